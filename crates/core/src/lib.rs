@@ -1,0 +1,29 @@
+//! The words every part of amcast shares: ids, time, randomness, codec, limits, traces,
+//! configuration, and the step machine with its media.
+//!
+//! Nothing here touches a socket, a file, a clock, a thread or an operating system; the crate has
+//! no dependency and no `unsafe`. Read [`step`] first, then the medium you care about:
+//! [`messages`] or [`memory`].
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod cluster;
+pub mod codec;
+pub mod config;
+pub mod id;
+pub mod limits;
+pub mod memory;
+pub mod messages;
+pub mod property;
+pub mod rng;
+pub mod step;
+pub mod time;
+pub mod trace;
+
+pub use cluster::{Cluster, Overlay, Role};
+pub use id::{Gid, GroupSet, MsgId, Pid};
+pub use property::Property;
+// pub use step::{Delivery, Input, Medium, Outbox, Output, Protocol, Submission};
+pub use time::{Span, Time};

@@ -1,0 +1,16 @@
+//! Every limit of the program, in one place, with the relations between them asserted.
+
+/// Groups in a cluster: destinations are a set in one word.
+pub const GROUPS_MAX: usize = 64;
+
+/// Replicas in a group.
+pub const REPLICAS_MAX: usize = 9;
+
+/// Client processes of a cluster, services' fronts included.
+pub const CLIENTS_MAX: usize = 256;
+
+/// Bytes of payload in one message.
+pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
+
+const _: () = assert!(GROUPS_MAX <= u64::BITS as usize);
+const _: () = assert!(GROUPS_MAX * REPLICAS_MAX + CLIENTS_MAX <= u16::MAX as usize);

@@ -1,0 +1,234 @@
+//! What happened in a run: the only schema behind histories, checkers, metrics and pictures.
+//!
+//! The simulator and real nodes write the same events; one event is one line of JSON. `t` is in
+//! nanoseconds of the run's clock. A line is stable: programs outside the project read it.
+
+use crate::cluster::Cluster;
+use crate::id::{GroupSet, MsgId, Pid};
+use crate::time::Time;
+use core::fmt;
+
+/// One event of a history.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event<'a> {
+    /// A process exists; each once, before anything else. Clients are in no group.
+    Process {
+        /// The process.
+        p: Pid,
+        /// The groups it is a member of.
+        groups: GroupSet,
+    },
+    /// `p` multicast (or broadcast) `m` to `dst`.
+    Cast {
+        /// When.
+        t: Time,
+        /// The sender.
+        p: Pid,
+        /// The message.
+        m: MsgId,
+        /// Its destinations.
+        dst: GroupSet,
+    },
+    /// `p` took part in ordering `m`: it sent, received, wrote or read something for it.
+    Part {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+        /// The message.
+        m: MsgId,
+    },
+    /// `p` delivered `m`.
+    Deliver {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+        /// The message.
+        m: MsgId,
+    },
+    /// `p` crashed and lost what was in its memory.
+    Crash {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+    },
+    /// `p` started again.
+    Recover {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+    },
+    /// `p` entered a view with these members.
+    View {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+        /// The view's name.
+        view: &'a str,
+        /// Its members.
+        members: &'a [Pid],
+    },
+    /// Client `p` called an operation of a service.
+    Call {
+        /// When.
+        t: Time,
+        /// The client.
+        p: Pid,
+        /// The call.
+        m: MsgId,
+        /// The operation, as text.
+        op: &'a str,
+    },
+    /// The call returned to client `p`.
+    Return {
+        /// When.
+        t: Time,
+        /// The client.
+        p: Pid,
+        /// The call.
+        m: MsgId,
+        /// What came back, as text.
+        out: &'a str,
+    },
+    /// The run settled: what had not happened by now will not happen, so liveness may be judged.
+    End,
+}
+
+impl<'a> Event<'a> {
+    /// The event as one line of JSON without the line's end, names taken from `cluster`.
+    pub const fn json(&'a self, cluster: &'a Cluster) -> Json<'a> {
+        Json { event: self, cluster }
+    }
+}
+
+/// Prints an event as JSON.
+pub struct Json<'a> {
+    event: &'a Event<'a>,
+    cluster: &'a Cluster,
+}
+
+impl fmt::Display for Json<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let c = self.cluster;
+        match self.event {
+            Event::Process { p, groups } => {
+                write!(f, r#"{{"ev":"process","p":"{}","groups":["#, c.name(*p))?;
+                list(f, groups.iter())?;
+                f.write_str("]}")
+            }
+            Event::Cast { t, p, m, dst } => {
+                let (p, s) = (c.name(*p), c.name(m.sender));
+                write!(f, r#"{{"ev":"cast","t":{},"p":"{p}","m":"{s}:{}","dst":["#, t.0, m.seq)?;
+                list(f, dst.iter())?;
+                f.write_str("]}")
+            }
+            Event::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
+            Event::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
+            Event::Crash { t, p } => plain(f, "crash", *t, *p, c),
+            Event::Recover { t, p } => plain(f, "recover", *t, *p, c),
+            Event::View { t, p, view, members } => {
+                write!(f, r#"{{"ev":"view","t":{},"p":"{}","view":"#, t.0, c.name(*p))?;
+                quoted(f, view)?;
+                f.write_str(r#","members":["#)?;
+                list(f, members.iter().map(|&m| c.name(m)))?;
+                f.write_str("]}")
+            }
+            Event::Call { t, p, m, op } => said(f, ("call", "op"), *t, *p, *m, op, c),
+            Event::Return { t, p, m, out } => said(f, ("return", "out"), *t, *p, *m, out, c),
+            Event::End => f.write_str(r#"{"ev":"end"}"#),
+        }
+    }
+}
+
+fn list(f: &mut fmt::Formatter<'_>, items: impl Iterator<Item = impl fmt::Display>) -> fmt::Result {
+    for (i, item) in items.enumerate() {
+        write!(f, "{}\"{item}\"", if i == 0 { "" } else { "," })?;
+    }
+    Ok(())
+}
+
+fn plain(f: &mut fmt::Formatter<'_>, ev: &str, t: Time, p: Pid, c: &Cluster) -> fmt::Result {
+    write!(f, r#"{{"ev":"{ev}","t":{},"p":"{}"}}"#, t.0, c.name(p))
+}
+
+fn about(
+    f: &mut fmt::Formatter<'_>,
+    ev: &str,
+    t: Time,
+    p: Pid,
+    m: MsgId,
+    c: &Cluster,
+) -> fmt::Result {
+    let (p, s) = (c.name(p), c.name(m.sender));
+    write!(f, r#"{{"ev":"{ev}","t":{},"p":"{p}","m":"{s}:{}"}}"#, t.0, m.seq)
+}
+
+fn said(
+    f: &mut fmt::Formatter<'_>,
+    (ev, key): (&str, &str),
+    t: Time,
+    p: Pid,
+    m: MsgId,
+    text: &str,
+    c: &Cluster,
+) -> fmt::Result {
+    let (p, s) = (c.name(p), c.name(m.sender));
+    write!(f, r#"{{"ev":"{ev}","t":{},"p":"{p}","m":"{s}:{}","{key}":"#, t.0, m.seq)?;
+    quoted(f, text)?;
+    f.write_str("}")
+}
+
+fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    f.write_str("\"")?;
+    for ch in text.chars() {
+        match ch {
+            '"' => f.write_str("\\\"")?,
+            '\\' => f.write_str("\\\\")?,
+            '\n' => f.write_str("\\n")?,
+            ch if (ch as u32) < 0x20 => write!(f, "\\u{:04x}", ch as u32)?,
+            ch => write!(f, "{ch}")?,
+        }
+    }
+    f.write_str("\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Gid;
+    use alloc::string::ToString;
+
+    #[test]
+    fn lines_are_golden() {
+        let c = Cluster::new(3, 2, 1).unwrap();
+        let (t, p, m) = (Time(17), c.replica(Gid(0), 1), MsgId { sender: c.client(0), seq: 42 });
+        let line = |e: Event<'_>| e.json(&c).to_string();
+        assert_eq!(
+            line(Event::Process { p, groups: GroupSet::one(Gid(0)) }),
+            r#"{"ev":"process","p":"g0/r1","groups":["g0"]}"#
+        );
+        let dst = GroupSet::one(Gid(0)).with(Gid(2));
+        assert_eq!(
+            line(Event::Cast { t, p: c.client(0), m, dst }),
+            r#"{"ev":"cast","t":17,"p":"c0","m":"c0:42","dst":["g0","g2"]}"#
+        );
+        assert_eq!(
+            line(Event::Deliver { t, p, m }),
+            r#"{"ev":"deliver","t":17,"p":"g0/r1","m":"c0:42"}"#
+        );
+        assert_eq!(line(Event::Crash { t, p }), r#"{"ev":"crash","t":17,"p":"g0/r1"}"#);
+        assert_eq!(
+            line(Event::View { t, p, view: "7", members: &[p] }),
+            r#"{"ev":"view","t":17,"p":"g0/r1","view":"7","members":["g0/r1"]}"#
+        );
+        assert_eq!(
+            line(Event::Call { t, p: c.client(0), m, op: "SET \"a\"\u{1}" }),
+            r#"{"ev":"call","t":17,"p":"c0","m":"c0:42","op":"SET \"a\"\u0001"}"#
+        );
+        assert_eq!(line(Event::End), r#"{"ev":"end"}"#);
+    }
+}
