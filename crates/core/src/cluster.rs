@@ -208,7 +208,9 @@ impl fmt::Display for OverlayError {
             }
             Self::Roots(n) => write!(f, "the overlay has {n} roots (-1): it needs exactly one"),
             Self::Parent(g) => write!(f, "the parent of group {g} is not another group"),
-            Self::Unreachable(g) => write!(f, "the root does not reach group {g}: there is a cycle"),
+            Self::Unreachable(g) => {
+                write!(f, "the root does not reach group {g}: there is a cycle")
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ extern crate alloc;
 pub mod cluster;
 pub mod codec;
 pub mod config;
+pub mod entry;
 pub mod id;
 pub mod limits;
 pub mod memory;
@@ -23,7 +24,9 @@ pub mod time;
 pub mod trace;
 
 pub use cluster::{Cluster, Overlay, Role};
+pub use config::{Config, ConfigError, Param, RawConfig};
+pub use entry::{About, Assumption, Entry, MediumKind, Node};
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use property::Property;
-// pub use step::{Delivery, Input, Medium, Outbox, Output, Protocol, Submission};
+pub use step::{Delivery, Input, Medium, Outbox, Output, Protocol, Submission};
 pub use time::{Span, Time};

@@ -1,1 +1,289 @@
-//! wip
+//! The medium `Memory`: processes that write and read each other's memory, under permissions.
+//!
+//! Memory comes in regions; a region is an array of [`Line`]s of 64 bytes, each seven words of data
+//! and a stamp. A region has one writer, named by its [`RegionSpec`]. The region lives in its
+//! owner's process; the owner sees it through its [`Window`] and reads it with acquire loads.
+//!
+//! # Laws (what every carrier promises; one conformance suite tests them all)
+//! 1. **A line is whole or stale.** The stamp of a line is stored last, also if the writer dies in
+//!    mid-write: who finds the stamp it expects finds the seven words that were written with it.
+//! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
+//!    of one write from first to last.
+//! 3. **Written, Denied, Lost.** [`Outcome::Written`] means that every read ordered after a
+//!    revocation of that region sees the write. [`Outcome::Denied`] means that the region was
+//!    revoked; the write may have appeared all the same, then or later. [`Outcome::Lost`] says
+//!    nothing.
+//! 4. **Revocation.** From [`Out::Revoke`] until the next [`Out::Allow`] no write to a guarded
+//!    region is reported `Written`. A guarded region starts revoked.
+//! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Everyone who
+//!    writes to it is told so with [`In::Fresh`] before a write reaches the new memory.
+
+use crate::id::Pid;
+use crate::step::{Medium, Ticket};
+use alloc::vec::Vec;
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Words of data in a line.
+pub const LINE_WORDS: usize = 7;
+
+/// The stamp of a line: what the reader expects there, so that stale and torn lines are told from
+/// whole ones. The writer's epoch and which time round the ring. Zero is never written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// The stamp of `epoch` on lap `lap` of a ring, counted from 0.
+    pub const fn new(epoch: u32, lap: u64) -> Self {
+        Self((epoch as u64) << 32 | (lap + 1) & 0xffff_ffff)
+    }
+
+    /// The epoch in it.
+    pub const fn epoch(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+}
+
+/// 64 bytes of shared memory: seven words and the stamp that publishes them.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct Line {
+    words: [AtomicU64; LINE_WORDS],
+    stamp: AtomicU64,
+}
+
+impl Line {
+    /// One word of data.
+    pub fn word(&self, i: usize) -> u64 {
+        // Ordered by the acquire load of the stamp, or a counter that stands for itself.
+        self.words[i].load(Ordering::Acquire)
+    }
+
+    /// The stamp. Pairs with the release store in [`Line::put`] and [`Line::copy`].
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.stamp.load(Ordering::Acquire))
+    }
+
+    /// The seven words.
+    pub fn words(&self) -> [u64; LINE_WORDS] {
+        core::array::from_fn(|i| self.words[i].load(Ordering::Acquire))
+    }
+
+    /// Writes the words, then publishes them with the stamp.
+    pub fn put(&self, words: &[u64; LINE_WORDS], stamp: Stamp) {
+        for (cell, &word) in self.words.iter().zip(words) {
+            cell.store(word, Ordering::Release);
+        }
+        self.stamp.store(stamp.0, Ordering::Release);
+    }
+
+    /// Writes what `from` holds, then publishes it with the stamp.
+    pub fn copy(&self, from: &Self, stamp: Stamp) {
+        self.put(&from.words(), stamp);
+    }
+
+    /// One word of the eight, the stamp being the last: for carriers that write word by word.
+    pub fn raw(&self, i: usize) -> &AtomicU64 {
+        if i < LINE_WORDS { &self.words[i] } else { &self.stamp }
+    }
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:x?}@{:x}", self.words(), self.stamp().0)
+    }
+}
+
+const _: () = assert!(size_of::<Line>() == 64 && align_of::<Line>() == 64);
+
+/// A region within the process that owns it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct RegionId(pub u16);
+
+/// What a region is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionSpec {
+    /// What it is for, for people.
+    pub name: &'static str,
+    /// How many lines.
+    pub lines: u32,
+    /// The one process that writes it; the owner itself for staging areas.
+    pub writer: Pid,
+    /// Whether writing needs the owner's permission; see law 4.
+    pub guarded: bool,
+}
+
+/// Where the regions of a process live: heap, mapped file, registered memory.
+pub trait Regions {
+    /// The lines of a region. Panics if the process has no such region.
+    fn lines(&self, region: RegionId) -> &[Line];
+}
+
+/// A process's own regions, as lent to its protocol.
+#[derive(Clone, Copy)]
+pub struct Window<'a>(pub &'a dyn Regions);
+
+impl<'a> Window<'a> {
+    /// The lines of one of the process's own regions.
+    pub fn region(self, region: RegionId) -> &'a [Line] {
+        self.0.lines(region)
+    }
+}
+
+impl fmt::Debug for Window<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Window")
+    }
+}
+
+/// Regions on the heap: the simulator's, and the tests'.
+#[derive(Debug)]
+pub struct HeapRegions(Vec<Vec<Line>>);
+
+impl HeapRegions {
+    /// Zeroed regions of these sizes.
+    pub fn new(specs: &[RegionSpec]) -> Self {
+        let zeroed = |spec: &RegionSpec| (0..spec.lines).map(|_| Line::default()).collect();
+        Self(specs.iter().map(zeroed).collect())
+    }
+}
+
+impl Regions for HeapRegions {
+    fn lines(&self, region: RegionId) -> &[Line] {
+        &self.0[usize::from(region.0)]
+    }
+}
+
+/// The medium.
+#[derive(Debug)]
+pub struct Memory;
+
+impl Medium for Memory {
+    type View<'a> = Window<'a>;
+    type In<'a> = In<'a>;
+    type Out = Out;
+}
+
+/// What the medium says.
+#[derive(Debug)]
+pub enum In<'a> {
+    /// Look at your regions: something may have changed.
+    Poll,
+    /// What became of a write or read.
+    Done(Ticket, Outcome<'a>),
+    /// This process started anew, and its memory is zeroed: what was written there is gone.
+    Fresh(Pid),
+}
+
+/// What became of a write or read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome<'a> {
+    /// The write is done; law 3.
+    Written,
+    /// The read is done: each line's seven words and its stamp, line after line. A stamp that the
+    /// reader expects vouches for its line, as in a local read.
+    Words(&'a [[u64; LINE_WORDS + 1]]),
+    /// The region was revoked; law 3.
+    Denied,
+    /// The other process or the way to it failed; the write may or may not have happened.
+    Lost,
+}
+
+/// Some lines of one of the process's own regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lines {
+    /// The region.
+    pub region: RegionId,
+    /// The first line.
+    pub at: u32,
+    /// How many.
+    pub count: u32,
+}
+
+/// What a write carries. The carrier reads the process's own lines when it carries the write out,
+/// so they must stay as they are until the write is answered for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// Lines of the process's own, stamps included.
+    Copy(Lines),
+    /// A line made here, then lines of the process's own, all under one stamp.
+    Made {
+        /// The words of the first line.
+        head: [u64; LINE_WORDS],
+        /// The stamp for every line of the write.
+        stamp: Stamp,
+        /// The lines after it; none if `count` is 0.
+        rest: Lines,
+    },
+}
+
+impl Source {
+    /// One line made here.
+    pub const fn line(head: [u64; LINE_WORDS], stamp: Stamp) -> Self {
+        Self::Made { head, stamp, rest: Lines { region: RegionId(0), at: 0, count: 0 } }
+    }
+
+    /// How many lines the write covers.
+    pub const fn count(&self) -> u32 {
+        match self {
+            Self::Copy(lines) => lines.count,
+            Self::Made { rest, .. } => 1 + rest.count,
+        }
+    }
+}
+
+/// What a protocol asks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Out {
+    /// `write(p, mr, value)`: write lines into a region of another process, or of this one.
+    Write {
+        /// The owner of the region.
+        to: Pid,
+        /// The region.
+        region: RegionId,
+        /// The first line written. The write does not go past the region's end.
+        at: u32,
+        /// What is written.
+        source: Source,
+        /// Comes back with the outcome, if it is wanted.
+        ticket: Option<Ticket>,
+        /// Whether the owner should be woken if it sleeps.
+        bell: bool,
+    },
+    /// `read(p, mr, value)`: read lines of a region of another process.
+    Read {
+        /// The owner of the region.
+        of: Pid,
+        /// The region.
+        region: RegionId,
+        /// The first line.
+        at: u32,
+        /// How many lines, at least one.
+        count: u32,
+        /// Comes back with the words.
+        ticket: Ticket,
+    },
+    /// Let the writer of a guarded region of this process write again (`perm_grant`).
+    Allow(RegionId),
+    /// Stop the writer of a guarded region of this process (`perm_revoke`). Reads of the region by
+    /// this process after this output are ordered after the revocation.
+    Revoke(RegionId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_holds_what_was_put() {
+        let a = Line::default();
+        let b = Line::default();
+        let stamp = Stamp::new(3, 0);
+        a.put(&[1, 2, 3, 4, 5, 6, 7], stamp);
+        b.copy(&a, Stamp::new(3, 1));
+        assert_eq!(b.words(), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!((a.stamp(), b.stamp().epoch()), (stamp, 3));
+        assert_ne!(a.stamp(), b.stamp());
+        assert_ne!(Stamp::new(0, 0), Stamp::default());
+    }
+}

@@ -1,1 +1,160 @@
-//! wip
+//! The medium `Messages`: processes that send messages to each other.
+//!
+//! # Laws
+//! 1. On [`Lane::Stream`], between two processes that both live, messages arrive in the order in
+//!    which they were sent, once each, unless [`In::Down`] is said in between: then what was on the
+//!    way may be lost, and a later [`In::Up`] begins a new stream.
+//! 2. On [`Lane::Datagram`] a message may be lost, doubled, delayed and overtaken, never changed.
+//! 3. A message to oneself arrives like any other, and is never lost.
+//! 4. `Down` may be said of a process that lives; `Up` is said before the first message of a new
+//!    incarnation.
+
+use crate::codec::{Codec, Reader};
+use crate::id::{Gid, GroupSet, MsgId, Pid};
+use crate::step::{Extent, Input, Medium, Note, Outbox, Output, Protocol, Status, Wait, Why};
+use crate::time::Time;
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+
+/// How a message travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lane {
+    /// Reliable and in order between two processes while both live.
+    Stream,
+    /// May be lost, doubled or overtaken.
+    Datagram,
+}
+
+/// The medium of typed messages `T`.
+#[derive(Debug)]
+pub struct Messages<T>(PhantomData<T>);
+
+/// What the medium says.
+#[derive(Debug)]
+pub enum In<T> {
+    /// A message came from a process.
+    From(Pid, T),
+    /// A connection to this process stands; it may be a new incarnation.
+    Up(Pid),
+    /// The connection to this process broke.
+    Down(Pid),
+}
+
+/// What a protocol asks.
+#[derive(Debug)]
+pub enum Out<T> {
+    /// Send to one process.
+    To(Pid, Lane, T),
+    /// Send to every member of a group, the sender too if it is one.
+    Group(Gid, Lane, T),
+}
+
+impl<T: core::fmt::Debug + 'static> Medium for Messages<T> {
+    type View<'a> = ();
+    type In<'a> = In<T>;
+    type Out = Out<T>;
+}
+
+/// The medium of encoded messages: what carriers transport.
+#[derive(Debug)]
+pub struct Frames;
+
+impl Medium for Frames {
+    type View<'a> = ();
+    type In<'a> = In<&'a [u8]>;
+    type Out = Out<Extent>;
+}
+
+/// Turns a protocol of typed messages into one of frames: encodes what leaves, decodes what comes.
+#[derive(Debug)]
+pub struct Wire<T: core::fmt::Debug + 'static, P> {
+    inner: P,
+    outbox: Outbox<Messages<T>>,
+    taken: Vec<Output<Messages<T>>>,
+}
+
+impl<T, P> Wire<T, P>
+where
+    T: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Messages<T>>,
+{
+    /// Wraps `inner`.
+    pub fn new(inner: P) -> Self {
+        Self { inner, outbox: Outbox::default(), taken: Vec::new() }
+    }
+}
+
+impl<T, P> Protocol for Wire<T, P>
+where
+    T: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Messages<T>>,
+{
+    type Medium = Frames;
+
+    fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
+        let input = match input {
+            Input::Start => Input::Start,
+            Input::Submit(s) => Input::Submit(s),
+            Input::Wake => Input::Wake,
+            Input::Durable(t) => Input::Durable(t),
+            Input::Applied(p) => Input::Applied(p),
+            Input::Captured { ticket, position, bytes } => {
+                Input::Captured { ticket, position, bytes }
+            }
+            Input::Piece { ticket, offset, bytes } => Input::Piece { ticket, offset, bytes },
+            Input::Oracle(o) => Input::Oracle(o),
+            Input::Medium(In::Up(p)) => Input::Medium(In::Up(p)),
+            Input::Medium(In::Down(p)) => Input::Medium(In::Down(p)),
+            Input::Medium(In::From(p, frame)) => {
+                let mut reader = Reader::new(frame);
+                match T::decode(&mut reader) {
+                    Ok(m) if reader.is_empty() => Input::Medium(In::From(p, m)),
+                    _ => return out.note(Note::Malformed(p, "frame does not decode")),
+                }
+            }
+        };
+        self.outbox.clear();
+        self.inner.step(now, (), input, &mut self.outbox);
+        self.outbox.take(&mut self.taken);
+        let base = out.adopt_bytes(&self.outbox);
+        for output in self.taken.drain(..) {
+            let output = match output {
+                Output::Medium(asked) => {
+                    let (Out::To(_, _, m) | Out::Group(_, _, m)) = &asked;
+                    let frame = out.fill(|bytes| m.encode(bytes));
+                    out.ask(match asked {
+                        Out::To(p, lane, _) => Out::To(p, lane, frame),
+                        Out::Group(g, lane, _) => Out::Group(g, lane, frame),
+                    });
+                    continue;
+                }
+                other => other,
+            };
+            out.relay(output, base, |_| unreachable!("messages were encoded above"));
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        self.inner.deadline()
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        self.inner.room(dst, bytes)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.inner.payload_max()
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        self.inner.waiting(tell);
+    }
+
+    fn fit(&self) -> bool {
+        self.inner.fit()
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
+    }
+}

@@ -1,1 +1,383 @@
-//! wip
+//! The step machine: the one shape of every protocol.
+//!
+//! A protocol has state, takes one input at a time and asks for outputs. What it talks through is
+//! its [`Medium`]. It never blocks, sleeps, reads a clock or draws a random number, so the
+//! simulator, the tests and the real carriers run the same code.
+//!
+//! # Laws of [`Protocol::step`]
+//! 1. The same state and inputs give the same outputs, byte for byte.
+//! 2. It does bounded work, and in the steady state allocates nothing.
+//! 3. `now` never goes back within one process.
+//! 4. Malformed or stale input from a peer becomes a [`Note`], never a panic; a broken invariant of
+//!    its own is an assertion, also in release builds.
+//! 5. What promises durability leaves only after [`Input::Durable`] was seen.
+//!
+//! # What the driver owes
+//! Outputs are carried out in the order in which they were put into the outbox, and all of them
+//! before the next input. `Submit` is offered only while [`Protocol::room`] allows it.
+
+use crate::id::{Gid, GroupSet, MsgId, Pid};
+use crate::time::Time;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// What a protocol talks through: messages, or the memory of other processes.
+pub trait Medium: Sized + 'static {
+    /// What the driver lends the protocol with every input: its own memory, or nothing.
+    type View<'a>: Copy;
+    /// What the medium tells the protocol.
+    type In<'a>;
+    /// What the protocol asks of the medium.
+    type Out: fmt::Debug;
+}
+
+/// A protocol as a step machine over its medium. See the [module](self) for the laws.
+pub trait Protocol {
+    /// What it talks through.
+    type Medium: Medium;
+
+    /// Takes one input and puts what follows from it into `out`.
+    fn step(
+        &mut self,
+        now: Time,
+        view: <Self::Medium as Medium>::View<'_>,
+        input: Input<'_, Self::Medium>,
+        out: &mut Outbox<Self::Medium>,
+    );
+
+    /// When to call again with [`Input::Wake`] at the latest, and for what.
+    fn deadline(&self) -> Option<(Time, Why)>;
+
+    /// How many submissions of `bytes` bytes each to `dst` it can take now. 0 is back-pressure.
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize;
+
+    /// The largest payload it takes, in bytes.
+    fn payload_max(&self) -> usize;
+
+    /// Says why each message it knows of and has not delivered still waits.
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait));
+
+    /// Whether it counts as a working member of its group: false while it lacks state that it lost
+    /// in a crash, or missed, and has not got back yet.
+    fn fit(&self) -> bool {
+        true
+    }
+
+    /// Where it stands, for people and for metrics.
+    fn status(&self) -> Status;
+}
+
+/// One input of a step.
+#[derive(Debug)]
+pub enum Input<'a, M: Medium> {
+    /// The process starts. First, and once.
+    Start,
+    /// The application multicasts.
+    Submit(Submission<'a>),
+    /// The time given by [`Protocol::deadline`] has come (or the driver wakes it early).
+    Wake,
+    /// The record persisted with this ticket survives a crash from now on.
+    Durable(Ticket),
+    /// The application has applied every delivery up to this [`Delivery::position`].
+    Applied(u64),
+    /// The application's state that was asked for with [`Output::Capture`] is at hand.
+    Captured {
+        /// The ticket of the request.
+        ticket: Ticket,
+        /// The position up to which deliveries are in the state; 0 for none.
+        position: u64,
+        /// How many bytes the state has.
+        bytes: u64,
+    },
+    /// A piece of a captured state, asked for with [`Output::Piece`].
+    Piece {
+        /// The ticket of the capture.
+        ticket: Ticket,
+        /// Where in the state the piece begins, in bytes.
+        offset: u64,
+        /// The piece.
+        bytes: &'a [u8],
+    },
+    /// What an oracle says now. It may lie as far as the entry's assumptions allow.
+    Oracle(Oracle),
+    /// The medium speaks.
+    Medium(M::In<'a>),
+}
+
+/// What an oracle says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Oracle {
+    /// This process seems to have failed.
+    Suspect(Pid),
+    /// This process seems to work.
+    Trust(Pid),
+    /// The leader of the group (`leader(g)`).
+    Leader(Gid, Pid),
+}
+
+/// A multicast that the application asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Submission<'a> {
+    /// The number the sender gives it: larger than any it gave before.
+    pub seq: u64,
+    /// The destinations. Not empty.
+    pub dst: GroupSet,
+    /// The payload (`m.val`), at most [`Protocol::payload_max`] bytes.
+    pub payload: &'a [u8],
+}
+
+/// Matches an answer to what was asked. The protocol chooses it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Ticket(pub u64);
+
+/// One output of a step.
+#[derive(Debug)]
+pub enum Output<M: Medium> {
+    /// A message is delivered.
+    Deliver(Delivery),
+    /// Make this record of the outbox's bytes durable, then say [`Input::Durable`].
+    Persist {
+        /// Comes back when it is durable.
+        ticket: Ticket,
+        /// The record.
+        record: Extent,
+    },
+    /// Capture the application's state as of some position that is already delivered, and hold
+    /// back [`Input::Applied`] beyond it until [`Output::Release`].
+    Capture {
+        /// Comes back with the state.
+        ticket: Ticket,
+        /// The process the state is for. A node that hosts several replicas gives all parts for
+        /// the same process from one instant.
+        reader: Pid,
+    },
+    /// Give a piece of a captured state.
+    Piece {
+        /// The capture.
+        ticket: Ticket,
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// How many bytes.
+        bytes: u32,
+    },
+    /// A captured state is no longer needed.
+    Release {
+        /// The capture.
+        ticket: Ticket,
+    },
+    /// Replace the application's state, piece by piece.
+    Install {
+        /// The piece, of the outbox's bytes.
+        piece: Extent,
+        /// Whether it is the first piece: forget any begun before.
+        first: bool,
+        /// Whether it is the last: the new state is in force from here on.
+        last: bool,
+        /// The position the state stands at.
+        position: u64,
+    },
+    /// Something worth a line in the trace.
+    Note(Note),
+    /// The medium is asked for something.
+    Medium(M::Out),
+}
+
+/// A delivered message (`deliver(m)`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Delivery {
+    /// Which message.
+    pub msg: MsgId,
+    /// Its destinations.
+    pub dst: GroupSet,
+    /// The position that the group's sequence reaches by this delivery: the same at every replica,
+    /// and only grows.
+    pub position: u64,
+    /// The payload, of the outbox's bytes.
+    pub payload: Extent,
+}
+
+/// A range of the outbox's bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// Where it begins.
+    pub at: u32,
+    /// How many bytes.
+    pub len: u32,
+}
+
+/// A remark for the trace: nothing depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Note {
+    /// This process takes part in ordering the message.
+    Part(MsgId),
+    /// This process leads the group from now on, in this epoch.
+    Leads(u64),
+    /// This process no longer leads; the epoch that it saw above its own.
+    Demoted(u64),
+    /// A peer is left behind: nothing waits for it any more.
+    LeftBehind(Pid),
+    /// This process found that it lacks state and asks for it.
+    Recovering,
+    /// This process has all state again, as of this position.
+    Recovered(u64),
+    /// A peer's input made no sense and was dropped.
+    Malformed(Pid, &'static str),
+    /// A rare branch was taken; the name ties it to the test that expects it.
+    Mark(&'static str),
+}
+
+/// Why a protocol wants to be called again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// To show that it lives.
+    Heartbeat,
+    /// To judge whether a peer lives.
+    Suspicion,
+    /// To try again what has had no answer.
+    Retry,
+    /// To send out what was held back for a batch.
+    Flush,
+}
+
+/// Why a message is not delivered yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Wait {
+    /// It waits for a free place towards this group.
+    Room(Gid),
+    /// No leader has ordered it in this group yet.
+    Order(Gid),
+    /// It is ordered, and waits for a quorum of this group.
+    Quorum(Gid),
+    /// A message in front of it in this process's order is not delivered.
+    Turn,
+    /// A timestamp or vote of this process is missing.
+    Vote(Pid),
+}
+
+/// Where a process stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// The leader it follows, if the protocol has one.
+    pub leader: Option<Pid>,
+    /// The epoch (`tmp`, ballot, view) it is in.
+    pub epoch: u64,
+    /// The position its deliveries have reached.
+    pub delivered: u64,
+    /// The position that is known to be decided.
+    pub decided: u64,
+    /// Messages accepted and not yet delivered, where it knows.
+    pub backlog: u64,
+}
+
+/// Collects what a step asks for. Reused from step to step, so the steady state allocates nothing.
+#[derive(Debug)]
+pub struct Outbox<M: Medium> {
+    items: Vec<Output<M>>,
+    bytes: Vec<u8>,
+    tracing: bool,
+}
+
+impl<M: Medium> Default for Outbox<M> {
+    fn default() -> Self {
+        Self { items: Vec::new(), bytes: Vec::new(), tracing: true }
+    }
+}
+
+impl<M: Medium> Outbox<M> {
+    /// An empty outbox. `tracing` says whether [`Note::Part`] is wanted.
+    pub fn new(tracing: bool) -> Self {
+        Self { tracing, ..Self::default() }
+    }
+
+    /// Forgets everything, keeps the room.
+    pub fn clear(&mut self) {
+        self.items.clear();
+        self.bytes.clear();
+    }
+
+    /// What was asked for, in order.
+    pub fn items(&self) -> &[Output<M>] {
+        &self.items
+    }
+
+    /// Takes out what was asked for, in order. The bytes stay until [`Outbox::clear`].
+    pub fn take(&mut self, into: &mut Vec<Output<M>>) {
+        into.append(&mut self.items);
+    }
+
+    /// The bytes of an extent.
+    pub fn bytes(&self, extent: Extent) -> &[u8] {
+        &self.bytes[extent.at as usize..][..extent.len as usize]
+    }
+
+    /// Asks for `output`.
+    pub fn push(&mut self, output: Output<M>) {
+        self.items.push(output);
+    }
+
+    /// Asks the medium for something.
+    pub fn ask(&mut self, out: M::Out) {
+        self.items.push(Output::Medium(out));
+    }
+
+    /// Leaves a remark. Participation is dropped unless the driver traces.
+    pub fn note(&mut self, note: Note) {
+        if self.tracing || !matches!(note, Note::Part(_)) {
+            self.items.push(Output::Note(note));
+        }
+    }
+
+    /// Marks a rare branch; [`Note::Mark`].
+    pub fn mark(&mut self, name: &'static str) {
+        self.items.push(Output::Note(Note::Mark(name)));
+    }
+
+    /// Puts bytes aside for an output; `fill` appends them.
+    pub fn fill(&mut self, fill: impl FnOnce(&mut Vec<u8>)) -> Extent {
+        let at = self.bytes.len();
+        fill(&mut self.bytes);
+        Extent { at: at as u32, len: (self.bytes.len() - at) as u32 }
+    }
+
+    /// Delivers a message whose payload `fill` appends.
+    pub fn deliver(
+        &mut self,
+        msg: MsgId,
+        dst: GroupSet,
+        position: u64,
+        fill: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let payload = self.fill(fill);
+        self.items.push(Output::Deliver(Delivery { msg, dst, position, payload }));
+    }
+
+    /// Puts in an output of an inner layer's outbox, its medium's outputs changed by `map`. Bytes
+    /// are taken over with [`Outbox::adopt_bytes`] first.
+    pub fn relay<N: Medium>(
+        &mut self,
+        output: Output<N>,
+        base: u32,
+        map: impl FnOnce(N::Out) -> M::Out,
+    ) {
+        let shift = |e: Extent| Extent { at: e.at + base, len: e.len };
+        self.items.push(match output {
+            Output::Deliver(d) => Output::Deliver(Delivery { payload: shift(d.payload), ..d }),
+            Output::Persist { ticket, record } => Output::Persist { ticket, record: shift(record) },
+            Output::Install { piece, first, last, position } => {
+                Output::Install { piece: shift(piece), first, last, position }
+            }
+            Output::Capture { ticket, reader } => Output::Capture { ticket, reader },
+            Output::Piece { ticket, offset, bytes } => Output::Piece { ticket, offset, bytes },
+            Output::Release { ticket } => Output::Release { ticket },
+            Output::Note(note) => Output::Note(note),
+            Output::Medium(out) => Output::Medium(map(out)),
+        });
+    }
+
+    /// Takes over the bytes of an inner layer's outbox; gives the base to relay with.
+    pub fn adopt_bytes<N: Medium>(&mut self, inner: &Outbox<N>) -> u32 {
+        let base = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(&inner.bytes);
+        base
+    }
+}
