@@ -15,8 +15,9 @@
 //!    nothing.
 //! 4. **Revocation.** From [`Out::Revoke`] until the next [`Out::Allow`] no write to a guarded
 //!    region is reported `Written`. A guarded region starts revoked.
-//! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Everyone who
-//!    writes to it is told so with [`In::Fresh`] before a write reaches the new memory.
+//! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Every other
+//!    process is told so with [`In::Fresh`] before one of its writes reaches the new memory, and
+//!    before one of its reads returns from it. What was on the way to the old memory is `Lost`.
 
 use crate::id::Pid;
 use crate::step::{Medium, Ticket};
@@ -172,7 +173,12 @@ pub enum In<'a> {
     /// What became of a write or read.
     Done(Ticket, Outcome<'a>),
     /// This process started anew, and its memory is zeroed: what was written there is gone.
-    Fresh(Pid),
+    Fresh {
+        /// The process.
+        pid: Pid,
+        /// Which life it is in now; as in [`crate::Input::Start`].
+        incarnation: u32,
+    },
 }
 
 /// What became of a write or read.

@@ -93,7 +93,7 @@ where
 
     fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         let input = match input {
-            Input::Start => Input::Start,
+            Input::Start { incarnation } => Input::Start { incarnation },
             Input::Submit(s) => Input::Submit(s),
             Input::Wake => Input::Wake,
             Input::Durable(t) => Input::Durable(t),

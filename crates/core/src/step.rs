@@ -71,8 +71,14 @@ pub trait Protocol {
 #[derive(Debug)]
 pub enum Input<'a, M: Medium> {
     /// The process starts. First, and once.
-    Start,
-    /// The application multicasts.
+    Start {
+        /// Which life of this process it is: 0 at the first start of the cluster. A later life
+        /// has lost its memory and must not act as if it had never promised anything. For a
+        /// client it is the number of its lease: another holder of the same place has a higher one.
+        incarnation: u32,
+    },
+    /// The application multicasts. A run of submissions is followed by some other input (`Poll`,
+    /// where there is nothing else), so that a protocol may gather them into one batch.
     Submit(Submission<'a>),
     /// The time given by [`Protocol::deadline`] has come (or the driver wakes it early).
     Wake,
