@@ -1,0 +1,463 @@
+//! Who of a group lives, and who should lead it: an oracle made of counters in shared memory.
+//!
+//! Every replica counts up and writes its counter where the others of its group can read it. A
+//! counter that has not moved for a while is the sign of a replica that has failed; the first
+//! replica, in an agreed order, that is neither suspected nor short of state should lead. This is
+//! what `leader(g)` of [TRAM 2.4] asks for: it may be wrong for as long as it likes, and is right
+//! in the end when replicas and memory are timely. Protocols must be safe whatever it says.
+//!
+//! ```text
+//! rank 0   1----2----3----X                        counter written every `interval`
+//! rank 1   |    |    |    .    .    .    |         `patience` without a move:
+//!          leader is rank 0              leader is rank 1
+//! ```
+//!
+//! # Rules
+//! 1. A counter that moves is a sign of life; 0 is what an unwritten row shows, and is none. A
+//!    counter that falls belongs to a replica that started again: that is a sign of life too.
+//! 2. No move for [`patience`](Heartbeat::patience) makes a peer suspected, and it stays so until
+//!    its counter moves. A process never suspects itself.
+//! 3. A suspicion that proves false doubles the patience with that peer, up to
+//!    [`PATIENCE_GROWTH_MAX`] times the configured timeout; each calm stretch afterwards takes an
+//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast.
+//! 4. Silence counts only while this process was there to hear it. If it was not stepped for as
+//!    long as the timeout, it starts the patience with everybody anew; who was suspected before
+//!    stays so.
+//! 5. What an outside detector says ([`Heartbeat::suspect`], [`Heartbeat::trust`]) holds until the
+//!    counter moves or the detector says the contrary.
+//! 6. A coordination service that names the leader ([`Heartbeat::override_leader`]) has the last
+//!    word.
+//!
+//! # In a protocol's step
+//! First [`Heartbeat::saw`] for each peer's row, then [`Heartbeat::beat`] (and publish what it
+//! gives), then [`Heartbeat::leader`]; [`Heartbeat::deadline`] goes into the protocol's own. In this
+//! order a late step never suspects a peer whose new counter lies there to be read.
+
+use alloc::vec::Vec;
+use amcast_core::step::Why;
+use amcast_core::{Span, Time};
+
+/// How far patience with a peer can grow: this many times the configured timeout.
+pub const PATIENCE_GROWTH_MAX: u64 = 16;
+
+/// A peer is calm when it was not suspected for this many times the patience with it.
+const CALM: u64 = 64;
+
+/// Each calm stretch takes one part of so many from the patience.
+const SHRINK: u64 = 8;
+
+/// The counters of a group's replicas as one of them sees them. See the [module](self) for its
+/// rules.
+#[derive(Clone, Debug)]
+pub struct Heartbeat {
+    me: usize,
+    /// All ranks, who should lead first in front.
+    preference: Vec<usize>,
+    interval: Span,
+    timeout: Span,
+    /// By rank. The own entry's `fit` is used, the rest of it is not.
+    peers: Vec<Peer>,
+    /// The own counter as last published; only grows.
+    counter: u64,
+    beat_due: Time,
+    /// When this process was last seen to run; none before the first time.
+    ran: Option<Time>,
+    override_leader: Option<usize>,
+}
+
+/// What is known of one rank.
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    /// The counter as last seen; 0 if it was never written.
+    counter: u64,
+    /// When the counter was last seen to move, or patience was started anew.
+    moved: Time,
+    /// Whether its row says that it has all state. Believed until the row says otherwise.
+    fit: bool,
+    /// How long its counter may stand still.
+    patience: Span,
+    /// Since when the patience is what it is, and no suspicion was false.
+    calm_since: Time,
+    /// Whether it was found silent for too long and has not moved since.
+    silent: bool,
+    hint: Option<Hint>,
+}
+
+/// What an outside detector said last of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hint {
+    Suspect,
+    Trust,
+}
+
+impl Heartbeat {
+    /// The oracle of rank `me` in a group whose ranks `preference` lists, each once, the one who
+    /// should lead first in front. A counter is published every `interval`; a peer is suspected
+    /// after `timeout` without one, to begin with. Interval over timeout is what a burst of work at
+    /// the peer can swallow: a tenth is a sound choice.
+    ///
+    /// # Panics
+    /// If `preference` is not a permutation that holds `me`, or `interval` is not shorter than
+    /// `timeout` or is zero: configurations are checked before they get here.
+    pub fn new(me: usize, preference: &[usize], interval: Span, timeout: Span) -> Self {
+        let ranks = preference.len();
+        assert!(me < ranks, "rank {me} is not one of {ranks}");
+        assert!((0..ranks).all(|r| preference.contains(&r)), "{preference:?} misses a rank");
+        assert!(Span::ZERO < interval && interval < timeout, "interval must be below timeout");
+        let peer = Peer {
+            counter: 0,
+            moved: Time::ZERO,
+            fit: true,
+            patience: timeout,
+            calm_since: Time::ZERO,
+            silent: false,
+            hint: None,
+        };
+        Self {
+            me,
+            preference: preference.to_vec(),
+            interval,
+            timeout,
+            peers: alloc::vec![peer; ranks],
+            counter: 0,
+            beat_due: Time::ZERO,
+            ran: None,
+            override_leader: None,
+        }
+    }
+
+    /// The counter to publish now, if it is time to. Call it once a step, after
+    /// [`Heartbeat::saw`]: it also finds who has been silent for too long.
+    pub fn beat(&mut self, now: Time) -> Option<u64> {
+        self.run(now);
+        for rank in 0..self.peers.len() {
+            self.peers[rank].silent |= self.is_silent(now, rank);
+        }
+        if now < self.beat_due {
+            return None;
+        }
+        self.beat_due = now + self.interval;
+        self.counter += 1;
+        Some(self.counter)
+    }
+
+    /// Takes in what the row of `rank` shows: its counter, and whether it has all state. Cheap when
+    /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
+    pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
+        self.run(now);
+        let timeout = self.timeout;
+        let peer = &mut self.peers[rank];
+        peer.fit = fit;
+        if rank == self.me || counter == 0 || counter == peer.counter {
+            return;
+        }
+        if peer.silent {
+            peer.patience = peer.patience.times(2).min(timeout.times(PATIENCE_GROWTH_MAX));
+            peer.calm_since = now;
+        } else if now.since(peer.calm_since) >= peer.patience.times(CALM) {
+            peer.patience = (peer.patience - Span(peer.patience.0 / SHRINK)).max(timeout);
+            peer.calm_since = now;
+        }
+        (peer.counter, peer.moved, peer.silent, peer.hint) = (counter, now, false, None);
+    }
+
+    /// Whether `rank` seems to have failed.
+    pub fn suspects(&self, now: Time, rank: usize) -> bool {
+        match self.peers[rank].hint {
+            _ if rank == self.me => false,
+            Some(Hint::Suspect) => true,
+            Some(Hint::Trust) => false,
+            None => self.peers[rank].silent || self.is_silent(now, rank),
+        }
+    }
+
+    /// The rank that should lead: the one that a coordination service names, or the first one in
+    /// order of preference that is fit and not suspected, this process included. None if there is
+    /// no such rank: nobody that is known to have all state works.
+    pub fn leader(&self, now: Time) -> Option<usize> {
+        let works = |&rank: &usize| self.peers[rank].fit && !self.suspects(now, rank);
+        self.override_leader.or_else(|| self.preference.iter().copied().find(works))
+    }
+
+    /// An outside detector suspects `rank`. Of this process itself it is not believed.
+    pub fn suspect(&mut self, rank: usize) {
+        self.peers[rank].hint = Some(Hint::Suspect);
+    }
+
+    /// An outside detector vouches for `rank`.
+    pub fn trust(&mut self, rank: usize) {
+        self.peers[rank].hint = Some(Hint::Trust);
+    }
+
+    /// A coordination service names the leader, whatever the counters say; `None` gives the choice
+    /// back to them.
+    pub fn override_leader(&mut self, rank: Option<usize>) {
+        assert!(rank.is_none_or(|r| r < self.peers.len()), "no rank {rank:?}");
+        self.override_leader = rank;
+    }
+
+    /// How long the counter of `rank` may stand still before it is suspected.
+    pub fn patience(&self, rank: usize) -> Span {
+        self.peers[rank].patience
+    }
+
+    /// When [`Heartbeat::beat`] must be called next, and for what: a counter is due, or a peer's
+    /// silence becomes a suspicion.
+    pub fn deadline(&self) -> (Time, Why) {
+        let open = |&(rank, peer): &(usize, &Peer)| {
+            rank != self.me && !peer.silent && peer.hint.is_none() && self.ran.is_some()
+        };
+        let peers = self.peers.iter().enumerate();
+        let suspicion = peers.filter(open).map(|(_, peer)| peer.moved + peer.patience).min();
+        match suspicion {
+            Some(at) if at < self.beat_due => (at, Why::Suspicion),
+            _ => (self.beat_due, Why::Heartbeat),
+        }
+    }
+
+    /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
+    fn is_silent(&self, now: Time, rank: usize) -> bool {
+        let peer = &self.peers[rank];
+        rank != self.me && !self.was_away(now) && now.since(peer.moved) >= peer.patience
+    }
+
+    /// Whether this process did not run for so long that nobody's silence means anything.
+    fn was_away(&self, now: Time) -> bool {
+        self.ran.is_none_or(|ran| now.since(ran) >= self.timeout)
+    }
+
+    /// Notes that this process runs; starts patience anew if it was away (rule 4).
+    fn run(&mut self, now: Time) {
+        if self.was_away(now) {
+            for peer in &mut self.peers {
+                (peer.moved, peer.calm_since) = (now, now);
+            }
+        }
+        self.ran = Some(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Span = Span::millis(1);
+    const TIMEOUT: Span = Span::millis(10);
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Span::millis(ms)
+    }
+
+    /// Rank `me` of three, who prefer the lowest.
+    fn of_three(me: usize) -> Heartbeat {
+        Heartbeat::new(me, &[0, 1, 2], INTERVAL, TIMEOUT)
+    }
+
+    /// Runs `h` every millisecond of `ms`; the ranks in `alive` count along.
+    fn run(h: &mut Heartbeat, ms: core::ops::Range<u64>, alive: &[usize]) {
+        for t in ms {
+            for &rank in alive {
+                h.saw(at(t), rank, t + 1, true);
+            }
+            h.beat(at(t));
+        }
+    }
+
+    #[test]
+    fn a_counter_is_due_every_interval_and_only_grows() {
+        let mut h = of_three(0);
+        assert_eq!(h.beat(at(5)), Some(1));
+        assert_eq!(h.deadline(), (at(6), Why::Heartbeat));
+        assert_eq!(h.beat(at(5)), None);
+        assert_eq!(h.beat(at(6)), Some(2));
+        assert_eq!(h.beat(at(9)), Some(3), "a late beat is made up for once, not three times");
+        assert_eq!(h.beat(at(9)), None);
+    }
+
+    #[test]
+    fn the_first_live_rank_in_order_of_preference_leads() {
+        let mut h = Heartbeat::new(1, &[2, 0, 1], INTERVAL, TIMEOUT);
+        run(&mut h, 0..5, &[0, 2]);
+        assert_eq!(h.leader(at(4)), Some(2));
+        run(&mut h, 5..20, &[0]);
+        assert_eq!(h.leader(at(19)), Some(0));
+        run(&mut h, 20..40, &[]);
+        assert_eq!(h.leader(at(39)), Some(1), "itself, when nobody else is left");
+        assert!(!h.suspects(at(39), 1));
+    }
+
+    #[test]
+    fn silence_becomes_suspicion_at_the_deadline_and_not_before() {
+        let mut h = of_three(2);
+        run(&mut h, 0..8, &[0, 1]);
+        run(&mut h, 8..17, &[1]);
+        assert!(!h.suspects(at(16), 0), "silent since 7, patient until 17");
+        assert_eq!(h.deadline(), (at(17), Why::Heartbeat));
+        h.beat(at(16) + Span::micros(500));
+        h.beat(at(17));
+        assert!(h.suspects(at(17), 0) && !h.suspects(at(17), 1));
+        assert_eq!(h.leader(at(17)), Some(1));
+    }
+
+    #[test]
+    fn the_deadline_names_a_suspicion_that_comes_before_the_next_counter() {
+        let mut h = Heartbeat::new(0, &[0, 1], Span::millis(7), TIMEOUT);
+        h.saw(at(0), 1, 1, true);
+        assert_eq!(h.beat(at(0)), Some(1));
+        assert_eq!(h.beat(at(7)), Some(2));
+        assert_eq!(h.deadline(), (at(10), Why::Suspicion));
+        h.beat(at(10));
+        assert!(h.suspects(at(10), 1));
+        assert_eq!(h.deadline(), (at(14), Why::Heartbeat));
+    }
+
+    #[test]
+    fn a_row_that_was_never_written_is_no_sign_of_life() {
+        let mut h = of_three(2);
+        for t in 0..12 {
+            h.saw(at(t), 0, 0, true);
+            h.saw(at(t), 1, 1 + t, true);
+            h.beat(at(t));
+        }
+        assert_eq!(h.leader(at(11)), Some(1));
+    }
+
+    #[test]
+    fn a_counter_that_falls_is_a_new_life() {
+        let mut h = of_three(1);
+        run(&mut h, 0..30, &[2]);
+        assert!(h.suspects(at(29), 0));
+        h.saw(at(30), 0, 700, true);
+        run(&mut h, 30..90, &[2]);
+        assert!(h.suspects(at(89), 0));
+        h.saw(at(90), 0, 1, true);
+        assert!(!h.suspects(at(90), 0));
+        assert_eq!(h.leader(at(90)), Some(0));
+    }
+
+    #[test]
+    fn who_lacks_state_does_not_lead() {
+        let mut h = of_three(1);
+        h.saw(at(0), 0, 1, false);
+        assert_eq!(h.leader(at(0)), Some(1));
+        h.saw(at(0), 1, 0, false);
+        assert_eq!(h.leader(at(0)), Some(2), "nor does this process itself");
+        h.saw(at(0), 2, 1, false);
+        assert_eq!(h.leader(at(0)), None);
+        h.saw(at(1), 0, 1, true);
+        assert_eq!(h.leader(at(1)), Some(0), "fitness counts though the counter stands");
+    }
+
+    #[test]
+    fn a_false_suspicion_doubles_the_patience_up_to_a_bound() {
+        let mut h = of_three(1);
+        let (mut t, mut seen) = (0, Vec::new());
+        for counter in 1..=7 {
+            h.saw(at(t), 0, counter, true);
+            assert!(!h.suspects(at(t), 0));
+            seen.push(h.patience(0).0 / TIMEOUT.0);
+            while !h.suspects(at(t), 0) {
+                t += 1;
+                h.beat(at(t));
+            }
+        }
+        assert_eq!(seen, [1, 2, 4, 8, 16, 16, 16]);
+        assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
+    }
+
+    #[test]
+    fn calm_shrinks_the_patience_slowly_to_the_timeout() {
+        let mut h = of_three(1);
+        run(&mut h, 0..10, &[]);
+        h.beat(at(10));
+        h.saw(at(11), 0, 1_000_000, true);
+        assert_eq!(h.patience(0), TIMEOUT.times(2));
+        run(&mut h, 12..1_290, &[0]);
+        assert_eq!(h.patience(0), TIMEOUT.times(2), "not before 64 times 20 ms of calm");
+        run(&mut h, 1_290..1_300, &[0]);
+        assert_eq!(h.patience(0), Span::micros(17_500));
+        run(&mut h, 1_300..20_000, &[0]);
+        assert_eq!(h.patience(0), TIMEOUT, "and never below the timeout");
+    }
+
+    #[test]
+    fn who_was_away_suspects_nobody_on_waking() {
+        let mut h = of_three(2);
+        run(&mut h, 0..5, &[0, 1]);
+        let woken = at(5_000);
+        assert!(!h.suspects(woken, 0), "even when asked before anything else");
+        assert_eq!(h.leader(woken), Some(0));
+        assert_eq!(h.beat(woken), Some(6), "its own counter is overdue");
+        run(&mut h, 5_001..5_009, &[1]);
+        assert_eq!(h.leader(at(5_008)), Some(0), "patience was started anew");
+        run(&mut h, 5_009..5_011, &[1]);
+        assert_eq!(h.leader(at(5_010)), Some(1), "and does end");
+        assert_eq!(h.patience(1), TIMEOUT, "no suspicion of rank 1 was counted as false");
+    }
+
+    #[test]
+    fn who_was_away_still_suspects_whom_it_did_before() {
+        let mut h = of_three(2);
+        run(&mut h, 0..15, &[1]);
+        assert!(h.suspects(at(14), 0));
+        h.beat(at(9_000));
+        assert!(h.suspects(at(9_000), 0) && !h.suspects(at(9_000), 1));
+    }
+
+    #[test]
+    fn the_start_is_not_a_silence() {
+        let mut h = of_three(1);
+        assert_eq!(h.leader(at(777)), Some(0));
+        h.beat(at(777));
+        assert_eq!(h.leader(at(786)), Some(0));
+    }
+
+    #[test]
+    fn a_late_step_that_reads_first_suspects_nobody() {
+        let mut h = of_three(1);
+        run(&mut h, 0..5, &[0, 2]);
+        h.beat(at(8));
+        h.saw(at(15), 0, 99, true);
+        h.beat(at(15));
+        assert!(!h.suspects(at(15), 0) && h.suspects(at(15), 2));
+        assert_eq!(h.patience(0), TIMEOUT);
+    }
+
+    #[test]
+    fn an_outside_hint_holds_until_the_counter_moves_or_the_contrary_is_said() {
+        let mut h = of_three(2);
+        run(&mut h, 0..3, &[0, 1]);
+        h.suspect(0);
+        h.saw(at(3), 0, 3, true);
+        assert_eq!(h.leader(at(3)), Some(1), "the counter stood");
+        h.saw(at(3), 0, 4, true);
+        assert_eq!((h.leader(at(3)), h.patience(0)), (Some(0), TIMEOUT), "not its own mistake");
+        h.suspect(0);
+        h.trust(0);
+        assert_eq!(h.leader(at(3)), Some(0));
+        run(&mut h, 4..40, &[1]);
+        assert_eq!(h.leader(at(39)), Some(0), "vouched for, however silent");
+        h.suspect(0);
+        assert_eq!(h.leader(at(39)), Some(1));
+        h.suspect(2);
+        assert!(!h.suspects(at(39), 2), "nobody is talked out of its own life");
+    }
+
+    #[test]
+    fn a_coordination_service_has_the_last_word() {
+        let mut h = of_three(1);
+        run(&mut h, 0..3, &[0, 2]);
+        h.override_leader(Some(2));
+        run(&mut h, 3..40, &[0]);
+        assert!(h.suspects(at(39), 2));
+        assert_eq!(h.leader(at(39)), Some(2));
+        h.override_leader(None);
+        assert_eq!(h.leader(at(39)), Some(0));
+    }
+
+    #[test]
+    #[should_panic(expected = "interval must be below timeout")]
+    fn an_interval_that_outlasts_the_timeout_is_refused() {
+        let _ = Heartbeat::new(0, &[0], TIMEOUT, TIMEOUT);
+    }
+}
