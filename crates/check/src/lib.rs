@@ -1,1 +1,129 @@
-//! amcast-check
+//! Decides the properties that ordering protocols and services promise, on recorded histories.
+//!
+//! Read a history line by line ([`History::push_line`]) or event by event
+//! ([`History::push_event`]), name the properties ([`expand`]), and [`check`]. A property that does
+//! not hold comes with a [`Counterexample`]: a sentence, and the few events that show it, with their
+//! lines. What the history cannot tell is [`Verdict::NotJudged`], with the reason.
+//!
+//! ```
+//! use amcast_check::{History, Property, Verdict, check};
+//!
+//! let mut history = History::new();
+//! for line in [
+//!     r#"{"ev":"process","p":"g0/r0","groups":["g0"]}"#,
+//!     r#"{"ev":"process","p":"c0","groups":[]}"#,
+//!     r#"{"ev":"cast","t":1,"p":"c0","m":"c0:1","dst":["g0"]}"#,
+//!     r#"{"ev":"deliver","t":2,"p":"g0/r0","m":"c0:1"}"#,
+//!     r#"{"ev":"deliver","t":3,"p":"g0/r0","m":"c0:1"}"#,
+//! ] {
+//!     history.push_line(line).unwrap();
+//! }
+//! let report = check(&history, &[Property::UniformIntegrity]);
+//! let Verdict::Violated(why) = &report.findings[0].1 else { panic!() };
+//! assert_eq!(why.sentence, "g0/r0 delivers c0:1 twice");
+//! assert_eq!(why.events[1].place.line, 5);
+//! ```
+//!
+//! # What is decided, and how it is read
+//! - A process that crashed and did not come back is *faulty*, every other one *correct*; what it
+//!   delivers over all its lives counts as one sequence. A replica that takes state over from
+//!   others is expected to record as delivered what came with that state.
+//! - What must happen *in the end* (validity, agreement) is judged only if the run settled
+//!   (`{"ev":"end"}`).
+//! - A message obliges the processes of the groups it was cast to, also under the properties of
+//!   total order broadcast, where it is meant to be cast to one group with everyone in it.
+//! - Order is judged on first deliveries; a second one is a matter of integrity.
+//! - Services: see [`service`].
+//!
+//! The crate shares no code with what it judges: it knows events, and no protocol.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod delivery;
+mod error;
+mod history;
+mod index;
+mod intern;
+mod line;
+mod order;
+mod patterns;
+mod read;
+mod report;
+pub mod service;
+
+pub use amcast_core::Property;
+pub use error::{LineError, Problem};
+pub use history::{History, Msg, Place, Proc};
+pub use patterns::{Behaviour, Order, Patterns, Specification, execution_patterns, expand};
+pub use report::{Counterexample, Report, Seen, Verdict};
+
+use alloc::vec::Vec;
+use delivery::Obliges;
+use index::Index;
+use order::cycle::{self, Stuck};
+
+/// Judges `properties` on `history`, services with the default [`service::Budget`].
+pub fn check(history: &History, properties: &[Property]) -> Report {
+    check_within(history, properties, service::Budget::default())
+}
+
+/// Judges `properties` on `history`; services on the key-value language of [`service::kv`], each
+/// property within `budget`.
+pub fn check_within(history: &History, properties: &[Property], budget: service::Budget) -> Report {
+    let index = Index::new(history);
+    let mut checker = Checker { x: &index, budget, all: None, correct: None };
+    let findings = properties.iter().map(|&p| (p, checker.judge(p))).collect();
+    Report { findings }
+}
+
+struct Checker<'a> {
+    x: &'a Index<'a>,
+    budget: service::Budget,
+    /// The merge of all processes, once needed.
+    all: Option<Option<Stuck>>,
+    /// The merge of correct processes, once needed.
+    correct: Option<Option<Stuck>>,
+}
+
+impl Checker<'_> {
+    fn judge(&mut self, property: Property) -> Verdict {
+        let x = self.x;
+        match property {
+            Property::Validity => delivery::everywhere(x, Obliges::CorrectSender),
+            Property::UniformAgreement | Property::Ua => {
+                delivery::everywhere(x, Obliges::AnyDeliverer)
+            }
+            Property::Nua => delivery::everywhere(x, Obliges::CorrectDeliverer),
+            Property::Nuv => delivery::own(x),
+            Property::UniformIntegrity => delivery::integrity(x, true),
+            Property::Ui => delivery::integrity(x, false),
+            Property::UniformPrefixOrder => order::prefix::prefix(x),
+            Property::UniformAcyclicOrder => cycle::acyclic(x, self.stuck_all()),
+            Property::Wuto => cycle::weak(x, self.stuck_all()),
+            Property::Wnuto => cycle::weak(x, self.stuck_correct()),
+            Property::Suto => order::strong::strong(x, |_| true),
+            Property::Snuto => order::strong::strong(x, |p| x.correct[p as usize]),
+            Property::FifoOrder => order::fifo::fifo(x),
+            Property::CausalOrder => order::causal::causal(x),
+            Property::Genuine => delivery::genuine(x, false),
+            Property::PartiallyGenuine => delivery::genuine(x, true),
+            Property::Linearizable => service::linearizable(x.h, self.budget),
+            Property::Sequential => service::sequential(x.h, self.budget),
+            Property::ReadYourWrites => service::read_your_writes(x.h),
+            Property::ExactlyOnce => service::exactly_once(x.h),
+        }
+    }
+
+    fn stuck_all(&mut self) -> Option<&Stuck> {
+        let x = self.x;
+        self.all.get_or_insert_with(|| cycle::merge(x, &x.procs().collect::<Vec<_>>())).as_ref()
+    }
+
+    fn stuck_correct(&mut self) -> Option<&Stuck> {
+        let x = self.x;
+        let correct = || x.procs().filter(|&p| x.correct[p as usize]).collect::<Vec<_>>();
+        self.correct.get_or_insert_with(|| cycle::merge(x, &correct())).as_ref()
+    }
+}

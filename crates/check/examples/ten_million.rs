@@ -1,0 +1,123 @@
+//! Judges a generated history of ten million deliveries and prints the seconds it took.
+//!
+//! `cargo run --release -p amcast-check --example ten_million [DELIVERIES [GROUPS]]`
+
+use amcast_check::{History, Property, check};
+use amcast_core::rng::Rng;
+use std::error::Error;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+const REPLICAS: u64 = 3;
+const CLIENTS: u64 = 20;
+
+const JUDGED: [Property; 16] = [
+    Property::UniformIntegrity,
+    Property::UniformAgreement,
+    Property::Validity,
+    Property::UniformPrefixOrder,
+    Property::UniformAcyclicOrder,
+    Property::FifoOrder,
+    Property::CausalOrder,
+    Property::Nuv,
+    Property::Ui,
+    Property::Ua,
+    Property::Nua,
+    Property::Suto,
+    Property::Snuto,
+    Property::Wuto,
+    Property::Wnuto,
+    Property::Genuine,
+];
+
+/// Writes a good run line by line: every message goes to one or two of the groups; each replica
+/// lags behind the casts by some hundred messages of its own number.
+fn write_run(
+    deliveries: u64,
+    groups: u64,
+    tell: &mut dyn FnMut(&str) -> Result<(), Box<dyn Error>>,
+) -> Result<u64, Box<dyn Error>> {
+    let mut rng = Rng::new(1);
+    let mut line = String::new();
+    for g in 0..groups {
+        for r in 0..REPLICAS {
+            tell(&format!(r#"{{"ev":"process","p":"g{g}/r{r}","groups":["g{g}"]}}"#))?;
+        }
+    }
+    for c in 0..CLIENTS {
+        tell(&format!(r#"{{"ev":"process","p":"c{c}","groups":[]}}"#))?;
+    }
+    let mut casts: Vec<(u64, u64, u64)> = Vec::new(); // sender and two groups, maybe the same
+    let (mut written, mut t, mut i) = (0, 0, 0);
+    while written < deliveries || i < casts.len() as u64 + 1000 {
+        t += 100;
+        if written < deliveries {
+            let (c, a) = (rng.below(CLIENTS), rng.below(groups));
+            let b = if rng.chance(250_000) { rng.below(groups) } else { a };
+            line.clear();
+            write!(line, r#"{{"ev":"cast","t":{t},"p":"c{c}","m":"c{c}:{i}","dst":["g{a}""#)?;
+            line.push_str(if a == b { "" } else { "," });
+            if a != b {
+                write!(line, r#""g{b}""#)?;
+            }
+            line.push_str("]}");
+            tell(&line)?;
+            casts.push((c, a, b));
+        }
+        for g in 0..groups {
+            for r in 0..REPLICAS {
+                let Some(late) = i.checked_sub(100 * (r + 1) + g) else { continue };
+                let Some(&(c, a, b)) = casts.get(late as usize) else { continue };
+                if a == g || b == g {
+                    line.clear();
+                    write!(
+                        line,
+                        r#"{{"ev":"deliver","t":{t},"p":"g{g}/r{r}","m":"c{c}:{late}"}}"#
+                    )?;
+                    tell(&line)?;
+                    written += 1;
+                }
+            }
+        }
+        i += 1;
+    }
+    tell(r#"{"ev":"end"}"#)?;
+    Ok(written)
+}
+
+fn seconds(what: &str, took: Duration) {
+    println!("{what:<24} {:6.2} s", took.as_secs_f64());
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let deliveries = args.next().map_or(Ok(10_000_000), |n| n.parse())?;
+    let groups: u64 = args.next().map_or(Ok(4), |n| n.parse())?;
+
+    let start = Instant::now();
+    let mut bytes = 0;
+    write_run(deliveries, groups, &mut |line| {
+        bytes += line.len() + 1;
+        Ok(())
+    })?;
+    let writing = start.elapsed();
+    let start = Instant::now();
+    let mut history = History::new();
+    write_run(deliveries, groups, &mut |line| Ok(history.push_line(line)?))?;
+    let reading = start.elapsed().saturating_sub(writing);
+    println!("{} deliveries, {} lines, {bytes} bytes", history.deliveries(), history.lines());
+    seconds("read", reading);
+
+    let start = Instant::now();
+    let report = check(&history, &JUDGED);
+    let judging = start.elapsed();
+    seconds("judge all at once", judging);
+    seconds("read and judge", reading + judging);
+    for property in JUDGED {
+        let start = Instant::now();
+        check(&history, &[property]);
+        seconds(property.name(), start.elapsed());
+    }
+    print!("{report}");
+    if report.no_violation() { Ok(()) } else { Err("the run was meant to be good".into()) }
+}

@@ -1,0 +1,432 @@
+//! A recorded run in memory: who was there, what was cast, and what each process did, in order.
+//!
+//! Everything is a dense number: a delivery takes 16 bytes. Lines come from [`History::push_line`],
+//! events of a simulated run from [`History::push_event`]; both end in the same few methods.
+
+use crate::error::Problem;
+use crate::intern::{GroupSets, Messages, MsgKey, NONE, Names};
+use alloc::borrow::Cow;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+/// A process of a history, by its place in the order of declaration.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Proc(pub(crate) u32);
+
+/// A message (or call) of a history.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Msg(pub(crate) u32);
+
+/// Where an event stands.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// The file, as named by [`History::file`]; empty if none was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+/// A recorded run.
+#[derive(Clone, Debug)]
+pub struct History {
+    pub(crate) names: Names,
+    pub(crate) procs: Vec<Process>,
+    /// The process with a name, by the name's number.
+    proc_of_name: Vec<u32>,
+    pub(crate) messages: Messages,
+    pub(crate) casts: Vec<Cast>,
+    pub(crate) group_names: Names,
+    pub(crate) sets: GroupSets,
+    pub(crate) calls: Vec<Said>,
+    pub(crate) returns: Vec<Said>,
+    pub(crate) ended: bool,
+    /// The files: name, and how many lines came before its first.
+    files: Vec<(String, u32)>,
+    /// Lines of all files so far.
+    pub(crate) lines: u32,
+    end_here: bool,
+    /// Names of a [`amcast_core::Cluster`]'s processes by index, once they have been met.
+    pub(crate) cluster_names: Vec<u32>,
+    pub(crate) scratch: String,
+}
+
+/// A process and what it did.
+#[derive(Clone, Debug)]
+pub(crate) struct Process {
+    pub(crate) name: u32,
+    /// Its groups, ascending.
+    pub(crate) groups: Vec<u32>,
+    /// Casts and deliveries in the order of its files.
+    pub(crate) log: Vec<Entry>,
+    pub(crate) parts: Vec<Entry>,
+    pub(crate) lives: Vec<Life>,
+    /// Views entered.
+    pub(crate) views: u32,
+    /// Whether a later file brought earlier times.
+    pub(crate) tangled: bool,
+    time: u64,
+    file: usize,
+}
+
+/// A cast, a delivery or a participation. Its process knows it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) t: u64,
+    /// The message; the top bit marks a cast.
+    what: u32,
+    /// The line, counted over all files.
+    pub(crate) line: u32,
+}
+
+const CAST: u32 = 1 << 31;
+
+impl Entry {
+    pub(crate) fn message(self) -> u32 {
+        self.what & !CAST
+    }
+
+    pub(crate) fn is_cast(self) -> bool {
+        self.what & CAST != 0
+    }
+
+    pub(crate) fn delivery(self) -> Option<u32> {
+        (!self.is_cast()).then_some(self.what)
+    }
+}
+
+/// A crash or a start after one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Life {
+    pub(crate) t: u64,
+    pub(crate) line: u32,
+    pub(crate) crash: bool,
+}
+
+/// Who cast a message, where to, and when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cast {
+    /// The sender, or `NONE` if the message was never cast.
+    pub(crate) sender: u32,
+    pub(crate) dst: u32,
+    pub(crate) line: u32,
+    pub(crate) t: u64,
+}
+
+/// A call or a return of a service.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) t: u64,
+    pub(crate) p: u32,
+    pub(crate) m: u32,
+    pub(crate) line: u32,
+    pub(crate) text: String,
+}
+
+/// What a process did, and with which message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Act {
+    Deliver(u32),
+    Part(u32),
+    Crash,
+    Recover,
+    View,
+}
+
+impl Default for History {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl History {
+    /// A history of nothing.
+    pub fn new() -> Self {
+        Self {
+            names: Names::new(),
+            procs: Vec::new(),
+            proc_of_name: Vec::new(),
+            messages: Messages::new(),
+            casts: Vec::new(),
+            group_names: Names::new(),
+            sets: GroupSets::new(),
+            calls: Vec::new(),
+            returns: Vec::new(),
+            ended: false,
+            files: Vec::new(),
+            lines: 0,
+            end_here: false,
+            cluster_names: Vec::new(),
+            scratch: String::new(),
+        }
+    }
+
+    /// Says that the lines that follow are from the file `name`, of the same run.
+    ///
+    /// A process may have lines in several files (it was started again); they are put together by
+    /// time. Processes are known across files. `{"ev":"end"}` in any of the files says that the
+    /// whole run settled.
+    pub fn file(&mut self, name: &str) {
+        self.files.push((name.to_string(), self.lines));
+        self.end_here = false;
+    }
+
+    /// How many lines or events were read, refused ones included.
+    pub fn lines(&self) -> u64 {
+        u64::from(self.lines)
+    }
+
+    /// Whether the run settled, so that liveness may be judged.
+    pub fn settled(&self) -> bool {
+        self.ended
+    }
+
+    /// How many messages are named.
+    pub fn messages(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// How often a process delivered something.
+    pub fn deliveries(&self) -> u64 {
+        let count = |p: &Process| p.log.iter().filter(|e| !e.is_cast()).count() as u64;
+        self.procs.iter().map(count).sum()
+    }
+
+    /// Every process, in the order of declaration.
+    pub fn processes(&self) -> impl Iterator<Item = Proc> + use<> {
+        (0..self.procs.len() as u32).map(Proc)
+    }
+
+    /// The process of that name.
+    pub fn process(&self, name: &str) -> Option<Proc> {
+        self.names.find(name).and_then(|n| self.proc_named(n)).map(Proc)
+    }
+
+    /// The name of a process.
+    pub fn process_name(&self, p: Proc) -> &str {
+        self.procs.get(p.0 as usize).map_or("", |p| self.names.get(p.name))
+    }
+
+    /// The name of a message.
+    pub fn message_name(&self, m: Msg) -> Cow<'_, str> {
+        if m.0 as usize >= self.messages.len() {
+            return Cow::Borrowed("");
+        }
+        let MsgKey { name, seq } = self.messages.key(m.0);
+        let name = self.names.get(name);
+        if seq == MsgKey::PLAIN { Cow::Borrowed(name) } else { Cow::Owned(format!("{name}:{seq}")) }
+    }
+
+    /// What `p` delivered, in order, over all its lives; twice what it delivered twice.
+    pub fn delivered(&self, p: Proc) -> Vec<Msg> {
+        let Some(p) = self.procs.get(p.0 as usize) else { return Vec::new() };
+        p.ordered_log().iter().filter_map(|e| e.delivery()).map(Msg).collect()
+    }
+
+    /// Whether `p` is correct: it never crashed, or came back after its last crash.
+    pub fn is_correct(&self, p: Proc) -> bool {
+        self.procs.get(p.0 as usize).is_some_and(Process::is_correct)
+    }
+
+    /// The file and line of the `line`-th line over all files.
+    pub(crate) fn place(&self, line: u32) -> Place {
+        let n = self.files.partition_point(|&(_, before)| before < line);
+        match n.checked_sub(1).map(|n| &self.files[n]) {
+            Some((name, before)) => Place { file: name.clone(), line: line - before },
+            None => Place { file: String::new(), line },
+        }
+    }
+
+    /// How many files were read; a history without named files is one.
+    pub(crate) fn file_count(&self) -> usize {
+        self.files.len().max(1)
+    }
+
+    /// Whether two lines are of one file, so that their order is the order in which things were.
+    pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
+        let file = |line| self.files.partition_point(|&(_, before)| before < line);
+        self.files.len() < 2 || file(a) == file(b)
+    }
+
+    /// The name of the file being read and the line within it.
+    pub(crate) fn here(&self) -> (String, u32) {
+        match self.files.last() {
+            Some((name, before)) => (name.clone(), self.lines - before),
+            None => (String::new(), self.lines),
+        }
+    }
+
+    pub(crate) fn proc_named(&self, name: u32) -> Option<u32> {
+        self.proc_of_name.get(name as usize).copied().filter(|&p| p != NONE)
+    }
+
+    pub(crate) fn name_number(&mut self, name: &str) -> Result<u32, Problem> {
+        self.names.intern(name).ok_or(Problem::TooMany("names"))
+    }
+
+    /// The number of the set of these groups, in any order.
+    pub(crate) fn set_number(&mut self, groups: &mut Vec<u32>) -> Result<u32, Problem> {
+        groups.sort_unstable();
+        groups.dedup();
+        self.sets.intern(groups).ok_or(Problem::TooMany("sets of destinations"))
+    }
+
+    pub(crate) fn group_number(&mut self, name: &str) -> Result<u32, Problem> {
+        self.group_names.intern(name).ok_or(Problem::TooMany("groups"))
+    }
+
+    /// The number of the message called `name`.
+    pub(crate) fn message_number(&mut self, name: &str) -> Result<u32, Problem> {
+        // A canonical `sender:sequence` is two numbers; anything else is a name of its own.
+        let split = name.rsplit_once(':').and_then(|(sender, seq)| {
+            let plain = seq == "0" || !seq.starts_with(['0', '+']);
+            let seq = seq.parse().ok().filter(|&n| plain && n != MsgKey::PLAIN)?;
+            Some((sender, seq))
+        });
+        let (text, seq) = split.unwrap_or((name, MsgKey::PLAIN));
+        let name = self.name_number(text)?;
+        self.message_keyed(MsgKey { name, seq })
+    }
+
+    pub(crate) fn message_keyed(&mut self, key: MsgKey) -> Result<u32, Problem> {
+        let (m, new) = self.messages.intern(key).ok_or(Problem::TooMany("messages"))?;
+        if new {
+            self.casts.push(Cast { sender: NONE, dst: NONE, line: NONE, t: 0 });
+        }
+        Ok(m)
+    }
+
+    /// Counts a line in, unless no line may follow.
+    pub(crate) fn next_line(&mut self) -> Result<(), Problem> {
+        self.lines = self
+            .lines
+            .checked_add(1)
+            .filter(|&n| n < NONE)
+            .ok_or_else(|| Problem::TooMany("lines"))?;
+        Ok(())
+    }
+
+    pub(crate) fn not_after_end(&self) -> Result<(), Problem> {
+        if self.end_here { Err(Problem::AfterEnd) } else { Ok(()) }
+    }
+
+    pub(crate) fn declare(&mut self, name: u32, mut groups: Vec<u32>) -> Result<(), Problem> {
+        groups.sort_unstable();
+        groups.dedup();
+        if let Some(p) = self.proc_named(name) {
+            let same = self.procs[p as usize].groups == groups;
+            return if same {
+                Ok(())
+            } else {
+                Err(Problem::Redeclared(self.names.get(name).into()))
+            };
+        }
+        let p = u32::try_from(self.procs.len()).ok().filter(|&p| p < NONE - 1);
+        let p = p.ok_or(Problem::TooMany("processes"))?;
+        if self.proc_of_name.len() <= name as usize {
+            self.proc_of_name.resize(self.names.len().max(name as usize + 1), NONE);
+        }
+        self.proc_of_name[name as usize] = p;
+        self.procs.push(Process {
+            name,
+            groups,
+            log: Vec::new(),
+            parts: Vec::new(),
+            lives: Vec::new(),
+            views: 0,
+            tangled: false,
+            time: 0,
+            file: self.files.len(),
+        });
+        Ok(())
+    }
+
+    /// Checks that `p` may do something at `t`, and notes that it did.
+    fn advance(&mut self, p: u32, t: u64) -> Result<(), Problem> {
+        let file = self.files.len();
+        let process = &mut self.procs[p as usize];
+        if t < process.time {
+            if process.file == file {
+                let (name, before_ns) = (process.name, process.time);
+                let process = self.names.get(name).into();
+                return Err(Problem::TimeWentBack { process, before_ns });
+            }
+            process.tangled = true;
+        }
+        (process.time, process.file) = (t, file);
+        Ok(())
+    }
+
+    pub(crate) fn cast(&mut self, t: u64, p: u32, m: u32, dst: u32) -> Result<(), Problem> {
+        if self.sets.get(dst).is_empty() {
+            return Err(Problem::NoDestination);
+        }
+        let old = self.casts[m as usize];
+        if old.sender != NONE && (old.sender, old.dst) != (p, dst) {
+            return Err(Problem::Recast(self.message_name(Msg(m)).into_owned()));
+        }
+        self.advance(p, t)?;
+        let line = self.lines;
+        // A sender that sends a message again still cast it once: the first time counts.
+        if old.sender == NONE {
+            self.procs[p as usize].log.push(Entry { t, what: m | CAST, line });
+        }
+        if old.sender == NONE || t < old.t {
+            self.casts[m as usize] = Cast { sender: p, dst, line, t };
+        }
+        Ok(())
+    }
+
+    pub(crate) fn act(&mut self, act: Act, t: u64, p: u32) -> Result<(), Problem> {
+        self.advance(p, t)?;
+        let line = self.lines;
+        let process = &mut self.procs[p as usize];
+        match act {
+            Act::Deliver(m) => process.log.push(Entry { t, what: m, line }),
+            Act::Part(m) => process.parts.push(Entry { t, what: m, line }),
+            Act::Crash | Act::Recover => {
+                process.lives.push(Life { t, line, crash: act == Act::Crash });
+            }
+            Act::View => process.views += 1,
+        }
+        Ok(())
+    }
+
+    pub(crate) fn say(
+        &mut self,
+        call: bool,
+        t: u64,
+        p: u32,
+        m: u32,
+        text: &str,
+    ) -> Result<(), Problem> {
+        self.advance(p, t)?;
+        let said = Said { t, p, m, line: self.lines, text: text.to_string() };
+        if call {
+            self.calls.push(said)
+        } else {
+            self.returns.push(said)
+        }
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self) {
+        (self.ended, self.end_here) = (true, true);
+    }
+}
+
+impl Process {
+    /// Casts and deliveries in the order of time.
+    pub(crate) fn ordered_log(&self) -> Cow<'_, [Entry]> {
+        if !self.tangled {
+            return Cow::Borrowed(&self.log);
+        }
+        let mut log = self.log.clone();
+        log.sort_by_key(|e| e.t);
+        Cow::Owned(log)
+    }
+
+    pub(crate) fn is_correct(&self) -> bool {
+        !self.lives.iter().max_by_key(|life| (life.t, life.line)).is_some_and(|life| life.crash)
+    }
+}

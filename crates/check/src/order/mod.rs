@@ -1,0 +1,10 @@
+//! The properties of order, each with its bound.
+//!
+//! *N* is the number of deliveries, *P* of processes, *G* of groups. A history that has the
+//! properties is judged in time N (acyclic, weak total, fifo), N times the groups a message goes
+//! to (strong total), G N (prefix) or P N (causal); finding a small counterexample costs P N more.
+pub(crate) mod causal;
+pub(crate) mod cycle;
+pub(crate) mod fifo;
+pub(crate) mod prefix;
+pub(crate) mod strong;

@@ -1,0 +1,257 @@
+//! From lines and from events into a [`History`].
+
+use crate::error::{LineError, Problem};
+use crate::history::{Act, History};
+use crate::intern::{MsgKey, NONE};
+use crate::line::{Field, Fields, Value, items};
+use alloc::borrow::Cow;
+use alloc::string::String;
+use alloc::vec::Vec;
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, GroupSet, MsgId, Pid};
+use core::fmt::Write;
+
+/// A problem and the byte of the line, from 0, where it is; `None` for the line as a whole.
+type At = (Problem, Option<usize>);
+
+impl History {
+    /// Reads one line, with or without its end. Blank lines count but say nothing; fields that mean
+    /// nothing here are passed over.
+    ///
+    /// # Errors
+    /// When the line is not an event: it says where and what should be there. The history is then
+    /// as if the line had not been, and takes further ones.
+    pub fn push_line(&mut self, line: &str) -> Result<(), LineError> {
+        self.next_line()
+            .map_err(|problem| (problem, None))
+            .and_then(|()| self.read(line))
+            .map_err(|(problem, at)| self.refuse(problem, at.map_or(0, |at| at + 1)))
+    }
+
+    /// Takes one event of a run of `cluster`, as if its line had been read.
+    ///
+    /// # Errors
+    /// The same as for the line; also when a process is not of `cluster`.
+    pub fn push_event(&mut self, event: &Event<'_>, cluster: &Cluster) -> Result<(), LineError> {
+        self.next_line()
+            .and_then(|()| self.take(event, cluster))
+            .map_err(|problem| self.refuse(problem, 0))
+    }
+
+    fn refuse(&self, problem: Problem, column: usize) -> LineError {
+        let (file, line) = self.here();
+        LineError { file, line, column, problem }
+    }
+
+    fn read(&mut self, line: &str) -> Result<(), At> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let fields = Fields::parse(line).map_err(|bad| {
+            let problem = if bad.cut { Problem::Cut } else { Problem::Malformed(bad.want) };
+            (problem, Some(bad.at))
+        })?;
+        let (ev, at) = text(&fields, Field::Ev)?;
+        let whole = |problem| (problem, None);
+        self.not_after_end().map_err(whole)?;
+        match &*ev {
+            "deliver" => self.read_about(Act::Deliver, &fields),
+            "part" => self.read_about(Act::Part, &fields),
+            "crash" => self.read_plain(Act::Crash, &fields),
+            "recover" => self.read_plain(Act::Recover, &fields),
+            "view" => {
+                text(&fields, Field::View)?;
+                strings(&fields, Field::Members, |_| Ok(()))?;
+                self.read_plain(Act::View, &fields)
+            }
+            "cast" => self.read_cast(&fields),
+            "call" => self.read_said(true, Field::Op, &fields),
+            "return" => self.read_said(false, Field::Out, &fields),
+            "process" => self.read_process(&fields),
+            "end" => {
+                self.end();
+                Ok(())
+            }
+            other => Err((Problem::UnknownEvent(other.into()), Some(at))),
+        }
+    }
+
+    fn read_process(&mut self, fields: &Fields<'_>) -> Result<(), At> {
+        let (p, at) = text(fields, Field::P)?;
+        let groups = self.read_groups(fields, Field::Groups)?;
+        self.name_number(&p)
+            .and_then(|name| self.declare(name, groups))
+            .map_err(|problem| (problem, Some(at)))
+    }
+
+    fn read_about(&mut self, act: fn(u32) -> Act, fields: &Fields<'_>) -> Result<(), At> {
+        let (t, p) = self.read_who(fields)?;
+        let m = self.read_message(fields)?;
+        self.act(act(m), t, p).map_err(|problem| (problem, None))
+    }
+
+    fn read_plain(&mut self, act: Act, fields: &Fields<'_>) -> Result<(), At> {
+        let (t, p) = self.read_who(fields)?;
+        self.act(act, t, p).map_err(|problem| (problem, None))
+    }
+
+    fn read_cast(&mut self, fields: &Fields<'_>) -> Result<(), At> {
+        let (t, p) = self.read_who(fields)?;
+        let mut groups = self.read_groups(fields, Field::Dst)?;
+        let m = self.read_message(fields)?;
+        self.set_number(&mut groups)
+            .and_then(|dst| self.cast(t, p, m, dst))
+            .map_err(|problem| (problem, None))
+    }
+
+    fn read_said(&mut self, call: bool, field: Field, fields: &Fields<'_>) -> Result<(), At> {
+        let (t, p) = self.read_who(fields)?;
+        let (said, _) = text(fields, field)?;
+        let m = self.read_message(fields)?;
+        self.say(call, t, p, m, &said).map_err(|problem| (problem, None))
+    }
+
+    /// When, and which process.
+    fn read_who(&mut self, fields: &Fields<'_>) -> Result<(u64, u32), At> {
+        let want = "a whole number of nanoseconds";
+        let t = match fields.get(Field::T) {
+            Some((Value::Whole(t), _)) => t,
+            Some((_, at)) => return Err((Problem::Wrong { field: "t", want }, Some(at))),
+            None => return Err((Problem::Missing("t"), None)),
+        };
+        let (name, at) = text(fields, Field::P)?;
+        match self.names.find(&name).and_then(|n| self.proc_named(n)) {
+            Some(p) => Ok((t, p)),
+            None => Err((Problem::Undeclared(name.into_owned()), Some(at))),
+        }
+    }
+
+    fn read_message(&mut self, fields: &Fields<'_>) -> Result<u32, At> {
+        let (m, at) = text(fields, Field::M)?;
+        self.message_number(&m).map_err(|problem| (problem, Some(at)))
+    }
+
+    fn read_groups(&mut self, fields: &Fields<'_>, field: Field) -> Result<Vec<u32>, At> {
+        let mut groups = Vec::new();
+        strings(fields, field, |name| {
+            groups.push(self.group_number(name)?);
+            Ok(())
+        })?;
+        Ok(groups)
+    }
+
+    fn take(&mut self, event: &Event<'_>, cluster: &Cluster) -> Result<(), Problem> {
+        self.not_after_end()?;
+        match *event {
+            Event::Process { p, groups } => {
+                let name = self.pid_name(p, cluster)?;
+                let groups = self.group_numbers(groups)?;
+                self.declare(name, groups)
+            }
+            Event::Cast { t, p, m, dst } => {
+                let mut groups = self.group_numbers(dst)?;
+                let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
+                let dst = self.set_number(&mut groups)?;
+                self.cast(t.0, p, m, dst)
+            }
+            Event::Deliver { t, p, m } => {
+                let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
+                self.act(Act::Deliver(m), t.0, p)
+            }
+            Event::Part { t, p, m } => {
+                let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
+                self.act(Act::Part(m), t.0, p)
+            }
+            Event::Crash { t, p } => self.take_plain(Act::Crash, t.0, p, cluster),
+            Event::Recover { t, p } => self.take_plain(Act::Recover, t.0, p, cluster),
+            Event::View { t, p, .. } => self.take_plain(Act::View, t.0, p, cluster),
+            Event::Call { t, p, m, op } => {
+                let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
+                self.say(true, t.0, p, m, op)
+            }
+            Event::Return { t, p, m, out } => {
+                let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
+                self.say(false, t.0, p, m, out)
+            }
+            Event::End => {
+                self.end();
+                Ok(())
+            }
+        }
+    }
+
+    fn take_plain(&mut self, act: Act, t: u64, p: Pid, c: &Cluster) -> Result<(), Problem> {
+        let p = self.pid(p, c)?;
+        self.act(act, t, p)
+    }
+
+    /// The number of the name of `p`.
+    fn pid_name(&mut self, p: Pid, cluster: &Cluster) -> Result<u32, Problem> {
+        if !cluster.has(p) {
+            return Err(Problem::NotInCluster);
+        }
+        if let Some(&name) = self.cluster_names.get(p.index()).filter(|&&name| name != NONE) {
+            return Ok(name);
+        }
+        let mut text = core::mem::take(&mut self.scratch);
+        text.clear();
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{}", cluster.name(p));
+        let name = self.name_number(&text);
+        self.scratch = text;
+        let name = name?;
+        if self.cluster_names.len() <= p.index() {
+            self.cluster_names.resize(p.index() + 1, NONE);
+        }
+        self.cluster_names[p.index()] = name;
+        Ok(name)
+    }
+
+    fn pid(&mut self, p: Pid, cluster: &Cluster) -> Result<u32, Problem> {
+        let name = self.pid_name(p, cluster)?;
+        self.proc_named(name).ok_or_else(|| Problem::Undeclared(self.names.get(name).into()))
+    }
+
+    fn msg(&mut self, m: MsgId, cluster: &Cluster) -> Result<u32, Problem> {
+        let name = self.pid_name(m.sender, cluster)?;
+        if m.seq == MsgKey::PLAIN {
+            return self.message_number(&alloc::format!("{}:{}", cluster.name(m.sender), m.seq));
+        }
+        self.message_keyed(MsgKey { name, seq: m.seq })
+    }
+
+    fn group_numbers(&mut self, groups: GroupSet) -> Result<Vec<u32>, Problem> {
+        let mut text = String::new();
+        let mut numbers = Vec::with_capacity(groups.len());
+        for g in groups.iter() {
+            text.clear();
+            let _ = write!(text, "{g}");
+            numbers.push(self.group_number(&text)?);
+        }
+        Ok(numbers)
+    }
+}
+
+/// The text of `field` and the byte where it starts.
+fn text<'a>(fields: &Fields<'a>, field: Field) -> Result<(Cow<'a, str>, usize), At> {
+    let name = field.name();
+    let (value, at) = fields.get(field).ok_or((Problem::Missing(name), None))?;
+    let want = "a string";
+    value.text().map(|s| (s, at)).ok_or((Problem::Wrong { field: name, want }, Some(at)))
+}
+
+/// Calls `tell` with each string of the list `field`.
+fn strings(
+    fields: &Fields<'_>,
+    field: Field,
+    mut tell: impl FnMut(&str) -> Result<(), Problem>,
+) -> Result<(), At> {
+    let name = field.name();
+    let (value, at) = fields.get(field).ok_or((Problem::Missing(name), None))?;
+    let wrong = || (Problem::Wrong { field: name, want: "a list of strings" }, Some(at));
+    let Value::List(rest) = value else { return Err(wrong()) };
+    for item in items(rest) {
+        tell(&item.ok_or_else(wrong)?).map_err(|problem| (problem, Some(at)))?;
+    }
+    Ok(())
+}

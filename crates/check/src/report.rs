@@ -1,0 +1,188 @@
+//! What the checker found, for a person and as JSON.
+
+use crate::history::Place;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use amcast_core::Property;
+use core::fmt::{self, Write};
+
+/// What [`crate::check`] found, property by property in the order asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// Each property and what was found.
+    pub findings: Vec<(Property, Verdict)>,
+}
+
+/// What was found about one property.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// The history has the property.
+    Holds,
+    /// It has not, and here is why.
+    Violated(Counterexample),
+    /// The history does not say; the reason is a sentence.
+    NotJudged(String),
+}
+
+/// Why a history does not have a property: a few events and a sentence about them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Counterexample {
+    /// What is wrong, with the names of the processes and messages.
+    pub sentence: String,
+    /// The events that show it.
+    pub events: Vec<Seen>,
+}
+
+/// An event of a counterexample.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// Who did it.
+    pub process: String,
+    /// What: "delivers", "casts", "takes part in", "calls", ..
+    pub does: &'static str,
+    /// To which message; for calls, what was called and what came back.
+    pub message: String,
+    /// For a delivery, its place among the process's deliveries, from 1.
+    pub position: Option<u64>,
+    /// Where the history says so.
+    pub place: Place,
+    /// When, in nanoseconds of the run's clock.
+    pub t_ns: u64,
+}
+
+impl Report {
+    /// Whether no property is violated. Properties that were not judged do not count against it:
+    /// see [`Report::all_hold`].
+    pub fn no_violation(&self) -> bool {
+        !self.findings.iter().any(|(_, v)| matches!(v, Verdict::Violated(_)))
+    }
+
+    /// Whether every property was judged and holds.
+    pub fn all_hold(&self) -> bool {
+        self.findings.iter().all(|(_, v)| *v == Verdict::Holds)
+    }
+
+    /// What was found about `property`, if it was asked for.
+    pub fn verdict(&self, property: Property) -> Option<&Verdict> {
+        self.findings.iter().find(|(p, _)| *p == property).map(|(_, v)| v)
+    }
+
+    /// The report as one JSON document.
+    pub fn json(&self) -> String {
+        let mut out = String::from(r#"{"ok":"#);
+        out.push_str(if self.no_violation() { "true" } else { "false" });
+        out.push_str(r#","findings":["#);
+        for (i, (property, verdict)) in self.findings.iter().enumerate() {
+            out.push_str(if i == 0 { "{" } else { ",{" });
+            field(&mut out, "property", property.name());
+            match verdict {
+                Verdict::Holds => out.push_str(r#","verdict":"holds""#),
+                Verdict::NotJudged(why) => {
+                    out.push_str(r#","verdict":"not-judged","#);
+                    field(&mut out, "reason", why);
+                }
+                Verdict::Violated(c) => {
+                    out.push_str(r#","verdict":"violated","#);
+                    c.json(&mut out);
+                }
+            }
+            out.push('}');
+        }
+        out.push_str("]}");
+        out
+    }
+}
+
+impl Counterexample {
+    pub(crate) fn new(sentence: String, events: Vec<Seen>) -> Self {
+        Self { sentence, events }
+    }
+
+    /// The processes it names, without repetition.
+    pub fn processes(&self) -> BTreeSet<&str> {
+        self.events.iter().map(|e| e.process.as_str()).collect()
+    }
+
+    /// The messages it names, without repetition.
+    pub fn messages(&self) -> BTreeSet<&str> {
+        self.events.iter().map(|e| e.message.as_str()).collect()
+    }
+
+    fn json(&self, out: &mut String) {
+        field(out, "sentence", &self.sentence);
+        out.push_str(r#","events":["#);
+        for (i, e) in self.events.iter().enumerate() {
+            out.push_str(if i == 0 { "{" } else { ",{" });
+            for (key, text) in [("p", &*e.process), ("does", e.does), ("m", &e.message)] {
+                field(out, key, text);
+                out.push(',');
+            }
+            if let Some(position) = e.position {
+                let _ = write!(out, r#""position":{position},"#);
+            }
+            if !e.place.file.is_empty() {
+                field(out, "file", &e.place.file);
+                out.push(',');
+            }
+            let _ = write!(out, r#""line":{},"t":{}}}"#, e.place.line, e.t_ns);
+        }
+        out.push(']');
+    }
+}
+
+/// Writes `"key":"text"`.
+fn field(out: &mut String, key: &str, text: &str) {
+    out.push('"');
+    out.push_str(key);
+    out.push_str("\":\"");
+    for ch in text.chars() {
+        match ch {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            ch if (ch as u32) < 0x20 => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{:04x}", ch as u32);
+            }
+            ch => out.push(ch),
+        }
+    }
+    out.push('"');
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (property, verdict) in &self.findings {
+            match verdict {
+                Verdict::Holds => writeln!(f, "holds       {property}")?,
+                Verdict::NotJudged(why) => writeln!(f, "not judged  {property}: {why}")?,
+                Verdict::Violated(c) => writeln!(f, "VIOLATED    {property}: {c}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.sentence)?;
+        for e in &self.events {
+            write!(f, "\n              {e}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.place.file.is_empty() {
+            write!(f, "{}: ", self.place.file)?;
+        }
+        write!(f, "line {}: {} {} {}", self.place.line, self.process, self.does, self.message)?;
+        if let Some(position) = self.position {
+            write!(f, " as its no. {position}")?;
+        }
+        write!(f, " at {} ns", self.t_ns)
+    }
+}
