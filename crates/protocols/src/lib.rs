@@ -10,4 +10,7 @@
 
 extern crate alloc;
 
+pub mod catalog;
 pub mod layers;
+pub mod mutant;
+pub mod skeen;

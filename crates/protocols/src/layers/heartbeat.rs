@@ -3,7 +3,7 @@
 //! Every replica counts up and writes its counter where the others of its group can read it. A
 //! counter that has not moved for a while is the sign of a replica that has failed; the first
 //! replica, in an agreed order, that is neither suspected nor short of state should lead. This is
-//! what `leader(g)` of [TRAM 2.4] asks for: it may be wrong for as long as it likes, and is right
+//! what `leader(g)` of [TRAM 2.1] asks for: it may be wrong for as long as it likes, and is right
 //! in the end when replicas and memory are timely. Protocols must be safe whatever it says.
 //!
 //! ```text

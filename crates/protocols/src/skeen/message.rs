@@ -1,0 +1,126 @@
+//! What the processes say to each other.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::{GroupSet, MsgId};
+use core::fmt;
+
+/// A reading of a group's logical clock. 0 is before every message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(super) struct Timestamp(pub(super) u64);
+
+impl Timestamp {
+    /// No clock gets here by counting, so a larger one is nonsense; clocks cannot overflow.
+    pub(super) const MAX: Self = Self(1 << 62);
+
+    /// The one after this.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// What every destination must know of a multicast to order it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Heading {
+    /// Which multicast.
+    pub(super) msg: MsgId,
+    /// Its slot among those of its client.
+    pub(super) slot: u16,
+    /// Its destinations.
+    pub(super) dst: GroupSet,
+}
+
+/// A message between processes. On the wire: a byte that says which, then the fields in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Message {
+    /// A client multicasts.
+    Cast { heading: Heading, payload: Arc<[u8]> },
+    /// A destination gave the multicast this timestamp.
+    Propose { heading: Heading, timestamp: Timestamp },
+    /// A destination delivered the multicast that this client has in `slot`.
+    Ack { slot: u16, seq: u64 },
+}
+
+const CAST: u8 = 1;
+const PROPOSE: u8 = 2;
+const ACK: u8 = 3;
+
+impl Codec for Timestamp {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.0.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        match u64::decode(from)? {
+            t if t <= Self::MAX.0 => Ok(Self(t)),
+            t => Err(CodecError::Unknown(t)),
+        }
+    }
+}
+
+impl Codec for Heading {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.msg.encode(to);
+        self.slot.encode(to);
+        self.dst.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        let msg = Codec::decode(from)?;
+        Ok(Self { msg, slot: Codec::decode(from)?, dst: Codec::decode(from)? })
+    }
+}
+
+impl Codec for Message {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Cast { heading, payload } => {
+                CAST.encode(to);
+                heading.encode(to);
+                put_bytes(payload, to);
+            }
+            Self::Propose { heading, timestamp } => {
+                PROPOSE.encode(to);
+                heading.encode(to);
+                timestamp.encode(to);
+            }
+            Self::Ack { slot, seq } => {
+                ACK.encode(to);
+                slot.encode(to);
+                seq.encode(to);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        match u8::decode(from)? {
+            CAST => {
+                let heading = Codec::decode(from)?;
+                Ok(Self::Cast { heading, payload: from.bytes()?.into() })
+            }
+            PROPOSE => {
+                let heading = Codec::decode(from)?;
+                Ok(Self::Propose { heading, timestamp: Codec::decode(from)? })
+            }
+            ACK => Ok(Self::Ack { slot: Codec::decode(from)?, seq: Codec::decode(from)? }),
+            tag => Err(CodecError::Unknown(u64::from(tag))),
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cast { heading: h, payload } => {
+                write!(f, "cast {:?} to {:?} in slot {}, ", h.msg, h.dst, h.slot)?;
+                write!(f, "{} bytes", payload.len())
+            }
+            Self::Propose { heading: h, timestamp } => {
+                write!(f, "propose {} for {:?} to {:?} ", timestamp.0, h.msg, h.dst)?;
+                write!(f, "in slot {}", h.slot)
+            }
+            Self::Ack { slot, seq } => write!(f, "ack number {seq} in slot {slot}"),
+        }
+    }
+}
