@@ -142,7 +142,7 @@ mutant::mutants! {
             "Every fourth message is delivered two times." breaks [UniformIntegrity];
         Drops = "drops-a-message":
             "Every fourth message is acknowledged and not delivered." breaks
-            [Validity, UniformAgreement];
+            [Validity, UniformAgreement, UniformPrefixOrder];
         TellsAll = "tells-everybody":
             "Proposals go to all groups, destinations or not." breaks [Genuine];
     }
