@@ -1,1 +1,39 @@
-//! amcast-memory
+//! The medium `Memory` between processes of one machine: regions in files that they all map.
+//!
+//! Read [`MappedCarrier`] for how a loop uses it, [`Directory`] for how processes find each other,
+//! and then the two arguments on which everything rests: `guard.rs` (revocation) and `bell.rs`
+//! (sleeping and waking). The laws that are kept are those of [`amcast_core::memory`].
+//!
+//! - `segment.rs` is the only file with `unsafe`: it makes lines out of mapped bytes.
+//! - `layout.rs` says what each word of the shared files means.
+//! - `files.rs` and `store.rs` are the operating system and its stand-in on the heap.
+//! - `peer.rs` knows who lives in which incarnation.
+//! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
+//!   laws; the simulator's passes the same suite.
+//!
+//! Whoever may open the files may do anything to the memory: the processes of a cluster trust each
+//! other as far as one user's processes do. What a peer writes can make answers wrong, never
+//! memory unsafe.
+
+mod bell;
+mod carrier;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod directory;
+mod error;
+mod files;
+mod guard;
+mod idle;
+mod layout;
+#[cfg(test)]
+mod models;
+mod peer;
+mod segment;
+mod store;
+
+pub use bell::Bell;
+pub use carrier::{CarrierCounts, MappedCarrier};
+pub use directory::{ClusterId, Directory, Lease, StartOptions};
+pub use error::Error;
+pub use idle::{Idle, IdleCounts, Idler, Pause};
+pub use store::Backing;

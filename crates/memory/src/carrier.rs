@@ -1,0 +1,430 @@
+//! The carrier of one process: carries out what its protocol asks of the memory, and answers.
+
+use crate::bell::{self, Bell};
+use crate::directory::Directory;
+use crate::error::Error;
+use crate::guard::{Fence, Grant, Guard, Word};
+use crate::layout::{Place, ProcessLayout};
+use crate::peer::Peers;
+use crate::store::Hold;
+use amcast_core::id::Pid;
+use amcast_core::memory::{
+    In, LINE_WORDS, Line, Lines, Out, Outcome, RegionId, Regions, Source, Stamp, Window,
+};
+use amcast_core::step::Ticket;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use std::sync::Arc;
+
+/// What a carrier did so far. Only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CarrierCounts {
+    /// Writes carried out.
+    pub writes: u64,
+    /// Lines stored by them.
+    pub lines: u64,
+    /// Reads carried out.
+    pub reads: u64,
+    /// Writes answered, or that would be answered, `Denied`.
+    pub denied: u64,
+    /// Writes and reads answered, or that would be answered, `Lost`.
+    pub lost: u64,
+    /// Writes and reads of lines that are not there; see [`MappedCarrier::take_fault`].
+    pub refused: u64,
+    /// Fences: at most one for each batch, and one for each revocation.
+    pub fences: u64,
+    /// Loops that slept and were woken: one system call each.
+    pub wakes: u64,
+    /// Peers' files mapped: some system calls each.
+    pub maps: u64,
+}
+
+/// The carrier of the medium `Memory` for one process. One thread uses it.
+///
+/// A loop does this, over and over:
+/// ```
+/// # use amcast_core::{id::Pid, memory::*, step::*, time::{Span, Time}};
+/// # use amcast_memory::*;
+/// # fn round(carrier: &mut MappedCarrier, node: &mut dyn Protocol<Medium = Memory>,
+/// #          outbox: &mut Outbox<Memory>, now: Time) {
+/// carrier.begin_round();
+/// while let Some((window, input)) = carrier.next_input() {
+///     node.step(now, window, Input::Medium(input), outbox);
+///     carrier.post(outbox.items().iter().filter_map(|output| match output {
+///         Output::Medium(out) => Some(out),
+///         _ => None, // deliveries and the rest are the loop's own business
+///     }));
+///     outbox.clear();
+/// }
+/// # }
+/// ```
+/// Dropping it stops the process in good order.
+pub struct MappedCarrier {
+    directory: Directory,
+    me: Pid,
+    incarnation: u64,
+    own: Arc<ProcessLayout>,
+    peers: Peers,
+    bell: Bell,
+    /// Answers to what was posted since the round began.
+    filling: Answers,
+    /// Answers being given out in this round.
+    giving: Answers,
+    given: usize,
+    /// Processes that started anew, to be told in this round.
+    fresh: Vec<(Pid, u64)>,
+    fresh_told: usize,
+    poll_due: bool,
+    /// Whose bells to ring after this batch.
+    rings: Vec<Pid>,
+    counts: CarrierCounts,
+    crashed: bool,
+    _hold: Hold,
+}
+
+impl fmt::Debug for MappedCarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MappedCarrier({:?}, incarnation {})", self.me, self.incarnation)
+    }
+}
+
+/// Answers in the order of posting. Reused, so the steady state allocates nothing.
+#[derive(Default)]
+struct Answers {
+    fates: Vec<(Ticket, Fate)>,
+    words: Vec<[u64; LINE_WORDS + 1]>,
+}
+
+/// What became of a write or read.
+#[derive(Clone, Copy)]
+enum Fate {
+    Denied,
+    Lost,
+    Written,
+    /// A range of the words.
+    Words {
+        at: usize,
+        count: usize,
+    },
+    /// The lines are stored; the guard is checked at the end of the batch.
+    Stored {
+        to: Pid,
+        region: RegionId,
+        grant: Option<Grant>,
+    },
+}
+
+impl Regions for ProcessLayout {
+    #[inline]
+    fn lines(&self, region: RegionId) -> &[Line] {
+        let place = self.place(usize::from(region.0));
+        Self::lines(self, place.expect("a region of the process's own"))
+    }
+}
+
+impl MappedCarrier {
+    pub(crate) fn new(
+        directory: Directory,
+        me: Pid,
+        incarnation: u64,
+        own: ProcessLayout,
+        hold: Hold,
+        bell: Bell,
+    ) -> Self {
+        let own = Arc::new(own);
+        let peers = Peers::new(directory.clone(), me, incarnation, Arc::clone(&own));
+        Self {
+            directory,
+            me,
+            incarnation,
+            own,
+            peers,
+            bell,
+            filling: Answers::default(),
+            giving: Answers::default(),
+            given: 0,
+            fresh: Vec::new(),
+            fresh_told: 0,
+            poll_due: false,
+            rings: Vec::new(),
+            counts: CarrierCounts::default(),
+            crashed: false,
+            _hold: hold,
+        }
+    }
+
+    /// Whose carrier it is.
+    pub fn pid(&self) -> Pid {
+        self.me
+    }
+
+    /// Which life of the process this is, for [`amcast_core::Input::Start`]: 0 is the first.
+    pub fn incarnation(&self) -> u32 {
+        life(self.incarnation)
+    }
+
+    /// The process's own regions.
+    pub fn window(&self) -> Window<'_> {
+        Window(&*self.own)
+    }
+
+    /// The bell that wakes the loop of this process.
+    pub fn bell(&self) -> &Bell {
+        &self.bell
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> CarrierCounts {
+        CarrierCounts { maps: self.peers.maps(), ..self.counts }
+    }
+
+    /// The last error with a peer's memory, once: accesses to it are `Lost` until that process
+    /// starts anew. A loop asks now and then, and tells the operator.
+    pub fn take_fault(&mut self) -> Option<Error> {
+        self.peers.take_fault()
+    }
+
+    /// Begins a round: its inputs are the answers to what was posted before, then the processes
+    /// that started anew, then a poll. What the last round had left over is given first.
+    pub fn begin_round(&mut self) {
+        if self.given == self.giving.fates.len() {
+            self.giving.fates.clear();
+            self.giving.words.clear();
+            self.given = 0;
+            core::mem::swap(&mut self.giving, &mut self.filling);
+        }
+        if self.fresh_told == self.fresh.len() {
+            self.fresh.clear();
+            self.fresh_told = 0;
+            self.peers.look(&mut self.fresh);
+        }
+        self.poll_due = true;
+    }
+
+    /// The next input of the round, with the window to lend along with it; none at the end of the
+    /// round. What the protocol asks for in return is posted before the next call.
+    pub fn next_input(&mut self) -> Option<(Window<'_>, In<'_>)> {
+        if let Some(&(ticket, fate)) = self.giving.fates.get(self.given) {
+            self.given += 1;
+            let outcome = match fate {
+                Fate::Written => Outcome::Written,
+                Fate::Denied => Outcome::Denied,
+                Fate::Lost => Outcome::Lost,
+                Fate::Words { at, count } => Outcome::Words(&self.giving.words[at..at + count]),
+                Fate::Stored { .. } => unreachable!("settled at the end of its batch"),
+            };
+            return Some((Window(&*self.own), In::Done(ticket, outcome)));
+        }
+        if let Some(&(pid, incarnation)) = self.fresh.get(self.fresh_told) {
+            self.fresh_told += 1;
+            self.peers.adopt(pid, incarnation);
+            return Some((Window(&*self.own), In::Fresh { pid, incarnation: life(incarnation) }));
+        }
+        if core::mem::take(&mut self.poll_due) {
+            return Some((Window(&*self.own), In::Poll));
+        }
+        None
+    }
+
+    /// Whether answers wait for the next round: then it is not idle.
+    pub fn has_answers(&self) -> bool {
+        !self.filling.fates.is_empty() || self.given < self.giving.fates.len()
+    }
+
+    /// Carries out what the protocol asks, in order. All of it is done when this returns; the
+    /// answers come in the next round. No lock, no allocation once the buffers have grown, and no
+    /// system call except to map a peer that is new and to wake a loop that sleeps.
+    ///
+    /// # Panics
+    /// When the protocol names lines of its own that it does not have.
+    pub fn post<'o>(&mut self, outs: impl IntoIterator<Item = &'o Out>) {
+        let first = self.filling.fates.len();
+        let mut guarded = false;
+        for out in outs {
+            match out {
+                Out::Write { to, region, at, source, ticket, bell } => {
+                    let fate = self.write(*to, *region, *at, source);
+                    if *bell && matches!(fate, Fate::Stored { .. }) && self.peers.mark_ring(*to) {
+                        self.rings.push(*to);
+                    }
+                    if let Some(ticket) = ticket {
+                        guarded |= matches!(fate, Fate::Stored { grant: Some(_), .. });
+                        self.filling.fates.push((*ticket, fate));
+                    }
+                }
+                Out::Read { of, region, at, count, ticket } => {
+                    let fate = self.read(*of, *region, *at, *count);
+                    self.filling.fates.push((*ticket, fate));
+                }
+                Out::Allow(region) => self.guard(*region).allow(),
+                Out::Revoke(region) => {
+                    self.guard(*region).revoke();
+                    self.counts.fences += 1;
+                }
+            }
+        }
+        if guarded || !self.rings.is_empty() {
+            // All stores of the batch are behind this line, all checks of guards and bells before:
+            // W3 of `guard.rs` and R2 of `bell.rs` at once.
+            <AtomicU64 as Word>::fence(Fence::Writer);
+            self.counts.fences += 1;
+        }
+        self.settle(first);
+        self.ring_bells();
+    }
+
+    fn guard(&self, region: RegionId) -> Guard<'_, AtomicU64> {
+        let index = usize::from(region.0);
+        assert!(self.own.place(index).is_some_and(|p| p.guarded), "a guarded region of its own");
+        Guard(self.own.guard(index))
+    }
+
+    fn write(&mut self, to: Pid, region: RegionId, at: u32, source: &Source) -> Fate {
+        let count = source.count();
+        let Some(target) = self.peers.reach(to) else {
+            self.counts.lost += 1;
+            return Fate::Lost;
+        };
+        let place = target.place(usize::from(region.0)).filter(|p| p.writer == self.me);
+        let Some((place, range)) = place.and_then(|p| within(p, at, count)) else {
+            return self.refuse(to, region, at, count);
+        };
+        let mut grant = None;
+        if place.guarded {
+            grant = Guard(target.guard(usize::from(region.0))).grant();
+            if grant.is_none() {
+                self.counts.denied += 1;
+                return Fate::Denied;
+            }
+        }
+        copy(&self.own, source, &target.lines(place)[range]);
+        self.counts.writes += 1;
+        self.counts.lines += u64::from(count);
+        Fate::Stored { to, region, grant }
+    }
+
+    fn read(&mut self, of: Pid, region: RegionId, at: u32, count: u32) -> Fate {
+        let Some(target) = self.peers.reach(of) else {
+            self.counts.lost += 1;
+            return Fate::Lost;
+        };
+        let place = target.place(usize::from(region.0)).and_then(|p| within(p, at, count));
+        let Some((place, range)) = place else { return self.refuse(of, region, at, count) };
+        let begin = self.filling.words.len();
+        self.filling.words.extend(target.lines(place)[range].iter().map(|line| {
+            // The stamp first: if it is the expected one, the words behind it are at least those
+            // published with it.
+            let Stamp(stamp) = line.stamp();
+            let [a, b, c, d, e, f, g] = line.words();
+            [a, b, c, d, e, f, g, stamp]
+        }));
+        if self.peers.reached(of).is_none() {
+            // It started anew meanwhile: what was read is of no use to anyone.
+            self.filling.words.truncate(begin);
+            self.counts.lost += 1;
+            return Fate::Lost;
+        }
+        self.counts.reads += 1;
+        Fate::Words { at: begin, count: count as usize }
+    }
+
+    #[cold]
+    fn refuse(&mut self, pid: Pid, region: RegionId, at: u32, count: u32) -> Fate {
+        self.counts.refused += 1;
+        self.peers.fail(Error::Refused { pid, region: region.0, at, count });
+        Fate::Lost
+    }
+
+    /// Decides the fate of what was stored: W4 of `guard.rs`.
+    fn settle(&mut self, first: usize) {
+        for (_, fate) in &mut self.filling.fates[first..] {
+            let Fate::Stored { to, region, grant } = *fate else { continue };
+            let Some(target) = self.peers.reached(to) else {
+                self.counts.lost += 1;
+                *fate = Fate::Lost;
+                continue;
+            };
+            let stands = |grant| Guard(target.guard(usize::from(region.0))).stands(grant);
+            *fate = match grant {
+                Some(grant) if !stands(grant) => {
+                    self.counts.denied += 1;
+                    Fate::Denied
+                }
+                _ => Fate::Written,
+            };
+        }
+    }
+
+    fn ring_bells(&mut self) {
+        while let Some(pid) = self.rings.pop() {
+            self.peers.unmark_ring(pid);
+            let bell = self.directory.bell_of(pid);
+            if bell != self.bell.pid() {
+                let woke = bell::ring_after_fence(self.directory.layout().bell(bell));
+                self.counts.wakes += u64::from(woke);
+            }
+        }
+    }
+
+    /// Stops the process in good order: writes to it are `Lost` from now on.
+    ///
+    /// # Errors
+    /// When the system refuses to remove its file; the next start tries again.
+    pub fn stop(mut self) -> Result<(), Error> {
+        self.crashed = true;
+        self.directory.stop(self.me, self.incarnation)
+    }
+
+    /// Ends the process as a kill would: its lock is gone and everything else stays as it is. For
+    /// tests.
+    pub fn crash(mut self) {
+        self.crashed = true;
+    }
+}
+
+impl Drop for MappedCarrier {
+    fn drop(&mut self) {
+        if !self.crashed {
+            // Nobody is left to tell; `stop` tells, and what stays behind is removed at the next
+            // start of any process.
+            let _ = self.directory.stop(self.me, self.incarnation);
+        }
+    }
+}
+
+/// The directory counts incarnations from 1, the medium from 0.
+fn life(incarnation: u64) -> u32 {
+    (incarnation - 1) as u32
+}
+
+/// The range of `count` lines from `at` on within a region.
+#[inline]
+fn within(place: Place, at: u32, count: u32) -> Option<(Place, core::ops::Range<usize>)> {
+    let begin = at as usize;
+    let end = begin + count as usize;
+    (end <= place.count).then_some((place, begin..end))
+}
+
+/// Stores what a write carries, line after line, the stamp of each line last.
+#[inline]
+fn copy(own: &ProcessLayout, source: &Source, to: &[Line]) {
+    let lines = |lines: &Lines| -> &[Line] {
+        if lines.count == 0 {
+            return &[];
+        }
+        &Regions::lines(own, lines.region)[lines.at as usize..][..lines.count as usize]
+    };
+    match source {
+        Source::Copy(from) => {
+            for (to, from) in to.iter().zip(lines(from)) {
+                to.copy(from, from.stamp());
+            }
+        }
+        Source::Made { head, stamp, rest } => {
+            to[0].put(head, *stamp);
+            for (to, from) in to[1..].iter().zip(lines(rest)) {
+                to.copy(from, *stamp);
+            }
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! The cluster's directory: who lives, in which incarnation, and who has which client place.
+
+use crate::bell::Bell;
+use crate::carrier::MappedCarrier;
+use crate::error::Error;
+use crate::files::Files;
+use crate::layout::{self, DirectoryLayout, ProcessLayout};
+use crate::segment::Segment;
+use crate::store::{Backing, Heap, Hold, Name, Store};
+use amcast_core::id::Pid;
+use amcast_core::memory::RegionSpec;
+use core::fmt;
+use core::sync::atomic::Ordering;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::Arc;
+
+/// What tells one cluster from another on the same machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ClusterId(pub u64);
+
+/// The shared memory of one cluster on this machine. Cloned freely.
+///
+/// In `base/amcast-<id>/`: a file `directory` that everybody maps, a file for each process that runs,
+/// a lock file for each client place. See `layout.rs` for every word of them.
+#[derive(Clone)]
+pub struct Directory(Arc<Inner>);
+
+struct Inner {
+    store: Box<dyn Store>,
+    layout: DirectoryLayout,
+    cluster: ClusterId,
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Directory({:x})", self.0.cluster.0)
+    }
+}
+
+/// How a process starts.
+#[derive(Clone, Debug, Default)]
+pub struct StartOptions {
+    /// How the memory of its regions is set aside.
+    pub backing: Backing,
+    /// The bell of the loop that runs the process, if the loop runs another one already.
+    pub bell: Option<Bell>,
+    /// The incarnation is not below this: for a client, the number of its lease.
+    pub incarnation_min: u32,
+}
+
+/// A client place that this process has, until it drops this or dies.
+pub struct Lease {
+    place: u32,
+    number: u32,
+    _hold: Hold,
+}
+
+impl Lease {
+    /// Which place.
+    pub fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// How many leases of this place were given before, as long as the directory exists: it grows
+    /// with each, and serves as the client's incarnation.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lease({} of place {})", self.number, self.place)
+    }
+}
+
+/// How often a directory that vanishes while it is opened is opened again.
+const OPEN_TRIES: u32 = 8;
+
+impl Directory {
+    /// Where the directories of clusters usually lie: memory if there is such a place.
+    pub fn usual_base() -> PathBuf {
+        let shm = Path::new("/dev/shm");
+        let runtime = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        if shm.is_dir() { shm.to_owned() } else { runtime.unwrap_or_else(env::temp_dir) }
+    }
+
+    /// Opens the directory of a cluster of `processes` processes and `places` client places, or
+    /// makes it. Directories of two clusters have nothing in common.
+    ///
+    /// # Errors
+    /// When it cannot be made, belongs to someone else, is open to others, or was made for a
+    /// cluster of another shape or by another version.
+    pub fn open(base: &Path, id: ClusterId, processes: u32, places: u32) -> Result<Self, Error> {
+        let path = base.join(format!("amcast-{:016x}", id.0));
+        for _ in 0..OPEN_TRIES {
+            let files = Files::open(path.clone())?;
+            let lock = files.exclusive()?;
+            // Whoever removes the directory has the lock: from here on it stays.
+            if !files.is_removed()? {
+                let opened = Self::with_store(Box::new(files), id, processes, places);
+                drop(lock);
+                return opened;
+            }
+        }
+        Err(Error::Corrupt { path, why: "it is removed again and again while it is opened" })
+    }
+
+    /// A directory on the heap of this process: for carriers in threads of one process.
+    ///
+    /// # Errors
+    /// Never, for a shape that fits in memory.
+    pub fn heap(id: ClusterId, processes: u32, places: u32) -> Result<Self, Error> {
+        Self::with_store(Box::new(Heap::default()), id, processes, places)
+    }
+
+    fn with_store(
+        store: Box<dyn Store>,
+        cluster: ClusterId,
+        processes: u32,
+        places: u32,
+    ) -> Result<Self, Error> {
+        let (lines, fresh) = store.directory(layout::directory_lines(processes, places))?;
+        let shape = [cluster.0, u64::from(processes), u64::from(places)];
+        let path = store.path(&"directory");
+        let layout = DirectoryLayout::new(lines, &path, shape, fresh)?;
+        Ok(Self(Arc::new(Inner { store, layout, cluster })))
+    }
+
+    pub(crate) fn layout(&self) -> &DirectoryLayout {
+        &self.0.layout
+    }
+
+    /// Starts a process: a new incarnation with zeroed regions, all guards closed. What was left
+    /// over by earlier incarnations, and by other processes that died, is removed.
+    ///
+    /// # Errors
+    /// [`Error::Running`] if it runs already; otherwise when its memory cannot be set aside.
+    pub fn start(
+        &self,
+        pid: Pid,
+        specs: &[RegionSpec],
+        options: StartOptions,
+    ) -> Result<MappedCarrier, Error> {
+        self.check_pid(pid)?;
+        let (regions, lines) = layout::plan(specs)?;
+        let Inner { store, layout, cluster } = &*self.0;
+        let _lock = store.exclusive()?;
+        for name in store.list()? {
+            if !store.is_held(name)? {
+                self.bury(name)?;
+            } else if name.pid == pid {
+                return Err(Error::Running { pid, os_pid: self.os_pid(pid) });
+            }
+        }
+        let incarnation = layout.next_incarnation(pid, u64::from(options.incarnation_min) + 1);
+        let (segment, hold) = store.create(Name { pid, incarnation }, lines, options.backing)?;
+        let name = [cluster.0, u64::from(pid.0), incarnation];
+        let own = ProcessLayout::create(segment, name, regions);
+        let bell = options.bell.unwrap_or_else(|| Bell::new(self.clone(), pid));
+        bell.stay();
+        layout.bell_of(pid).store(u64::from(bell.pid().0), Ordering::Relaxed);
+        layout.os_pid(pid).store(u64::from(process::id()), Ordering::Relaxed);
+        layout.publish(pid, incarnation);
+        self.ring_all();
+        Ok(MappedCarrier::new(self.clone(), pid, incarnation, own, hold, bell))
+    }
+
+    /// Takes a client place, with a lease number that grows each time; none if somebody who lives
+    /// has it.
+    ///
+    /// # Errors
+    /// When there is no such place, or the system refuses.
+    pub fn lease(&self, place: u32) -> Result<Option<Lease>, Error> {
+        let count = self.layout().places();
+        if place >= count {
+            return Err(Error::NoSuch { what: "client place", number: place, count });
+        }
+        let Some(hold) = self.0.store.take_place(place)? else { return Ok(None) };
+        let line = self.layout().place(place);
+        let number = line.raw(0).fetch_add(1, Ordering::Relaxed) as u32;
+        line.raw(1).store(u64::from(process::id()), Ordering::Relaxed);
+        Ok(Some(Lease { place, number, _hold: hold }))
+    }
+
+    /// Takes any client place that is free; none if all are taken.
+    ///
+    /// # Errors
+    /// As [`Directory::lease`].
+    pub fn lease_any(&self) -> Result<Option<Lease>, Error> {
+        for place in 0..self.layout().places() {
+            if let Some(lease) = self.lease(place)? {
+                return Ok(Some(lease));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the process runs; asks the operating system.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn is_running(&self, pid: Pid) -> Result<bool, Error> {
+        self.check_pid(pid)?;
+        let _lock = self.0.store.exclusive()?;
+        let incarnation = self.layout().live(pid);
+        Ok(incarnation != 0 && self.0.store.is_held(Name { pid, incarnation })?)
+    }
+
+    /// Finds processes that died, tells everyone (writes to them give `Lost` from now on) and
+    /// removes their files. For a supervisor, and for whoever suspects somebody.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn clean(&self) -> Result<Vec<Pid>, Error> {
+        let store = &self.0.store;
+        let _lock = store.exclusive()?;
+        let mut dead = Vec::new();
+        for name in store.list()? {
+            if !store.is_held(name)? && self.bury(name)? {
+                dead.push(name.pid);
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Removes the directory with all that is in it. Leases end: take them back first.
+    ///
+    /// # Errors
+    /// [`Error::Running`] if a process still runs.
+    pub fn remove(&self) -> Result<(), Error> {
+        let store = &self.0.store;
+        let _lock = store.exclusive()?;
+        for name in store.list()? {
+            if store.is_held(name)? {
+                return Err(Error::Running { pid: name.pid, os_pid: self.os_pid(name.pid) });
+            }
+        }
+        store.remove_all()
+    }
+
+    /// The bell that wakes the loop of a process, for those who ring without writing memory.
+    ///
+    /// # Errors
+    /// When there is no such process.
+    pub fn bell(&self, pid: Pid) -> Result<Bell, Error> {
+        self.check_pid(pid)?;
+        Ok(Bell::new(self.clone(), self.bell_of(pid)))
+    }
+
+    /// Whose bell wakes the process. The word is not believed.
+    pub(crate) fn bell_of(&self, pid: Pid) -> Pid {
+        let index = self.layout().bell_of(pid).load(Ordering::Relaxed);
+        let valid = u32::try_from(index).ok().filter(|&i| i < self.layout().processes());
+        valid.map_or(pid, Pid)
+    }
+
+    /// Maps the file of a peer.
+    pub(crate) fn open_peer(&self, pid: Pid, incarnation: u64) -> Result<ProcessLayout, Error> {
+        let name = Name { pid, incarnation };
+        let segment: Segment = self.0.store.open(name)?;
+        let words = [self.0.cluster.0, u64::from(pid.0), incarnation];
+        ProcessLayout::open(segment, &self.0.store.path(&name), words)
+    }
+
+    /// Ends an incarnation in good order.
+    pub(crate) fn stop(&self, pid: Pid, incarnation: u64) -> Result<(), Error> {
+        let _lock = self.0.store.exclusive()?;
+        self.bury(Name { pid, incarnation }).map(|_| ())
+    }
+
+    /// Takes a file out of use; says whether it was the one in use. The caller holds the lock.
+    fn bury(&self, name: Name) -> Result<bool, Error> {
+        let layout = self.layout();
+        let known = name.pid.0 < layout.processes();
+        let current = known && layout.live(name.pid) == name.incarnation;
+        if current {
+            layout.publish(name.pid, 0);
+            self.ring_all();
+        }
+        self.0.store.remove(name)?;
+        Ok(current)
+    }
+
+    /// Wakes everyone who sleeps: somebody started or ended.
+    fn ring_all(&self) {
+        for pid in (0..self.layout().processes()).map(Pid) {
+            Bell::new(self.clone(), pid).ring();
+        }
+    }
+
+    fn os_pid(&self, pid: Pid) -> u64 {
+        let known = pid.0 < self.layout().processes();
+        if known { self.layout().os_pid(pid).load(Ordering::Relaxed) } else { 0 }
+    }
+
+    fn check_pid(&self, pid: Pid) -> Result<(), Error> {
+        let count = self.layout().processes();
+        if pid.0 < count {
+            return Ok(());
+        }
+        Err(Error::NoSuch { what: "process", number: pid.0, count })
+    }
+}

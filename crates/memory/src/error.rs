@@ -1,0 +1,215 @@
+//! What can go wrong outside the hot path, and what to do about it.
+
+use amcast_core::id::Pid;
+use core::fmt;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+/// Why the shared memory of a cluster could not be used.
+#[derive(Debug)]
+pub enum Error {
+    /// The operating system does not let this user do it.
+    Permission {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// The file system is too full.
+    NoSpace {
+        /// Where.
+        path: PathBuf,
+        /// How many bytes are needed there.
+        needed_bytes: u64,
+        /// How many are free.
+        free_bytes: u64,
+    },
+    /// Somebody else owns it.
+    NotOurs {
+        /// What.
+        path: PathBuf,
+        /// The user who owns it.
+        owner_uid: u32,
+        /// The user that this process runs as.
+        our_uid: u32,
+    },
+    /// Others than the owner may use it.
+    Exposed {
+        /// What.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// A symbolic link, or not the kind of file it must be: possibly laid there by someone else.
+    NotPlain {
+        /// What.
+        path: PathBuf,
+    },
+    /// Written by another version of this program.
+    Version {
+        /// What.
+        path: PathBuf,
+        /// The version it has.
+        found: u64,
+        /// The version that this program writes.
+        expected: u64,
+    },
+    /// The directory was made for a cluster of another shape.
+    Shape {
+        /// What.
+        path: PathBuf,
+        /// Cluster id, processes, client places there.
+        found: [u64; 3],
+        /// The same, as asked for.
+        expected: [u64; 3],
+    },
+    /// Not a file of this program, or damaged.
+    Corrupt {
+        /// What.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A process of the cluster still lives.
+    Running {
+        /// Which.
+        pid: Pid,
+        /// Its number in the operating system; 0 if it is not known.
+        os_pid: u64,
+    },
+    /// There is no such process or client place in the cluster.
+    NoSuch {
+        /// What it would be.
+        what: &'static str,
+        /// The number asked for.
+        number: u32,
+        /// How many there are.
+        count: u32,
+    },
+    /// A write or read named lines that the other process does not have, or that this process
+    /// does not write: the two were not configured alike.
+    Refused {
+        /// The other process.
+        pid: Pid,
+        /// The region.
+        region: u16,
+        /// The first line.
+        at: u32,
+        /// How many lines.
+        count: u32,
+    },
+    /// Regions that no file can hold.
+    TooLarge {
+        /// How many lines they have together.
+        lines: u64,
+    },
+    /// Any other refusal of the operating system.
+    System {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// What an error of the operating system means here.
+    pub(crate) fn system(path: &Path, doing: &'static str, errno: Errno) -> Self {
+        let path = path.to_owned();
+        match errno {
+            Errno::ACCESS | Errno::PERM | Errno::ROFS => Self::Permission { path, doing },
+            Errno::LOOP | Errno::NOTDIR => Self::NotPlain { path },
+            _ => Self::System { path, doing, errno },
+        }
+    }
+
+    /// Whether the file is not there (any more).
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::System { errno: Errno::NOENT, .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Permission { path, doing } => write!(
+                f,
+                "{}: no permission to {doing}; choose a directory that this user may write to",
+                path.display()
+            ),
+            Self::NoSpace { path, needed_bytes, free_bytes } => write!(
+                f,
+                "{}: {needed_bytes} bytes are needed and {free_bytes} are free; \
+                 free some, choose another directory, or configure smaller rings",
+                path.display()
+            ),
+            Self::NotOurs { path, owner_uid, our_uid } => write!(
+                f,
+                "{}: belongs to user {owner_uid}, and this is user {our_uid}; \
+                 run as that user or choose another directory",
+                path.display()
+            ),
+            Self::Exposed { path, mode } => write!(
+                f,
+                "{}: open to other users (mode {mode:o}); take their permissions away or remove it",
+                path.display()
+            ),
+            Self::NotPlain { path } => write!(
+                f,
+                "{}: a link or a special file where a plain one must be; \
+                 find out who laid it there and remove it",
+                path.display()
+            ),
+            Self::Version { path, found, expected } => write!(
+                f,
+                "{}: format {found}, this program has format {expected}; \
+                 stop the cluster that uses it and remove the directory",
+                path.display()
+            ),
+            Self::Shape { path, found, expected } => write!(
+                f,
+                "{}: made for cluster {:x} of {} processes and {} client places, not for {:x} of {} \
+                 and {}; use the same configuration, or stop that cluster and remove the directory",
+                path.display(),
+                found[0],
+                found[1],
+                found[2],
+                expected[0],
+                expected[1],
+                expected[2]
+            ),
+            Self::Corrupt { path, why } => {
+                write!(f, "{}: {why}; stop the cluster and remove it", path.display())
+            }
+            Self::Running { pid, os_pid } => {
+                write!(f, "{pid:?} still runs, as process {os_pid} of the system; stop it first")
+            }
+            Self::NoSuch { what, number, count } => {
+                write!(f, "there is no {what} {number}: the cluster has {count}")
+            }
+            Self::Refused { pid, region, at, count } => write!(
+                f,
+                "lines {at} to {} of region {region} of {pid:?} are not there for this process; \
+                 give all nodes the same configuration",
+                u64::from(*at) + u64::from(*count)
+            ),
+            Self::TooLarge { lines } => {
+                write!(f, "regions of {lines} lines do not fit; configure smaller rings")
+            }
+            Self::System { path, doing, errno } => {
+                write!(f, "{}: cannot {doing}: {errno}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { errno, .. } => Some(errno),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Revocation between processes that map the same memory.
+//!
+//! No hardware closes a mapped page to another process in a microsecond, so the writer checks, after
+//! it has written, that it was still allowed to. Every guarded region has one word beside it, which
+//! only its owner stores to. It counts grants and revocations: odd is open, even is closed, and it
+//! never goes back.
+//!
+//! ```text
+//! writer                                     owner
+//!   W1  g := load guard; odd, or Denied        O1  guard := g + 1          (closed)
+//!   W2  store the lines                        O2  fence  Fence::Owner
+//!   W3  fence  Fence::Writer                   O3  read the lines
+//!   W4  Written if load guard = g, or Denied
+//! ```
+//!
+//! **Claim.** If W4 says `Written`, every read O3 that is ordered after a revocation which follows
+//! the grant `g` sees the lines of W2.
+//!
+//! **Why.** The fences W3 and O2 are sequentially consistent, so one comes first. Were it O2, then
+//! W4, which comes after W3, could not read a value older than the one stored in O1; that value is
+//! larger than `g`, the word never goes back, and W4 would have found it changed. So W3 comes first,
+//! and then O3 reads the values stored in W2, or later ones. Neither fence can be spared: without
+//! one, a store may pass the load behind it (store buffering), and the writer reads the word still
+//! open while the owner reads the lines still old.
+//!
+//! Why compare with `g` instead of asking for any odd value: owner and writer could both be slow
+//! enough for the owner to revoke, read nothing, and allow again before W4. The acquire load of W1
+//! keeps the stores of W2 after the grant.
+//!
+//! The other direction stays open: a write that is reported `Denied` may have been stored, or be
+//! stored later. Protocols adopt such lines or ignore their stamps; nobody counts them.
+//!
+//! One fence W3 serves a whole batch of writes to any number of regions: it stands after all their
+//! stores and before all their checks.
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+/// The fences of this crate, named so that a model can take one away and show that it is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fence {
+    /// After the stores of a batch, before its guards are checked; partner of [`Fence::Owner`].
+    Writer,
+    /// After a guard is closed, before its region is read; partner of [`Fence::Writer`].
+    Owner,
+    /// After the stores of a batch, before the bells are looked at; partner of [`Fence::Sleeper`].
+    /// A batch has one fence, which is this one and [`Fence::Writer`] at once.
+    Ringer,
+    /// After a sleeper has announced itself, before its last look; partner of [`Fence::Ringer`].
+    Sleeper,
+}
+
+/// A shared word: the machine's, or a model checker's.
+pub(crate) trait Word {
+    /// Loads it.
+    fn load(&self, order: Ordering) -> u64;
+    /// Stores to it.
+    fn store(&self, value: u64, order: Ordering);
+    /// Stores to it and gives what was there.
+    fn swap(&self, value: u64, order: Ordering) -> u64;
+    /// A sequentially consistent fence.
+    fn fence(which: Fence);
+}
+
+impl Word for AtomicU64 {
+    #[inline]
+    fn load(&self, order: Ordering) -> u64 {
+        Self::load(self, order)
+    }
+
+    #[inline]
+    fn store(&self, value: u64, order: Ordering) {
+        Self::store(self, value, order);
+    }
+
+    #[inline]
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        Self::swap(self, value, order)
+    }
+
+    #[inline]
+    fn fence(_: Fence) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// The guard word of a region.
+#[derive(Debug)]
+pub(crate) struct Guard<'a, W>(pub(crate) &'a W);
+
+/// The grant under which a write was begun.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Grant(u64);
+
+impl<W: Word> Guard<'_, W> {
+    /// Writer, W1: the grant in force, or none while the region is revoked.
+    #[inline]
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        // Pairs with the release store in `allow`.
+        let word = self.0.load(Ordering::Acquire);
+        (word % 2 == 1).then_some(Grant(word))
+    }
+
+    /// Writer, W4, after [`Fence::Writer`]: whether that grant has been in force all the time.
+    #[inline]
+    pub(crate) fn stands(&self, grant: Grant) -> bool {
+        self.0.load(Ordering::Relaxed) == grant.0
+    }
+
+    /// Owner: opens the region under a new grant; nothing if it is open.
+    pub(crate) fn allow(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        if word.is_multiple_of(2) {
+            // Pairs with the acquire load in `grant`.
+            self.0.store(word + 1, Ordering::Release);
+        }
+    }
+
+    /// Owner, O1 and O2: closes the region. What the owner reads after this call is ordered after
+    /// the revocation.
+    pub(crate) fn revoke(&self) {
+        let word = self.0.load(Ordering::Relaxed);
+        if word % 2 == 1 {
+            self.0.store(word + 1, Ordering::Relaxed);
+        }
+        W::fence(Fence::Owner);
+    }
+}

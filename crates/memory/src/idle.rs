@@ -1,0 +1,119 @@
+//! What a loop does when it finds nothing to do: spin, then yield, then park.
+
+use core::hint;
+use std::thread;
+
+/// How long a loop spins and yields before it parks. A value, so that a node can be told.
+///
+/// Spinning answers within a cache miss and takes a whole core; yielding shares the core with others
+/// that are ready; parking costs the loop some microseconds to be woken and whoever wakes it one
+/// system call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Idle {
+    /// Rounds without work that spin.
+    pub spins: u32,
+    /// Rounds without work after those that give the core away.
+    pub yields: u32,
+    /// Whether to park after that; if not, the loop yields for ever.
+    pub parks: bool,
+}
+
+impl Idle {
+    /// Each loop has a core of its own: it never gives it away.
+    pub const SPIN: Self = Self { spins: u32::MAX, yields: 0, parks: false };
+    /// Fewer cores than loops, all of them busy: a short spin, a few yields, then park.
+    pub const SHARED: Self = Self { spins: 100, yields: 20, parks: true };
+    /// Nothing is wasted: parks at once.
+    pub const PARK: Self = Self { spins: 0, yields: 0, parks: true };
+
+    /// [`Idle::SHARED`] or, if there is a core to spare for each of `loops`, a longer spin first.
+    pub fn for_loops(loops: usize, cores: usize) -> Self {
+        if loops < cores { Self { spins: 20_000, ..Self::SHARED } } else { Self::SHARED }
+    }
+}
+
+/// What the policy says to do now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pause {
+    /// It paused for an instant: look again.
+    Again,
+    /// Park: announce, look once more, sleep; see [`crate::Bell`].
+    Park,
+}
+
+/// How often each way of waiting was taken. Only grows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct IdleCounts {
+    /// Rounds that found work.
+    pub busy: u64,
+    /// Rounds that spun.
+    pub spins: u64,
+    /// Rounds that yielded.
+    pub yields: u64,
+    /// Rounds that parked.
+    pub parks: u64,
+}
+
+/// The policy of one loop at work.
+#[derive(Clone, Copy, Debug)]
+pub struct Idler {
+    policy: Idle,
+    rounds: u32,
+    counts: IdleCounts,
+}
+
+impl Idler {
+    /// Follows `policy`.
+    pub fn new(policy: Idle) -> Self {
+        Self { policy, rounds: 0, counts: IdleCounts::default() }
+    }
+
+    /// This round found work: begin again with spinning.
+    pub fn busy(&mut self) {
+        self.rounds = 0;
+        self.counts.busy += 1;
+    }
+
+    /// This round found nothing: spins or yields, or says that it is time to park.
+    pub fn pause(&mut self) -> Pause {
+        let round = self.rounds;
+        self.rounds = round.saturating_add(1);
+        if round < self.policy.spins {
+            self.counts.spins += 1;
+            hint::spin_loop();
+        } else if !self.policy.parks || round - self.policy.spins < self.policy.yields {
+            self.counts.yields += 1;
+            thread::yield_now();
+        } else {
+            self.counts.parks += 1;
+            return Pause::Park;
+        }
+        Pause::Again
+    }
+
+    /// What it did so far.
+    pub fn counts(&self) -> IdleCounts {
+        self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_spins_then_yields_then_parks_until_work_comes() {
+        let mut idler = Idler::new(Idle { spins: 2, yields: 1, parks: true });
+        let pauses: Vec<_> = (0..5).map(|_| idler.pause()).collect();
+        assert_eq!(pauses, [Pause::Again, Pause::Again, Pause::Again, Pause::Park, Pause::Park]);
+        idler.busy();
+        assert_eq!(idler.pause(), Pause::Again);
+        assert_eq!(idler.counts(), IdleCounts { busy: 1, spins: 3, yields: 1, parks: 2 });
+    }
+
+    #[test]
+    fn a_loop_that_may_not_park_never_does() {
+        let mut idler = Idler::new(Idle { spins: 1, yields: 1, parks: false });
+        assert!((0..100).all(|_| idler.pause() == Pause::Again));
+    }
+}

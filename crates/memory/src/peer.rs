@@ -1,0 +1,169 @@
+//! What a carrier knows of each process of the cluster.
+//!
+//! A peer's file is mapped when it is first written to or read. Each access compares the peer's
+//! `live` word in the directory with the incarnation that this carrier deals with: one load of a
+//! line that hardly ever changes. If they differ the access is `Lost`, until the protocol has been
+//! told with `Fresh`: no write meant for the old memory reaches the new one.
+//!
+//! The protocol is told of every incarnation that appears while it runs, but for the first of all if
+//! nothing was ever lost for want of it: to the protocol that one was always there.
+
+use crate::directory::Directory;
+use crate::error::Error;
+use crate::layout::ProcessLayout;
+use amcast_core::id::Pid;
+use std::sync::Arc;
+
+/// One process of the cluster, as this carrier sees it.
+#[derive(Debug, Default)]
+struct Peer {
+    /// The incarnation this carrier deals with; 0 before there was one.
+    known: u64,
+    /// Whether something was lost before any incarnation was known: then the first one is news.
+    owed: bool,
+    /// Whether mapping the known incarnation failed.
+    failed: bool,
+    /// Whether its bell is to be rung after this batch.
+    ring: bool,
+    /// The file of the known incarnation, once it was needed.
+    mapped: Option<Arc<ProcessLayout>>,
+}
+
+impl Peer {
+    /// Whether this incarnation is no news: the first, and nothing was lost before it.
+    fn takes_silently(&self, live: u64) -> bool {
+        live == 1 && self.known == 0 && !self.owed
+    }
+}
+
+/// All processes of the cluster.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    directory: Directory,
+    me: Pid,
+    peers: Vec<Peer>,
+    /// The directory's count of changes at the last look.
+    changes_seen: u64,
+    /// What went wrong last with a peer, until it is asked for.
+    fault: Option<Error>,
+    /// How often a file was mapped.
+    maps: u64,
+}
+
+impl Peers {
+    /// `own` is this process's memory, which it may write like any other.
+    pub(crate) fn new(directory: Directory, me: Pid, known: u64, own: Arc<ProcessLayout>) -> Self {
+        let count = directory.layout().processes();
+        let mut peers: Vec<_> = (0..count).map(|_| Peer::default()).collect();
+        for (index, peer) in peers.iter_mut().enumerate() {
+            // Who runs already: this process has never written there.
+            peer.known = directory.layout().live(Pid(index as u32));
+        }
+        peers[me.index()] = Peer { known, mapped: Some(own), ..Peer::default() };
+        Self { directory, me, peers, changes_seen: 0, fault: None, maps: 0 }
+    }
+
+    /// The memory of a process, if it lives in the incarnation this carrier deals with.
+    #[inline]
+    pub(crate) fn reach(&mut self, pid: Pid) -> Option<&ProcessLayout> {
+        let peer = self.peers.get_mut(pid.index())?;
+        let live = self.directory.layout().live(pid);
+        if peer.known != live || peer.mapped.is_none() {
+            self.touch(pid, live)?;
+        }
+        self.peers[pid.index()].mapped.as_deref()
+    }
+
+    /// The rare part of [`Peers::reach`].
+    #[cold]
+    fn touch(&mut self, pid: Pid, live: u64) -> Option<()> {
+        let peer = &mut self.peers[pid.index()];
+        if peer.takes_silently(live) {
+            peer.known = live;
+        }
+        if live == 0 || live != peer.known {
+            peer.owed = true;
+            return None;
+        }
+        if peer.failed {
+            return None;
+        }
+        self.maps += 1;
+        match self.directory.open_peer(pid, live) {
+            Ok(layout) => peer.mapped = Some(Arc::new(layout)),
+            // It ended between the look at the directory and the opening.
+            Err(e) if e.is_gone() => return None,
+            Err(e) => {
+                peer.failed = true;
+                self.fault = Some(e);
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The memory of a process reached before in this batch.
+    #[inline]
+    pub(crate) fn reached(&self, pid: Pid) -> Option<&ProcessLayout> {
+        let peer = &self.peers[pid.index()];
+        let still = self.directory.layout().live(pid) == peer.known;
+        peer.mapped.as_deref().filter(|_| still)
+    }
+
+    /// Notes that a process's bell is to be rung; says whether that is news.
+    #[inline]
+    pub(crate) fn mark_ring(&mut self, pid: Pid) -> bool {
+        let peer = &mut self.peers[pid.index()];
+        !core::mem::replace(&mut peer.ring, true)
+    }
+
+    /// Takes the note back.
+    pub(crate) fn unmark_ring(&mut self, pid: Pid) {
+        self.peers[pid.index()].ring = false;
+    }
+
+    /// Looks for processes that started anew, and puts them and their incarnations into `fresh`.
+    /// One load if nothing changed.
+    pub(crate) fn look(&mut self, fresh: &mut Vec<(Pid, u64)>) {
+        // Pairs with the release increment in `DirectoryLayout::publish`.
+        let changes = self.directory.layout().changes().load(core::sync::atomic::Ordering::Acquire);
+        if changes == self.changes_seen {
+            return;
+        }
+        self.changes_seen = changes;
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            let pid = Pid(index as u32);
+            let live = self.directory.layout().live(pid);
+            if pid == self.me || live == 0 || live == peer.known {
+                continue;
+            }
+            if peer.takes_silently(live) {
+                peer.known = live;
+            } else {
+                fresh.push((pid, live));
+            }
+        }
+    }
+
+    /// From here on this carrier deals with that incarnation: the protocol is being told.
+    pub(crate) fn adopt(&mut self, pid: Pid, incarnation: u64) {
+        self.peers[pid.index()] =
+            Peer { known: incarnation, ring: self.peers[pid.index()].ring, ..Peer::default() };
+    }
+
+    /// Leaves an error for whoever asks; a later one takes its place.
+    #[cold]
+    pub(crate) fn fail(&mut self, fault: Error) {
+        self.fault = Some(fault);
+    }
+
+    /// Takes the last error.
+    pub(crate) fn take_fault(&mut self) -> Option<Error> {
+        self.fault.take()
+    }
+
+    /// How often a file was mapped.
+    pub(crate) fn maps(&self) -> u64 {
+        self.maps
+    }
+}

@@ -1,0 +1,151 @@
+//! Where the shared lines come from: files, or the heap of one process.
+//!
+//! Only what happens rarely is behind this trait: starting, stopping, the first touch of a peer.
+
+use crate::error::Error;
+use crate::segment::Segment;
+use amcast_core::id::Pid;
+use core::any::Any;
+use core::fmt;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The file of an incarnation of a process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Name {
+    pub(crate) pid: Pid,
+    pub(crate) incarnation: u64,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}.{}", self.pid.0, self.incarnation)
+    }
+}
+
+/// Something held until it is dropped, at the latest when its holder dies.
+pub(crate) type Hold = Box<dyn Any + Send + Sync>;
+
+/// How memory for regions is set aside.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backing {
+    /// All pages are set aside at the start: if there is not enough, starting fails.
+    #[default]
+    Reserved,
+    /// As [`Backing::Reserved`], and all pages are entered into the page table of the owner at the
+    /// start, so that the first lap of a ring takes no page faults. Asks for huge pages.
+    Prefaulted,
+    /// Pages are taken as they are first written. Starting checks that there is enough space now;
+    /// if it runs out later the system ends whoever writes (`SIGBUS`).
+    Sparse,
+}
+
+/// The rare operations on the lines of a cluster.
+pub(crate) trait Store: Send + Sync {
+    /// Keeps every other process out of starting, stopping and clearing until it is dropped.
+    fn exclusive(&self) -> Result<Hold, Error>;
+    /// The directory file, made if it is not there; whether it was made, and is zeroed.
+    fn directory(&self, lines: usize) -> Result<(Segment, bool), Error>;
+    /// A new file of zeroed lines, and the hold that says its process lives.
+    fn create(&self, name: Name, lines: usize, backing: Backing) -> Result<(Segment, Hold), Error>;
+    /// The file of another process.
+    fn open(&self, name: Name) -> Result<Segment, Error>;
+    /// Whether the process that made the file lives. The caller has [`Store::exclusive`].
+    fn is_held(&self, name: Name) -> Result<bool, Error>;
+    /// Removes a file; nothing if it is not there.
+    fn remove(&self, name: Name) -> Result<(), Error>;
+    /// The files there are.
+    fn list(&self) -> Result<Vec<Name>, Error>;
+    /// Takes a client place, unless somebody who lives has it.
+    fn take_place(&self, place: u32) -> Result<Option<Hold>, Error>;
+    /// Removes everything. The caller has [`Store::exclusive`] and nobody lives.
+    fn remove_all(&self) -> Result<(), Error>;
+    /// The path of a file, for errors.
+    fn path(&self, name: &dyn fmt::Display) -> PathBuf;
+}
+
+/// Lines on the heap of one process: for threads, tests and the interpreter.
+#[derive(Default)]
+pub(crate) struct Heap(Mutex<HeapFiles>);
+
+#[derive(Default)]
+struct HeapFiles {
+    directory: Option<Segment>,
+    /// The lines, and a token that lives as long as the hold.
+    files: BTreeMap<Name, (Segment, std::sync::Weak<()>)>,
+    places: BTreeMap<u32, std::sync::Weak<()>>,
+}
+
+impl Heap {
+    fn files(&self) -> MutexGuard<'_, HeapFiles> {
+        // A panic in here leaves the maps as they were or with one entry more: both are fine.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Store for Heap {
+    fn exclusive(&self) -> Result<Hold, Error> {
+        // Starting and stopping take the map's lock for each of their steps, and one directory's
+        // carriers are started by one thread; nothing more is needed among threads.
+        Ok(Box::new(()))
+    }
+
+    fn directory(&self, lines: usize) -> Result<(Segment, bool), Error> {
+        let mut files = self.files();
+        let fresh = files.directory.is_none();
+        let first = files.directory.get_or_insert_with(|| Segment::heap(lines));
+        first.again().map(|again| (again, fresh)).ok_or_else(|| gone(&"directory"))
+    }
+
+    fn create(&self, name: Name, lines: usize, _: Backing) -> Result<(Segment, Hold), Error> {
+        let token = Arc::new(());
+        let segment = Segment::heap(lines);
+        let again = segment.again().ok_or_else(|| gone(&name))?;
+        self.files().files.insert(name, (segment, Arc::downgrade(&token)));
+        Ok((again, Box::new(token)))
+    }
+
+    fn open(&self, name: Name) -> Result<Segment, Error> {
+        let files = self.files();
+        let found = files.files.get(&name).and_then(|(segment, _)| segment.again());
+        found.ok_or_else(|| gone(&name))
+    }
+
+    fn is_held(&self, name: Name) -> Result<bool, Error> {
+        Ok(self.files().files.get(&name).is_some_and(|(_, token)| token.strong_count() > 0))
+    }
+
+    fn remove(&self, name: Name) -> Result<(), Error> {
+        self.files().files.remove(&name);
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<Name>, Error> {
+        Ok(self.files().files.keys().copied().collect())
+    }
+
+    fn take_place(&self, place: u32) -> Result<Option<Hold>, Error> {
+        let mut files = self.files();
+        if files.places.get(&place).is_some_and(|token| token.strong_count() > 0) {
+            return Ok(None);
+        }
+        let token = Arc::new(());
+        files.places.insert(place, Arc::downgrade(&token));
+        Ok(Some(Box::new(token)))
+    }
+
+    fn remove_all(&self) -> Result<(), Error> {
+        self.files().files.clear();
+        Ok(())
+    }
+
+    fn path(&self, name: &dyn fmt::Display) -> PathBuf {
+        PathBuf::from(format!("(heap)/{name}"))
+    }
+}
+
+fn gone(name: &dyn fmt::Display) -> Error {
+    let path = PathBuf::from(format!("(heap)/{name}"));
+    Error::System { path, doing: "open it", errno: rustix::io::Errno::NOENT }
+}

@@ -1,0 +1,13 @@
+//! The conformance suite of the medium `Memory` on every carrier there is.
+
+mod mapped;
+
+use amcast_memory::conformance::{Fabric, SUITE};
+
+/// Runs the whole suite and says what failed.
+fn run(carrier: &str, make: &mut dyn FnMut() -> Box<dyn Fabric>) {
+    for (law, test) in SUITE {
+        println!("{carrier}: {law}");
+        test(make);
+    }
+}

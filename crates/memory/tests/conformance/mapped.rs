@@ -1,0 +1,100 @@
+//! The carriers of this crate: all processes in one, each with a carrier of its own.
+
+use crate::run;
+use amcast_core::id::Pid;
+use amcast_core::memory::{Out, Window};
+use amcast_memory::conformance::{Fabric, Heard, shape};
+use amcast_memory::{ClusterId, Directory, MappedCarrier, StartOptions};
+use std::path::Path;
+
+struct Carriers {
+    directory: Directory,
+    carriers: Vec<Option<MappedCarrier>>,
+    /// Whether the dead are found by the supervisor before they start again.
+    cleaned: bool,
+}
+
+impl Carriers {
+    fn new(directory: Directory, cleaned: bool) -> Self {
+        let mut fabric = Self { directory, carriers: Vec::new(), cleaned };
+        for pid in 0..shape().len() {
+            fabric.carriers.push(None);
+            fabric.start(Pid(pid as u32));
+        }
+        fabric
+    }
+
+    fn carrier(&mut self, pid: Pid) -> &mut MappedCarrier {
+        self.carriers[pid.index()].as_mut().expect("it lives")
+    }
+}
+
+impl Fabric for Carriers {
+    fn post(&mut self, from: Pid, outs: &[Out]) {
+        self.carrier(from).post(outs);
+    }
+
+    fn advance(&mut self) -> bool {
+        false
+    }
+
+    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+        let carrier = self.carrier(by);
+        let mut heard = Vec::new();
+        carrier.begin_round();
+        while let Some((_, input)) = carrier.next_input() {
+            heard.extend(Heard::of(&input));
+        }
+        heard
+    }
+
+    fn window(&self, of: Pid) -> Window<'_> {
+        self.carriers[of.index()].as_ref().expect("it lives").window()
+    }
+
+    fn crash(&mut self, pid: Pid) {
+        self.carriers[pid.index()].take().expect("it lives").crash();
+        if self.cleaned {
+            assert_eq!(self.directory.clean().expect("cleaned"), [pid]);
+        }
+    }
+
+    fn start(&mut self, pid: Pid) {
+        let specs = &shape()[pid.index()];
+        let started = self.directory.start(pid, specs, StartOptions::default());
+        self.carriers[pid.index()] = Some(started.expect("started"));
+    }
+}
+
+impl Drop for Carriers {
+    fn drop(&mut self) {
+        self.carriers.clear();
+        self.directory.remove().expect("nobody lives");
+    }
+}
+
+fn files(id: u64, cleaned: bool) -> Box<dyn Fabric> {
+    let id = ClusterId(u64::from(std::process::id()) << 16 | id);
+    let base: &Path = &Directory::usual_base();
+    Box::new(Carriers::new(Directory::open(base, id, 3, 0).expect("opened"), cleaned))
+}
+
+#[test]
+fn carriers_on_the_heap_keep_the_laws() {
+    run("heap", &mut || {
+        let directory = Directory::heap(ClusterId(1), 3, 0).expect("made");
+        Box::new(Carriers::new(directory, false))
+    });
+}
+
+#[test]
+#[cfg(not(miri))] // the interpreter does not map files
+fn carriers_on_files_keep_the_laws() {
+    run("files", &mut || files(1, false));
+}
+
+#[test]
+#[cfg(not(miri))] // the interpreter does not map files
+fn carriers_on_files_keep_the_laws_when_a_supervisor_cleans_up() {
+    run("files, cleaned", &mut || files(2, true));
+}
