@@ -4,15 +4,16 @@
 #[cfg(feature = "mutants")]
 use crate::mutant::Mutant;
 use crate::mutant::MutantInfo;
-use crate::skeen;
+use crate::{skeen, tram};
 use amcast_core::Entry;
 
 /// Every protocol.
-pub const CATALOG: &[&dyn Entry] = &[&skeen::Skeen];
+pub const CATALOG: &[&dyn Entry] = &[&tram::Tram, &skeen::Skeen];
 
 /// The protocols that can be broken on purpose.
 #[cfg(feature = "mutants")]
-const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[(&skeen::Skeen, skeen::Mutant::INFO)];
+const MUTANTS: &[(&dyn Entry, &[MutantInfo])] =
+    &[(&tram::Tram, tram::Mutant::INFO), (&skeen::Skeen, skeen::Mutant::INFO)];
 
 #[cfg(not(feature = "mutants"))]
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[];

@@ -14,3 +14,4 @@ pub mod catalog;
 pub mod layers;
 pub mod mutant;
 pub mod skeen;
+pub mod tram;

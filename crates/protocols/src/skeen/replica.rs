@@ -161,6 +161,11 @@ impl Replica {
         if !dst.within(cluster.all_groups()) {
             return Err("a destination that there is not");
         }
+        if !dst.contains(self.group) {
+            // It should not be here, but having heard of it is taking part.
+            out.note(Note::Part(msg));
+            return Err("a message for others");
+        }
         let at = client * self.shape.window + usize::from(slot);
         let slot = &mut self.slots[at];
         if slot.held {
@@ -171,9 +176,6 @@ impl Replica {
             return Err("a message that is behind its slot");
         }
         out.note(Note::Part(msg));
-        if !dst.contains(self.group) {
-            return Err("a message for others");
-        }
         *slot = Slot { seq: msg.seq, held: true, dst, ..Slot::default() };
         self.held += 1;
         Ok(at)

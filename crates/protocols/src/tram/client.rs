@@ -1,0 +1,273 @@
+//! The client: writes messages into its buffers at the lowest common ancestor of their
+//! destinations [TRAM 5.2].
+
+use super::layout::Layout;
+use super::mutants::Mutant;
+use super::params;
+use super::ring::{Kind, Record, Ring, lines_of};
+use super::ticket::{self, Ticketed};
+use crate::mutant::Mutants;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::memory::{In, Lines, Memory, Out, Outcome, Source, Window};
+use amcast_core::step::{Note, Status, Wait, Why};
+use amcast_core::{
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Submission, Time,
+};
+
+/// A TRAM client.
+#[derive(Debug)]
+pub(super) struct Client {
+    me: Pid,
+    number: usize,
+    config: Config,
+    mutants: Mutants<Mutant>,
+    layout: Layout,
+    /// Under which it writes; a later holder of the same buffers has a higher one.
+    lease: u32,
+    lanes: Vec<Lane>,
+    batch_lines: u64,
+}
+
+/// What goes to one group.
+#[derive(Debug)]
+struct Lane {
+    group: Gid,
+    /// The next free position (`slot[g]`).
+    head: u64,
+    /// What the group has taken over, as far as any of its replicas has said.
+    taken: u64,
+    /// By rank of the group's replicas.
+    replicas: Vec<Copied>,
+    /// Messages that the group has not taken over, and where each ends.
+    open: VecDeque<(MsgId, u64)>,
+    /// Who leads the group, as far as it has said so: only it is woken.
+    leader: Option<usize>,
+}
+
+/// How far one replica's buffer is written.
+#[derive(Clone, Copy, Debug)]
+struct Copied {
+    pid: Pid,
+    /// Positions below this were posted.
+    posted: u64,
+    /// Positions below this were answered for: their lines may be used again.
+    done: u64,
+}
+
+impl Client {
+    pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+        let cluster = config.cluster();
+        let Role::Client { client } = cluster.role(me) else {
+            return Err(ConfigError::Role("not a client"));
+        };
+        let copied = |pid| Copied { pid, posted: 0, done: 0 };
+        let lane = |group| Lane {
+            group,
+            head: 0,
+            taken: 0,
+            replicas: cluster.members(group).map(copied).collect(),
+            open: VecDeque::new(),
+            leader: None,
+        };
+        Ok(Self {
+            me,
+            number: usize::from(client),
+            config: config.clone(),
+            mutants: Mutants::of(config),
+            layout: Layout::new(config)?,
+            lease: 0,
+            lanes: cluster.all_groups().iter().map(lane).collect(),
+            batch_lines: config.get(&params::BATCH_LINES),
+        })
+    }
+
+    /// The epoch of its stamps: leases count from 0, and an epoch is never 0.
+    const fn epoch(&self) -> u32 {
+        self.lease + 1
+    }
+
+    // [TRAM 1:2-6] multicast: to the group where all destinations can be reached.
+    fn submit(&mut self, view: Window<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
+        let lca = self.config.overlay().lca(s.dst);
+        if self.mutants.is(Mutant::SendsToEach) {
+            s.dst.iter().for_each(|g| self.send(view, s, g, out));
+        } else if self.mutants.is(Mutant::SendsToRoot) {
+            let all = self.config.cluster().all_groups();
+            self.send(view, s, self.config.overlay().lca(all), out);
+        } else {
+            self.send(view, s, lca, out);
+        }
+    }
+
+    // [TRAM 1:4-6] write(p, HM[c, slot[g]], ..) for all replicas of the group.
+    fn send(&mut self, view: Window<'_>, s: Submission<'_>, lca: Gid, out: &mut Outbox<Memory>) {
+        let ring = self.layout.sent(lca);
+        let epoch = self.epoch();
+        let lane = &mut self.lanes[lca.index()];
+        let lines = lines_of(s.payload.len() as u32);
+        assert!(lane.free(&ring) >= u64::from(lines), "submitted beyond room()");
+        let region = view.region(ring.region);
+        if ring.to_end(lane.head) < lines {
+            ring.write_pad(region, lane.head, epoch);
+            lane.head = ring.start(lane.head, lines);
+        }
+        let msg = MsgId { sender: self.me, seq: s.seq };
+        let record = Record {
+            kind: Kind::Message,
+            bytes: s.payload.len() as u32,
+            source: self.number as u16,
+            lease: epoch,
+            msg,
+            dst: s.dst,
+        };
+        ring.write(region, lane.head, epoch, &record, s.payload);
+        lane.head += u64::from(lines);
+        lane.open.push_back((msg, lane.head));
+        out.note(Note::Part(msg));
+        let waiting = lane.replicas.iter().map(|r| lane.head - r.posted).max().unwrap_or(0);
+        if waiting >= self.batch_lines {
+            lane.post(&ring, self.layout.hm_client(self.number), out);
+        }
+    }
+
+    fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let epoch = self.epoch();
+        for lane in &mut self.lanes {
+            let mut leading = 0;
+            for rank in 0..lane.replicas.len() {
+                let line = &view.region(self.layout.credit(lane.group, rank))[0];
+                // The lease is in the word itself, so a word of a former holder is never believed.
+                let word = line.word(0);
+                if (word >> 48) as u16 == epoch as u16 {
+                    let full = lane.head - (lane.head.wrapping_sub(word) & 0xffff_ffff_ffff);
+                    lane.taken = lane.taken.max(full);
+                }
+                let term = line.word(1);
+                if term > leading {
+                    (leading, lane.leader) = (term, Some(rank));
+                }
+            }
+            while lane.open.front().is_some_and(|&(_, end)| end <= lane.taken) {
+                lane.open.pop_front();
+            }
+            let ring = self.layout.sent(lane.group);
+            lane.post(&ring, self.layout.hm_client(self.number), out);
+        }
+    }
+
+    fn done(&mut self, ticketed: Ticketed) {
+        let Ticketed::Sent { group, rank, low } = ticketed else { return };
+        let lane = &mut self.lanes[group.index()];
+        let replica = &mut lane.replicas[rank];
+        let pos = ticket::full(low, replica.posted);
+        replica.done = replica.done.max(pos);
+    }
+
+    /// A replica started anew: it gets again what its group has not taken over.
+    fn fresh(&mut self, pid: Pid) {
+        let Role::Replica { group, rank } = self.config.cluster().role(pid) else { return };
+        let lane = &mut self.lanes[group.index()];
+        let replica = &mut lane.replicas[usize::from(rank)];
+        replica.posted = lane.taken.min(replica.posted);
+        replica.done = replica.posted;
+    }
+}
+
+impl Lane {
+    /// Lines that may be written now. The lines of a position are used again once the group took
+    /// it over, at whichever replica: it is in the log then, and nobody reads it from `HM` any
+    /// more; and once no write still copies from them.
+    fn free(&self, ring: &Ring) -> u64 {
+        let busy = |r: &Copied| if r.done < r.posted { r.done } else { u64::MAX };
+        let held = self.replicas.iter().map(busy).min().unwrap_or(u64::MAX).min(self.taken);
+        u64::from(ring.lines) - (self.head - held)
+    }
+
+    // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
+    fn post(&mut self, ring: &Ring, hm: Ring, out: &mut Outbox<Memory>) {
+        let (group, head, leader) = (self.group, self.head, self.leader);
+        for (rank, replica) in self.replicas.iter_mut().enumerate() {
+            while replica.posted < head {
+                let count =
+                    u64::from(ring.to_end(replica.posted)).min(head - replica.posted) as u32;
+                let at = ring.at(replica.posted);
+                let source = Source::Copy(Lines { region: ring.region, at, count });
+                replica.posted += u64::from(count);
+                let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
+                out.ask(Out::Write {
+                    to: replica.pid,
+                    region: hm.region,
+                    at,
+                    source,
+                    ticket: Some(ticket),
+                    bell: leader.is_none_or(|l| l == rank),
+                });
+            }
+        }
+    }
+}
+
+impl Protocol for Client {
+    type Medium = Memory;
+
+    fn step(
+        &mut self,
+        _: Time,
+        view: Window<'_>,
+        input: Input<'_, Memory>,
+        out: &mut Outbox<Memory>,
+    ) {
+        match input {
+            Input::Start { incarnation } => self.lease = incarnation,
+            Input::Submit(s) => self.submit(view, s, out),
+            Input::Medium(In::Poll) | Input::Wake => self.poll(view, out),
+            Input::Medium(In::Done(t, outcome)) => {
+                debug_assert!(!matches!(outcome, Outcome::Words(_)), "a client reads nothing");
+                if let Some(ticketed) = Ticketed::of(t) {
+                    self.done(ticketed);
+                }
+            }
+            Input::Medium(In::Fresh { pid, .. }) => self.fresh(pid),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        let behind = |l: &Lane| l.replicas.iter().any(|r| r.posted < l.head);
+        self.lanes.iter().any(behind).then_some((Time::ZERO, Why::Flush))
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        if dst.is_empty() || bytes > self.payload_max() {
+            return 0;
+        }
+        let lca = self.config.overlay().lca(dst);
+        let ring = self.layout.sent(lca);
+        let lane = &self.lanes[lca.index()];
+        let lines = u64::from(lines_of(bytes as u32));
+        let free = lane.free(&ring);
+        // One pad at the ring's end may be needed on the way; it wastes less than one record.
+        let left = u64::from(ring.to_end(lane.head));
+        if lines <= left && lines <= free {
+            (1 + free.saturating_sub(2 * lines) / lines) as usize
+        } else {
+            (free.saturating_sub(left) / lines) as usize
+        }
+    }
+
+    fn payload_max(&self) -> usize {
+        self.layout.payload_max()
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        for lane in &self.lanes {
+            lane.open.iter().for_each(|&(m, _)| tell(m, Wait::Order(lane.group)));
+        }
+    }
+
+    fn status(&self) -> Status {
+        let backlog = self.lanes.iter().map(|l| l.open.len() as u64).sum();
+        Status { backlog, ..Status::default() }
+    }
+}

@@ -1,0 +1,335 @@
+//! What every replica does: hears the others' rows, gives permissions, consumes the decided log,
+//! and tells how far it is.
+
+use super::layout::{CONTROL, Grant, HALVES, Promise, Row, rank_of};
+use super::mutants::Mutant;
+use super::replica::{Force, Health, Phase, Replica, take_up};
+use super::ring::{Kind, Record, Ring};
+use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Stamp, Window};
+use amcast_core::step::{Delivery, Note};
+use amcast_core::{Outbox, Output, Pid, Role};
+
+/// The control line of a log, published by its writer after the records it speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Control {
+    /// The term; a control line of a term says that the term's log is installed.
+    pub(super) epoch: u32,
+    /// The first position that is still in the ring.
+    pub(super) tail: u64,
+    /// The commit index: everything before it is decided.
+    pub(super) commit: u64,
+}
+
+impl Control {
+    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
+        [u64::from(self.epoch), self.tail, self.commit, 0, 0, 0, 0]
+    }
+
+    pub(super) const fn stamp(&self) -> Stamp {
+        Stamp::new(self.epoch, 0)
+    }
+
+    /// Of raw words; none if no term was installed. While a writer rewrites the line within a term
+    /// its words may be of different ages: each only grows, and is read for itself.
+    pub(super) fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
+        let epoch = stamp.epoch();
+        // A new term's first control line is whole or not there; its epoch says which.
+        (epoch != 0 && words[0] == u64::from(epoch)).then_some(Self {
+            epoch,
+            tail: words[1],
+            commit: words[2],
+        })
+    }
+
+    pub(super) fn read(line: &Line) -> Option<Self> {
+        let stamp = line.stamp();
+        Self::parse(&line.words(), stamp)
+    }
+}
+
+impl Replica {
+    // [TRAM 2:38-49] periodically: look at the others' rows, and at what they ask for.
+    pub(super) fn hear(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let mut asked = 0;
+        for rank in self.others() {
+            let line = &view.region(self.layout.row(rank))[0];
+            let Some(row) = Row::parse(&line.words()) else { continue };
+            let known = self.peers[rank].incarnation;
+            if row.incarnation < known {
+                continue;
+            }
+            if row.incarnation > known {
+                self.fresh(self.pid(rank), row.incarnation, out);
+            }
+            self.heartbeat.saw(self.now, rank, row.beat, row.fit);
+            self.peers[rank].row = Some(row);
+            self.epoch_seen = self.epoch_seen.max(row.request).max(row.promise.epoch);
+            if rank_of(row.request) == rank {
+                asked = asked.max(row.request);
+            }
+        }
+        self.heartbeat.saw(self.now, self.rank, 0, self.has_state());
+        if asked > self.promise.epoch && self.may_promise() {
+            self.give_way(asked, out);
+        }
+    }
+
+    /// Promises to accept nothing below `epoch`, and revokes who may write now. The new writer is
+    /// let in by [`Replica::settle_promise`], in a later step: only then is the revocation done.
+    // [TRAM 2:42-44]
+    pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
+        assert!(epoch > self.promise.epoch, "promises only grow");
+        if !matches!(self.phase, Phase::Follower) && rank_of(epoch) != self.rank {
+            out.note(Note::Demoted(u64::from(epoch)));
+        }
+        self.phase = Phase::Follower;
+        self.promise = Promise { epoch, grant: Grant::Closed, half: 0 };
+        self.epoch_seen = self.epoch_seen.max(epoch);
+        if let Some((writer, half)) = self.open.take()
+            && writer != self.rank
+            && !self.mutants.is(Mutant::SkipsRevocation)
+        {
+            out.ask(Out::Revoke(self.layout.log(writer, half).region));
+        }
+    }
+
+    /// Lets the writer of the promised epoch in, now that the former one is out.
+    // [TRAM 2:45-47]
+    pub(super) fn settle_promise(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        if self.promise.grant != Grant::Closed || self.promise.epoch == 0 {
+            return;
+        }
+        self.adopt(view);
+        let writer = rank_of(self.promise.epoch);
+        let half = match self.force {
+            Some(force) if force.writer == writer => 1 - force.half,
+            _ => 0,
+        };
+        self.promise.half = half as u8;
+        self.promise.grant = if self.lost_memory() { Grant::Join } else { Grant::Full };
+        self.open = Some((writer, half));
+        if writer != self.rank {
+            out.ask(Out::Allow(self.layout.log(writer, half).region));
+        }
+        self.row_due = true;
+    }
+
+    /// Finds the log of the highest epoch that was installed here.
+    pub(super) fn adopt(&mut self, view: Window<'_>) {
+        let open = self.open.into_iter();
+        // After a revocation a last write of the former writer may have come through.
+        let all = (0..self.n).flat_map(|w| (0..HALVES).map(move |h| (w, h)));
+        let closed = self.promise.grant == Grant::Closed;
+        for (writer, half) in open.chain(all.filter(|_| closed)) {
+            let ring = self.layout.log(writer, half);
+            let Some(control) = Control::read(&view.region(ring.region)[CONTROL as usize]) else {
+                continue;
+            };
+            let newer = self.force.is_none_or(|f| control.epoch > f.epoch);
+            if newer && control.epoch <= self.promise.epoch && rank_of(control.epoch) == writer {
+                self.force = Some(Force { writer, half, epoch: control.epoch });
+            }
+        }
+    }
+
+    /// Takes notice of a new life of a process: what it said and promised before is void.
+    pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
+        match self.config.cluster().role(pid) {
+            Role::Client { client } => {
+                let source = &mut self.sources[usize::from(client)];
+                source.probe = true;
+                source.told_as = 0;
+            }
+            Role::Replica { group, rank } if group == self.group => {
+                let (rank, peer) = (usize::from(rank), &mut self.peers[usize::from(rank)]);
+                if incarnation > peer.incarnation {
+                    peer.incarnation = incarnation;
+                    peer.row = None;
+                    self.row_due = true;
+                    self.peer_restarted(rank, out);
+                }
+            }
+            Role::Replica { group, rank } => self.relative_restarted(group, usize::from(rank)),
+        }
+    }
+
+    /// The ring and control line of the log in force.
+    pub(super) fn in_force<'a>(&self, view: Window<'a>) -> Option<(Ring, &'a [Line], u32)> {
+        let force = self.force?;
+        let ring = self.layout.log(force.writer, force.half);
+        Some((ring, view.region(ring.region), force.epoch))
+    }
+
+    // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
+    // commit index also covers the last message, and slots that were never decided.
+    pub(super) fn consume(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        if !self.has_state() {
+            return;
+        }
+        let Some((ring, region, epoch)) = self.in_force(view) else { return };
+        if let Phase::Leader(leader) = &self.phase {
+            self.decided = self.decided.max(leader.commit);
+        } else if let Some(control) = Control::read(&region[CONTROL as usize]) {
+            if control.epoch != epoch {
+                return;
+            }
+            if control.tail > self.consumed {
+                self.fall_behind(out);
+                return;
+            }
+            self.decided = self.decided.max(control.commit);
+            if self.mutants.is(Mutant::DeliversUndecided) {
+                while let Some(record) = ring.read(region, self.decided, epoch) {
+                    self.decided += u64::from(record.lines());
+                }
+            }
+        }
+        // Bounded work: at most a ring.
+        while self.consumed < self.decided {
+            let Some(record) = ring.read(region, self.consumed, epoch) else {
+                // Only a replica that nobody waits for can miss a decided entry: it has been
+                // overwritten, or was never written here.
+                self.fall_behind(out);
+                return;
+            };
+            if !self.consume_one(&ring, region, &record, out) {
+                return;
+            }
+        }
+    }
+
+    fn consume_one(
+        &mut self,
+        ring: &Ring,
+        region: &[Line],
+        record: &Record,
+        out: &mut Outbox<Memory>,
+    ) -> bool {
+        let end = self.consumed + u64::from(record.lines());
+        if record.kind != Kind::Message {
+            self.consumed = end;
+            return true;
+        }
+        let deliver = record.dst.contains(self.group);
+        let pos = self.consumed;
+        let payload = out.fill(|to| {
+            if deliver {
+                ring.payload(region, pos, record, to);
+            }
+        });
+        if !matches!(self.phase, Phase::Leader(_)) {
+            // The writer moves the tail before it writes over what lay there: if the tail is not
+            // past this record now, what was read is the record.
+            let control = Control::read(&region[CONTROL as usize]);
+            if control.is_none_or(|c| c.tail > self.consumed) {
+                self.fall_behind(out);
+                return false;
+            }
+        }
+        self.consumed = end;
+        out.note(Note::Part(record.msg));
+        if pos >= self.cursors_from {
+            // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
+            take_up(&self.layout, &mut self.sources, record);
+        }
+        if deliver {
+            self.delivered = end;
+            let (msg, dst) = (record.msg, record.dst);
+            out.push(Output::Deliver(Delivery { msg, dst, position: end, payload }));
+        }
+        true
+    }
+
+    /// It missed part of the log: it needs a state transfer.
+    pub(super) fn fall_behind(&mut self, out: &mut Outbox<Memory>) {
+        assert!(
+            !matches!(self.phase, Phase::Leader(_)),
+            "a leader has every entry that it may still need"
+        );
+        out.mark("tram-left-behind");
+        out.note(Note::Recovering);
+        self.phase = Phase::Follower;
+        self.health = Health::Lacking(super::transfer::Intake::left_behind());
+        self.row_due = true;
+    }
+
+    /// The first log position that this replica may still need: for its application, or for a
+    /// child that has not taken over what lies there.
+    pub(super) fn need(&self) -> u64 {
+        self.edges.iter().map(|e| e.log).fold(self.clear, u64::min)
+    }
+
+    /// Tells clients and the parent group how far their buffers are taken over.
+    pub(super) fn tell_sources(&mut self, beat: bool, out: &mut Outbox<Memory>) {
+        let leads = matches!(self.phase, Phase::Leader(_));
+        let term = if leads { u64::from(self.promise.epoch) } else { 0 };
+        let step = u64::from(self.layout.hm_lines / 8);
+        let parent = self.parent_source();
+        for i in 0..self.sources.len() {
+            let source = &mut self.sources[i];
+            let told_as = u64::from(source.lease) << 32 | term;
+            let moved = source.next - source.told.min(source.next);
+            let due = moved >= step || (beat && (moved > 0 || source.told_as != told_as));
+            let silent = i < parent && source.lease == 0;
+            if !due || silent {
+                continue;
+            }
+            (source.told, source.told_as) = (source.next, told_as);
+            let (next, lease) = (source.next, source.lease);
+            if i == parent {
+                self.tell_parent(next, out);
+            } else {
+                let word = u64::from(lease as u16) << 48 | next & 0xffff_ffff_ffff;
+                let to = self.config.cluster().client(i);
+                let region = self.layout.credit(self.group, self.rank);
+                Self::write_line(out, to, region, [word, term, 0, 0, 0, 0, 0], true);
+            }
+        }
+    }
+
+    fn tell_parent(&self, next: u64, out: &mut Outbox<Memory>) {
+        let Some(parent) = self.config.overlay().parent(self.group) else { return };
+        let region = self.layout.taken(parent, self.group, self.rank);
+        for to in self.config.cluster().members(parent) {
+            Self::write_line(out, to, region, [next, 0, 0, 0, 0, 0, 0], true);
+        }
+    }
+
+    /// Publishes the row when something in it changed that others wait for, and with each
+    /// heartbeat.
+    pub(super) fn publish(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
+        let need = self.need();
+        let old = self.row;
+        let mut row = Row {
+            incarnation: self.incarnation,
+            beat: beat.unwrap_or(old.beat.max(1)),
+            promise: self.promise,
+            fit: self.has_state(),
+            need: old.need,
+            consumed: old.consumed,
+            ..old
+        };
+        row.request = self.request();
+        self.ask_for_state(&mut row);
+        let urgent = row != Row { beat: row.beat, ..old };
+        let far = need >= old.need + u64::from(self.layout.log_lines / 16);
+        if beat.is_none() && !urgent && !far && !self.row_due {
+            return;
+        }
+        (row.need, row.consumed) = (need, self.consumed);
+        (self.row, self.row_due) = (row, false);
+        let region = self.layout.row(self.rank);
+        for rank in self.others() {
+            Self::write_line(out, self.pid(rank), region, row.words(), urgent || far);
+        }
+    }
+
+    /// The epoch it asks permission for or leads in.
+    const fn request(&self) -> u32 {
+        match &self.phase {
+            Phase::Follower => self.row.request,
+            Phase::Candidate(c) => c.epoch,
+            Phase::Leader(l) => l.epoch,
+        }
+    }
+}

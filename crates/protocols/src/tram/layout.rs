@@ -1,0 +1,328 @@
+//! Who owns which regions, and what a row says.
+//!
+//! Everything has one writer. Where the paper lets several processes write one structure (the
+//! leaders of a group write `LOG`, the leaders of a parent write `HM`), there is one region for
+//! each of them: a deposed leader that wakes up in mid-write spoils only its own.
+
+use super::params;
+use super::ring::{Ring, lines_of, payload_within};
+use alloc::vec::Vec;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec};
+use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
+
+/// The line of a log region where its writer publishes epoch, tail and commit index.
+pub(super) const CONTROL: u32 = 0;
+
+/// A log has two halves: a writer's terms alternate between them, so that a new term is never
+/// written over the log that is in force.
+pub(super) const HALVES: usize = 2;
+
+/// Where everything lies; the same answer at every process.
+#[derive(Clone, Debug)]
+pub(super) struct Layout {
+    config: Config,
+    clients: usize,
+    n: usize,
+    pub(super) log_lines: u32,
+    pub(super) hm_lines: u32,
+    pub(super) xfer_lines: u32,
+}
+
+impl Layout {
+    pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
+        let lines = |p| config.get(p) as u32;
+        let (log_lines, hm_lines) = (lines(&params::LOG_LINES), lines(&params::HM_LINES));
+        let xfer_lines = lines(&params::XFER_LINES);
+        if config.get(&params::HEARTBEAT_US) * 2 > config.get(&params::SUSPECT_US) {
+            return Err(ConfigError::Relation(
+                "heartbeat_us must be at most half of suspect_us".into(),
+            ));
+        }
+        let cluster = config.cluster();
+        let (clients, n) = (cluster.clients(), cluster.replicas());
+        Ok(Self { config: config.clone(), clients, n, log_lines, hm_lines, xfer_lines })
+    }
+
+    /// The largest payload: a record takes at most half a ring, since a pad may waste as much.
+    pub(super) fn payload_max(&self) -> usize {
+        let fits = payload_within(self.log_lines.min(self.hm_lines) / 2) as usize;
+        fits.min(PAYLOAD_BYTES_MAX)
+    }
+
+    /// Payload bytes of one piece of a state transfer.
+    pub(super) fn piece_max(&self) -> u32 {
+        payload_within(self.xfer_lines / 4)
+    }
+
+    /// `HM[c]` of client number `c` at a replica.
+    pub(super) fn hm_client(&self, c: usize) -> Ring {
+        self.ring(c, 0, self.hm_lines)
+    }
+
+    /// `HM[parent]` as written by rank `w` of the parent.
+    pub(super) fn hm_parent(&self, w: usize) -> Ring {
+        self.ring(self.clients + w, 0, self.hm_lines)
+    }
+
+    /// `LOG` as written by rank `w`, one of its halves.
+    pub(super) fn log(&self, w: usize, half: usize) -> Ring {
+        self.ring(self.clients + self.n + w * HALVES + half, CONTROL + 1, self.log_lines)
+    }
+
+    /// The row of rank `w` of the same group.
+    pub(super) fn row(&self, w: usize) -> RegionId {
+        id(self.clients + self.n * (1 + HALVES) + w)
+    }
+
+    /// State coming from rank `w`.
+    pub(super) fn xfer(&self, w: usize) -> Ring {
+        self.ring(self.clients + self.n * (2 + HALVES) + w, 0, self.xfer_lines)
+    }
+
+    /// State going out, before it is written to the reader.
+    pub(super) fn stage(&self) -> Ring {
+        self.ring(self.clients + self.n * (3 + HALVES), 0, self.xfer_lines)
+    }
+
+    /// How far rank `w` of child `child` says that its group has taken over.
+    pub(super) fn taken(&self, group: Gid, child: Gid, w: usize) -> RegionId {
+        let before = self.config.overlay().children(group).and(GroupSet::first(child.index()));
+        id(self.clients + self.n * (3 + HALVES) + 1 + before.len() * self.n + w)
+    }
+
+    /// At a client: what it sends to group `g`, a mirror of its `HM` there.
+    pub(super) fn sent(&self, g: Gid) -> Ring {
+        self.ring(g.index(), 0, self.hm_lines)
+    }
+
+    /// At a client: how far rank `r` of group `g` says that its group has taken over.
+    pub(super) fn credit(&self, g: Gid, r: usize) -> RegionId {
+        id(self.config.cluster().groups() + g.index() * self.n + r)
+    }
+
+    fn ring(&self, region: usize, base: u32, lines: u32) -> Ring {
+        Ring { region: id(region), base, lines }
+    }
+
+    /// The regions that `me` owns, in order of their ids.
+    pub(super) fn regions(&self, me: Pid) -> Vec<RegionSpec> {
+        match self.config.cluster().role(me) {
+            Role::Replica { group, .. } => self.replica_regions(me, group),
+            Role::Client { .. } => self.client_regions(me),
+        }
+    }
+
+    fn replica_regions(&self, me: Pid, group: Gid) -> Vec<RegionSpec> {
+        let (cluster, overlay) = (self.config.cluster(), self.config.overlay());
+        let spec = |name, lines, writer| RegionSpec { name, lines, writer, guarded: false };
+        let mut all = Vec::new();
+        for c in 0..self.clients {
+            all.push(spec("hm", self.hm_lines, cluster.client(c)));
+        }
+        for w in 0..self.n {
+            // The root has no parent: the place stays, so that ids are the same everywhere.
+            all.push(match overlay.parent(group) {
+                Some(p) => spec("hm-parent", self.hm_lines, cluster.replica(p, w)),
+                None => spec("hm-parent", 1, me),
+            });
+        }
+        for w in cluster.members(group) {
+            for _ in 0..HALVES {
+                let lines = self.log_lines + CONTROL + 1;
+                all.push(RegionSpec { name: "log", lines, writer: w, guarded: w != me });
+            }
+        }
+        all.extend(cluster.members(group).map(|w| spec("row", 1, w)));
+        all.extend(cluster.members(group).map(|w| spec("xfer", self.xfer_lines, w)));
+        all.push(spec("stage", self.xfer_lines, me));
+        for child in overlay.children(group).iter() {
+            all.extend(cluster.members(child).map(|w| spec("taken", 1, w)));
+        }
+        all
+    }
+
+    fn client_regions(&self, me: Pid) -> Vec<RegionSpec> {
+        let cluster = self.config.cluster();
+        let spec = |name, lines, writer| RegionSpec { name, lines, writer, guarded: false };
+        let mut all = Vec::new();
+        for _ in 0..cluster.groups() {
+            all.push(spec("sent", self.hm_lines, me));
+        }
+        for g in cluster.all_groups().iter() {
+            all.extend(cluster.members(g).map(|w| spec("credit", 1, w)));
+        }
+        all
+    }
+}
+
+const fn id(i: usize) -> RegionId {
+    RegionId(i as u16)
+}
+
+/// What a replica tells the others of its group, in one line each of them owns. The words are
+/// read one by one: each stands for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Row {
+    /// Which life of the replica speaks.
+    pub(super) incarnation: u32,
+    /// Heartbeat; only grows within a life.
+    pub(super) beat: u64,
+    /// The epoch it asks permission for, or leads in (`perm[s]`); only grows.
+    pub(super) request: u32,
+    /// Its answer (`perm_ack`).
+    pub(super) promise: Promise,
+    /// The first log position it still needs; only grows within a life.
+    pub(super) need: u64,
+    /// How far it has consumed the log (`STD`).
+    pub(super) consumed: u64,
+    /// Whether it has all state.
+    pub(super) fit: bool,
+    /// The rank it asks for state.
+    pub(super) donor: Option<u8>,
+    /// Which attempt at a state transfer this is.
+    pub(super) attempt: u32,
+    /// How much of that attempt's stream it has read, in lines.
+    pub(super) read: u64,
+}
+
+/// A replica's promise to accept nothing below an epoch, and how its owner may use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Promise {
+    /// The epoch (`tmp`).
+    pub(super) epoch: u32,
+    /// Whether the writer of that epoch may write, and where.
+    pub(super) grant: Grant,
+    /// The half of its log that it may use.
+    pub(super) half: u8,
+}
+
+/// What a promise allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Grant {
+    /// Nothing yet: the former writer is still being revoked.
+    #[default]
+    Closed,
+    /// To become leader and to write (`ACK`).
+    Full,
+    /// To write, for one who leads already: the replica forgot its promises in a crash, so it must
+    /// not help anyone to become leader.
+    Join,
+}
+
+impl Row {
+    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
+        let p = self.promise;
+        [
+            u64::from(self.incarnation) << 40 | self.beat & 0xff_ffff_ffff,
+            u64::from(self.request),
+            u64::from(p.epoch) | (p.grant as u64) << 32 | u64::from(p.half) << 40,
+            self.need,
+            self.consumed,
+            u64::from(self.fit)
+                | self.donor.map_or(0, |d| u64::from(d) + 1) << 8
+                | u64::from(self.attempt) << 32,
+            // The low bits of the attempt: a count that is read beside another attempt's number
+            // must not be taken for that attempt's.
+            u64::from(self.attempt) << 48 | self.read & 0xffff_ffff_ffff,
+        ]
+    }
+
+    /// None if nothing was written yet.
+    pub(super) fn parse(w: &[u64; LINE_WORDS]) -> Option<Self> {
+        if w[0] == 0 {
+            return None;
+        }
+        let attempt = (w[5] >> 32) as u32;
+        let donor = (w[5] >> 8 & 0xff) as u8;
+        let matching = (w[6] >> 48) as u16 == attempt as u16;
+        Some(Self {
+            incarnation: (w[0] >> 40) as u32,
+            beat: w[0] & 0xff_ffff_ffff,
+            request: w[1] as u32,
+            promise: Promise {
+                epoch: w[2] as u32,
+                grant: match w[2] >> 32 & 0xff {
+                    1 => Grant::Full,
+                    2 => Grant::Join,
+                    _ => Grant::Closed,
+                },
+                half: (w[2] >> 40) as u8 & 1,
+            },
+            need: w[3],
+            consumed: w[4],
+            fit: w[5] & 1 == 1,
+            donor: donor.checked_sub(1),
+            attempt,
+            read: if matching { w[6] & 0xffff_ffff_ffff } else { 0 },
+        })
+    }
+}
+
+/// The writer of an epoch: epochs are unique over the system [TRAM 5.1, `tmp`].
+pub(super) const fn rank_of(epoch: u32) -> usize {
+    (epoch & 0xf) as usize
+}
+
+/// The smallest epoch of `rank` above `epoch`.
+pub(super) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
+    ((epoch >> 4) + 1) << 4 | rank as u32
+}
+
+const _: () = assert!(amcast_core::limits::REPLICAS_MAX <= 16);
+const _: () = assert!(lines_of(0) == 1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::RawConfig;
+
+    #[test]
+    fn ids_name_the_regions_that_are_declared() {
+        let raw = RawConfig { groups: 4, overlay: "-1,0,0,1".into(), ..RawConfig::default() };
+        let config = raw.check(params::ALL).unwrap();
+        let layout = Layout::new(&config).unwrap();
+        let cluster = config.cluster();
+        let regions = layout.regions(cluster.replica(Gid(0), 1));
+        let named = |id: RegionId| regions[usize::from(id.0)];
+        assert_eq!(named(layout.hm_client(1).region).writer, cluster.client(1));
+        assert_eq!(named(layout.log(2, 1).region).writer, cluster.replica(Gid(0), 2));
+        assert!(named(layout.log(2, 1).region).guarded && !named(layout.log(1, 0).region).guarded);
+        assert_eq!(named(layout.row(2)).name, "row");
+        assert_eq!(named(layout.xfer(2).region).name, "xfer");
+        assert_eq!(named(layout.stage().region).name, "stage");
+        let last = layout.taken(Gid(0), Gid(2), 2);
+        assert_eq!(named(last).writer, cluster.replica(Gid(2), 2));
+        assert_eq!(usize::from(last.0) + 1, regions.len());
+        let at_client = layout.regions(cluster.client(0));
+        let credit = at_client[usize::from(layout.credit(Gid(3), 2).0)];
+        assert_eq!(credit.writer, cluster.replica(Gid(3), 2));
+    }
+
+    #[test]
+    fn a_row_reads_back() {
+        let row = Row {
+            incarnation: 2,
+            beat: 77,
+            request: 0x13,
+            promise: Promise { epoch: 0x22, grant: Grant::Join, half: 1 },
+            need: 9,
+            consumed: 11,
+            fit: true,
+            donor: Some(0),
+            attempt: 70_000,
+            read: 5,
+        };
+        assert_eq!(Row::parse(&row.words()), Some(row));
+        assert_eq!(Row::parse(&[0; LINE_WORDS]), None);
+        let mut torn = row.words();
+        torn[6] = 4 << 48 | 900;
+        assert_eq!(Row::parse(&torn).unwrap().read, 0, "another attempt's count");
+    }
+
+    #[test]
+    fn epochs_are_unique_and_grow() {
+        assert!(next_epoch(0x25, 1) > 0x25 && rank_of(next_epoch(0x25, 1)) == 1);
+        assert_ne!(next_epoch(0x25, 1), next_epoch(0x25, 2));
+    }
+}

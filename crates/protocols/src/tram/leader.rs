@@ -1,0 +1,534 @@
+//! The leader: takes messages up from the buffers, orders them by writing them to its group's
+//! logs, and passes what is decided on to the children [TRAM 5.3, steps 2.2 to 2.5].
+
+use super::follower::Control;
+use super::layout::{CONTROL, Grant};
+use super::mutants::Mutant;
+use super::replica::{Cursor, Phase, Replica, take_up};
+use super::ring::{Kind, Record, Ring};
+use super::ticket::{self, Ticketed};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::memory::{Line, Lines, Memory, Out, Outcome, Source, Window};
+use amcast_core::step::Note;
+use amcast_core::{Gid, Outbox};
+
+/// The epoch of the stamps in a parent's buffers: what is decided is the same whoever leads, so a
+/// later leader writes the same lines in the same places.
+pub(super) const PARENT_EPOCH: u32 = 1;
+
+/// A replica that leads.
+#[derive(Debug)]
+pub(super) struct Leader {
+    pub(super) epoch: u32,
+    half: usize,
+    /// The first position that someone may still need.
+    tail: u64,
+    /// The tail that the followers were told: lines before it may be written over.
+    told_tail: u64,
+    /// The next free position.
+    end: u64,
+    /// The first undecided position (`FUO`).
+    pub(super) commit: u64,
+    /// By rank; its own entry is not used.
+    pub(super) followers: Vec<Follower>,
+    /// How far each buffer is taken up into the log, decided or not.
+    taken: Vec<Cursor>,
+    /// What was passed on, by child and rank.
+    passed: Vec<Vec<Passed>>,
+    /// Where the batches on the way end.
+    batches: VecDeque<u64>,
+    /// The source to look at first.
+    turn: usize,
+}
+
+/// A follower as its leader sees it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Follower {
+    /// The half of the leader's log that it has opened; none if it has not.
+    half: Option<usize>,
+    /// Positions before this were posted.
+    posted: u64,
+    /// Positions before this are in its log for certain.
+    acked: u64,
+    /// The tail and commit index last posted.
+    told: (u64, u64),
+    /// Its heartbeat when a write to it failed: before it moves, nothing is tried again.
+    failed_at: Option<u64>,
+    /// Nothing waits for it.
+    left: bool,
+}
+
+impl Follower {
+    /// It lost its memory, or closed its log.
+    pub(super) const fn forget(&mut self) {
+        (self.half, self.posted, self.acked, self.told) = (None, 0, 0, (0, 0));
+    }
+}
+
+/// What was passed on to one replica of a child.
+#[derive(Clone, Debug)]
+struct Passed {
+    /// Looked at the log up to here.
+    log: u64,
+    /// The next free position of the child's buffer (`slot_out`).
+    out: u64,
+    /// Where the records lie that writes on the way copy from, oldest first. At most a ring.
+    flying: VecDeque<u64>,
+}
+
+impl Leader {
+    pub(super) fn new(
+        r: &Replica,
+        view: Window<'_>,
+        (epoch, half): (u32, usize),
+        tail: u64,
+        end: u64,
+    ) -> Self {
+        let ring = r.layout.log(r.rank, half);
+        let mut taken = r.sources.clone();
+        taken.iter_mut().for_each(|c| c.told = 0);
+        // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
+        let mut pos = r.consumed.max(r.cursors_from).min(end);
+        while pos < end {
+            let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
+            if record.kind == Kind::Message {
+                take_up(&r.layout, &mut taken, &record);
+            }
+            pos += u64::from(record.lines());
+        }
+        // [TRAM 5:4-6] the children's cursors: from what they have taken over.
+        let passed = |e: &super::replica::Edge| {
+            let skips = r.mutants.is(Mutant::SkipsTreeCatchUp);
+            let log = if skips { r.consumed } else { e.log };
+            alloc::vec![Passed { log, out: e.out, flying: VecDeque::new() }; r.n]
+        };
+        Self {
+            epoch,
+            half,
+            tail,
+            told_tail: tail,
+            end,
+            commit: r.decided,
+            followers: alloc::vec![Follower::default(); r.n],
+            taken,
+            passed: r.edges.iter().map(passed).collect(),
+            batches: VecDeque::new(),
+            turn: 0,
+        }
+    }
+
+    /// Lines that may be written before the followers are told of a later tail.
+    fn free(&self, ring: &Ring) -> u64 {
+        u64::from(ring.lines) - (self.end - self.told_tail)
+    }
+}
+
+impl Replica {
+    pub(super) fn lead(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        self.admit();
+        self.move_tail(out);
+        self.pull(view, out);
+        self.replicate(view, out);
+        self.count();
+    }
+
+    fn leader(&mut self) -> &mut Leader {
+        let Phase::Leader(leader) = &mut self.phase else { unreachable!("only a leader leads") };
+        leader
+    }
+
+    /// Takes in followers whose log is open for this term: they get all that may be needed.
+    fn admit(&mut self) {
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        for (rank, follower) in leader.followers.iter_mut().enumerate() {
+            let Some(row) = self.peers[rank].row.filter(|_| rank != self.rank) else { continue };
+            let open = row.promise.epoch == leader.epoch && row.promise.grant != Grant::Closed;
+            let again = follower.failed_at.is_none_or(|beat| row.beat != beat);
+            if open && again && follower.half.is_none() {
+                follower.forget();
+                follower.half = Some(usize::from(row.promise.half));
+                follower.posted = leader.tail;
+            }
+        }
+    }
+
+    /// Moves the tail up to what someone still needs: this replica, the followers, the children,
+    /// and the writes that still copy from the log.
+    fn move_tail(&mut self, out: &mut Outbox<Memory>) {
+        let mut tail = self.need();
+        let lines = u64::from(self.layout.log_lines);
+        let short = {
+            let leader = self.leader();
+            leader.end - leader.tail > lines / 4 * 3
+        };
+        for rank in self.others() {
+            let suspected = self.heartbeat.suspects(self.now, rank);
+            let row = self.peers[rank].row.filter(|row| row.fit);
+            let pid = self.pid(rank);
+            let leader = self.leader();
+            let follower = &mut leader.followers[rank];
+            if follower.acked < follower.posted {
+                tail = tail.min(follower.acked.max(leader.tail));
+            }
+            let Some(row) = row.filter(|row| row.need >= leader.tail) else { continue };
+            let leave = short && suspected;
+            if leave && !follower.left {
+                out.mark("tram-leaves-behind");
+                out.note(Note::LeftBehind(pid));
+            }
+            follower.left = leave;
+            if !leave && !self.mutants.is(Mutant::ForgetsFollowers) {
+                tail = tail.min(row.need);
+            }
+        }
+        let leader = self.leader();
+        for log in leader.passed.iter().flatten().filter_map(|p| p.flying.front()) {
+            tail = tail.min(*log);
+        }
+        leader.tail = leader.tail.max(tail);
+    }
+
+    // [TRAM 2:10-13] find messages in the buffers, each source in its turn.
+    fn pull(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let count = self.sources.len();
+        let first = self.leader().turn;
+        self.leader().turn = (first + 1) % count;
+        for i in 0..count {
+            let source = (first + i) % count;
+            if source < self.parent_source() {
+                self.probe(source, view);
+            }
+            let mut budget = self.batch_lines;
+            while budget > 0 {
+                let Some((ring, epoch)) = self.next_in(source, view) else { break };
+                let region = view.region(ring.region);
+                let pos = self.leader().taken[source].next;
+                let Some(record) = ring.read(region, pos, epoch) else { break };
+                if !self.take(source, (&ring, region, epoch), &record, view, out) {
+                    break;
+                }
+                budget = budget.saturating_sub(record.lines());
+            }
+        }
+    }
+
+    /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
+    fn probe(&mut self, source: usize, view: Window<'_>) {
+        if !self.sources[source].probe {
+            return;
+        }
+        let ring = self.layout.hm_client(source);
+        let stamp = view.region(ring.region)[ring.base as usize].stamp();
+        let cursor = &mut self.leader().taken[source];
+        if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
+            (cursor.lease, cursor.next) = (stamp.epoch(), 0);
+            self.sources[source].probe = false;
+        }
+    }
+
+    /// The buffer that holds the next message of a source, if one is there. All leaders of the
+    /// parent write the same messages to the same positions, each to a buffer of its own.
+    fn next_in(&mut self, source: usize, view: Window<'_>) -> Option<(Ring, u32)> {
+        let cursor = self.leader().taken[source];
+        if source < self.parent_source() {
+            return Some((self.layout.hm_client(source), cursor.lease));
+        }
+        self.config.overlay().parent(self.group)?;
+        (0..self.n).map(|w| self.layout.hm_parent(w)).find_map(|ring| {
+            let at = ring.at(cursor.next) as usize;
+            let there =
+                view.region(ring.region)[at].stamp() == ring.stamp(cursor.next, PARENT_EPOCH);
+            there.then_some((ring, PARENT_EPOCH))
+        })
+    }
+
+    // [TRAM 2:14-16] the next log entry is a copy of the message with its header.
+    fn take(
+        &mut self,
+        source: usize,
+        (from, region, epoch): (&Ring, &[Line], u32),
+        record: &Record,
+        view: Window<'_>,
+        out: &mut Outbox<Memory>,
+    ) -> bool {
+        let lines = record.lines();
+        if record.kind == Kind::Pad {
+            self.leader().taken[source].next += u64::from(lines);
+            return true;
+        }
+        if let Some(wrong) = self.wrong(source, record) {
+            out.note(Note::Malformed(record.msg.sender, wrong));
+            self.leader().taken[source].next += u64::from(lines);
+            return true;
+        }
+        let half = self.leader().half;
+        let ring = &self.layout.log(self.rank, half);
+        let twice = self.mutants.is(Mutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
+        let leader = self.leader();
+        let start = ring.start(leader.end, lines);
+        if start + u64::from(lines) - leader.end > leader.free(ring) {
+            out.mark("tram-ring-full");
+            return false;
+        }
+        let log = view.region(ring.region);
+        if start != leader.end {
+            ring.write_pad(log, leader.end, leader.epoch);
+        }
+        let pos = leader.taken[source].next;
+        let (read, write) = (from.at(pos) as usize, ring.at(start) as usize);
+        for i in 0..lines as usize {
+            log[write + i].copy(&region[read + i], ring.stamp(start, leader.epoch));
+        }
+        // Whoever writes the buffer writes over a message only once it is decided: had that
+        // happened meanwhile, someone else leads.
+        if from.read(region, pos, epoch) != Some(*record) {
+            out.mark("tram-buffer-moved");
+            return false;
+        }
+        leader.end = start + u64::from(lines);
+        if twice && leader.taken[source].told == 0 {
+            leader.taken[source].told = 1;
+        } else {
+            leader.taken[source].told = 0;
+            leader.taken[source].next += u64::from(lines);
+        }
+        self.hurry |= record.dst.len() > 1;
+        out.note(Note::Part(record.msg));
+        true
+    }
+
+    /// What is wrong with a record from that source, if anything: then it is dropped.
+    fn wrong(&self, source: usize, record: &Record) -> Option<&'static str> {
+        let overlay = self.config.overlay();
+        let parent = source == self.parent_source();
+        if record.kind != Kind::Message {
+            return Some("not a message");
+        }
+        if parent != (record.source == Record::PARENT)
+            || (!parent && usize::from(record.source) != source)
+        {
+            return Some("a message from another source");
+        }
+        let reach = overlay.reach(self.group);
+        if self.mutants.is(Mutant::SendsToEach) {
+            return None;
+        }
+        if record.dst.and(reach).is_empty() || (!parent && !record.dst.within(reach)) {
+            return Some("destinations that this group does not reach");
+        }
+        (record.bytes as usize > self.layout.payload_max()).then_some("too long")
+    }
+
+    // [TRAM 2:15-19] write the entries to every log that is open, several in one write, and the
+    // control line behind them.
+    fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let (rank, depth, hurry) = (self.rank, self.pipeline, core::mem::take(&mut self.hurry));
+        let half = self.leader().half;
+        let from = self.layout.log(rank, half);
+        let lines = u64::from(self.layout.log_lines);
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
+            leader.batches.pop_front();
+        }
+        let hold = leader.batches.len() >= depth;
+        let control = Control { epoch: leader.epoch, tail: leader.tail, commit: leader.commit };
+        let told = (control.tail, control.commit);
+        view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
+        leader.told_tail = leader.tail;
+        let mut posted = false;
+        for (r, follower) in leader.followers.iter_mut().enumerate() {
+            let Some(half) = follower.half else { continue };
+            let behind = follower.posted < leader.end && !hold;
+            if !behind && follower.told == told {
+                continue;
+            }
+            let to = self.config.cluster().replica(self.group, r);
+            let region = self.layout.log(rank, half).region;
+            while behind && follower.posted < leader.end {
+                let count = u64::from(from.to_end(follower.posted))
+                    .min(leader.end - follower.posted) as u32;
+                let at = from.at(follower.posted);
+                let source = Source::Copy(Lines { region: from.region, at, count });
+                out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
+                follower.posted += u64::from(count);
+                posted = true;
+            }
+            follower.told = told;
+            let ticket =
+                Ticketed::Log { rank: r, epoch: leader.epoch, low: follower.posted }.ticket();
+            let source = Source::Made {
+                head: control.words(),
+                stamp: control.stamp(),
+                rest: Lines { region: from.region, at: 0, count: 0 },
+            };
+            let bell = hurry || follower.posted - leader.tail > lines / 4;
+            out.ask(Out::Write { to, region, at: CONTROL, source, ticket: Some(ticket), bell });
+        }
+        if posted {
+            leader.batches.push_back(leader.end);
+        }
+    }
+
+    pub(super) fn log_answered(
+        &mut self,
+        rank: usize,
+        epoch: u32,
+        low: u64,
+        outcome: Outcome<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let beat = self.peers[rank].row.map_or(0, |row| row.beat);
+        let ignores = self.mutants.is(Mutant::CountsDenied);
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        if !ticket::same_term(epoch, leader.epoch) {
+            return;
+        }
+        let follower = &mut leader.followers[rank];
+        if follower.half.is_none() {
+            return;
+        }
+        match outcome {
+            Outcome::Written => {
+                follower.acked = follower.acked.max(ticket::full(low, follower.posted));
+                follower.failed_at = None;
+            }
+            Outcome::Denied if ignores => {
+                follower.acked = follower.acked.max(ticket::full(low, follower.posted));
+            }
+            // [TRAM 2:30-31] it let someone else in, or it is gone. Who is deposed learns it from
+            // the rows: a follower that restarted denies, too.
+            Outcome::Denied | Outcome::Lost | Outcome::Words(_) => {
+                out.mark("tram-write-failed");
+                follower.forget();
+                follower.failed_at = Some(beat);
+            }
+        }
+        self.count();
+    }
+
+    // [TRAM 2:20,29] decided is what a quorum has.
+    fn count(&mut self) {
+        let quorum = if self.mutants.is(Mutant::DecidesAlone) { 1 } else { self.quorum };
+        let rank = self.rank;
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        let has = |(r, f): (usize, &Follower)| if r == rank { leader.end } else { f.acked };
+        // The quorum-th highest, by counting: groups are small, and nothing is allocated.
+        let all = || leader.followers.iter().enumerate().map(has);
+        let decided = all().filter(|&p| all().filter(|&q| q >= p).count() >= quorum).max();
+        leader.commit = leader.commit.max(decided.unwrap_or(0));
+    }
+
+    // [TRAM 2:24-28] [TRAM 5:4-11] pass what is decided on to each child in whose reach it has a
+    // destination; after a takeover, what the child has not taken over.
+    pub(super) fn pass_on(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        if self.mutants.is(Mutant::SendsToEach) {
+            return;
+        }
+        let log = self.layout.log(self.rank, leader.half);
+        let region = view.region(log.region);
+        let hm = self.layout.hm_parent(self.rank);
+        for (edge, passed) in self.edges.iter().zip(&mut leader.passed) {
+            let reach = self.config.overlay().reach(edge.child);
+            for (rank, p) in passed.iter_mut().enumerate() {
+                let to = self.config.cluster().replica(edge.child, rank);
+                while p.log < leader.commit {
+                    let Some(record) = log.read(region, p.log, leader.epoch) else { break };
+                    let lines = record.lines();
+                    if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
+                        let end = hm.after(p.out, lines);
+                        // A full buffer: the child is slow, and this group waits for it.
+                        if end > edge.taken + u64::from(hm.lines) {
+                            out.mark("tram-child-full");
+                            break;
+                        }
+                        if end > edge.taken {
+                            let at = Lines { region: log.region, at: log.at(p.log), count: lines };
+                            p.flying.push_back(p.log);
+                            let ticket = Ticketed::Forward { group: edge.child, rank };
+                            write_on(&hm, p.out, &record, (at, region), (to, ticket), out);
+                        }
+                        p.out = end;
+                    }
+                    p.log += u64::from(lines);
+                }
+            }
+        }
+    }
+
+    pub(super) fn forward_answered(&mut self, group: Gid, rank: usize) {
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
+        // Writes to one process are answered in order, lost ones too.
+        leader.passed[i][rank].flying.pop_front();
+    }
+
+    /// A replica of another group started anew: as a child it gets again what its group has not
+    /// taken over.
+    pub(super) fn relative_restarted(&mut self, group: Gid, rank: usize) {
+        let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
+        let edge = &self.edges[i];
+        let Phase::Leader(leader) = &mut self.phase else { return };
+        let passed = &mut leader.passed[i][rank];
+        (passed.log, passed.out) = (edge.log, edge.out);
+    }
+
+    /// Follows what the children have taken over, along the log.
+    pub(super) fn settle_edges(&mut self, view: Window<'_>) {
+        if !self.has_state() {
+            return;
+        }
+        let log = self.in_force(view);
+        for edge in &mut self.edges {
+            for w in 0..self.n {
+                let line = &view.region(self.layout.taken(self.group, edge.child, w))[0];
+                edge.taken = edge.taken.max(line.word(0));
+            }
+            let Some((ring, region, epoch)) = &log else { continue };
+            let reach = self.config.overlay().reach(edge.child);
+            let hm = self.layout.hm_parent(0);
+            while edge.log < self.consumed {
+                let Some(record) = ring.read(region, edge.log, *epoch) else { break };
+                let lines = record.lines();
+                if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
+                    let end = hm.after(edge.out, lines);
+                    if end > edge.taken {
+                        break;
+                    }
+                    edge.out = end;
+                }
+                edge.log += u64::from(lines);
+            }
+        }
+    }
+}
+
+/// Writes a decided record into a child's buffer: the head under the parent's name, the rest
+/// straight from the log.
+fn write_on(
+    hm: &Ring,
+    out_pos: u64,
+    record: &Record,
+    (at, log): (Lines, &[Line]),
+    (to, ticket): (amcast_core::Pid, Ticketed),
+    out: &mut Outbox<Memory>,
+) {
+    let none = Lines { region: at.region, at: 0, count: 0 };
+    let start = hm.start(out_pos, at.count);
+    if start != out_pos {
+        let source = Source::Made {
+            head: Record::pad(hm.to_end(out_pos)).words([0; 3]),
+            stamp: hm.stamp(out_pos, PARENT_EPOCH),
+            rest: none,
+        };
+        let at = hm.at(out_pos);
+        out.ask(Out::Write { to, region: hm.region, at, source, ticket: None, bell: false });
+    }
+    let words = log[at.at as usize].words();
+    let head = Record { source: Record::PARENT, ..*record }.words([words[4], words[5], words[6]]);
+    let rest = Lines { region: at.region, at: at.at + 1, count: at.count - 1 };
+    let source = Source::Made { head, stamp: hm.stamp(start, PARENT_EPOCH), rest };
+    let (region, at, ticket) = (hm.region, hm.at(start), Some(ticket.ticket()));
+    out.ask(Out::Write { to, region, at, source, ticket, bell: true });
+}

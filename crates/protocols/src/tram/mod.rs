@@ -1,0 +1,136 @@
+//! TRAM: atomic multicast over shared memory and a tree of groups.
+//!
+//! Source: L. Martignetti, E. Batista, G. Cugola, F. Pedone, "Scaling atomic ordering in shared
+//! memory", 2025 ([TRAM]; `papers/tram.toml` ties each line of its algorithms to this code).
+//!
+//! # What it orders and promises
+//! Clients multicast messages to sets of groups; every replica of a destination delivers them.
+//! Validity, uniform agreement, uniform integrity, uniform prefix order, uniform acyclic order;
+//! partially genuine: a message to one group involves no other.
+//!
+//! # What it assumes
+//! A majority of each group works at any time, where a replica that restarted counts as failed
+//! until it has its state again. A client's buffers are leased to one living process. Nothing
+//! about time: slow processes, late writes and wrong suspicions cost availability only.
+//!
+//! # The normal case
+//! ```text
+//! client      leader g0     followers g0        leader g1     followers g1      (g0 parent of g1)
+//!   |--HM[c]--->|  (to all replicas of g0, the lowest ancestor of the destinations)
+//!   |           |--LOG------->|  written, not answered by anyone: the write itself is the vote
+//!   |        decided          |
+//!   |        deliver          |
+//!   |           |--HM[parent]------------------->|
+//!   |           |--commit---->|                  |--LOG------->|
+//!   |                      deliver            decided          |
+//!   |                                         deliver --commit->| deliver
+//! ```
+//!
+//! # Roles and phases
+//! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
+//! that fit or lacking state ([`transfer`]). [`follower`] is what all of them do. [`layout`] says
+//! who owns which memory, [`ring`] what lies in it.
+//!
+//! # Limits, and why they suffice
+//! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
+//!   has it in the decided log, as told by *any* replica of the group. Nobody needs the old record
+//!   then: whoever leads later finds it in the log.
+//! - `LOG` (`log_lines`): the leader writes over an entry only when every replica that counts, and
+//!   every child, has told that it is past it. A follower that is suspected while the ring is three
+//!   quarters full counts no more; it finds the tail past its place and gets its state from
+//!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
+//! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
+//!
+//! # Deviations from the paper
+//! 1. Commit index in place of "deliver STD when STD + 1 is there" (2:32): it covers the last
+//!    message, and several slots on the way.
+//! 2. A log is adopted as a whole, by installed term and length, in place of slot by slot
+//!    (4:8); see [`takeover`].
+//! 3. One region for each writer of `LOG` and `HM[parent]`, and two halves of each log, so that
+//!    neither a deposed leader that wakes up nor a half-done takeover spoils what is in force.
+//! 4. `slotin` and `slotout` are not stored in entries but follow from them: every entry names its
+//!    source, and the log is the same everywhere.
+//! 5. Tree catch-up resends from what a child told that it took over, not from the old `FUO`
+//!    (5:4).
+//! 6. Restarted replicas, leases, state transfer, back-pressure: not in the paper.
+//!
+//! # Read first
+//! [`ring`], then [`leader`], then [`follower`].
+
+mod client;
+mod follower;
+mod layout;
+mod leader;
+mod mutants;
+mod params;
+mod replica;
+mod ring;
+mod takeover;
+mod ticket;
+mod transfer;
+
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "mutants")]
+pub use mutants::Mutant;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
+use amcast_core::memory::LINE_WORDS;
+use amcast_core::{Config, ConfigError, Pid, Property, Role};
+
+/// The catalog's entry for TRAM.
+#[derive(Debug)]
+pub struct Tram;
+
+static ABOUT: About = About {
+    summary: "Atomic multicast over shared memory: groups of replicas in a tree, ordered by \
+              writing to each other's memory under permissions.",
+    paper: "TRAM: Scaling atomic ordering in shared memory, algorithms 1 to 5",
+    medium: MediumKind::Memory,
+    promises: &[
+        Property::Validity,
+        Property::UniformAgreement,
+        Property::UniformIntegrity,
+        Property::UniformPrefixOrder,
+        Property::UniformAcyclicOrder,
+        Property::PartiallyGenuine,
+    ],
+    assumes: &[Assumption::MajorityFit, Assumption::ExclusiveLease],
+    params: params::ALL,
+};
+
+impl Entry for Tram {
+    fn name(&self) -> &'static str {
+        "tram"
+    }
+
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let regions = layout::Layout::new(config)?.regions(me);
+        Ok(match config.cluster().role(me) {
+            Role::Client { .. } => {
+                Node::Memory(Box::new(client::Client::new(me, config)?), regions)
+            }
+            Role::Replica { .. } => {
+                Node::Memory(Box::new(replica::Replica::new(me, config)?), regions)
+            }
+        })
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        let mut words = [0; LINE_WORDS];
+        for (word, chunk) in words.iter_mut().zip(bytes.chunks_exact(8)) {
+            *word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        }
+        match ring::Record::parse(&words) {
+            Some(record) => alloc::format!("{record:?}"),
+            None => alloc::format!("{words:x?}"),
+        }
+    }
+}

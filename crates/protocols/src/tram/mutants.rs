@@ -1,0 +1,44 @@
+//! TRAM broken on purpose; see [`crate::mutant`].
+
+crate::mutant::mutants! {
+    /// Ways to break TRAM, one line each.
+    pub enum Mutant {
+        /// In the replicas.
+        DecidesAlone = "decides-alone":
+            "A leader takes an entry for decided when it has written it to itself."
+            breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+        LeadsAlone = "leads-alone":
+            "A replica becomes leader with its own permission only."
+            breaks [UniformAgreement, UniformAcyclicOrder];
+        CountsDenied = "counts-denied":
+            "A leader counts a write that was denied."
+            breaks [UniformAgreement, UniformAcyclicOrder];
+        SkipsRevocation = "skips-revocation":
+            "A replica lets a new leader in without revoking the former one."
+            breaks [UniformAgreement, UniformAcyclicOrder];
+        SkipsGroupCatchUp = "skips-group-catch-up":
+            "A new leader adopts its own log, whatever the quorum has."
+            breaks [UniformAgreement, UniformAcyclicOrder];
+        SkipsTreeCatchUp = "skips-tree-catch-up":
+            "A new leader does not pass on what its predecessor left."
+            breaks [Validity, UniformAgreement];
+        DeliversUndecided = "delivers-undecided":
+            "A follower delivers what it finds in its log, committed or not."
+            breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+        ForgetsFollowers = "forgets-followers":
+            "A leader writes over entries that followers have not read."
+            breaks [Validity];
+        ForgetsAmnesia = "forgets-amnesia":
+            "A replica that lost its memory goes on as if it had promised nothing."
+            breaks [UniformAgreement, UniformIntegrity];
+        SendsToEach = "sends-to-each":
+            "A client sends a message to each destination for itself, not to the lowest ancestor."
+            breaks [UniformPrefixOrder, UniformAcyclicOrder];
+        SendsToRoot = "sends-to-root":
+            "A client sends every message to the root."
+            breaks [PartiallyGenuine];
+        TakesUpTwice = "takes-up-twice":
+            "A leader takes up some messages two times."
+            breaks [UniformIntegrity];
+    }
+}

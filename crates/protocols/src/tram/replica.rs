@@ -1,0 +1,385 @@
+//! A replica: its state, and the order in which a poll looks at things. Each role's part is in a
+//! file of its own: [`super::follower`], [`super::takeover`], [`super::leader`],
+//! [`super::transfer`].
+
+use super::layout::{Grant, Layout, Promise, Row};
+use super::leader::Leader;
+use super::mutants::Mutant;
+use super::params;
+use super::ring::Record;
+use super::takeover::Candidate;
+use super::ticket::Ticketed;
+use super::transfer::{Donation, Intake};
+use crate::layers::heartbeat::Heartbeat;
+use crate::mutant::Mutants;
+use alloc::vec::Vec;
+use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
+use amcast_core::step::{Note, Oracle, Status, Wait, Why};
+use amcast_core::{
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Span, Time,
+};
+
+/// A TRAM replica.
+#[derive(Debug)]
+pub(super) struct Replica {
+    pub(super) me: Pid,
+    pub(super) group: Gid,
+    /// Its number in the group (`s`).
+    pub(super) rank: usize,
+    pub(super) n: usize,
+    pub(super) quorum: usize,
+    pub(super) config: Config,
+    pub(super) layout: Layout,
+    pub(super) mutants: Mutants<Mutant>,
+    pub(super) batch_lines: u32,
+    pub(super) pipeline: usize,
+    pub(super) incarnation: u32,
+    pub(super) now: Time,
+
+    /// What it promised, and to whom its log is open.
+    pub(super) promise: Promise,
+    /// The log region that is open for writing: its writer and half.
+    pub(super) open: Option<(usize, usize)>,
+    /// The highest epoch it has seen anywhere.
+    pub(super) epoch_seen: u32,
+    /// The log it reads: the one of the highest epoch that was installed here.
+    pub(super) force: Option<Force>,
+
+    /// The next log position to consume (`STD`).
+    pub(super) consumed: u64,
+    /// What is known to be decided (`FUO`: the first position that is not).
+    pub(super) decided: u64,
+    /// Below this position the cursors came with a state transfer, and entries do not move them.
+    pub(super) cursors_from: u64,
+    /// The position of the last delivery.
+    pub(super) delivered: u64,
+    /// How far the application has applied deliveries.
+    pub(super) applied: u64,
+    /// Entries before this position are applied and not needed here; only grows within a life.
+    pub(super) clear: u64,
+    /// The buffers of `HM`: one for each client, then the parent's.
+    pub(super) sources: Vec<Cursor>,
+    pub(super) edges: Vec<Edge>,
+
+    /// By rank; its own entry is not used.
+    pub(super) peers: Vec<Peer>,
+    pub(super) heartbeat: Heartbeat,
+    /// The row as last published.
+    pub(super) row: Row,
+    /// Publish the row even if nothing urgent changed.
+    pub(super) row_due: bool,
+    pub(super) health: Health,
+    pub(super) phase: Phase,
+    pub(super) donation: Option<Donation>,
+    /// Not before this time does it try again to become leader.
+    pub(super) retry_at: Time,
+    /// Messages for the current step's bells: whether someone beside the leader must hurry.
+    pub(super) hurry: bool,
+}
+
+/// A log that is in force.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Force {
+    pub(super) writer: usize,
+    pub(super) half: usize,
+    pub(super) epoch: u32,
+}
+
+/// How far a buffer of `HM` is taken up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Cursor {
+    /// The lease under which it is filled; 0 before the first message.
+    pub(super) lease: u32,
+    /// The first position that is not in the decided log (`slot_in`).
+    pub(super) next: u64,
+    /// What its writer was told.
+    pub(super) told: u64,
+    /// The lease or term with which it was told.
+    pub(super) told_as: u64,
+    /// Whether a new lease may have begun.
+    pub(super) probe: bool,
+}
+
+/// A child group.
+#[derive(Clone, Debug)]
+pub(super) struct Edge {
+    pub(super) child: Gid,
+    /// Everything for the child that lies in the log before `log` is taken over by the child, and
+    /// `out` is its buffer's position there (`slot_out`).
+    pub(super) log: u64,
+    pub(super) out: u64,
+    /// How far the child has taken over its buffer.
+    pub(super) taken: u64,
+}
+
+/// What is known of another replica of the group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Peer {
+    /// Which life of it is the latest known.
+    pub(super) incarnation: u32,
+    /// Its row, if it has spoken in that life.
+    pub(super) row: Option<Row>,
+}
+
+/// Whether a replica has all state.
+#[derive(Debug)]
+pub(super) enum Health {
+    /// It has.
+    Fit,
+    /// It missed part of the log, or lost everything in a crash, and gets it back.
+    Lacking(Intake),
+}
+
+/// What a replica does for its group.
+#[derive(Debug)]
+pub(super) enum Phase {
+    Follower,
+    Candidate(Candidate),
+    Leader(Leader),
+}
+
+impl Replica {
+    pub(super) fn new(me: Pid, config: &Config) -> Result<Self, ConfigError> {
+        let (cluster, overlay) = (config.cluster(), config.overlay());
+        let Role::Replica { group, rank } = cluster.role(me) else {
+            return Err(ConfigError::Role("not a replica"));
+        };
+        let (rank, n) = (usize::from(rank), cluster.replicas());
+        // Leaders of the groups are spread over the ranks: group g prefers rank g mod n.
+        let preference: Vec<usize> = (0..n).map(|i| (group.index() + i) % n).collect();
+        let micros = |p| Span::micros(config.get(p));
+        let edge = |child| Edge { child, log: 0, out: 0, taken: 0 };
+        Ok(Self {
+            me,
+            group,
+            rank,
+            n,
+            quorum: cluster.quorum(),
+            config: config.clone(),
+            layout: Layout::new(config)?,
+            mutants: Mutants::of(config),
+            batch_lines: config.get(&params::BATCH_LINES) as u32,
+            pipeline: config.get(&params::PIPELINE) as usize,
+            incarnation: 0,
+            now: Time::ZERO,
+            promise: Promise::default(),
+            open: None,
+            epoch_seen: 0,
+            force: None,
+            consumed: 0,
+            decided: 0,
+            cursors_from: 0,
+            delivered: 0,
+            applied: 0,
+            clear: 0,
+            sources: alloc::vec![Cursor { probe: true, ..Cursor::default() }; cluster.clients() + 1],
+            edges: overlay.children(group).iter().map(edge).collect(),
+            peers: alloc::vec![Peer::default(); n],
+            heartbeat: Heartbeat::new(
+                rank,
+                &preference,
+                micros(&params::HEARTBEAT_US),
+                micros(&params::SUSPECT_US),
+            ),
+            row: Row::default(),
+            row_due: true,
+            health: Health::Fit,
+            phase: Phase::Follower,
+            donation: None,
+            retry_at: Time::ZERO,
+            hurry: false,
+        })
+    }
+
+    fn start(&mut self, incarnation: u32, out: &mut Outbox<Memory>) {
+        self.incarnation = incarnation;
+        if incarnation > 0 && !self.mutants.is(Mutant::ForgetsAmnesia) {
+            self.health = Health::Lacking(Intake::after_crash());
+            out.note(Note::Recovering);
+        }
+    }
+
+    // [TRAM 2] the main loop: what a replica looks at, in this order.
+    fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        self.settle_promise(view, out);
+        self.hear(view, out);
+        let beat = self.heartbeat.beat(self.now);
+        self.adopt(view);
+        match self.phase {
+            Phase::Follower => self.consider(out),
+            Phase::Candidate(_) => self.canvass(view, out),
+            Phase::Leader(_) => self.lead(view, out),
+        }
+        self.consume(view, out);
+        self.pass_on(view, out);
+        self.settle_edges(view);
+        self.take_in(view, out);
+        self.donate(view, out);
+        self.settle_applied();
+        self.tell_sources(beat.is_some(), out);
+        self.publish(beat, out);
+    }
+
+    fn done(
+        &mut self,
+        view: Window<'_>,
+        ticketed: Ticketed,
+        outcome: Outcome<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        match ticketed {
+            Ticketed::Log { rank, epoch, low } => {
+                self.log_answered(rank, epoch, low, outcome, out);
+                self.consume(view, out);
+                self.pass_on(view, out);
+            }
+            Ticketed::Forward { group, rank } => self.forward_answered(group, rank),
+            Ticketed::Survey { rank, epoch, writer, half } => {
+                self.survey_answered(rank, epoch, (writer, half), outcome, view, out);
+            }
+            Ticketed::Copy { rank, epoch } => self.copy_answered(rank, epoch, outcome, view, out),
+            Ticketed::Sent { .. } => {}
+        }
+    }
+
+    fn hint(&mut self, oracle: Oracle) {
+        let rank_of = |me: &Self, pid| match me.config.cluster().role(pid) {
+            Role::Replica { group, rank } if group == me.group => Some(usize::from(rank)),
+            _ => None,
+        };
+        match oracle {
+            Oracle::Suspect(pid) => {
+                if let Some(rank) = rank_of(self, pid) {
+                    self.heartbeat.suspect(rank);
+                }
+            }
+            Oracle::Trust(pid) => {
+                if let Some(rank) = rank_of(self, pid) {
+                    self.heartbeat.trust(rank);
+                }
+            }
+            Oracle::Leader(group, pid) if group == self.group => {
+                self.heartbeat.override_leader(rank_of(self, pid));
+            }
+            Oracle::Leader(..) => {}
+        }
+    }
+
+    /// Whether it has all state.
+    pub(super) const fn has_state(&self) -> bool {
+        matches!(self.health, Health::Fit)
+    }
+
+    /// The other ranks of the group.
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let me = self.rank;
+        (0..self.n).filter(move |&r| r != me)
+    }
+
+    pub(super) fn pid(&self, rank: usize) -> Pid {
+        self.config.cluster().replica(self.group, rank)
+    }
+
+    /// The number of the parent's buffer among the sources.
+    pub(super) fn parent_source(&self) -> usize {
+        self.sources.len() - 1
+    }
+
+    /// Writes one line, made here, that needs no answer.
+    pub(super) fn write_line(
+        out: &mut Outbox<Memory>,
+        to: Pid,
+        region: RegionId,
+        words: [u64; LINE_WORDS],
+        bell: bool,
+    ) {
+        let source = Source::line(words, Stamp::new(0, 0));
+        out.ask(Out::Write { to, region, at: 0, source, ticket: None, bell });
+    }
+}
+
+/// Moves the cursor of a record's source past it.
+pub(super) fn take_up(layout: &Layout, cursors: &mut [Cursor], record: &Record) {
+    let parent = cursors.len() - 1;
+    let (i, ring) = if record.source == Record::PARENT {
+        (parent, layout.hm_parent(0))
+    } else {
+        (usize::from(record.source), layout.hm_client(0))
+    };
+    let Some(cursor) = cursors.get_mut(i) else { return };
+    if i != parent && record.lease > cursor.lease {
+        (cursor.lease, cursor.next) = (record.lease, 0);
+    }
+    cursor.next = ring.after(cursor.next, record.lines());
+}
+
+impl Protocol for Replica {
+    type Medium = Memory;
+
+    fn step(
+        &mut self,
+        now: Time,
+        view: Window<'_>,
+        input: Input<'_, Memory>,
+        out: &mut Outbox<Memory>,
+    ) {
+        self.now = now;
+        match input {
+            Input::Start { incarnation } => self.start(incarnation, out),
+            Input::Medium(In::Poll) | Input::Wake => self.poll(view, out),
+            Input::Medium(In::Done(ticket, outcome)) => {
+                if let Some(ticketed) = Ticketed::of(ticket) {
+                    self.done(view, ticketed, outcome, out);
+                }
+            }
+            Input::Medium(In::Fresh { pid, incarnation }) => self.fresh(pid, incarnation, out),
+            Input::Applied(position) => self.applied = self.applied.max(position),
+            Input::Captured { ticket, position, bytes } => {
+                self.captured(ticket, position, bytes, out);
+            }
+            Input::Piece { ticket, offset, bytes } => self.piece(view, ticket, offset, bytes, out),
+            Input::Oracle(oracle) => self.hint(oracle),
+            Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
+            Input::Durable(_) => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        // The second half of a promise is due as soon as the first one is carried out.
+        if self.promise.grant == Grant::Closed && self.promise.epoch > 0 {
+            return Some((Time::ZERO, Why::Retry));
+        }
+        Some(self.heartbeat.deadline())
+    }
+
+    fn room(&self, _: GroupSet, _: usize) -> usize {
+        0
+    }
+
+    fn payload_max(&self) -> usize {
+        self.layout.payload_max()
+    }
+
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {
+        // What waits lies in the buffers, and its client tells of it.
+    }
+
+    fn fit(&self) -> bool {
+        self.has_state()
+    }
+
+    fn status(&self) -> Status {
+        let leader = match (&self.phase, self.force) {
+            (Phase::Leader(_), _) => Some(self.me),
+            (_, Some(force)) => Some(self.pid(force.writer)),
+            _ => None,
+        };
+        Status {
+            leader,
+            epoch: u64::from(self.promise.epoch),
+            delivered: self.consumed,
+            decided: self.decided,
+            backlog: self.decided - self.consumed,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Rings of lines, and the records in them.
+//!
+//! A position is a count of lines since a ring's beginning and only grows; the ring has room for
+//! the last `lines` of them. A record lies in consecutive lines:
+//!
+//! ```text
+//!          word 0              word 1          word 2  word 3  words 4-6           word 7
+//! line 0   source|kind|bytes   lease|sender    seq     dst     payload 0..24       stamp
+//! line 1   payload 24..80                                                          stamp
+//! ```
+//!
+//! and never goes round the ring's end: a pad fills what is left there. The stamp of every line
+//! names the writer's epoch and the lap, so a reader that knows both cannot mistake an older lap, a
+//! former leader or half a write for a record [TRAM 7, canary].
+
+use alloc::vec::Vec;
+use amcast_core::memory::{LINE_WORDS, Line, RegionId, Stamp};
+use amcast_core::{GroupSet, MsgId, Pid};
+
+/// Words of a record's first line that are not payload.
+const HEAD_WORDS: usize = 4;
+/// Payload bytes in a record's first line.
+const FIRST_BYTES: u32 = ((LINE_WORDS - HEAD_WORDS) * 8) as u32;
+/// Payload bytes in each further line.
+const LINE_BYTES: u32 = (LINE_WORDS * 8) as u32;
+
+/// What a record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A message.
+    Message = 1,
+    /// Nothing: `bytes` lines up to the ring's end are skipped.
+    Pad = 2,
+    /// A piece of a state transfer.
+    State = 3,
+}
+
+/// The head of a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Record {
+    pub(super) kind: Kind,
+    /// Payload bytes, or for a pad the lines it takes.
+    pub(super) bytes: u32,
+    /// Which buffer of `HM` it came from (`source`): a client's number, or [`Record::PARENT`].
+    pub(super) source: u16,
+    /// The lease under which the client sent it.
+    pub(super) lease: u32,
+    pub(super) msg: MsgId,
+    pub(super) dst: GroupSet,
+}
+
+impl Record {
+    /// The source of what came from the parent group.
+    pub(super) const PARENT: u16 = u16::MAX;
+
+    /// A pad over `lines` lines.
+    pub(super) const fn pad(lines: u32) -> Self {
+        Self {
+            kind: Kind::Pad,
+            bytes: lines,
+            source: 0,
+            lease: 0,
+            msg: MsgId { sender: Pid(0), seq: 0 },
+            dst: GroupSet::EMPTY,
+        }
+    }
+
+    /// How many lines it takes.
+    pub(super) const fn lines(&self) -> u32 {
+        match self.kind {
+            Kind::Pad => self.bytes,
+            _ => lines_of(self.bytes),
+        }
+    }
+
+    /// The words of its first line; the last three come from the payload.
+    pub(super) fn words(&self, payload: [u64; 3]) -> [u64; LINE_WORDS] {
+        [
+            u64::from(self.bytes) | (self.kind as u64) << 32 | u64::from(self.source) << 48,
+            u64::from(self.msg.sender.0) | u64::from(self.lease) << 32,
+            self.msg.seq,
+            self.dst.0,
+            payload[0],
+            payload[1],
+            payload[2],
+        ]
+    }
+
+    /// Reads the first line's words; none if they mean nothing.
+    pub(super) fn parse(words: &[u64; LINE_WORDS]) -> Option<Self> {
+        let kind = match (words[0] >> 32) & 0xffff {
+            1 => Kind::Message,
+            2 => Kind::Pad,
+            3 => Kind::State,
+            _ => return None,
+        };
+        Some(Self {
+            kind,
+            bytes: words[0] as u32,
+            source: (words[0] >> 48) as u16,
+            lease: (words[1] >> 32) as u32,
+            msg: MsgId { sender: Pid(words[1] as u32), seq: words[2] },
+            dst: GroupSet(words[3]),
+        })
+    }
+}
+
+/// Lines of a record with `bytes` bytes of payload.
+pub(super) const fn lines_of(bytes: u32) -> u32 {
+    1 + bytes.saturating_sub(FIRST_BYTES).div_ceil(LINE_BYTES)
+}
+
+/// The largest payload whose record takes at most `lines` lines.
+pub(super) const fn payload_within(lines: u32) -> u32 {
+    FIRST_BYTES + (lines - 1) * LINE_BYTES
+}
+
+/// A ring within a region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Ring {
+    pub(super) region: RegionId,
+    /// The region's line where the ring begins.
+    pub(super) base: u32,
+    /// How many lines the ring has.
+    pub(super) lines: u32,
+}
+
+impl Ring {
+    /// The region's line at a position.
+    pub(super) const fn at(&self, pos: u64) -> u32 {
+        self.base + (pos % self.lines as u64) as u32
+    }
+
+    /// The stamp of a position under an epoch.
+    pub(super) const fn stamp(&self, pos: u64, epoch: u32) -> Stamp {
+        Stamp::new(epoch, pos / self.lines as u64)
+    }
+
+    /// Lines from a position to the ring's end.
+    pub(super) const fn to_end(&self, pos: u64) -> u32 {
+        self.lines - (pos % self.lines as u64) as u32
+    }
+
+    /// Where a record of `lines` lines lies that is written when the ring stands at `pos`: there,
+    /// or after a pad.
+    pub(super) const fn start(&self, pos: u64, lines: u32) -> u64 {
+        let left = self.to_end(pos);
+        if lines <= left { pos } else { pos + left as u64 }
+    }
+
+    /// Where the ring stands after such a record.
+    pub(super) const fn after(&self, pos: u64, lines: u32) -> u64 {
+        self.start(pos, lines) + lines as u64
+    }
+
+    /// The whole record at `pos` under `epoch`, if all of it is there.
+    pub(super) fn read(&self, region: &[Line], pos: u64, epoch: u32) -> Option<Record> {
+        let stamp = self.stamp(pos, epoch);
+        let first = &region[self.at(pos) as usize];
+        if first.stamp() != stamp {
+            return None;
+        }
+        let record = Record::parse(&first.words())?;
+        let lines = record.lines();
+        if lines == 0 || lines > self.to_end(pos) {
+            return None;
+        }
+        if lines == 1 || record.kind == Kind::Pad {
+            return Some(record);
+        }
+        // Lines of a write appear first to last, so the last one's stamp vouches for all.
+        let last = self.at(pos) + lines - 1;
+        (region[last as usize].stamp() == stamp).then_some(record)
+    }
+
+    /// Appends the payload of the record at `pos` to `to`.
+    pub(super) fn payload(&self, region: &[Line], pos: u64, record: &Record, to: &mut Vec<u8>) {
+        let at = self.at(pos) as usize;
+        let mut left = record.bytes as usize;
+        for (i, line) in region[at..at + record.lines() as usize].iter().enumerate() {
+            let from = if i == 0 { HEAD_WORDS } else { 0 };
+            let words = line.words();
+            if left >= (LINE_WORDS - from) * 8 {
+                words[from..].iter().for_each(|w| to.extend_from_slice(&w.to_le_bytes()));
+                left -= (LINE_WORDS - from) * 8;
+                continue;
+            }
+            for word in &words[from..] {
+                let take = left.min(8);
+                to.extend_from_slice(&word.to_le_bytes()[..take]);
+                left -= take;
+            }
+        }
+    }
+
+    /// Writes a record with its payload at `pos`; it must fit before the ring's end.
+    pub(super) fn write(
+        &self,
+        region: &[Line],
+        pos: u64,
+        epoch: u32,
+        record: &Record,
+        payload: &[u8],
+    ) {
+        let stamp = self.stamp(pos, epoch);
+        let at = self.at(pos) as usize;
+        let (first, rest) = payload.split_at(payload.len().min(FIRST_BYTES as usize));
+        let mut head = [0; LINE_WORDS - HEAD_WORDS];
+        fill(&mut head, first);
+        // Last line first would be wrong: a reader trusts the last line's stamp.
+        region[at].put(&record.words(head), stamp);
+        for (i, chunk) in rest.chunks(LINE_BYTES as usize).enumerate() {
+            let mut words = [0; LINE_WORDS];
+            fill(&mut words, chunk);
+            region[at + 1 + i].put(&words, stamp);
+        }
+    }
+
+    /// Writes a pad at `pos` over the rest of the ring.
+    pub(super) fn write_pad(&self, region: &[Line], pos: u64, epoch: u32) {
+        let pad = Record::pad(self.to_end(pos));
+        region[self.at(pos) as usize].put(&pad.words([0; 3]), self.stamp(pos, epoch));
+    }
+}
+
+fn fill(words: &mut [u64], bytes: &[u8]) {
+    for (word, chunk) in words.iter_mut().zip(bytes.chunks(8)) {
+        let mut le = [0; 8];
+        le[..chunk.len()].copy_from_slice(chunk);
+        *word = u64::from_le_bytes(le);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(lines: usize) -> Vec<Line> {
+        (0..lines).map(|_| Line::default()).collect()
+    }
+
+    fn message(bytes: usize) -> Record {
+        Record {
+            kind: Kind::Message,
+            bytes: bytes as u32,
+            source: 3,
+            lease: 9,
+            msg: MsgId { sender: Pid(7), seq: 1 << 40 },
+            dst: GroupSet(0b101),
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_at_every_size() {
+        let ring = Ring { region: RegionId(0), base: 1, lines: 16 };
+        for bytes in 0..300_usize {
+            let memory = region(17);
+            let payload: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
+            let record = message(bytes);
+            ring.write(&memory, 32, 5, &record, &payload);
+            assert_eq!(ring.read(&memory, 32, 5), Some(record));
+            let mut back = Vec::new();
+            ring.payload(&memory, 32, &record, &mut back);
+            assert_eq!(back, payload);
+            assert_eq!(ring.read(&memory, 16, 5), None, "another lap");
+            assert_eq!(ring.read(&memory, 32, 4), None, "another epoch");
+        }
+    }
+
+    #[test]
+    fn a_record_without_its_last_line_is_not_there() {
+        let ring = Ring { region: RegionId(0), base: 0, lines: 8 };
+        let (whole, torn) = (region(8), region(8));
+        let record = message(100);
+        ring.write(&whole, 0, 1, &record, &[1; 100]);
+        for (n, line) in whole.iter().enumerate().take(record.lines() as usize) {
+            assert_eq!(ring.read(&torn, 0, 1), None, "{n} lines");
+            torn[n].copy(line, line.stamp());
+        }
+        assert_eq!(ring.read(&torn, 0, 1), Some(record));
+    }
+
+    #[test]
+    fn a_record_never_goes_round_the_end() {
+        let ring = Ring { region: RegionId(0), base: 0, lines: 8 };
+        assert_eq!((ring.start(5, 3), ring.after(5, 3)), (5, 8));
+        assert_eq!((ring.start(6, 3), ring.after(6, 3)), (8, 11));
+        let memory = region(8);
+        ring.write_pad(&memory, 6, 1);
+        assert_eq!(ring.read(&memory, 6, 1), Some(Record::pad(2)));
+    }
+
+    #[test]
+    fn sizes_agree() {
+        for lines in 1..50 {
+            assert_eq!(lines_of(payload_within(lines)), lines);
+            assert_eq!(lines_of(payload_within(lines) + 1), lines + 1);
+        }
+    }
+
+    #[test]
+    fn words_that_mean_nothing_are_no_record() {
+        assert_eq!(Record::parse(&[0; LINE_WORDS]), None);
+        assert_eq!(Record::parse(&[u64::MAX; LINE_WORDS]), None);
+        let ring = Ring { region: RegionId(0), base: 0, lines: 4 };
+        let memory = region(4);
+        let mut long = message(0).words([0; 3]);
+        long[0] |= 0xffff_ffff;
+        memory[0].put(&long, ring.stamp(0, 1));
+        assert_eq!(ring.read(&memory, 0, 1), None, "longer than the ring");
+    }
+}

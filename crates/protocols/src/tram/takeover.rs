@@ -1,0 +1,378 @@
+//! Becoming leader [TRAM 5.4 to 5.6]: permission from a quorum, then the longest log of the
+//! highest term among them, then the rest of the tree.
+//!
+//! The paper adopts slot by slot the entry with the highest timestamp. With several slots on the
+//! way and terms that end in mid-takeover this can mix two leaders' logs, so a log is adopted as a
+//! whole: the one whose term is the highest that was *installed* at a replica of the quorum, and of
+//! these the longest. A term counts as installed at a replica once the whole log of that term, as
+//! adopted by its leader, was written there; the control line is written after it and says so.
+//! An entry is decided when a quorum has it under one installed term, and every later quorum has a
+//! member that knows it under that term or a later one.
+
+use super::follower::Control;
+use super::layout::{CONTROL, Grant, HALVES, next_epoch};
+use super::leader::Leader;
+use super::mutants::Mutant;
+use super::replica::{Force, Phase, Replica};
+use super::ring::{Kind, Record};
+use super::ticket::Ticketed;
+use alloc::vec::Vec;
+use amcast_core::Outbox;
+use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
+use amcast_core::step::Note;
+
+/// Lines that a candidate reads at a time, to begin with.
+const READ_LINES: u32 = 256;
+
+/// A replica that tries to become leader.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) epoch: u32,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Waiting for a quorum of permissions. [TRAM 3:4-12]
+    Asking,
+    /// Waiting for the control lines of the quorum's logs.
+    Surveying {
+        /// Answers still to come.
+        left: usize,
+        /// By rank: the log of the highest term that was installed there.
+        found: Vec<Option<Found>>,
+        /// The quorum, itself included.
+        quorum: Vec<usize>,
+    },
+    /// Reading the log to adopt. [TRAM 4:3-6]
+    Copying(Copying),
+}
+
+/// A log at a replica.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    writer: usize,
+    half: usize,
+    control: Control,
+}
+
+#[derive(Debug)]
+struct Copying {
+    /// The replicas whose log is of the adopted term, the ones read already in front.
+    sources: Vec<(usize, Found)>,
+    /// The source that is read now.
+    current: usize,
+    quorum: Vec<usize>,
+    /// The first position of the adopted log that anyone may need.
+    tail: u64,
+    /// The adopted log is copied up to here.
+    end: u64,
+    /// Lines to read at a time.
+    chunk: u32,
+}
+
+/// How reading on at one source went.
+enum Progress {
+    /// Everything that was read is copied; there may be more.
+    More,
+    /// The log ends here at this source.
+    Ended,
+    /// A record is longer than what was read.
+    Longer(u32),
+    /// The log moved on under the reader: a former leader still wrote.
+    Moved,
+}
+
+impl Replica {
+    // [TRAM 2:2-3] the oracle says it is me, and I do not lead.
+    pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
+        let free = self.promise.grant != Grant::Closed || self.promise.epoch == 0;
+        let chosen = self.heartbeat.leader(self.now) == Some(self.rank);
+        if !free || !self.has_state() || !chosen || self.now < self.retry_at {
+            return;
+        }
+        // [TRAM 3:1-3] increment(tmp), and ask everyone. It asks itself like the others.
+        let epoch = next_epoch(self.epoch_seen.max(self.promise.epoch), self.rank);
+        self.give_way(epoch, out);
+        self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Asking });
+        self.row_due = true;
+    }
+
+    // [TRAM 3:4-15] count the answers.
+    pub(super) fn canvass(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Phase::Candidate(candidate) = &self.phase else { return };
+        let epoch = candidate.epoch;
+        let promises = |r: usize| self.peers[r].row.map(|row| row.promise);
+        if (0..self.n).any(|r| r != self.rank && promises(r).is_some_and(|p| p.epoch > epoch)) {
+            self.give_up();
+            return;
+        }
+        if !matches!(candidate.stage, Stage::Asking) || self.promise.grant == Grant::Closed {
+            return;
+        }
+        let acked = |r: usize| {
+            r == self.rank
+                || promises(r).is_some_and(|p| p.epoch == epoch && p.grant == Grant::Full)
+        };
+        let quorum: Vec<usize> = (0..self.n).filter(|&r| acked(r)).collect();
+        let enough = if self.mutants.is(Mutant::LeadsAlone) { 1 } else { self.quorum };
+        if quorum.len() >= enough {
+            self.survey(view, epoch, quorum, out);
+        }
+    }
+
+    // The logs are read only now, after the last permission: a member of the quorum that answers
+    // in the same life has kept its promise until here.
+    fn survey(
+        &mut self,
+        view: Window<'_>,
+        epoch: u32,
+        quorum: Vec<usize>,
+        out: &mut Outbox<Memory>,
+    ) {
+        self.adopt(view);
+        let mut found = alloc::vec![None; self.n];
+        found[self.rank] = self.force.and_then(|f| {
+            let ring = self.layout.log(f.writer, f.half);
+            let control = Control::read(&view.region(ring.region)[CONTROL as usize])?;
+            Some(Found { writer: f.writer, half: f.half, control })
+        });
+        let mut left = 0;
+        for &rank in quorum.iter().filter(|&&r| r != self.rank) {
+            for writer in 0..self.n {
+                for half in 0..HALVES {
+                    let ticket = Ticketed::Survey { rank, epoch, writer, half }.ticket();
+                    let region = self.layout.log(writer, half).region;
+                    let of = self.pid(rank);
+                    out.ask(Out::Read { of, region, at: CONTROL, count: 1, ticket });
+                    left += 1;
+                }
+            }
+        }
+        let stage = Stage::Surveying { left, found, quorum };
+        self.phase = Phase::Candidate(Candidate { epoch, stage });
+        if left == 0 {
+            self.choose(view, out);
+        }
+    }
+
+    pub(super) fn survey_answered(
+        &mut self,
+        rank: usize,
+        epoch: u32,
+        (writer, half): (usize, usize),
+        outcome: Outcome<'_>,
+        view: Window<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let Phase::Candidate(Candidate { epoch: mine, stage }) = &mut self.phase else { return };
+        let Stage::Surveying { left, found, .. } = stage else { return };
+        if *mine != epoch {
+            return;
+        }
+        let Outcome::Words([line]) = outcome else {
+            self.give_up();
+            return;
+        };
+        let control = Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS]));
+        if let Some(control) = control
+            && found[rank].is_none_or(|f: Found| control.epoch > f.control.epoch)
+        {
+            found[rank] = Some(Found { writer, half, control });
+        }
+        *left -= 1;
+        if *left == 0 {
+            self.choose(view, out);
+        }
+    }
+
+    // [TRAM 4:8] the highest timestamp, over whole logs.
+    fn choose(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Phase::Candidate(Candidate { epoch, stage }) = &mut self.phase else { return };
+        let Stage::Surveying { found, quorum, .. } = stage else { return };
+        let (epoch, quorum) = (*epoch, core::mem::take(quorum));
+        let own_only = self.mutants.is(Mutant::SkipsGroupCatchUp);
+        let known = |&r: &usize| found[r].filter(|_| !own_only || r == self.rank);
+        let highest = quorum.iter().filter_map(known).map(|f| f.control.epoch).max();
+        let mut sources: Vec<(usize, Found)> = quorum
+            .iter()
+            .filter_map(|r| known(r).map(|f| (*r, f)))
+            .filter(|(_, f)| Some(f.control.epoch) == highest)
+            .collect();
+        // Its own copy first: it needs no reading from afar.
+        sources.sort_by_key(|&(r, _)| (r != self.rank, r));
+        let tail = sources.iter().map(|(_, f)| f.control.tail).max().unwrap_or(0);
+        if tail > self.consumed {
+            self.fall_behind(out);
+            return;
+        }
+        let copying = Copying { sources, current: 0, quorum, tail, end: tail, chunk: READ_LINES };
+        self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Copying(copying) });
+        self.copy_on(view, out);
+    }
+
+    /// Reads on where the copying stands.
+    fn copy_on(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        loop {
+            let Phase::Candidate(Candidate { epoch, stage: Stage::Copying(c) }) = &mut self.phase
+            else {
+                return;
+            };
+            let full = c.end - c.tail >= u64::from(self.layout.log_lines);
+            let Some(&(rank, found)) = c.sources.get(c.current).filter(|_| !full) else {
+                self.take_over(view, out);
+                return;
+            };
+            let ring = self.layout.log(found.writer, found.half);
+            if rank != self.rank {
+                let count = c.chunk.min(ring.to_end(c.end));
+                let ticket = Ticketed::Copy { rank, epoch: *epoch }.ticket();
+                let (of, at) = (self.config.cluster().replica(self.group, rank), ring.at(c.end));
+                out.ask(Out::Read { of, region: ring.region, at, count, ticket });
+                return;
+            }
+            let to = self.layout.log(self.rank, usize::from(self.promise.half));
+            let (from, into) = (view.region(ring.region), view.region(to.region));
+            while let Some(record) = ring.read(from, c.end, found.control.epoch) {
+                let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
+                for i in 0..lines {
+                    let at = (ring.at(c.end) + i) as usize;
+                    into[at].copy(&from[at], to.stamp(c.end, *epoch));
+                }
+                c.end += u64::from(record.lines());
+            }
+            c.current += 1;
+        }
+    }
+
+    pub(super) fn copy_answered(
+        &mut self,
+        rank: usize,
+        epoch: u32,
+        outcome: Outcome<'_>,
+        view: Window<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let Phase::Candidate(Candidate { epoch: mine, stage: Stage::Copying(c) }) = &mut self.phase
+        else {
+            return;
+        };
+        if *mine != epoch || c.sources.get(c.current).is_none_or(|s| s.0 != rank) {
+            return;
+        }
+        let Outcome::Words(lines) = outcome else {
+            self.give_up();
+            return;
+        };
+        let half = usize::from(self.promise.half);
+        match c.copy(lines, epoch, &self.layout.log(self.rank, half), view) {
+            Progress::More => c.chunk = READ_LINES.max(c.chunk),
+            Progress::Longer(lines) => c.chunk = lines,
+            Progress::Ended => c.current += 1,
+            Progress::Moved => {
+                self.give_up();
+                return;
+            }
+        }
+        self.copy_on(view, out);
+    }
+
+    /// The adopted log is complete here: it is in force at this replica, and goes to the others.
+    // [TRAM 2:4-8] res = OK: leader <- s
+    fn take_over(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Phase::Candidate(Candidate { epoch, stage: Stage::Copying(c) }) = &self.phase else {
+            return;
+        };
+        let (epoch, tail, end) = (*epoch, c.tail, c.end);
+        assert!(
+            end >= self.decided.max(self.consumed) || self.mutants.any(),
+            "a quorum forgot a decided entry: adopted up to {end}, decided up to {}",
+            self.decided
+        );
+        let half = usize::from(self.promise.half);
+        let ring = self.layout.log(self.rank, half);
+        let control = Control { epoch, tail, commit: self.decided };
+        view.region(ring.region)[CONTROL as usize].put(&control.words(), control.stamp());
+        self.force = Some(Force { writer: self.rank, half, epoch });
+        let leader = Leader::new(self, view, (epoch, half), tail, end);
+        self.phase = Phase::Leader(leader);
+        self.row_due = true;
+        out.note(Note::Leads(u64::from(epoch)));
+        self.lead(view, out);
+    }
+
+    /// Lets the others have it, and tries again later if the oracle still says so.
+    pub(super) fn give_up(&mut self) {
+        self.phase = Phase::Follower;
+        let pause = self.config.get(&super::params::HEARTBEAT_US) * (1 + self.rank as u64);
+        self.retry_at = self.now + amcast_core::Span::micros(pause);
+    }
+
+    /// A replica of the group started anew: what it promised, and what was written to it, is gone.
+    pub(super) fn peer_restarted(&mut self, rank: usize, out: &mut Outbox<Memory>) {
+        if self.mutants.is(Mutant::ForgetsAmnesia) {
+            return;
+        }
+        match &mut self.phase {
+            Phase::Follower => {}
+            Phase::Candidate(Candidate { stage, .. }) => {
+                let (Stage::Surveying { quorum, .. } | Stage::Copying(Copying { quorum, .. })) =
+                    stage
+                else {
+                    return;
+                };
+                if quorum.contains(&rank) {
+                    out.mark("tram-quorum-member-restarted");
+                    self.give_up();
+                }
+            }
+            Phase::Leader(leader) => leader.followers[rank].forget(),
+        }
+    }
+}
+
+impl Copying {
+    /// Copies the whole records of `lines`, read from the current source at `self.end`, into the
+    /// log `to` of the new term.
+    fn copy(
+        &mut self,
+        lines: &[[u64; LINE_WORDS + 1]],
+        epoch: u32,
+        to: &super::ring::Ring,
+        view: Window<'_>,
+    ) -> Progress {
+        let term = self.sources[self.current].1.control.epoch;
+        let into = view.region(to.region);
+        let mut rest = lines;
+        while let Some(first) = rest.first() {
+            let expected = to.stamp(self.end, term);
+            let stamp = Stamp(first[LINE_WORDS]);
+            if stamp != expected {
+                let later = stamp.epoch() == term && stamp > expected;
+                return if later { Progress::Moved } else { Progress::Ended };
+            }
+            let words: &[u64; LINE_WORDS] = first[..LINE_WORDS].try_into().expect("seven of eight");
+            let Some(record) = Record::parse(words) else { return Progress::Ended };
+            let (all, stored) = match record.kind {
+                Kind::Pad => (record.lines() as usize, 1),
+                _ => (record.lines() as usize, record.lines() as usize),
+            };
+            if all == 0 || all > to.to_end(self.end) as usize {
+                return Progress::Ended;
+            }
+            if stored > rest.len() {
+                return Progress::Longer(all as u32);
+            }
+            if rest[..stored].iter().any(|l| l[LINE_WORDS] != expected.0) {
+                return Progress::Ended;
+            }
+            for (i, line) in rest[..stored].iter().enumerate() {
+                let words = line[..LINE_WORDS].try_into().expect("seven of eight");
+                into[to.at(self.end) as usize + i].put(words, to.stamp(self.end, epoch));
+            }
+            self.end += all as u64;
+            rest = &rest[all.min(rest.len())..];
+        }
+        Progress::More
+    }
+}

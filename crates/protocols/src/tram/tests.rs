@@ -1,0 +1,444 @@
+//! TRAM on a memory that is immediate: what each part does, without chance or time. The simulator
+//! judges it under faults.
+
+use super::Tram;
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use amcast_core::memory::{
+    HeapRegions, In, Memory, Out, Outcome, RegionId, Regions, Source, Window,
+};
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{
+    Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, RawConfig,
+    Span, Submission, Time,
+};
+
+/// One process.
+struct Process {
+    protocol: alloc::boxed::Box<dyn Protocol<Medium = Memory> + Send>,
+    memory: HeapRegions,
+    open: Vec<bool>,
+    inbox: VecDeque<Answer>,
+    delivered: Vec<(MsgId, Vec<u8>)>,
+    marks: Vec<&'static str>,
+    up: bool,
+    incarnation: u32,
+    /// The application's state being installed.
+    incoming: Vec<u8>,
+}
+
+enum Answer {
+    Done(Ticket, Reply),
+    Fresh(Pid, u32),
+    Applied(u64),
+    Captured(Ticket, u64, u64),
+    Piece(Ticket, u64, Vec<u8>),
+}
+
+enum Reply {
+    Written,
+    Denied,
+    Lost,
+    Words(Vec<[u64; 8]>),
+}
+
+struct World {
+    config: Config,
+    now: Time,
+    processes: Vec<Process>,
+    seq: u64,
+}
+
+impl World {
+    fn new(groups: usize, replicas: usize, overlay: &str, set: &[(&str, &str)]) -> Self {
+        let mut raw = RawConfig {
+            groups,
+            replicas,
+            clients: 2,
+            overlay: overlay.to_string(),
+            ..RawConfig::default()
+        };
+        for (k, v) in [("log_lines", "64"), ("hm_lines", "64"), ("xfer_lines", "32")] {
+            raw.set.insert(k.to_string(), v.to_string());
+        }
+        for (k, v) in set {
+            raw.set.insert((*k).to_string(), (*v).to_string());
+        }
+        let config = raw.check(Tram.about().params).unwrap();
+        let processes = config.cluster().pids().map(|p| Process::new(&config, p, 0)).collect();
+        let mut world = Self { config, now: Time::ZERO, processes, seq: 0 };
+        for i in 0..world.processes.len() {
+            world.step(i, Input::Start { incarnation: 0 });
+        }
+        world
+    }
+
+    fn step(&mut self, i: usize, input: Input<'_, Memory>) {
+        let mut out = Outbox::default();
+        let p = &mut self.processes[i];
+        p.protocol.step(self.now, Window(&p.memory), input, &mut out);
+        let mut asked = Vec::new();
+        out.take(&mut asked);
+        for output in asked {
+            self.carry_out(i, output, &out);
+        }
+    }
+
+    fn carry_out(&mut self, i: usize, output: Output<Memory>, out: &Outbox<Memory>) {
+        let p = &mut self.processes[i];
+        match output {
+            Output::Deliver(d) => {
+                p.delivered.push((d.msg, out.bytes(d.payload).to_vec()));
+                p.inbox.push_back(Answer::Applied(d.position));
+            }
+            Output::Note(Note::Mark(name)) => p.marks.push(name),
+            Output::Medium(asked) => self.memory(i, asked),
+            Output::Capture { ticket, .. } => {
+                let state = p.state();
+                let last = p.inbox.iter().filter_map(|a| match a {
+                    Answer::Applied(p) => Some(*p),
+                    _ => None,
+                });
+                let position = last.max().unwrap_or(p.protocol.status().delivered);
+                p.inbox.push_back(Answer::Captured(ticket, position, state.len() as u64));
+            }
+            Output::Piece { ticket, offset, bytes } => {
+                let piece = p.state()[offset as usize..][..bytes as usize].to_vec();
+                p.inbox.push_back(Answer::Piece(ticket, offset, piece));
+            }
+            Output::Install { piece, first, last, .. } => {
+                if first {
+                    p.incoming.clear();
+                }
+                p.incoming.extend_from_slice(out.bytes(piece));
+                if last {
+                    p.restore();
+                }
+            }
+            Output::Release { .. } | Output::Note(_) => {}
+            Output::Persist { .. } => unreachable!("TRAM persists nothing"),
+        }
+    }
+
+    fn memory(&mut self, i: usize, asked: Out) {
+        match asked {
+            Out::Write { to, region, at, source, ticket, .. } => {
+                let reply = self.write(i, to.index(), region, at, source);
+                if let Some(ticket) = ticket {
+                    self.processes[i].inbox.push_back(Answer::Done(ticket, reply));
+                }
+            }
+            Out::Read { of, region, at, count, ticket } => {
+                let of = &self.processes[of.index()];
+                let reply = if of.up {
+                    let lines = &of.memory.lines(region)[at as usize..][..count as usize];
+                    let raw = |l: &amcast_core::memory::Line| {
+                        let w = l.words();
+                        [w[0], w[1], w[2], w[3], w[4], w[5], w[6], l.stamp().0]
+                    };
+                    Reply::Words(lines.iter().map(raw).collect())
+                } else {
+                    Reply::Lost
+                };
+                self.processes[i].inbox.push_back(Answer::Done(ticket, reply));
+            }
+            Out::Allow(r) => self.processes[i].open[usize::from(r.0)] = true,
+            Out::Revoke(r) => self.processes[i].open[usize::from(r.0)] = false,
+        }
+    }
+
+    fn write(&self, i: usize, to: usize, region: RegionId, at: u32, source: Source) -> Reply {
+        let (from, to) = (&self.processes[i], &self.processes[to]);
+        if !to.up {
+            return Reply::Lost;
+        }
+        if !to.open[usize::from(region.0)] {
+            return Reply::Denied;
+        }
+        let target = &to.memory.lines(region)[at as usize..][..source.count() as usize];
+        match source {
+            Source::Copy(lines) => {
+                let own = &from.memory.lines(lines.region)[lines.at as usize..];
+                target.iter().zip(own).for_each(|(t, s)| t.copy(s, s.stamp()));
+            }
+            Source::Made { head, stamp, rest } => {
+                target[0].put(&head, stamp);
+                let own = &from.memory.lines(rest.region)[rest.at as usize..];
+                target[1..].iter().zip(own).for_each(|(t, s)| t.copy(s, stamp));
+            }
+        }
+        Reply::Written
+    }
+
+    fn answer(&mut self, i: usize, answer: Answer) {
+        match answer {
+            Answer::Done(t, Reply::Words(w)) => {
+                self.step(i, Input::Medium(In::Done(t, Outcome::Words(&w))));
+            }
+            Answer::Done(t, reply) => {
+                let outcome = match reply {
+                    Reply::Written => Outcome::Written,
+                    Reply::Denied => Outcome::Denied,
+                    _ => Outcome::Lost,
+                };
+                self.step(i, Input::Medium(In::Done(t, outcome)));
+            }
+            Answer::Fresh(pid, incarnation) => {
+                self.step(i, Input::Medium(In::Fresh { pid, incarnation }));
+            }
+            Answer::Applied(p) => self.step(i, Input::Applied(p)),
+            Answer::Captured(ticket, position, bytes) => {
+                self.step(i, Input::Captured { ticket, position, bytes });
+            }
+            Answer::Piece(ticket, offset, bytes) => {
+                self.step(i, Input::Piece { ticket, offset, bytes: &bytes });
+            }
+        }
+    }
+
+    /// Polls every process in turn, `rounds` times, 100 us apart.
+    fn run(&mut self, rounds: usize) {
+        for _ in 0..rounds {
+            self.now += Span::micros(100);
+            for i in 0..self.processes.len() {
+                if !self.processes[i].up {
+                    continue;
+                }
+                while let Some(answer) = self.processes[i].inbox.pop_front() {
+                    self.answer(i, answer);
+                }
+                self.step(i, Input::Medium(In::Poll));
+            }
+        }
+    }
+
+    /// Client 0 multicasts; false if it is held back.
+    fn cast(&mut self, dst: &[u8], payload: &[u8]) -> bool {
+        let client = self.config.cluster().client(0).index();
+        let dst: GroupSet = dst.iter().map(|&g| Gid(g)).collect();
+        if self.processes[client].protocol.room(dst, payload.len()) == 0 {
+            return false;
+        }
+        self.seq += 1;
+        self.step(client, Input::Submit(Submission { seq: self.seq, dst, payload }));
+        true
+    }
+
+    fn crash(&mut self, p: Pid) {
+        self.processes[p.index()].up = false;
+    }
+
+    fn restart(&mut self, p: Pid) {
+        let incarnation = self.processes[p.index()].incarnation + 1;
+        self.processes[p.index()] = Process::new(&self.config, p, incarnation);
+        for other in &mut self.processes {
+            other.inbox.push_back(Answer::Fresh(p, incarnation));
+        }
+        self.processes[p.index()].inbox.clear();
+        self.step(p.index(), Input::Start { incarnation });
+    }
+
+    fn seqs(&self, p: Pid) -> Vec<u64> {
+        self.processes[p.index()].delivered.iter().map(|(m, _)| m.seq).collect()
+    }
+
+    fn replica(&self, g: u8, r: usize) -> Pid {
+        self.config.cluster().replica(Gid(g), r)
+    }
+
+    fn leader(&self, g: u8) -> Option<Pid> {
+        let leads = |p: &Pid| {
+            let process = &self.processes[p.index()];
+            process.up && process.protocol.status().leader == Some(*p)
+        };
+        self.config.cluster().members(Gid(g)).find(leads)
+    }
+}
+
+impl Process {
+    fn new(config: &Config, p: Pid, incarnation: u32) -> Self {
+        let Node::Memory(protocol, regions) = Tram.build(p, config).unwrap() else {
+            unreachable!("TRAM is on memory")
+        };
+        Self {
+            protocol,
+            memory: HeapRegions::new(&regions),
+            open: regions.iter().map(|r| !r.guarded).collect(),
+            inbox: VecDeque::new(),
+            delivered: Vec::new(),
+            marks: Vec::new(),
+            up: true,
+            incarnation,
+            incoming: Vec::new(),
+        }
+    }
+
+    fn state(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (m, payload) in &self.delivered {
+            amcast_core::codec::Codec::encode(m, &mut bytes);
+            amcast_core::codec::put_bytes(payload, &mut bytes);
+        }
+        bytes
+    }
+
+    fn restore(&mut self) {
+        let mut reader = amcast_core::codec::Reader::new(&self.incoming);
+        self.delivered.clear();
+        while !reader.is_empty() {
+            let m = amcast_core::codec::Codec::decode(&mut reader).unwrap();
+            self.delivered.push((m, reader.bytes().unwrap().to_vec()));
+        }
+    }
+}
+
+#[test]
+fn a_message_is_delivered_by_every_replica_of_its_destinations_the_last_one_too() {
+    let mut w = World::new(3, 3, "breadth", &[]);
+    w.run(50);
+    for dst in [&[0][..], &[1], &[0, 1], &[1, 2], &[0, 1, 2]] {
+        assert!(w.cast(dst, b"payload"));
+    }
+    w.run(50);
+    for r in 0..3 {
+        assert_eq!(w.seqs(w.replica(0, r)), [1, 3, 5]);
+        assert_eq!(w.seqs(w.replica(1, r)), [2, 3, 4, 5]);
+        assert_eq!(w.seqs(w.replica(2, r)), [4, 5]);
+    }
+    assert!(w.processes[0].delivered.iter().all(|(_, p)| p == b"payload"));
+}
+
+#[test]
+fn leaders_are_spread_over_the_ranks() {
+    let mut w = World::new(3, 3, "depth", &[]);
+    w.run(50);
+    for g in 0..3 {
+        assert_eq!(w.leader(g), Some(w.replica(g, usize::from(g))));
+    }
+}
+
+#[test]
+fn rings_go_round_many_times_with_every_payload_size() {
+    let mut w = World::new(2, 3, "breadth", &[]);
+    let max = w.processes[w.config.cluster().client(0).index()].protocol.payload_max();
+    w.run(50);
+    let mut sent = 0;
+    for round in 0..400_usize {
+        let size = round * 13 % (max + 1);
+        let payload: Vec<u8> = (0..size).map(|i| (i ^ round) as u8).collect();
+        let dst: &[u8] = if round % 3 == 0 { &[0, 1] } else { &[1] };
+        while !w.cast(dst, &payload) {
+            w.run(1);
+        }
+        sent += 1;
+    }
+    w.run(100);
+    for r in 0..3 {
+        let p = &w.processes[w.replica(1, r).index()];
+        assert_eq!(p.delivered.len(), sent);
+        for (m, payload) in &p.delivered {
+            let round = m.seq as usize - 1;
+            assert_eq!(payload.len(), round * 13 % (max + 1));
+            assert!(payload.iter().enumerate().all(|(i, &b)| b == (i ^ round) as u8));
+        }
+    }
+}
+
+#[test]
+fn a_crashed_leader_is_replaced_and_nothing_is_lost_or_doubled() {
+    let mut w = World::new(3, 3, "depth", &[]);
+    w.run(50);
+    for i in 0..60 {
+        let dst: &[u8] = if i % 2 == 0 { &[0, 2] } else { &[0, 1, 2] };
+        while !w.cast(dst, &[7; 40]) {
+            w.run(1);
+        }
+        if i == 20 {
+            w.run(1);
+            let leader = w.leader(0).unwrap();
+            w.crash(leader);
+        }
+        if i == 40 {
+            w.run(3);
+            let leader = w.leader(1).unwrap();
+            w.crash(leader);
+        }
+    }
+    w.run(3000);
+    let expected: Vec<u64> = (1..=60).collect();
+    for p in (0..9).filter(|&p| w.processes[p].up) {
+        let seqs = w.seqs(Pid(p as u32));
+        if p / 3 == 1 {
+            assert_eq!(seqs.len(), 30, "{p}");
+        } else {
+            assert_eq!(seqs, expected, "{p}");
+        }
+    }
+}
+
+#[test]
+fn a_restarted_replica_gets_its_state_and_can_lead_again() {
+    let mut w = World::new(2, 3, "depth", &[]);
+    w.run(50);
+    let mut sent = 0;
+    let mut cast = |w: &mut World, n: usize| {
+        for _ in 0..n {
+            while !w.cast(&[0, 1], &[3; 100]) {
+                w.run(1);
+            }
+            sent += 1;
+        }
+        w.run(20);
+        sent
+    };
+    for round in 0..3 {
+        let victim = w.leader(0).unwrap();
+        w.crash(victim);
+        cast(&mut w, 40);
+        w.run(2000);
+        w.restart(victim);
+        w.run(3000);
+        let sent = cast(&mut w, 10);
+        for r in 0..3 {
+            let p = w.replica(0, r);
+            assert!(w.processes[p.index()].protocol.fit(), "round {round}: {r}");
+            assert_eq!(w.seqs(p), (1..=sent).collect::<Vec<u64>>(), "round {round}: {r}");
+        }
+        assert_eq!(w.leader(0), Some(victim), "the preferred leader leads again");
+    }
+}
+
+#[test]
+fn a_suspected_follower_does_not_stall_the_ring_and_comes_back() {
+    let mut w = World::new(1, 3, "breadth", &[]);
+    w.run(50);
+    let slow = w.replica(0, 2);
+    w.processes[slow.index()].up = false; // Its memory is lost to the others, as over a cut link.
+    let mut held = false;
+    for _ in 0..100 {
+        while !w.cast(&[0], &[1; 100]) {
+            held = true;
+            w.run(1);
+        }
+    }
+    w.run(1000);
+    assert!(held, "a full ring holds the client back");
+    assert_eq!(w.seqs(w.replica(0, 1)).len(), 100);
+    w.processes[slow.index()].up = true;
+    w.run(2000);
+    assert!(w.processes[slow.index()].marks.contains(&"tram-left-behind"));
+    assert_eq!(w.seqs(slow), w.seqs(w.replica(0, 0)));
+    let marks: Vec<String> = w.processes[0].marks.iter().map(ToString::to_string).collect();
+    assert!(marks.iter().any(|m| m == "tram-leaves-behind"), "{marks:?}");
+}
+
+#[test]
+fn too_large_a_payload_has_no_room() {
+    let w = World::new(1, 1, "breadth", &[]);
+    let client = &w.processes[w.config.cluster().client(0).index()].protocol;
+    let max = client.payload_max();
+    assert!(client.room(GroupSet(1), max) > 0);
+    assert_eq!(client.room(GroupSet(1), max + 1), 0);
+    assert_eq!(client.room(GroupSet::EMPTY, 0), 0);
+}

@@ -1,0 +1,104 @@
+//! Tickets: what an answer of the memory belongs to.
+//!
+//! Positions are given by their low 40 bits and completed beside a position that is near: what is
+//! on the way is never a ring's length, let alone 2^40 lines, apart.
+
+use amcast_core::Gid;
+use amcast_core::step::Ticket;
+
+const LOW: u64 = (1 << 40) - 1;
+
+/// What was asked, as kept in a ticket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Ticketed {
+    /// A client's write to replica `rank` of `group`, up to a position.
+    Sent { group: Gid, rank: usize, low: u64 },
+    /// A leader's write to follower `rank` in the term of `epoch`, up to a log position.
+    Log { rank: usize, epoch: u32, low: u64 },
+    /// A leader's write to rank `rank` of child `group`.
+    Forward { group: Gid, rank: usize },
+    /// A candidate's read of a control line: the log of `writer`, `half`, at `rank`.
+    Survey { rank: usize, epoch: u32, writer: usize, half: usize },
+    /// A candidate's read of log lines at `rank`.
+    Copy { rank: usize, epoch: u32 },
+}
+
+impl Ticketed {
+    pub(super) const fn ticket(self) -> Ticket {
+        Ticket(match self {
+            Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, 0, low),
+            Self::Log { rank, epoch, low } => pack(2, epoch as u64 >> 4, rank, 0, low),
+            Self::Forward { group, rank } => pack(3, group.0 as u64, rank, 0, 0),
+            Self::Survey { rank, epoch, writer, half } => {
+                pack(4, writer as u64, rank, half as u64, epoch as u64)
+            }
+            Self::Copy { rank, epoch } => pack(5, 0, rank, 0, epoch as u64),
+        })
+    }
+
+    pub(super) const fn of(ticket: Ticket) -> Option<Self> {
+        let t = ticket.0;
+        let (rank, a, low) = ((t >> 56 & 0xf) as usize, t >> 44 & 0xfff, t & LOW);
+        Some(match t >> 60 {
+            1 => Self::Sent { group: Gid(a as u8), rank, low },
+            2 => Self::Log { rank, epoch: (a as u32) << 4, low },
+            3 => Self::Forward { group: Gid(a as u8), rank },
+            4 => Self::Survey {
+                rank,
+                epoch: low as u32,
+                writer: a as usize,
+                half: (t >> 40 & 1) as usize,
+            },
+            5 => Self::Copy { rank, epoch: low as u32 },
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a ticket of [`Ticketed::Log`] is of the term `epoch`: it keeps some low bits of the
+/// term's number.
+pub(super) const fn same_term(kept: u32, epoch: u32) -> bool {
+    (epoch >> 4 ^ kept >> 4) & 0xfff == 0
+}
+
+/// The position whose low bits a ticket has, the one nearest to `near`.
+pub(super) const fn full(low: u64, near: u64) -> u64 {
+    let ahead = low.wrapping_sub(near) & LOW;
+    if ahead <= LOW / 2 { near.wrapping_add(ahead) } else { near.saturating_sub(LOW + 1 - ahead) }
+}
+
+const fn pack(kind: u64, a: u64, rank: usize, flag: u64, low: u64) -> u64 {
+    kind << 60 | (rank as u64) << 56 | (a & 0xfff) << 44 | flag << 40 | low & LOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tickets_read_back() {
+        for t in [
+            Ticketed::Sent { group: Gid(63), rank: 8, low: LOW },
+            Ticketed::Log { rank: 2, epoch: 0xfff0, low: 5 },
+            Ticketed::Forward { group: Gid(7), rank: 1 },
+            Ticketed::Survey { rank: 3, epoch: u32::MAX, writer: 8, half: 1 },
+            Ticketed::Copy { rank: 4, epoch: 0x1234_5678 },
+        ] {
+            assert_eq!(Ticketed::of(t.ticket()), Some(t));
+        }
+        assert_eq!(Ticketed::of(Ticket(0)), None);
+        assert!(same_term(0x10, 0x12) && !same_term(0x20, 0x12));
+    }
+
+    #[test]
+    fn low_bits_are_completed_from_near_by() {
+        for near in [0, 7, LOW, LOW + 1, 3 << 41] {
+            for back in [0, 1, 5, 4096] {
+                if let Some(pos) = near.checked_sub(back) {
+                    assert_eq!(full(pos & LOW, near), pos);
+                    assert_eq!(full(near & LOW, pos), near);
+                }
+            }
+        }
+    }
+}

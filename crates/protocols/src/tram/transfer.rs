@@ -1,0 +1,504 @@
+//! State transfer: how a replica that was left behind, or lost its memory in a crash, comes back.
+//!
+//! The reader asks one fit replica, the donor, through its row. The donor captures its
+//! application's state at some position, and streams it with its own cursors through a ring in the
+//! reader's memory; until it is released it holds back its own `need`, so the log keeps everything
+//! after that position. The reader installs the state and goes on from the log.
+//!
+//! A reader that lost its memory has also lost its promises. Before it makes any, it hears from
+//! f + 1 fit replicas and promises the highest epoch among theirs: every quorum that it may have
+//! helped to form has a member among them. Until it has all state it only lets an established
+//! leader write to it (`Join`), and helps no candidate.
+
+use super::follower::Control;
+use super::layout::{CONTROL, Grant, Promise, Row};
+use super::mutants::Mutant;
+use super::replica::{Cursor, Health, Replica};
+use super::ring::{Kind, Record, lines_of};
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::memory::{Lines, Memory, Out, Source, Window};
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{GroupSet, MsgId, Outbox, Output, Time};
+
+/// The reader's side.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// It forgot its promises, too.
+    pub(super) crashed: bool,
+    /// The promise floor is known, so it may promise again.
+    floor_known: bool,
+    donor: Option<usize>,
+    attempt: u32,
+    /// When something last moved.
+    moved: Time,
+    /// The donor's ring is read up to here.
+    read: u64,
+    /// Bytes of the head that came so far; then the head.
+    head_bytes: Vec<u8>,
+    head: Option<Head>,
+    /// Application bytes that came so far.
+    got: u64,
+}
+
+/// The head of a state stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Head {
+    /// The state stands at this log position.
+    position: u64,
+    /// The last delivery in it.
+    delivered: u64,
+    /// The cursors stand at this later position.
+    cursors_from: u64,
+    sources: Vec<(u32, u64)>,
+    edges: Vec<(u64, u64)>,
+    /// Bytes of the application's state.
+    bytes: u64,
+}
+
+/// The donor's side.
+#[derive(Debug)]
+pub(super) struct Donation {
+    reader: usize,
+    attempt: u32,
+    stream: Option<Stream>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// The encoded head, with its length in front.
+    head: Vec<u8>,
+    /// Bytes of the application's state.
+    bytes: u64,
+    /// Bytes of head and state that were staged.
+    staged: u64,
+    /// The ring's position behind them.
+    pos: u64,
+    /// A piece of the state is on its way from the application.
+    asked: bool,
+}
+
+impl Intake {
+    fn new(crashed: bool) -> Self {
+        Self {
+            crashed,
+            floor_known: !crashed,
+            donor: None,
+            attempt: 0,
+            moved: Time::ZERO,
+            read: 0,
+            head_bytes: Vec::new(),
+            head: None,
+            got: 0,
+        }
+    }
+
+    pub(super) fn after_crash() -> Self {
+        Self::new(true)
+    }
+
+    pub(super) fn left_behind() -> Self {
+        Self::new(false)
+    }
+
+    fn complete(&self) -> bool {
+        self.head.as_ref().is_some_and(|h| self.got == h.bytes)
+    }
+}
+
+impl Replica {
+    /// Whether it may promise anything: not before it knows what it may have promised in an
+    /// earlier life.
+    pub(super) const fn may_promise(&self) -> bool {
+        match &self.health {
+            Health::Fit => true,
+            Health::Lacking(intake) => intake.floor_known,
+        }
+    }
+
+    /// Whether its promises may not help a candidate.
+    pub(super) const fn lost_memory(&self) -> bool {
+        match &self.health {
+            Health::Fit => false,
+            Health::Lacking(intake) => intake.crashed,
+        }
+    }
+
+    /// Puts into the row what it asks for.
+    pub(super) fn ask_for_state(&self, row: &mut Row) {
+        (row.donor, row.attempt, row.read) = match &self.health {
+            Health::Fit => (None, row.attempt, 0),
+            Health::Lacking(i) => (i.donor.map(|d| d as u8), i.attempt, i.read),
+        };
+    }
+
+    /// The reader's part of a poll.
+    pub(super) fn take_in(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        if self.has_state() {
+            return;
+        }
+        self.find_floor();
+        self.choose_donor();
+        self.read_stream(view, out);
+        self.finish_intake(view, out);
+    }
+
+    fn find_floor(&mut self) {
+        let Health::Lacking(intake) = &mut self.health else { return };
+        if intake.floor_known {
+            return;
+        }
+        // Its memory was empty at the start: whatever row is there was written in this life.
+        let fit = self.peers.iter().filter_map(|p| p.row).filter(|row| row.fit);
+        if fit.clone().count() < self.quorum {
+            return;
+        }
+        let floor = fit.map(|row| row.promise.epoch).max().unwrap_or(0);
+        intake.floor_known = true;
+        self.epoch_seen = self.epoch_seen.max(floor);
+        if floor > self.promise.epoch {
+            self.promise = Promise { epoch: floor, grant: Grant::Closed, half: 0 };
+        }
+    }
+
+    /// Asks a fit replica, rather one that does not lead and is far.
+    fn choose_donor(&mut self) {
+        let patience = self.heartbeat.patience(self.rank).times(4);
+        let leader = super::layout::rank_of(self.promise.epoch);
+        let works = |r: usize| {
+            let fit = self.peers[r].row.is_some_and(|row| row.fit);
+            r != self.rank && fit && !self.heartbeat.suspects(self.now, r)
+        };
+        let Health::Lacking(intake) = &self.health else { return };
+        let stuck = self.now.since(intake.moved) > patience;
+        if intake.donor.is_some_and(|d| works(d) && !stuck) || !intake.floor_known {
+            return;
+        }
+        let far = |r: &usize| {
+            let consumed = self.peers[*r].row.map_or(0, |row| row.consumed);
+            (*r != leader, intake.donor != Some(*r), consumed)
+        };
+        let Some(donor) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
+        self.ask(donor);
+    }
+
+    fn ask(&mut self, donor: usize) {
+        let now = self.now;
+        let Health::Lacking(intake) = &mut self.health else { return };
+        intake.donor = Some(donor);
+        intake.attempt = intake.attempt.max(self.row.attempt) + 1;
+        intake.moved = now;
+        (intake.read, intake.got, intake.head) = (0, 0, None);
+        intake.head_bytes.clear();
+        self.row_due = true;
+    }
+
+    fn read_stream(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let now = self.now;
+        let Health::Lacking(intake) = &mut self.health else { return };
+        let Some(donor) = intake.donor else { return };
+        let ring = self.layout.xfer(donor);
+        let region = view.region(ring.region);
+        let mut chunk = Vec::new(); // Returning from a crash is not the hot path.
+        let before = intake.read;
+        while let Some(record) = ring.read(region, intake.read, intake.attempt) {
+            if record.kind == Kind::State {
+                chunk.clear();
+                ring.payload(region, intake.read, &record, &mut chunk);
+                if intake.feed(&chunk, out).is_err() {
+                    out.note(Note::Malformed(
+                        self.config.cluster().replica(self.group, donor),
+                        "state",
+                    ));
+                    intake.donor = None;
+                    return;
+                }
+            }
+            intake.read += u64::from(record.lines());
+        }
+        if intake.read != before {
+            intake.moved = now;
+            self.row_due = true;
+        }
+    }
+
+    /// The state is complete; once the log goes on from where it stands, this replica is fit.
+    fn finish_intake(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Health::Lacking(intake) = &self.health else { return };
+        if !intake.complete() {
+            return;
+        }
+        let head = intake.head.as_ref().expect("complete");
+        let Some((_, region, epoch)) = self.in_force(view) else { return };
+        let Some(control) = Control::read(&region[CONTROL as usize]) else { return };
+        if control.epoch != epoch || epoch != self.promise.epoch {
+            return;
+        }
+        if control.tail > head.position {
+            // The log has moved on past the state: again, from whoever is far enough.
+            out.mark("tram-state-too-old");
+            let donor = intake.donor.expect("a complete state came from someone");
+            self.ask(donor);
+            return;
+        }
+        let head = head.clone();
+        (self.consumed, self.delivered, self.applied) =
+            (head.position, head.delivered, head.delivered);
+        self.clear = head.position;
+        self.decided = self.decided.max(head.position);
+        self.cursors_from = head.cursors_from;
+        for (source, &(lease, next)) in self.sources.iter_mut().zip(&head.sources) {
+            *source = Cursor { lease, next, probe: true, ..Cursor::default() };
+        }
+        for (edge, &(log, at)) in self.edges.iter_mut().zip(&head.edges) {
+            (edge.log, edge.out) = (log, at);
+        }
+        self.health = Health::Fit;
+        if self.promise.grant == Grant::Join {
+            // It has the whole log again: it answers like the others from now on.
+            self.promise.grant = Grant::Full;
+        }
+        self.row_due = true;
+        out.note(Note::Recovered(head.position));
+    }
+
+    /// The donor's part of a poll.
+    pub(super) fn donate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let _ = view;
+        if let Some(donation) = &self.donation {
+            let row = self.peers[donation.reader].row;
+            let still = row.is_some_and(|row| {
+                !row.fit
+                    && row.donor == Some(self.rank as u8)
+                    && row.attempt == donation.attempt
+                    && !self.heartbeat.suspects(self.now, donation.reader)
+            });
+            if !still || !self.has_state() {
+                out.push(Output::Release { ticket: donation.ticket() });
+                self.donation = None;
+            }
+        }
+        if self.donation.is_none() && self.has_state() {
+            let asks = |r: &usize| {
+                let row = self.peers[*r].row;
+                *r != self.rank
+                    && row.is_some_and(|row| !row.fit && row.donor == Some(self.rank as u8))
+                    && !self.heartbeat.suspects(self.now, *r)
+            };
+            let Some(reader) = (0..self.n).find(asks) else { return };
+            let attempt = self.peers[reader].row.expect("it asks").attempt;
+            let donation = Donation { reader, attempt, stream: None };
+            let ticket = donation.ticket();
+            self.donation = Some(donation);
+            out.push(Output::Capture { ticket, reader: self.pid(reader) });
+            return;
+        }
+        self.stream_on(out);
+    }
+
+    /// The application's state is at hand.
+    pub(super) fn captured(
+        &mut self,
+        ticket: Ticket,
+        position: u64,
+        bytes: u64,
+        out: &mut Outbox<Memory>,
+    ) {
+        let Some(donation) = self.donation.as_mut().filter(|d| d.ticket() == ticket) else {
+            return;
+        };
+        // Nothing that was delivered is missing in it: then what was consumed after the last
+        // delivery is in it, too.
+        let at = if position >= self.delivered { self.consumed } else { position };
+        assert!(at >= self.clear, "the application gave back a state older than it had applied");
+        self.clear = at;
+        let head = Head {
+            position: at,
+            delivered: position,
+            cursors_from: self.consumed,
+            sources: self.sources.iter().map(|s| (s.lease, s.next)).collect(),
+            edges: self.edges.iter().map(|e| (e.log, e.out)).collect(),
+            bytes,
+        };
+        let mut encoded = Vec::new();
+        head.encode(&mut encoded);
+        let mut framed = Vec::new();
+        encoded.encode(&mut framed);
+        let stream = Stream { head: framed, bytes, staged: 0, pos: 0, asked: false };
+        donation.stream = Some(stream);
+        self.stream_on(out);
+    }
+
+    /// Asks for the next piece if the reader's ring has room for it. The head goes through the
+    /// same way: it is given as pieces of its own.
+    fn stream_on(&mut self, out: &mut Outbox<Memory>) {
+        let max = u64::from(self.layout.piece_max());
+        let ring = self.layout.stage();
+        let Some(donation) = &mut self.donation else { return };
+        let ticket = donation.ticket();
+        let row = self.peers[donation.reader].row.filter(|row| row.attempt == donation.attempt);
+        let read = row.map_or(0, |row| row.read);
+        let Some(stream) = &mut donation.stream else { return };
+        let head = stream.head.len() as u64;
+        if stream.asked || stream.staged == head + stream.bytes {
+            return;
+        }
+        let room = ring.after(stream.pos, lines_of(max as u32)) - read.min(stream.pos);
+        if room > u64::from(ring.lines) {
+            return;
+        }
+        stream.asked = true;
+        let offset = stream.staged.saturating_sub(head);
+        // Of the head nothing is asked of the application, but the answer comes in a step that has
+        // the window: an empty piece.
+        let bytes = if stream.staged < head { 0 } else { max.min(stream.bytes - offset) };
+        out.push(Output::Piece { ticket, offset, bytes: bytes as u32 });
+    }
+
+    /// A piece of the state: stages it, and writes it to the reader.
+    pub(super) fn piece(
+        &mut self,
+        view: Window<'_>,
+        ticket: Ticket,
+        offset: u64,
+        bytes: &[u8],
+        out: &mut Outbox<Memory>,
+    ) {
+        let max = self.layout.piece_max() as usize;
+        let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
+        let Some(donation) = self.donation.as_mut().filter(|d| d.ticket() == ticket) else {
+            return;
+        };
+        let (reader, attempt) = (donation.reader, donation.attempt);
+        let to = self.config.cluster().replica(self.group, reader);
+        let Some(stream) = donation.stream.as_mut().filter(|s| s.asked) else { return };
+        stream.asked = false;
+        let head = stream.head.len() as u64;
+        let bytes = if stream.staged < head {
+            let from = stream.staged as usize;
+            &stream.head[from..stream.head.len().min(from + max)]
+        } else {
+            assert_eq!(offset, stream.staged - head, "pieces come in order");
+            bytes
+        };
+        let record = Record {
+            kind: Kind::State,
+            bytes: bytes.len() as u32,
+            source: 0,
+            lease: 0,
+            msg: MsgId { sender: to, seq: 0 },
+            dst: GroupSet::EMPTY,
+        };
+        let region = view.region(stage.region);
+        let begin = stream.pos;
+        let start = stage.start(begin, record.lines());
+        if start != begin {
+            stage.write_pad(region, begin, attempt);
+        }
+        stage.write(region, start, attempt, &record, bytes);
+        stream.pos = start + u64::from(record.lines());
+        stream.staged += bytes.len() as u64;
+        // A pad is one line that counts for many, so it is written for itself.
+        let pad = (start != begin).then_some((begin, 1));
+        for (pos, count) in pad.into_iter().chain([(start, record.lines())]) {
+            let at = stage.at(pos);
+            let source = Source::Copy(Lines { region: stage.region, at, count });
+            out.ask(Out::Write { to, region: xfer.region, at, source, ticket: None, bell: true });
+        }
+        self.stream_on(out);
+    }
+
+    /// Everything before `clear` is applied and no longer needed here.
+    pub(super) fn settle_applied(&mut self) {
+        let held = self.donation.as_ref().is_some_and(|d| d.stream.is_some());
+        if !held && self.has_state() {
+            let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
+            self.clear = self.clear.max(applied);
+        }
+        debug_assert!(self.clear <= self.consumed || self.mutants.is(Mutant::ForgetsAmnesia));
+    }
+}
+
+impl Donation {
+    /// Names the reader and its attempt to the application.
+    const fn ticket(&self) -> Ticket {
+        Ticket((self.reader as u64) << 32 | self.attempt as u64)
+    }
+}
+
+impl Intake {
+    /// Takes in bytes of the stream: the head first, then the application's state.
+    fn feed(&mut self, mut bytes: &[u8], out: &mut Outbox<Memory>) -> Result<(), ()> {
+        if self.head.is_none() {
+            let length = |b: &[u8]| {
+                let four: Option<&[u8; 4]> = b.first_chunk();
+                four.map(|n| u32::from_le_bytes(*n) as usize)
+            };
+            while !bytes.is_empty() {
+                let want = length(&self.head_bytes).map_or(4, |n| 4 + n) - self.head_bytes.len();
+                if want == 0 {
+                    break;
+                }
+                let (now, later) = bytes.split_at(want.min(bytes.len()));
+                self.head_bytes.extend_from_slice(now);
+                bytes = later;
+            }
+            let Some(n) = length(&self.head_bytes) else { return Ok(()) };
+            if self.head_bytes.len() < 4 + n {
+                return Ok(());
+            }
+            let head = Head::decode(&mut Reader::new(&self.head_bytes[4..])).map_err(|_| ())?;
+            if head.bytes == 0 {
+                Self::install(&[], (true, true), head.delivered, out);
+            }
+            self.head = Some(head);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let head = self.head.as_ref().expect("read above");
+        let first = self.got == 0;
+        self.got += bytes.len() as u64;
+        if self.got > head.bytes {
+            return Err(());
+        }
+        Self::install(bytes, (first, self.got == head.bytes), head.delivered, out);
+        Ok(())
+    }
+
+    fn install(bytes: &[u8], (first, last): (bool, bool), position: u64, out: &mut Outbox<Memory>) {
+        let piece = out.fill(|to| to.extend_from_slice(bytes));
+        out.push(Output::Install { piece, first, last, position });
+    }
+}
+
+impl Codec for Head {
+    fn encode(&self, to: &mut Vec<u8>) {
+        for word in [self.position, self.delivered, self.cursors_from, self.bytes] {
+            word.encode(to);
+        }
+        (self.sources.len() as u32).encode(to);
+        for (lease, next) in &self.sources {
+            lease.encode(to);
+            next.encode(to);
+        }
+        (self.edges.len() as u32).encode(to);
+        for (log, at) in &self.edges {
+            log.encode(to);
+            at.encode(to);
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, amcast_core::codec::CodecError> {
+        let mut word = || u64::decode(from);
+        let (position, delivered) = (word()?, word()?);
+        let (cursors_from, bytes) = (word()?, word()?);
+        let sources = (0..u32::decode(from)?)
+            .map(|_| Ok((u32::decode(from)?, u64::decode(from)?)))
+            .collect::<Result<_, _>>()?;
+        let edges = (0..u32::decode(from)?)
+            .map(|_| Ok((u64::decode(from)?, u64::decode(from)?)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { position, delivered, cursors_from, sources, edges, bytes })
+    }
+}
