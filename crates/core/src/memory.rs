@@ -8,7 +8,9 @@
 //! 1. **A line is whole or stale.** The stamp of a line is stored last, also if the writer dies in
 //!    mid-write: who finds the stamp it expects finds the seven words that were written with it.
 //! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
-//!    of one write from first to last.
+//!    of one write from first to last. There are no gaps: if a write does not appear, or not
+//!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the
+//!    owner starts anew (law 5). Writes to one process are answered in the order of posting.
 //! 3. **Written, Denied, Lost.** [`Outcome::Written`] means that every read ordered after a
 //!    revocation of that region sees the write. [`Outcome::Denied`] means that the region was
 //!    revoked; the write may have appeared all the same, then or later. [`Outcome::Lost`] says
