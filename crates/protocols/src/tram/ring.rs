@@ -177,19 +177,16 @@ impl Ring {
     pub(super) fn payload(&self, region: &[Line], pos: u64, record: &Record, to: &mut Vec<u8>) {
         let at = self.at(pos) as usize;
         let mut left = record.bytes as usize;
+        to.reserve(left);
         for (i, line) in region[at..at + record.lines() as usize].iter().enumerate() {
-            let from = if i == 0 { HEAD_WORDS } else { 0 };
-            let words = line.words();
-            if left >= (LINE_WORDS - from) * 8 {
-                words[from..].iter().for_each(|w| to.extend_from_slice(&w.to_le_bytes()));
-                left -= (LINE_WORDS - from) * 8;
-                continue;
+            let mut bytes = [0; LINE_WORDS * 8];
+            for (chunk, word) in bytes.chunks_exact_mut(8).zip(line.words()) {
+                chunk.copy_from_slice(&word.to_le_bytes());
             }
-            for word in &words[from..] {
-                let take = left.min(8);
-                to.extend_from_slice(&word.to_le_bytes()[..take]);
-                left -= take;
-            }
+            let from = if i == 0 { HEAD_WORDS * 8 } else { 0 };
+            let take = left.min(LINE_BYTES as usize - from);
+            to.extend_from_slice(&bytes[from..from + take]);
+            left -= take;
         }
     }
 
