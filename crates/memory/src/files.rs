@@ -230,11 +230,12 @@ fn size_file(path: &Path, fd: &OwnedFd, lines: usize, backing: Backing) -> Resul
         Ok(about.f_bavail.saturating_mul(about.f_frsize))
     };
     let no_space = |free_bytes| Error::NoSpace { path: path.to_owned(), needed_bytes, free_bytes };
+    // Asked first: a file system in memory would take all there is before it gives up.
+    let free_bytes = free()?;
+    if free_bytes < needed_bytes {
+        return Err(no_space(free_bytes));
+    }
     if backing == Backing::Sparse {
-        let free_bytes = free()?;
-        if free_bytes < needed_bytes {
-            return Err(no_space(free_bytes));
-        }
         return fs::ftruncate(fd, needed_bytes).map_err(failed);
     }
     match retry_on_intr(|| fs::fallocate(fd, FallocateFlags::empty(), 0, needed_bytes)) {

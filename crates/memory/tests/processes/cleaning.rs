@@ -1,0 +1,153 @@
+//! What the dead leave behind is found and removed; places of dead clients are given again.
+
+use super::*;
+use amcast_core::memory::Outcome;
+use amcast_core::step::Ticket;
+use amcast_memory::{Backing, Error};
+use std::fs;
+use std::path::PathBuf;
+
+const INBOX: RegionId = RegionId(0);
+
+/// The child: starts and does nothing.
+pub(super) fn idle(directory: &Directory) {
+    let _carrier = start(directory, CHILD, &[region(4, PARENT, false)]);
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The child: takes client place 1 and does nothing.
+pub(super) fn tenant(directory: &Directory) {
+    let _lease = directory.lease(1).expect("asked").expect("free");
+    idle(directory);
+}
+
+impl Cluster {
+    fn path(&self) -> PathBuf {
+        Directory::usual_base().join(format!("amcast-{:016x}", self.id.0))
+    }
+
+    fn process_files(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.path()).expect("listed");
+        let names = entries.map(|e| e.expect("read").file_name().into_string().expect("text"));
+        let mut names: Vec<_> = names.filter(|name| name.starts_with('p')).collect();
+        names.sort();
+        names
+    }
+
+    fn running(&self) -> bool {
+        self.directory.is_running(CHILD).expect("asked")
+    }
+}
+
+fn outcome_of_write(carrier: &mut MappedCarrier) -> &'static str {
+    carrier.post(&[Out::Write {
+        to: CHILD,
+        region: INBOX,
+        at: 0,
+        source: Source::line([1; 7], Stamp(1)),
+        ticket: Some(Ticket(1)),
+        bell: false,
+    }]);
+    carrier.begin_round();
+    let mut said = "nothing";
+    while let Some((_, input)) = carrier.next_input() {
+        match input {
+            In::Done(_, Outcome::Written) => said = "written",
+            In::Done(_, Outcome::Lost) => said = "lost",
+            In::Done(..) => said = "something else",
+            _ => {}
+        }
+    }
+    said
+}
+
+#[test]
+fn the_files_of_the_killed_are_removed_and_everyone_is_told() {
+    let cluster = Cluster::new();
+    let mut carrier = start(&cluster.directory, PARENT, &[]);
+    assert_eq!(outcome_of_write(&mut carrier), "lost", "nobody is there yet");
+    let mut child = cluster.spawn("idle");
+    until("the child starts", || cluster.running());
+    assert_eq!(fresh_starts(&mut carrier), 1, "a write was lost before: this start is news");
+    assert_eq!(outcome_of_write(&mut carrier), "written");
+    assert_eq!(cluster.process_files(), ["p0.1", "p1.1"]);
+    assert!(cluster.directory.clean().expect("cleaned").is_empty(), "all live");
+    child.kill();
+    assert!(!cluster.running());
+    assert_eq!(cluster.process_files(), ["p0.1", "p1.1"]);
+    assert_eq!(cluster.directory.clean().expect("cleaned"), [CHILD]);
+    assert_eq!(cluster.process_files(), ["p0.1"]);
+    assert_eq!(outcome_of_write(&mut carrier), "lost");
+}
+
+#[test]
+fn a_start_after_a_kill_needs_no_supervisor() {
+    let cluster = Cluster::new();
+    let mut carrier = start(&cluster.directory, PARENT, &[]);
+    for life in 1..=3 {
+        let mut child = cluster.spawn("idle");
+        until("the child starts", || cluster.running());
+        assert_eq!(fresh_starts(&mut carrier), usize::from(life > 1));
+        assert_eq!(cluster.process_files(), ["p0.1".to_owned(), format!("p1.{life}")]);
+        assert_eq!(outcome_of_write(&mut carrier), "written");
+        child.kill();
+    }
+}
+
+#[test]
+fn a_process_that_runs_cannot_be_started_again() {
+    let cluster = Cluster::new();
+    let _child = cluster.spawn("idle");
+    until("the child starts", || cluster.running());
+    let again = cluster.directory.start(CHILD, &[], StartOptions::default());
+    assert!(matches!(again, Err(Error::Running { pid: CHILD, os_pid }) if os_pid != 0));
+    assert!(matches!(cluster.directory.remove(), Err(Error::Running { pid: CHILD, .. })));
+}
+
+#[test]
+fn a_place_is_one_clients_while_it_lives_and_is_given_again_when_it_is_killed() {
+    let cluster = Cluster::new();
+    let first = cluster.directory.lease(1).expect("asked").expect("free").number();
+    let mut child = cluster.spawn("tenant");
+    until("the child starts", || cluster.running());
+    assert!(cluster.directory.lease(1).expect("asked").is_none(), "taken");
+    let other = cluster.directory.lease_any().expect("asked").expect("place 0 is free");
+    assert_eq!(other.place(), 0);
+    assert!(cluster.directory.lease_any().expect("asked").is_none(), "both are taken");
+    child.kill();
+    let again = cluster.directory.lease_any().expect("asked").expect("given back by the kill");
+    assert_eq!((again.place(), again.number()), (1, first + 2), "the numbers grow");
+    assert!(matches!(cluster.directory.lease(2), Err(Error::NoSuch { count: 2, .. })));
+}
+
+#[test]
+fn a_clients_incarnation_follows_its_lease() {
+    let cluster = Cluster::new();
+    let options = |min| StartOptions { incarnation_min: min, ..StartOptions::default() };
+    let lives: Vec<_> = [0, 5, 2]
+        .into_iter()
+        .map(|min| {
+            cluster.directory.start(CHILD, &[], options(min)).expect("started").incarnation()
+        })
+        .collect();
+    assert_eq!(lives, [0, 5, 6]);
+}
+
+#[test]
+fn large_sparse_regions_take_only_what_is_written() {
+    let cluster = Cluster::new();
+    let lines = (512 << 20) / 64;
+    let options = StartOptions { backing: Backing::Sparse, ..StartOptions::default() };
+    let specs = [region(lines, PARENT, false)];
+    let owner = cluster.directory.start(CHILD, &specs, options).expect("started");
+    let mut carrier = start(&cluster.directory, PARENT, &[]);
+    assert_eq!(carrier.counts().maps, 0, "a peer is mapped when it is needed");
+    carrier.post(&[number(CHILD, INBOX, lines - 1, 5, false)]);
+    assert_eq!(read(&owner, INBOX, lines - 1), 5);
+    assert_eq!(carrier.counts().maps, 1);
+    use std::os::unix::fs::MetadataExt;
+    let blocks = fs::metadata(cluster.path().join("p1.1")).expect("there").blocks();
+    assert!(blocks * 512 < 8 << 20, "{blocks} blocks are taken");
+}

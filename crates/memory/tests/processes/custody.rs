@@ -1,0 +1,184 @@
+//! Whose the files are, who may open them, and that clusters keep apart.
+
+use super::*;
+use amcast_memory::Error;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+const INBOX: RegionId = RegionId(0);
+const ID: ClusterId = ClusterId(7);
+
+/// A base directory of the test's own.
+struct Base(PathBuf);
+
+impl Base {
+    fn new(name: &str) -> Self {
+        let path = env::temp_dir().join(format!("amcast-memory-{}-{name}", process::id()));
+        fs::create_dir_all(&path).expect("made");
+        Self(path)
+    }
+
+    fn cluster(&self) -> PathBuf {
+        self.0.join("amcast-0000000000000007")
+    }
+
+    fn open(&self) -> Result<Directory, Error> {
+        Directory::open(&self.0, ID, 2, 1)
+    }
+}
+
+impl Drop for Base {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).expect("removed");
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::symlink_metadata(path).expect("there").permissions().mode() & 0o7777
+}
+
+#[test]
+fn only_the_owner_may_use_the_files() {
+    let base = Base::new("modes");
+    let directory = base.open().expect("opened");
+    let _carrier = start(&directory, PARENT, &[region(1, CHILD, false)]);
+    let _lease = directory.lease(0).expect("asked").expect("free");
+    assert_eq!(mode(&base.cluster()), 0o700);
+    let files: Vec<_> =
+        fs::read_dir(base.cluster()).expect("listed").map(|e| e.expect("read").path()).collect();
+    assert_eq!(files.len(), 3, "{files:?}");
+    assert!(files.iter().all(|path| mode(path) == 0o600), "{files:?}");
+}
+
+#[test]
+fn a_directory_or_file_that_others_may_use_is_refused() {
+    let base = Base::new("exposed");
+    drop(base.open().expect("opened"));
+    let file = base.cluster().join("directory");
+    fs::set_permissions(&file, Permissions::from_mode(0o640)).expect("set");
+    assert!(matches!(base.open(), Err(Error::Exposed { path, mode: 0o640 }) if path == file));
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
+    fs::set_permissions(base.cluster(), Permissions::from_mode(0o755)).expect("set");
+    assert!(matches!(base.open(), Err(Error::Exposed { mode: 0o755, .. })));
+}
+
+#[test]
+fn links_laid_in_the_way_are_refused() {
+    let base = Base::new("links");
+    let elsewhere = base.0.join("elsewhere");
+    fs::create_dir(&elsewhere).expect("made");
+    fs::set_permissions(&elsewhere, Permissions::from_mode(0o700)).expect("set");
+    symlink(&elsewhere, base.cluster()).expect("linked");
+    assert!(matches!(base.open(), Err(Error::NotPlain { .. })), "the directory");
+    fs::remove_file(base.cluster()).expect("removed");
+    drop(base.open().expect("opened"));
+    let file = base.cluster().join("directory");
+    fs::rename(&file, elsewhere.join("directory")).expect("moved");
+    symlink(elsewhere.join("directory"), &file).expect("linked");
+    assert!(matches!(base.open(), Err(Error::NotPlain { .. })), "a file in it");
+}
+
+#[test]
+fn what_belongs_to_someone_else_is_refused() {
+    let base = Base::new("owner");
+    drop(base.open().expect("opened"));
+    let us = rustix::process::geteuid().as_raw();
+    if us != 0 {
+        // Only root can give a directory away; for others there is nothing to be refused.
+        assert!(chown(base.cluster(), Some(us + 1), None).is_err());
+        return;
+    }
+    chown(base.cluster(), Some(12_345), None).expect("given away");
+    assert!(matches!(base.open(), Err(Error::NotOurs { owner_uid: 12_345, our_uid: 0, .. })));
+}
+
+#[test]
+fn a_place_that_does_not_exist_is_named() {
+    let missing = Path::new("/nonexistent/base");
+    let error = Directory::open(missing, ID, 2, 1).expect_err("not there");
+    assert!(error.to_string().contains("/nonexistent/base/amcast-"), "{error}");
+}
+
+#[test]
+fn too_little_space_is_an_error_that_says_how_much_is_needed() {
+    let base = Base::new("space");
+    let directory = base.open().expect("opened");
+    let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, CHILD, false)).collect();
+    let needed = 3 * u64::from(u32::MAX) * 64;
+    for backing in [amcast_memory::Backing::Reserved, amcast_memory::Backing::Sparse] {
+        let options = StartOptions { backing, ..StartOptions::default() };
+        let error = directory.start(PARENT, &specs, options).expect_err("no room");
+        let Error::NoSpace { needed_bytes, free_bytes, .. } = error else { panic!("{error}") };
+        assert!(needed_bytes >= needed && free_bytes < needed_bytes, "{error}");
+    }
+    let left: Vec<_> = fs::read_dir(base.cluster()).expect("listed").collect();
+    assert_eq!(left.len(), 1, "nothing is left behind: {left:?}");
+}
+
+#[test]
+fn another_shape_or_another_kind_of_file_is_refused() {
+    let base = Base::new("shape");
+    drop(base.open().expect("opened"));
+    let other = Directory::open(&base.0, ID, 3, 1);
+    assert!(matches!(other, Err(Error::Shape { found: [7, 2, 1], expected: [7, 3, 1], .. })));
+    let file = base.cluster().join("directory");
+    let mut bytes = fs::read(&file).expect("read");
+    bytes[8] = 99;
+    fs::write(&file, &bytes).expect("written");
+    assert!(matches!(base.open(), Err(Error::Version { found: 99, .. })));
+    bytes[0] = b'x';
+    fs::write(&file, &bytes).expect("written");
+    assert!(matches!(base.open(), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn a_directory_whose_maker_died_half_way_is_made_anew() {
+    let base = Base::new("half");
+    for length in [0_u64, 64, 6 * 64] {
+        drop(base.open().expect("opened"));
+        let file = base.cluster().join("directory");
+        fs::write(&file, vec![0; length as usize]).expect("written");
+        let directory = base.open().expect("made anew");
+        start(&directory, PARENT, &[]).stop().expect("works");
+    }
+}
+
+#[test]
+fn two_clusters_on_one_machine_keep_apart() {
+    let (one, two) = (Cluster::new(), Cluster::new());
+    let specs = [region(1, PARENT, false)];
+    let mut writers = [start(&one.directory, PARENT, &[]), start(&two.directory, PARENT, &[])];
+    let owners = [start(&one.directory, CHILD, &specs), start(&two.directory, CHILD, &specs)];
+    writers[0].post(&[number(CHILD, INBOX, 0, 11, true)]);
+    assert_eq!([read(&owners[0], INBOX, 0), read(&owners[1], INBOX, 0)], [11, 0]);
+    let [first, second] = writers;
+    drop(first);
+    let [owner, other] = owners;
+    drop(owner);
+    drop(one);
+    let mut second = second;
+    second.post(&[number(CHILD, INBOX, 0, 22, true)]);
+    assert_eq!(read(&other, INBOX, 0), 22, "removing one leaves the other");
+}
+
+#[test]
+fn lines_that_are_not_there_are_refused_and_reported() {
+    let cluster = Cluster::new();
+    let owner =
+        start(&cluster.directory, CHILD, &[region(2, PARENT, false), region(2, CHILD, false)]);
+    let mut carrier = start(&cluster.directory, PARENT, &[]);
+    carrier.post(&[
+        number(CHILD, RegionId(0), 2, 1, false),
+        number(CHILD, RegionId(1), 0, 1, false),
+        number(CHILD, RegionId(9), 0, 1, false),
+        number(Pid(9), RegionId(0), 0, 1, false),
+    ]);
+    assert_eq!(
+        (carrier.counts().writes, carrier.counts().refused, carrier.counts().lost),
+        (0, 3, 1)
+    );
+    assert!(matches!(carrier.take_fault(), Some(Error::Refused { pid: CHILD, region: 9, .. })));
+    assert!(carrier.take_fault().is_none());
+    assert_eq!(read(&owner, RegionId(1), 0), 0, "a region is written by its writer only");
+}
