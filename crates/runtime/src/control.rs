@@ -1,0 +1,180 @@
+//! The control socket of a node: one request a connection, answered from the node's loop.
+//!
+//! ```text
+//! status\n                     ->  one JSON document
+//! snapshot P0 P1 ..\n          ->  ok LENGTH\n and the state of all groups, each at least at Pi;
+//!                                  or: no REASON\n
+//! ```
+
+use crate::application::Figures;
+use amcast_memory::Bell;
+use serde::{Deserialize, Serialize};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long a node's loop may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The longest request line, in bytes.
+const LINE_BYTES_MAX: u64 = 4096;
+
+/// A node as its status page says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// Its name.
+    pub name: String,
+    /// Its number in the operating system.
+    pub os_pid: u32,
+    /// Whether all its replicas are working members and it has the application's state.
+    pub ready: bool,
+    /// Why it is not, for people; empty if it is.
+    pub why: String,
+    /// Its replicas, in order of groups.
+    pub replicas: Vec<ReplicaStatus>,
+    /// Answers dropped because fronts did not keep up.
+    pub answers_dropped: u64,
+    /// Rounds of its loop that found work, and that parked.
+    pub rounds: (u64, u64),
+}
+
+/// A replica as its status page says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaStatus {
+    /// Its name: `g0/r1`.
+    pub name: String,
+    /// Its group's number.
+    pub group: u8,
+    /// The leader it follows.
+    pub leader: Option<String>,
+    /// The epoch it is in.
+    pub epoch: u64,
+    /// Whether it is a working member.
+    pub fit: bool,
+    /// The position it delivered up to.
+    pub delivered: u64,
+    /// The position it knows to be decided.
+    pub decided: u64,
+    /// The position up to which the application executed.
+    pub applied: u64,
+    /// Messages accepted and not delivered.
+    pub backlog: u64,
+    /// The application's figures.
+    pub figures: Figures,
+}
+
+/// What the control socket asks of the loop.
+pub(crate) enum Request {
+    Status(SyncSender<NodeStatus>),
+    /// A snapshot whose positions are at least these.
+    Snapshot(Vec<u64>, SyncSender<Result<Vec<u8>, String>>),
+}
+
+/// Serves the socket at `path` from threads of its own; requests come out of the receiver. `bell`
+/// wakes the loop for them.
+///
+/// # Errors
+/// When the socket cannot be bound.
+pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)?;
+    let (to_loop, requests) = channel();
+    thread::Builder::new().name("control".to_string()).spawn(move || {
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => begin(stream, to_loop.clone(), bell.clone()),
+                Err(e) => tracing::warn!("control socket: {e}"),
+            }
+        }
+    })?;
+    Ok(requests)
+}
+
+fn begin(stream: UnixStream, to_loop: Sender<Request>, bell: Bell) {
+    let talk = move || {
+        if let Err(e) = answer(stream, &to_loop, &bell) {
+            tracing::debug!("control connection: {e}");
+        }
+    };
+    if let Err(e) = thread::Builder::new().name("control".to_string()).spawn(talk) {
+        tracing::warn!("control connection refused: {e}");
+    }
+}
+
+fn answer(stream: UnixStream, to_loop: &Sender<Request>, bell: &Bell) -> io::Result<()> {
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT * 4))?;
+    let mut line = String::new();
+    BufReader::new((&stream).take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let mut words = line.split_ascii_whitespace();
+    let mut stream = &stream;
+    match words.next() {
+        Some("status") => {
+            let (reply, answer) = sync_channel(1);
+            ask(to_loop, bell, Request::Status(reply))?;
+            let status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
+            serde_json::to_writer(&mut stream, &status)?;
+            stream.write_all(b"\n")
+        }
+        Some("snapshot") => {
+            let wanted = words.map(str::parse).collect::<Result<Vec<u64>, _>>();
+            let wanted = wanted.map_err(io::Error::other)?;
+            let (reply, answer) = sync_channel(1);
+            ask(to_loop, bell, Request::Snapshot(wanted, reply))?;
+            match answer.recv_timeout(ANSWER_TIMEOUT) {
+                Ok(Ok(bytes)) => {
+                    writeln!(stream, "ok {}", bytes.len())?;
+                    stream.write_all(&bytes)
+                }
+                Ok(Err(why)) => writeln!(stream, "no {why}"),
+                Err(_) => writeln!(stream, "no answer in time"),
+            }
+        }
+        _ => writeln!(stream, "no such request: status, snapshot P0 P1 .."),
+    }
+}
+
+fn ask(to_loop: &Sender<Request>, bell: &Bell, request: Request) -> io::Result<()> {
+    to_loop.send(request).map_err(|_| io::Error::other("the node stops"))?;
+    bell.ring();
+    Ok(())
+}
+
+/// Asks the node behind the socket at `path` for its status.
+///
+/// # Errors
+/// When it does not run, or does not answer in time.
+pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    (&stream).write_all(b"status\n")?;
+    Ok(serde_json::from_reader(&stream)?)
+}
+
+/// Asks the node behind the socket at `path` for its state, at least at the positions `wanted`.
+///
+/// # Errors
+/// When it does not run, is not so far, or is not ready itself.
+pub(crate) fn snapshot_of(path: &Path, wanted: &[u64]) -> io::Result<Vec<u8>> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT * 2))?;
+    let positions: Vec<String> = wanted.iter().map(u64::to_string).collect();
+    writeln!(&stream, "snapshot {}", positions.join(" "))?;
+    let mut from = BufReader::new(&stream);
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    let len = line.trim_end().strip_prefix("ok ").and_then(|n| n.parse::<u64>().ok());
+    let len = len.ok_or_else(|| io::Error::other(line.trim_end().to_string()))?;
+    let mut bytes = Vec::new();
+    from.take(len).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 != len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,250 @@
+//! A seat: one process of a memory protocol at its carrier, stepped by the loop that owns it.
+//!
+//! A loop owns one seat (a front) or several (a node with a replica of every shard). The seat does
+//! what every driver owes a protocol: outputs carried out in order, all of them before the next
+//! input. What is not the medium's business goes up to the loop's [`Above`].
+
+use amcast_core::memory::{In, Memory, Out};
+use amcast_core::step::{Note, Ticket, Why};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
+use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
+use std::collections::VecDeque;
+
+/// What a seat asks of the loop above it.
+pub trait Above {
+    /// The process `p` delivered.
+    fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
+    /// The process `p` wants the application's state captured for `reader`.
+    fn capture(&mut self, p: Pid, reader: Pid) -> Captured;
+    /// The process `p` wants a piece of what was captured; appended to `to`.
+    fn piece(&mut self, p: Pid, offset: u64, bytes: u32, to: &mut Vec<u8>);
+    /// The process `p` has taken over state up to `position`.
+    fn install(&mut self, now: Time, p: Pid, position: u64, piece: &[u8], last: bool);
+    /// The process `p` remarks.
+    fn note(&mut self, now: Time, p: Pid, note: Note);
+}
+
+/// A captured state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Captured {
+    /// Every delivery up to here is in the state.
+    pub position: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+}
+
+/// An answer that the protocol is owed, given after the step that asked for it.
+enum Owed {
+    Captured(Ticket, Captured),
+    Piece(Ticket, u64, Vec<u8>),
+    Durable(Ticket),
+}
+
+/// One process of a memory protocol, and its carrier.
+pub struct Seat {
+    protocol: Box<dyn Protocol<Medium = Memory> + Send>,
+    carrier: MappedCarrier,
+    outbox: Outbox<Memory>,
+    items: Vec<Output<Memory>>,
+    owed: VecDeque<Owed>,
+    /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
+    captures: Vec<(Ticket, u64)>,
+    applied: u64,
+}
+
+impl Seat {
+    /// Starts the process `pid`: a new incarnation with zeroed regions, and the protocol's first
+    /// step. `bell` is the bell of the loop, if another seat has it already.
+    ///
+    /// # Errors
+    /// When its memory cannot be set aside, or the process runs already.
+    pub fn start(
+        directory: &Directory,
+        pid: Pid,
+        node: amcast_core::Node,
+        bell: Option<Bell>,
+        tracing: bool,
+    ) -> Result<Self, SeatError> {
+        let amcast_core::Node::Memory(protocol, regions) = node else {
+            return Err(SeatError::Medium);
+        };
+        let options = StartOptions { bell, ..StartOptions::default() };
+        let carrier = directory.start(pid, &regions, options).map_err(SeatError::Memory)?;
+        Ok(Self {
+            protocol,
+            carrier,
+            outbox: Outbox::new(tracing),
+            items: Vec::new(),
+            owed: VecDeque::new(),
+            captures: Vec::new(),
+            applied: 0,
+        })
+    }
+
+    /// Gives the protocol its first input. Once, before any other step.
+    pub fn begin(&mut self, now: Time, above: &mut dyn Above) {
+        let incarnation = self.incarnation();
+        self.step(now, Input::Start { incarnation }, above);
+    }
+
+    /// Which process it is.
+    pub fn pid(&self) -> Pid {
+        self.carrier.pid()
+    }
+
+    /// Which life of the process this is: 0 for the first.
+    pub fn incarnation(&self) -> u32 {
+        self.carrier.incarnation()
+    }
+
+    /// The protocol, to ask for its status and room.
+    pub fn protocol(&self) -> &dyn Protocol<Medium = Memory> {
+        &*self.protocol
+    }
+
+    /// The bell of the loop.
+    pub fn bell(&self) -> &Bell {
+        self.carrier.bell()
+    }
+
+    /// Whether it has inputs that no bell will announce.
+    pub fn is_pressing(&self, now: Time) -> bool {
+        self.carrier.has_answers() || self.deadline().is_some_and(|t| t <= now)
+    }
+
+    /// When it must be stepped again at the latest.
+    pub fn deadline(&self) -> Option<Time> {
+        self.protocol.deadline().map(|(t, _): (Time, Why)| t)
+    }
+
+    /// One round: what the medium has to say, and the deadline if it has come. Says whether
+    /// anything came of it.
+    pub fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let mut busy = self.carrier.has_answers();
+        self.carrier.begin_round();
+        while let Some((window, input)) = self.carrier.next_input() {
+            let poll = matches!(input, In::Poll);
+            self.protocol.step(now, window, Input::Medium(input), &mut self.outbox);
+            busy |= !poll || !self.outbox.items().is_empty();
+            self.carry_out(now, above);
+        }
+        if self.deadline().is_some_and(|t| t <= now) {
+            self.step(now, Input::Wake, above);
+            busy = true;
+        }
+        if let Some(fault) = self.carrier.take_fault() {
+            tracing::error!("{:?}: {fault}", self.pid());
+        }
+        busy
+    }
+
+    /// Multicasts. The caller has asked for room.
+    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+        self.step(now, Input::Submit(submission), above);
+    }
+
+    /// Tells the protocol that the application has applied everything up to `position`, unless a
+    /// capture holds this back.
+    pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+        let held = self.captures.iter().map(|&(_, position)| position).min().unwrap_or(u64::MAX);
+        let position = position.min(held);
+        if position > self.applied {
+            self.applied = position;
+            self.step(now, Input::Applied(position), above);
+        }
+    }
+
+    fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
+        self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
+        self.carry_out(now, above);
+    }
+
+    /// Carries out what a step asked for; then gives the protocol what it is owed for that, which
+    /// may ask for more.
+    fn carry_out(&mut self, now: Time, above: &mut dyn Above) {
+        self.carry_out_once(now, above);
+        while let Some(owed) = self.owed.pop_front() {
+            let input = match &owed {
+                Owed::Captured(ticket, Captured { position, bytes }) => {
+                    Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
+                }
+                Owed::Piece(ticket, offset, bytes) => {
+                    Input::Piece { ticket: *ticket, offset: *offset, bytes }
+                }
+                Owed::Durable(ticket) => Input::Durable(*ticket),
+            };
+            self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
+            self.carry_out_once(now, above);
+        }
+    }
+
+    fn carry_out_once(&mut self, now: Time, above: &mut dyn Above) {
+        if self.outbox.items().is_empty() {
+            self.outbox.clear();
+            return;
+        }
+        self.carrier.post(self.outbox.items().iter().filter_map(|item| match item {
+            Output::Medium(out) => Some::<&Out>(out),
+            _ => None,
+        }));
+        let mut items = std::mem::take(&mut self.items);
+        self.outbox.take(&mut items);
+        for item in items.drain(..) {
+            self.hand_up(now, item, above);
+        }
+        self.items = items;
+        self.outbox.clear();
+    }
+
+    fn hand_up(&mut self, now: Time, item: Output<Memory>, above: &mut dyn Above) {
+        let me = self.carrier.pid();
+        match item {
+            Output::Medium(_) => {}
+            Output::Deliver(d) => above.deliver(now, me, d, self.outbox.bytes(d.payload)),
+            Output::Note(note) => above.note(now, me, note),
+            Output::Capture { ticket, reader } => {
+                let captured = above.capture(me, reader);
+                self.captures.push((ticket, captured.position));
+                self.owed.push_back(Owed::Captured(ticket, captured));
+            }
+            Output::Piece { ticket, offset, bytes } => {
+                let mut piece = Vec::with_capacity(bytes as usize);
+                above.piece(me, offset, bytes, &mut piece);
+                self.owed.push_back(Owed::Piece(ticket, offset, piece));
+            }
+            Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
+            Output::Install { piece, first: _, last, position } => {
+                above.install(now, me, position, self.outbox.bytes(piece), last);
+                if last {
+                    self.applied = self.applied.max(position);
+                }
+            }
+            // Nothing here survives the process: what a memory protocol must remember, it has in
+            // the memory of its peers. A record is as durable as it will get.
+            Output::Persist { ticket, .. } => self.owed.push_back(Owed::Durable(ticket)),
+        }
+    }
+}
+
+/// Why a process did not start.
+#[derive(Debug)]
+pub enum SeatError {
+    /// The protocol does not talk through memory, so it cannot be run on it.
+    Medium,
+    /// The shared memory refused.
+    Memory(Error),
+}
+
+impl std::fmt::Display for SeatError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Medium => f.write_str(
+                "this protocol passes messages; real clusters run protocols on shared memory: \
+                 `amcast protocols` lists them",
+            ),
+            Self::Memory(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for SeatError {}
