@@ -1,1 +1,22 @@
-//! amcast-services
+//! Services over ordered delivery: a key-value store that Redis clients use.
+//!
+//! A *front* ([`front::redis`]) turns a client's command into bytes and destinations and hands them
+//! to a [`Backend`], which has them ordered in every destination shard. Each node feeds its
+//! replicas' streams to an [`Executor`], which runs each command once over a [`Machine`], here
+//! [`kv::Kv`]; the first answer goes back to the front. [`LocalBackend`] is all of that in one
+//! process, without replication.
+#![forbid(unsafe_code)]
+
+pub mod backend;
+pub mod envelope;
+pub mod executor;
+pub mod front;
+pub mod kv;
+pub mod machine;
+pub mod status;
+
+pub use backend::{Answers, Backend, Busy, LocalBackend};
+pub use envelope::Envelope;
+pub use executor::{Answer, Chunk, Delivered, Executor, Full, Limits};
+pub use machine::Machine;
+pub use status::{ShardStatus, Status};

@@ -1,0 +1,93 @@
+//! Everything in one process: one executor, ordered by a lock.
+
+use super::{Answers, Backend, Busy};
+use crate::executor::{Delivered, Executor, Limits};
+use crate::kv::Kv;
+use crate::kv::client::lock;
+use crate::status::{ShardStatus, Status};
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// A backend without replication. A command runs in the thread that submits it: on a small
+/// machine waking another thread costs more than the command, so this is what a front is measured
+/// with.
+pub struct LocalBackend {
+    inner: Mutex<Inner>,
+    answers: OnceLock<Arc<dyn Answers>>,
+}
+
+struct Inner {
+    executor: Executor<Kv>,
+    positions: Vec<u64>,
+    seq: u64,
+}
+
+impl LocalBackend {
+    /// An empty store of `shards` shards; `seed` as in [`Kv::new`].
+    pub fn new(shards: usize, seed: u64) -> Self {
+        let executor = Executor::new(Kv::new(shards, seed), shards, Limits::default());
+        let inner = Inner { executor, positions: vec![0; shards], seq: 0 };
+        Self { inner: Mutex::new(inner), answers: OnceLock::new() }
+    }
+
+    /// Runs `f` on the executor, between two commands.
+    pub fn with<T>(&self, f: impl FnOnce(&Executor<Kv>) -> T) -> T {
+        f(&lock(&self.inner).executor)
+    }
+}
+
+impl Backend for LocalBackend {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(answers).is_ok(), "a backend is started once");
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        let answers = self.answers.get().expect("a backend is started before it is used");
+        let mut inner = lock(&self.inner);
+        let Inner { executor, positions, seq } = &mut *inner;
+        *seq += 1;
+        let id = MsgId { sender: Pid(0), seq: *seq };
+        for shard in dst.iter() {
+            positions[shard.index()] += 1;
+            let position = positions[shard.index()];
+            let outcome = executor.deliver(shard, position, id, dst, command, &mut |a| {
+                answers.answer(token, a.bytes);
+            });
+            // The lock makes each command run before the next comes, so nothing ever waits.
+            assert_eq!(outcome, Ok(Delivered::Taken), "the front writes whole envelopes");
+        }
+        Ok(())
+    }
+}
+
+impl Status for LocalBackend {
+    fn node(&self) -> String {
+        "local".into()
+    }
+
+    fn protocol(&self) -> String {
+        "none".into()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let inner = lock(&self.inner);
+        let count = inner.positions.len() as u8;
+        let tell = |shard| {
+            let (keys, expiring) = inner.executor.machine().keys(shard);
+            ShardStatus {
+                shard,
+                leader: Some("local".into()),
+                replicas: (1, 1),
+                applied: inner.executor.applied(shard),
+                waiting: inner.executor.waiting(shard),
+                keys,
+                expiring,
+            }
+        };
+        (0..count).map(Gid).map(tell).collect()
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}

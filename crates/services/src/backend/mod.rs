@@ -1,0 +1,55 @@
+//! What a front asks for: commands ordered, and answers brought back.
+
+mod local;
+
+pub use local::LocalBackend;
+
+use amcast_core::GroupSet;
+use core::fmt;
+use std::sync::Arc;
+
+/// The backend cannot take a command now; it calls [`Answers::room`] when it can again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Busy;
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the backend has no room for a command")
+    }
+}
+
+impl core::error::Error for Busy {}
+
+/// Has commands ordered and brings answers. Called from several threads; nothing here blocks.
+///
+/// What a backend owes its front:
+/// - Each command that was taken is answered exactly once, with the answer of the first replica
+///   that ran it. A backend that hears nothing sends the *same bytes* again, as often as needed:
+///   the executor runs them once. One that gives up answers with an error; the command may then
+///   have run or not.
+/// - Commands from one front whose only destination is the same shard are ordered as they were
+///   submitted. Nothing is asked about the order of others; the front waits where it matters.
+pub trait Backend: Send + Sync + 'static {
+    /// Gives the sink for answers, once, before any command.
+    fn start(&self, answers: Arc<dyn Answers>);
+
+    /// Has `command`, an [`Envelope`](crate::Envelope) and what follows it, ordered in all of
+    /// `dst`. The bytes are copied if they are kept. `token` comes back with the answer, which may
+    /// come before this returns.
+    ///
+    /// # Errors
+    /// When there is no room; the command was not taken.
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
+
+    /// A hint that no more commands follow at once: send what was gathered.
+    fn flush(&self) {}
+}
+
+/// Where answers go. Called from any thread; never blocks for long.
+pub trait Answers: Send + Sync + 'static {
+    /// The answer to the command that was submitted with `token`.
+    fn answer(&self, token: u64, answer: &[u8]);
+
+    /// There is room again after a [`Busy`].
+    fn room(&self);
+}

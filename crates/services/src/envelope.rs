@@ -1,0 +1,77 @@
+//! What surrounds each ordered command: whose it is, which retry it is of, and when it was sent.
+
+/// The header that a front puts before a command. A retry carries the same bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Envelope {
+    /// The client's session, unique over all fronts and restarts. A front has a fixed pool of
+    /// them and lends one to each connection, so their number is bounded.
+    pub session: u64,
+    /// The request's number in its session, from 1, growing.
+    pub request: u64,
+    /// All requests of the session below this number have been answered: their answers need not
+    /// be kept.
+    pub open_from: u64,
+    /// The front's wall clock when it first sent the command, milliseconds since 1970.
+    pub stamp_ms: u64,
+    /// Whether the command changes nothing, so that running it twice does no harm.
+    pub read_only: bool,
+}
+
+impl Envelope {
+    /// Bytes of an encoded header.
+    pub const BYTES: usize = 34;
+    const VERSION: u8 = 1;
+    const READ_ONLY: u8 = 1;
+
+    /// Appends the header to `out`; the command's bytes follow it.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(Self::VERSION);
+        out.push(if self.read_only { Self::READ_ONLY } else { 0 });
+        for word in [self.session, self.request, self.open_from, self.stamp_ms] {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+
+    /// The header and the command behind it; none if the bytes are not of this version.
+    pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
+        let (head, body) = payload.split_at_checked(Self::BYTES)?;
+        if head[0] != Self::VERSION || head[1] & !Self::READ_ONLY != 0 {
+            return None;
+        }
+        let word = |i: usize| {
+            let mut w = [0; 8];
+            w.copy_from_slice(&head[2 + 8 * i..10 + 8 * i]);
+            u64::from_le_bytes(w)
+        };
+        let envelope = Self {
+            session: word(0),
+            request: word(1),
+            open_from: word(2),
+            stamp_ms: word(3),
+            read_only: head[1] & Self::READ_ONLY != 0,
+        };
+        Some((envelope, body))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_golden_and_read_back() {
+        let e = Envelope { session: 2, request: 3, open_from: 1, stamp_ms: 258, read_only: true };
+        let mut bytes = Vec::new();
+        e.encode(&mut bytes);
+        let golden = [
+            1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
+            0, 0, 0, 0, 0,
+        ];
+        assert_eq!(bytes, golden);
+        bytes.push(9);
+        assert_eq!(Envelope::decode(&bytes), Some((e, &[9][..])));
+        assert_eq!(Envelope::decode(&golden[..33]), None);
+        bytes[0] = 2;
+        assert_eq!(Envelope::decode(&bytes), None);
+    }
+}

@@ -1,0 +1,151 @@
+//! Which requests ran, so that a retried command takes effect once.
+//!
+//! A session's requests are numbered, and each says from which number on requests are open: those
+//! below it were answered and need not be remembered. Since a replica may run commands that do not
+//! conflict in another order than they were delivered in, what counts for a command is the highest
+//! such number *delivered* in front of it (its `floor`), not what happened to run before it; and a
+//! request is dropped only when everything delivered up to the command that allowed it has run.
+//! Hence all replicas agree which commands take effect, whatever they still remember.
+//!
+//! An idle session is forgotten after [`Limits::session_ms`] of ordered time. A retry carries the
+//! stamp of its first sending, and any command older than that is refused, whether it ran or not:
+//! this too follows from the order alone. Answers over [`Limits::answer_bytes`] are dropped, of
+//! the longest idle sessions first; a retry of such a request is told so, and does not run again.
+
+use super::Limits;
+use crate::envelope::Envelope;
+use crate::kv::hash::Keyed;
+use crate::machine::Refusal;
+use indexmap::IndexMap;
+use std::collections::VecDeque;
+
+/// One session at one shard.
+#[derive(Default)]
+pub(super) struct Session {
+    /// Ordered time of its last command.
+    pub(super) used_ms: u64,
+    /// Requests below this were answered: the highest such number delivered so far.
+    pub(super) floor: u64,
+    /// Requests below the first number can be dropped once the shard applied the second, a
+    /// position.
+    pub(super) drop_below: Option<(u64, u64)>,
+    /// Requests that ran, ascending, with their answers if those are still kept.
+    pub(super) ran: VecDeque<(u64, Option<Box<[u8]>>)>,
+}
+
+/// The sessions of one shard.
+#[derive(Default)]
+pub(super) struct Sessions {
+    pub(super) table: IndexMap<u64, Session, Keyed>,
+    pub(super) answer_bytes: usize,
+    /// The session that is looked at next for its age.
+    hand: usize,
+}
+
+/// What to do with a command.
+pub(super) enum Verdict<'a> {
+    New,
+    Done(&'a [u8]),
+    Refused(Refusal),
+}
+
+impl Sessions {
+    /// Notes that a command was delivered in this shard; the floor that it will be judged by.
+    pub(super) fn admit(&mut self, e: &Envelope, now_ms: u64) -> u64 {
+        let session = self.table.entry(e.session).or_default();
+        session.used_ms = session.used_ms.max(now_ms);
+        session.floor = session.floor.max(e.open_from);
+        session.floor
+    }
+
+    /// Whether a command may run, when its turn has come.
+    pub(super) fn check(
+        &self,
+        e: &Envelope,
+        floor: u64,
+        now_ms: u64,
+        limits: &Limits,
+    ) -> Verdict<'_> {
+        if e.stamp_ms.saturating_add(limits.session_ms) < now_ms {
+            return Verdict::Refused(Refusal::Stale);
+        }
+        if e.request < e.open_from || e.request - e.open_from >= limits.window {
+            return Verdict::Refused(Refusal::Window);
+        }
+        if e.request < floor {
+            return Verdict::Refused(Refusal::Forgotten);
+        }
+        let Some(session) = self.table.get(&e.session) else { return Verdict::New };
+        match session.ran.binary_search_by_key(&e.request, |r| r.0) {
+            Ok(i) => match &session.ran[i].1 {
+                Some(answer) => Verdict::Done(answer),
+                None => Verdict::Refused(Refusal::Forgotten),
+            },
+            Err(_) => Verdict::New,
+        }
+    }
+
+    /// Notes that a command ran, when the shard has `applied` and `delivered` these positions.
+    pub(super) fn record(
+        &mut self,
+        e: &Envelope,
+        answer: &[u8],
+        (applied, delivered): (u64, u64),
+        limits: &Limits,
+    ) {
+        let session = self.table.entry(e.session).or_default();
+        if let Some((below, position)) = session.drop_below
+            && applied >= position
+        {
+            while session.ran.front().is_some_and(|r| r.0 < below) {
+                let dropped = session.ran.pop_front().and_then(|r| r.1);
+                self.answer_bytes -= dropped.map_or(0, |a| a.len());
+            }
+            session.drop_below = None;
+        }
+        if session.drop_below.is_none() {
+            session.drop_below = Some((session.floor, delivered));
+        }
+        let at = session.ran.partition_point(|r| r.0 < e.request);
+        session.ran.insert(at, (e.request, Some(answer.into())));
+        self.answer_bytes += answer.len();
+        if self.answer_bytes > limits.answer_bytes {
+            self.drop_answers(limits.answer_bytes / 2);
+        }
+    }
+
+    /// Drops answers of the sessions that were idle longest until `most` bytes remain.
+    fn drop_answers(&mut self, most: usize) {
+        let mut by_age: Vec<(u64, u64)> =
+            self.table.iter().map(|(id, s)| (s.used_ms, *id)).collect();
+        by_age.sort_unstable();
+        for (_, id) in by_age {
+            let session = self.table.get_mut(&id).expect("it was listed");
+            for (_, answer) in &mut session.ran {
+                self.answer_bytes -= answer.take().map_or(0, |a| a.len());
+            }
+            if self.answer_bytes <= most {
+                return;
+            }
+        }
+    }
+
+    /// Looks at two sessions and forgets those that were idle for too long before `now_ms`, a time
+    /// that every command which has not run has reached.
+    pub(super) fn tidy(&mut self, now_ms: u64, limits: &Limits) {
+        for _ in 0..2 {
+            if self.hand >= self.table.len() {
+                self.hand = 0;
+            }
+            let Some((_, session)) = self.table.get_index(self.hand) else { return };
+            if session.used_ms.saturating_add(limits.session_ms) < now_ms {
+                if let Some((_, old)) = self.table.swap_remove_index(self.hand) {
+                    let kept = old.ran.iter().filter_map(|r| r.1.as_ref());
+                    self.answer_bytes -= kept.map(|a| a.len()).sum::<usize>();
+                }
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+}

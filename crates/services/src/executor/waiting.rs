@@ -1,0 +1,194 @@
+//! The commands that wait, and for what.
+//!
+//! Each waiting command counts the earlier commands that it conflicts with and that have not run
+//! (once per shard), and knows those that count it. Entering and leaving cost time in proportion
+//! to a command's own keys and conflicts, not to the queue.
+
+use crate::machine::{Access, Place};
+use amcast_core::{Gid, GroupSet, MsgId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A command that waits.
+pub(super) struct Entry {
+    pub(super) id: MsgId,
+    pub(super) dst: GroupSet,
+    /// Where it was delivered so far, in order of arrival.
+    pub(super) places: Vec<Place>,
+    pub(super) payload: Box<[u8]>,
+    /// What its session's retries are judged by, from its lowest destination's delivery.
+    pub(super) floor: u64,
+    access: Access,
+    /// Earlier conflicting commands that have not run.
+    blockers: usize,
+    /// Later commands that wait for this one, as often as they count it.
+    blocks: Vec<u64>,
+}
+
+impl Entry {
+    fn ready(&self) -> bool {
+        self.blockers == 0 && self.places.len() == self.dst.len()
+    }
+}
+
+/// Who waits to use a key: the last writer, and the readers behind it.
+#[derive(Default)]
+struct Tail {
+    writer: Option<u64>,
+    readers: Vec<u64>,
+}
+
+/// One shard's waiting commands.
+#[derive(Default)]
+struct Lane {
+    /// Their positions, each with ordered time there.
+    positions: BTreeMap<u64, u64>,
+    bytes: usize,
+    tails: BTreeMap<u64, Tail>,
+    /// The last waiting command that touches the whole shard.
+    whole: Option<u64>,
+    /// Commands behind it, which a new one of that kind must wait for.
+    others: BTreeSet<u64>,
+}
+
+/// The waiting commands of all shards. A ticket names one; tickets grow and are not used twice.
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    entries: BTreeMap<u64, Entry>,
+    /// Tickets of those with several destinations.
+    gathering: BTreeMap<MsgId, u64>,
+    next: u64,
+}
+
+impl Lanes {
+    pub(super) fn new(shards: usize) -> Self {
+        Self {
+            lanes: (0..shards).map(|_| Lane::default()).collect(),
+            entries: BTreeMap::new(),
+            gathering: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    pub(super) fn waiting(&self, shard: Gid) -> usize {
+        self.lanes[shard.index()].positions.len()
+    }
+
+    pub(super) fn waiting_bytes(&self, shard: Gid) -> usize {
+        self.lanes[shard.index()].bytes
+    }
+
+    /// Position and ordered time of the first waiting command of `shard`.
+    pub(super) fn first_waiting(&self, shard: Gid) -> Option<(u64, u64)> {
+        self.lanes[shard.index()].positions.first_key_value().map(|(p, t)| (*p, *t))
+    }
+
+    /// The waiting commands, in order of their first arrival.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.values()
+    }
+
+    /// Takes a command that one shard delivered; its ticket if it can run now.
+    pub(super) fn enter(
+        &mut self,
+        (id, dst): (MsgId, GroupSet),
+        place: Place,
+        floor: Option<u64>,
+        payload: &[u8],
+        access: impl FnOnce(&mut Access),
+    ) -> Option<u64> {
+        let known = if dst.len() > 1 { self.gathering.get(&id).copied() } else { None };
+        let ticket = known.unwrap_or_else(|| {
+            let mut entry = Entry {
+                id,
+                dst,
+                places: Vec::with_capacity(dst.len()),
+                payload: payload.into(),
+                floor: 0,
+                access: Access::default(),
+                blockers: 0,
+                blocks: Vec::new(),
+            };
+            access(&mut entry.access);
+            self.next += 1;
+            self.entries.insert(self.next, entry);
+            if dst.len() > 1 {
+                self.gathering.insert(id, self.next);
+            }
+            self.next
+        });
+        let lane = &mut self.lanes[place.shard.index()];
+        lane.positions.insert(place.position, place.now_ms);
+        let entry = self.entries.get_mut(&ticket).expect("it waits");
+        lane.bytes += entry.payload.len();
+        entry.places.push(place);
+        entry.floor = floor.unwrap_or(entry.floor);
+        let mut blockers = Vec::new();
+        lane.line_up(ticket, place.shard, &entry.access, &mut blockers);
+        entry.blockers += blockers.len();
+        let ready = entry.ready();
+        for blocker in blockers {
+            self.entries.get_mut(&blocker).expect("it waits").blocks.push(ticket);
+        }
+        ready.then_some(ticket)
+    }
+
+    /// Takes a command out to run it; tickets of those that can run then are added to `ready`.
+    pub(super) fn leave(&mut self, ticket: u64, ready: &mut Vec<u64>) -> Entry {
+        let mut entry = self.entries.remove(&ticket).expect("it waits");
+        self.gathering.remove(&entry.id);
+        for place in &entry.places {
+            let lane = &mut self.lanes[place.shard.index()];
+            lane.positions.remove(&place.position);
+            lane.bytes -= entry.payload.len();
+            lane.step_out(ticket, place.shard, &entry.access);
+        }
+        for later in std::mem::take(&mut entry.blocks) {
+            let waiting = self.entries.get_mut(&later).expect("it waits for this one");
+            waiting.blockers -= 1;
+            if waiting.ready() {
+                ready.push(later);
+            }
+        }
+        entry
+    }
+}
+
+impl Lane {
+    /// Puts a command behind those that it conflicts with in this shard, and lists them.
+    fn line_up(&mut self, ticket: u64, shard: Gid, access: &Access, blockers: &mut Vec<u64>) {
+        blockers.extend(self.whole);
+        if access.whole {
+            blockers.extend(std::mem::take(&mut self.others));
+            self.whole = Some(ticket);
+            return;
+        }
+        self.others.insert(ticket);
+        for used in access.uses.iter().filter(|u| u.shard == shard) {
+            let tail = self.tails.entry(used.key).or_default();
+            if used.write {
+                let readers = std::mem::take(&mut tail.readers);
+                let before = tail.writer.replace(ticket).filter(|_| readers.is_empty());
+                blockers.extend(before.into_iter().chain(readers).filter(|b| *b != ticket));
+            } else if tail.writer != Some(ticket) {
+                blockers.extend(tail.writer);
+                tail.readers.push(ticket);
+            }
+        }
+    }
+
+    fn step_out(&mut self, ticket: u64, shard: Gid, access: &Access) {
+        self.others.remove(&ticket);
+        if self.whole == Some(ticket) {
+            self.whole = None;
+        }
+        for used in access.uses.iter().filter(|u| u.shard == shard) {
+            if let Some(tail) = self.tails.get_mut(&used.key) {
+                tail.writer = tail.writer.filter(|w| *w != ticket);
+                tail.readers.retain(|r| *r != ticket);
+                if tail.writer.is_none() && tail.readers.is_empty() {
+                    self.tails.remove(&used.key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! How the world reaches the services.
+
+pub mod http;
+pub mod redis;

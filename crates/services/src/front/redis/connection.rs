@@ -1,0 +1,596 @@
+//! One client's connection.
+
+use super::Shared;
+use super::parser::{Parser, Step};
+use super::pipeline::{Pipeline, Reach};
+use super::resp;
+use super::router::{Lane, Mail, token};
+use crate::backend::{Backend, Busy};
+use crate::envelope::Envelope;
+use crate::kv::client::{Client, Info, Said, lock, wall_us};
+use crate::kv::commands::transactions::Script;
+use crate::kv::hash::hash_bytes;
+use crate::kv::registry::{self, Command, Next, Run};
+use crate::kv::reply::{Error, Reply};
+use crate::kv::{destinations, encode_args, encoded_len, key_hashes};
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::{Gid, GroupSet};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use tokio::net::TcpStream;
+
+/// Bytes of arguments in one command: what fits into a message beside the envelope.
+const COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - Envelope::BYTES - 4;
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+/// While more output waits, no commands are read.
+const OUTPUT_BYTES_CALM: usize = 1 << 20;
+
+/// What to do with the answer of an ordered command.
+enum Then {
+    /// Send it.
+    Show,
+    /// It holds the versions of these keys, which are watched from now on.
+    Watch(Vec<Box<[u8]>>),
+    /// It is a transaction's; the commands that the front runs itself take their places in it.
+    Transaction(Vec<Vec<Box<[u8]>>>),
+}
+
+/// An answer in the order of commands.
+enum Slot {
+    /// Being ordered.
+    Open { request: u64, then: Then, resp: u8, silent: bool },
+    /// To be sent once all before it are.
+    Ready(Vec<u8>),
+}
+
+/// An ordered command that could not be sent yet.
+struct Pending {
+    dst: GroupSet,
+    keys: Option<Vec<u64>>,
+    read_only: bool,
+    then: Then,
+}
+
+/// Reads input, tells what may happen next.
+#[derive(PartialEq, Eq)]
+enum Progress {
+    More,
+    Stuck,
+}
+
+struct Connection<B: Backend> {
+    shared: Arc<Shared<B>>,
+    stream: TcpStream,
+    client: Client,
+    lane: Lane,
+    mail: Mail,
+    parser: Parser,
+    input: Vec<u8>,
+    /// How much of `input` was dealt with.
+    used: usize,
+    output: Vec<u8>,
+    /// How much of `output` was written.
+    written: usize,
+    slots: VecDeque<Slot>,
+    pipeline: Pipeline,
+    last_request: u64,
+    /// The encoded command that waits to be sent, without its envelope.
+    body: Vec<u8>,
+    pending: Option<Pending>,
+    /// Reused for envelope and body.
+    payload: Vec<u8>,
+    /// A command must see the answers of all before it.
+    barrier: bool,
+    /// No more input will be taken; the connection ends once all answers were written.
+    closing: bool,
+    /// The last command, for `CLIENT LIST`.
+    last_command: &'static str,
+}
+
+/// The task that serves a new connection.
+pub(super) fn open<B: Backend>(
+    stream: TcpStream,
+    peer: SocketAddr,
+    shared: &Arc<Shared<B>>,
+) -> io::Result<impl Future<Output = ()> + Send + use<B>> {
+    stream.set_nodelay(true)?;
+    let local = stream.local_addr()?;
+    let lane = shared.router.open();
+    let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
+    let now = wall_us();
+    let mailbox = lane.mailbox.clone();
+    let info = Arc::new(Info {
+        id,
+        peer,
+        local,
+        since_us: now,
+        said: std::sync::Mutex::new(Said {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_version: String::new(),
+            resp: 2,
+            command: "NULL",
+            active_us: now,
+        }),
+        killed: AtomicBool::new(false),
+        wake: Box::new(move || mailbox.wake()),
+    });
+    lock(&shared.server.clients).insert(id, info.clone());
+    let mut connection = Connection {
+        shared: shared.clone(),
+        stream,
+        client: Client::new(shared.server.clone(), info),
+        last_request: lane.last_request,
+        lane,
+        mail: Mail::default(),
+        parser: Parser::default(),
+        input: Vec::new(),
+        used: 0,
+        output: Vec::new(),
+        written: 0,
+        slots: VecDeque::new(),
+        pipeline: Pipeline::default(),
+        body: Vec::new(),
+        pending: None,
+        payload: Vec::new(),
+        barrier: false,
+        closing: false,
+        last_command: "NULL",
+    };
+    Ok(async move { poll_fn(|cx| connection.poll(cx)).await })
+}
+
+impl<B: Backend> Drop for Connection<B> {
+    fn drop(&mut self) {
+        self.shared.forget(self.client.info.id);
+        self.shared.router.close(&self.lane);
+    }
+}
+
+impl<B: Backend> Connection<B> {
+    /// Does all that can be done now; ready when the connection ended.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            self.collect();
+            if self.client.info.killed.load(Ordering::Acquire) {
+                return Poll::Ready(());
+            }
+            let now_us = wall_us();
+            while self.take_commands(cx, now_us) == Progress::More {
+                self.shared.backend.flush();
+                self.collect();
+            }
+            if self.write(cx).is_err()
+                || self.waiting_output() > self.shared.config.output_bytes_max
+            {
+                return Poll::Ready(());
+            }
+            if self.closing && self.slots.is_empty() && self.waiting_output() == 0 {
+                return Poll::Ready(());
+            }
+            match self.read(cx) {
+                Poll::Ready(Ok(())) => continue,
+                Poll::Ready(Err(_)) => return Poll::Ready(()),
+                Poll::Pending if self.lane.mailbox.sleep(cx.waker()) => return Poll::Pending,
+                Poll::Pending => {}
+            }
+        }
+    }
+
+    fn waiting_output(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// Takes answers that came, and moves those whose turn it is to the output.
+    fn collect(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.lane.mailbox.take(&mut mail);
+        let mut at = 0;
+        for (low, len) in mail.frames.drain(..) {
+            let answer = &mail.bytes[at..at + len];
+            at += len;
+            let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
+            let Some(i) = self.slots.iter().position(mine) else { continue };
+            let Slot::Open { request, then, resp, silent } =
+                std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
+            else {
+                continue;
+            };
+            self.pipeline.answered(request);
+            let mut shown = if i == 0 { std::mem::take(&mut self.output) } else { Vec::new() };
+            let start = shown.len();
+            self.finish(then, answer, resp, &mut shown);
+            if silent {
+                shown.truncate(start);
+            }
+            if i == 0 {
+                self.output = shown;
+                self.slots.pop_front();
+            } else {
+                self.slots[i] = Slot::Ready(shown);
+            }
+            while let Some(Slot::Ready(next)) = self.slots.front() {
+                self.output.extend_from_slice(next);
+                self.slots.pop_front();
+            }
+        }
+        mail.bytes.clear();
+        if mail.bytes.capacity() > 1 << 20 {
+            mail.bytes = Vec::new();
+        }
+        self.mail = mail;
+    }
+
+    /// Turns an ordered command's answer into what the client sees.
+    fn finish(&mut self, then: Then, answer: &[u8], version: u8, out: &mut Vec<u8>) {
+        match then {
+            Then::Show => resp::write(answer, version, out),
+            Then::Watch(keys) => {
+                let versions = resp::elements(answer).unwrap_or_default();
+                let number = |v: &[u8]| {
+                    let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+                    crate::kv::number::parse_int(digits).map(|n| n as u64)
+                };
+                let versions: Option<Vec<u64>> = versions.into_iter().map(number).collect();
+                match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
+                    Some(versions) => {
+                        for (key, version) in keys.into_iter().zip(versions) {
+                            // A key watched twice was changed if it changed since the first time.
+                            if !self.client.watched.iter().any(|(k, _)| *k == key) {
+                                self.client.watched.push((key, version));
+                            }
+                        }
+                        out.extend_from_slice(b"+OK\r\n");
+                    }
+                    None => resp::write(answer, version, out),
+                }
+            }
+            Then::Transaction(commands) => self.finish_transaction(&commands, answer, version, out),
+        }
+    }
+
+    fn finish_transaction(
+        &mut self,
+        commands: &[Vec<Box<[u8]>>],
+        answer: &[u8],
+        version: u8,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(parts) = resp::elements(answer) else {
+            return resp::write(answer, version, out);
+        };
+        let mut parts = parts.into_iter();
+        let mut whole = Vec::new();
+        Reply::new(&mut whole).array(commands.len());
+        for command in commands {
+            let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
+            match registry::lookup(args[0]).map(|c| c.run) {
+                Some(Run::Front(f)) => {
+                    let mut reply = Reply::new(&mut whole);
+                    let start = reply.len();
+                    if let Err(e) = f(&mut self.client, &args, &mut reply) {
+                        reply.truncate(start);
+                        reply.error(&e);
+                    }
+                }
+                _ => whole.extend_from_slice(parts.next().unwrap_or(b"_\r\n")),
+            }
+        }
+        // The transaction may have chosen another version: it holds from the next command on.
+        resp::write(&whole, version, out);
+    }
+
+    /// Takes commands from the input and sends them on, while it can.
+    fn take_commands(&mut self, cx: &mut Context<'_>, now_us: u64) -> Progress {
+        let mut sent = false;
+        loop {
+            if let Some(pending) = self.pending.take() {
+                if let Some(pending) = self.send(pending, now_us) {
+                    let busy = self.admits(&pending);
+                    self.pending = Some(pending);
+                    if busy {
+                        self.shared.router.wait_for_room(cx.waker());
+                    }
+                    break;
+                }
+                sent = true;
+            }
+            if self.barrier && self.pipeline.len() > 0 {
+                break;
+            }
+            self.barrier = false;
+            let full = self.pipeline.len() >= self.shared.config.open_max;
+            if self.closing || full || self.waiting_output() > OUTPUT_BYTES_CALM {
+                break;
+            }
+            if !self.take_command() {
+                break;
+            }
+        }
+        if self.used > 0 && self.used == self.input.len() {
+            self.input.clear();
+            self.used = 0;
+            if self.input.capacity() > 4 * READ_BYTES {
+                self.input = Vec::new();
+            }
+            let mut said = lock(&self.client.info.said);
+            said.active_us = now_us;
+            said.command = self.last_command;
+        }
+        // Answers may be there already, and let more commands go.
+        if sent { Progress::More } else { Progress::Stuck }
+    }
+
+    /// Takes one command from the input; false if there is none.
+    fn take_command(&mut self) -> bool {
+        let mut parser = std::mem::take(&mut self.parser);
+        let input = std::mem::take(&mut self.input);
+        let buffer = &input[self.used..];
+        let step = parser.step(buffer, COMMAND_BYTES_MAX);
+        let mut go_on = true;
+        match step {
+            Step::More => go_on = false,
+            Step::Drop(n) => self.used += n,
+            Step::TooLarge(n) => {
+                self.used += n;
+                self.refuse(&Error::new(format!(
+                    "ERR the command is larger than the limit of {COMMAND_BYTES_MAX} bytes"
+                )));
+            }
+            Step::Error(e) => {
+                self.answer(|reply| reply.error(&Error::new(format!("ERR {e}"))));
+                self.closing = true;
+            }
+            Step::Command(n) => {
+                // Most commands have few arguments: these do not touch the heap.
+                let mut few = [&[][..]; 8];
+                let many: Vec<&[u8]>;
+                let args = match few.get_mut(..parser.args.len()) {
+                    Some(few) => {
+                        few.iter_mut().zip(&parser.args).for_each(|(a, r)| *a = &buffer[r.clone()]);
+                        &*few
+                    }
+                    None => {
+                        many = parser.args.iter().map(|r| &buffer[r.clone()]).collect();
+                        &many
+                    }
+                };
+                if !args.is_empty() {
+                    self.run(args);
+                }
+                self.used += n;
+            }
+        }
+        self.parser = parser;
+        self.input = input;
+        go_on
+    }
+
+    /// Answers from here, in its turn.
+    fn answer(&mut self, fill: impl FnOnce(&mut Reply<'_>)) {
+        if self.client.silent || std::mem::take(&mut self.client.skip_next) {
+            return;
+        }
+        let mut answer = Vec::new();
+        fill(&mut Reply::new(&mut answer));
+        self.put(&answer, self.client.resp);
+    }
+
+    fn put(&mut self, answer: &[u8], version: u8) {
+        if self.slots.is_empty() {
+            resp::write(answer, version, &mut self.output);
+        } else {
+            let mut shown = Vec::new();
+            resp::write(answer, version, &mut shown);
+            self.slots.push_back(Slot::Ready(shown));
+        }
+    }
+
+    /// Answers with an error, which spoils a transaction.
+    fn refuse(&mut self, error: &Error) {
+        if let Some(transaction) = &mut self.client.transaction {
+            transaction.spoiled = true;
+        }
+        self.answer(|reply| reply.error(error));
+    }
+
+    /// Runs or orders one command.
+    fn run(&mut self, args: &[&[u8]]) {
+        self.shared.server.commands.fetch_add(1, Ordering::Relaxed);
+        let Some(command) = registry::lookup(args[0]) else {
+            return self.refuse(&registry::unknown(args));
+        };
+        self.last_command = command.name;
+        if !self.client.authenticated && !command.is("no_auth") {
+            return self.refuse(&Error::new("NOAUTH Authentication required."));
+        }
+        if let Err(e) = command.check_arity(args.len()) {
+            return self.refuse(&e);
+        }
+        let gathers = self.client.transaction.is_some()
+            && !matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
+        if gathers {
+            let pushed = self.client.transaction.as_mut().map(|t| t.push(args));
+            return match pushed {
+                Some(Err(e)) => self.refuse(&e),
+                _ => self.answer(|reply| reply.simple("QUEUED")),
+            };
+        }
+        match command.run {
+            Run::Shards(_) => self.order(command, args, Then::Show),
+            Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args),
+        }
+    }
+
+    fn run_here(&mut self, command: &'static Command, f: registry::OnFront, args: &[&[u8]]) {
+        let mut answer = Vec::new();
+        let version = self.client.resp;
+        let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
+        match outcome {
+            Err(e) => self.answer(|reply| reply.error(&e)),
+            Ok(Next::Watch) => {
+                let keys = args[1..].iter().map(|k| (*k).into()).collect();
+                self.order(command, args, Then::Watch(keys));
+                self.barrier = true;
+            }
+            Ok(Next::Transaction) => self.order_transaction(command),
+            Ok(next) => {
+                let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
+                // `HELLO` answers in the version that it chose.
+                let version = if command.name == "hello" { self.client.resp } else { version };
+                if !self.client.silent && !skipped {
+                    self.put(&answer, version);
+                }
+                self.closing |= next == Next::Close;
+            }
+        }
+    }
+
+    fn order_transaction(&mut self, exec: &'static Command) {
+        let Some(gathered) = self.client.transaction.take() else { return };
+        let ordered = |c: &&Vec<Box<[u8]>>| {
+            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
+        };
+        let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
+        if for_shards.is_empty() && self.client.watched.is_empty() {
+            let mut shown = Vec::new();
+            self.finish_transaction(&gathered.commands, b"*0\r\n", self.client.resp, &mut shown);
+            if self.slots.is_empty() {
+                self.output.append(&mut shown);
+            } else {
+                self.slots.push_back(Slot::Ready(shown));
+            }
+            return;
+        }
+        let script = Script::encode(&self.client, &for_shards);
+        self.client.watched.clear();
+        let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
+        self.order(exec, &args, Then::Transaction(gathered.commands));
+        self.barrier = true;
+    }
+
+    /// Encodes a command to be ordered; it is sent at once or when its turn comes.
+    fn order(&mut self, command: &'static Command, args: &[&[u8]], then: Then) {
+        let map = self.shared.server.map;
+        let dst = match destinations(command, args, map) {
+            Ok(dst) if dst.is_empty() => GroupSet::one(Gid(0)),
+            Ok(dst) => dst,
+            Err(e) => return self.answer(|reply| reply.error(&e)),
+        };
+        if encoded_len(args) > PAYLOAD_BYTES_MAX - Envelope::BYTES {
+            return self.answer(|reply| {
+                reply.error(&Error::new(format!(
+                    "ERR the command is larger than the limit of {COMMAND_BYTES_MAX} bytes"
+                )));
+            });
+        }
+        let keys = if map.shards() == 1 {
+            Some(Vec::new())
+        } else {
+            let mut keys = Vec::new();
+            let by_key = key_hashes(command, args, &mut |k| keys.push(hash_bytes(0, k)));
+            by_key.then_some(keys)
+        };
+        self.body.clear();
+        encode_args(args, &mut self.body);
+        self.pending = Some(Pending { dst, keys, read_only: !command.writes(), then });
+    }
+
+    fn admits(&self, p: &Pending) -> bool {
+        self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
+    }
+
+    /// Sends the encoded command, or gives it back if that is not possible now.
+    fn send(&mut self, pending: Pending, now_us: u64) -> Option<Pending> {
+        if !self.admits(&pending) {
+            return Some(pending);
+        }
+        let request = self.last_request + 1;
+        let envelope = Envelope {
+            session: self.shared.config.first_session + u64::from(self.lane.index),
+            request,
+            open_from: self.pipeline.first_open().unwrap_or(request),
+            stamp_ms: now_us / 1000,
+            read_only: pending.read_only,
+        };
+        self.payload.clear();
+        envelope.encode(&mut self.payload);
+        self.payload.extend_from_slice(&self.body);
+        self.lane.mailbox.opened(request);
+        let token = token(self.lane.index, request);
+        let Pending { dst, keys, read_only, then } = pending;
+        if let Err(Busy) = self.shared.backend.submit(dst, &self.payload, token) {
+            self.lane.mailbox.withdrawn();
+            return Some(Pending { dst, keys, read_only, then });
+        }
+        self.last_request = request;
+        self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
+        let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
+        self.slots.push_back(Slot::Open { request, then, resp: self.client.resp, silent });
+        None
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.try_write(&self.output[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    match self.stream.poll_write_ready(cx) {
+                        Poll::Ready(ready) => ready?,
+                        Poll::Pending => return Ok(()),
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        if self.output.capacity() > OUTPUT_BYTES_CALM {
+            self.output = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Reads once; ready with `Ok` if there is something new to look at.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let full = self.pipeline.len() >= self.shared.config.open_max || self.barrier;
+        if self.closing
+            || full
+            || self.pending.is_some()
+            || self.waiting_output() > OUTPUT_BYTES_CALM
+        {
+            return Poll::Pending;
+        }
+        loop {
+            match self.stream.poll_read_ready(cx) {
+                Poll::Ready(ready) => ready?,
+                Poll::Pending => return Poll::Pending,
+            }
+            if self.used > 0 {
+                self.input.drain(..self.used);
+                self.used = 0;
+            }
+            let len = self.input.len();
+            self.input.resize(len + READ_BYTES, 0);
+            let outcome = self.stream.try_read(&mut self.input[len..]);
+            self.input.truncate(len + *outcome.as_ref().unwrap_or(&0));
+            match outcome {
+                Ok(0) => {
+                    // The client sends no more: it still gets its answers.
+                    self.closing = true;
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Poll::Ready(Err(e)),
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Brings answers to the connections that wait for them.
+//!
+//! A connection has a lane while it lives: a session, numbered requests, and a mailbox. A lane of a
+//! connection that closed is given to another one once all its requests were answered, and its
+//! requests go on to be numbered: the number of sessions is that of connections at a time.
+
+use crate::backend::Answers;
+use crate::kv::client::lock;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::task::Waker;
+
+/// Answers that came for one connection and were not taken yet.
+#[derive(Default)]
+pub(super) struct Mail {
+    /// Request and length of each answer.
+    pub(super) frames: Vec<(u32, usize)>,
+    /// The answers' bytes, one behind the other.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// One lane's mailbox.
+#[derive(Default)]
+pub(super) struct Mailbox(Mutex<Inbox>);
+
+#[derive(Default)]
+struct Inbox {
+    mail: Mail,
+    /// To wake; none while the connection is running and will look by itself.
+    waker: Option<Waker>,
+    /// Requests that were not answered.
+    open: usize,
+    /// The connection is gone.
+    closed: bool,
+    /// The last request that was sent.
+    last_request: u64,
+}
+
+impl Mailbox {
+    /// Exchanges the mail for an empty one, and keeps from being woken for now.
+    pub(super) fn take(&self, mail: &mut Mail) {
+        let mut inbox = lock(&self.0);
+        inbox.waker = None;
+        std::mem::swap(&mut inbox.mail, mail);
+    }
+
+    /// Has `waker` woken by the next answer; false if one is there already.
+    pub(super) fn sleep(&self, waker: &Waker) -> bool {
+        let mut inbox = lock(&self.0);
+        let empty = inbox.mail.frames.is_empty();
+        if empty {
+            inbox.waker = Some(waker.clone());
+        }
+        empty
+    }
+
+    /// Wakes the connection if it sleeps.
+    pub(super) fn wake(&self) {
+        if let Some(waker) = lock(&self.0).waker.take() {
+            waker.wake();
+        }
+    }
+
+    /// Notes that a request was or will be sent.
+    pub(super) fn opened(&self, request: u64) {
+        let mut inbox = lock(&self.0);
+        inbox.open += 1;
+        inbox.last_request = request;
+    }
+
+    /// Notes that a request was not sent after all.
+    pub(super) fn withdrawn(&self) {
+        lock(&self.0).open -= 1;
+    }
+}
+
+/// A lane in use.
+pub(super) struct Lane {
+    /// Its number, and so its session's.
+    pub(super) index: u32,
+    /// Its answers.
+    pub(super) mailbox: Arc<Mailbox>,
+    /// The last request of the connection before.
+    pub(super) last_request: u64,
+}
+
+/// All lanes of a front.
+#[derive(Default)]
+pub(super) struct Router {
+    boxes: RwLock<Vec<Arc<Mailbox>>>,
+    free: Mutex<Vec<u32>>,
+    /// Connections that wait until the backend has room.
+    crowd: Mutex<Vec<Waker>>,
+}
+
+/// What comes back with an answer: the lane and the low half of the request's number.
+pub(super) const fn token(lane: u32, request: u64) -> u64 {
+    (lane as u64) << 32 | request & 0xffff_ffff
+}
+
+impl Router {
+    /// A lane for a new connection.
+    pub(super) fn open(&self) -> Lane {
+        let mut boxes = self.boxes.write().unwrap_or_else(PoisonError::into_inner);
+        let index = lock(&self.free).pop().unwrap_or_else(|| {
+            boxes.push(Arc::default());
+            (boxes.len() - 1) as u32
+        });
+        let mailbox = boxes[index as usize].clone();
+        let mut inbox = lock(&mailbox.0);
+        inbox.closed = false;
+        let last_request = inbox.last_request;
+        drop(inbox);
+        Lane { index, mailbox, last_request }
+    }
+
+    /// Gives a lane back.
+    pub(super) fn close(&self, lane: &Lane) {
+        let mut inbox = lock(&lane.mailbox.0);
+        inbox.closed = true;
+        inbox.waker = None;
+        inbox.mail = Mail::default();
+        if inbox.open == 0 {
+            lock(&self.free).push(lane.index);
+        }
+    }
+
+    /// Has `waker` woken when the backend has room.
+    pub(super) fn wait_for_room(&self, waker: &Waker) {
+        lock(&self.crowd).push(waker.clone());
+    }
+}
+
+impl Answers for Router {
+    fn answer(&self, token: u64, answer: &[u8]) {
+        let index = (token >> 32) as u32;
+        let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(mailbox) = boxes.get(index as usize) else { return };
+        let mut inbox = lock(&mailbox.0);
+        if inbox.open == 0 {
+            return;
+        }
+        inbox.open -= 1;
+        if inbox.closed {
+            if inbox.open == 0 {
+                lock(&self.free).push(index);
+            }
+            return;
+        }
+        inbox.mail.frames.push((token as u32, answer.len()));
+        inbox.mail.bytes.extend_from_slice(answer);
+        if let Some(waker) = inbox.waker.take() {
+            drop(inbox);
+            waker.wake();
+        }
+    }
+
+    fn room(&self) {
+        let crowd = std::mem::take(&mut *lock(&self.crowd));
+        crowd.into_iter().for_each(Waker::wake);
+    }
+}

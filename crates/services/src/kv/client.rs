@@ -1,0 +1,142 @@
+//! What a front knows about itself and about each connected client.
+
+use super::SlotMap;
+use super::commands::server::Settings;
+use crate::status::Status;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Takes a lock; a thread that panicked with it left plain data that is still good to read.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wall-clock time since 1970 in microseconds.
+pub(crate) fn wall_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+}
+
+/// What all connections of a front share.
+pub struct Server {
+    /// How keys map to shards.
+    pub map: SlotMap,
+    /// Connections served at a time.
+    pub clients_max: usize,
+    /// Replicas of each shard besides the one that answers: what `WAIT` returns, since a command
+    /// is answered when it is ordered for good.
+    pub other_replicas: usize,
+    /// The cluster's state.
+    pub status: Arc<dyn Status>,
+    /// Commands taken so far, and connections.
+    pub commands: AtomicU64,
+    /// Connections accepted so far.
+    pub connections: AtomicU64,
+    pub(crate) started_us: u64,
+    pub(crate) settings: Mutex<Settings>,
+    pub(crate) clients: Mutex<BTreeMap<u64, Arc<Info>>>,
+}
+
+impl Server {
+    /// A front's shared state; `password` is asked from clients if there is one.
+    pub fn new(
+        shards: usize,
+        clients_max: usize,
+        other_replicas: usize,
+        password: Option<String>,
+        status: Arc<dyn Status>,
+    ) -> Self {
+        Self {
+            map: SlotMap::new(shards),
+            clients_max,
+            other_replicas,
+            status,
+            commands: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+            started_us: wall_us(),
+            settings: Mutex::new(Settings::new(password, clients_max)),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Connections now.
+    pub fn connected(&self) -> usize {
+        lock(&self.clients).len()
+    }
+}
+
+/// What other connections see of a client.
+pub(crate) struct Info {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) since_us: u64,
+    pub(crate) said: Mutex<Said>,
+    /// Set to have the connection closed.
+    pub(crate) killed: AtomicBool,
+    /// Makes the connection look at `killed`.
+    pub(crate) wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// What a client said about itself, and did last.
+#[derive(Clone)]
+pub(crate) struct Said {
+    pub(crate) name: String,
+    pub(crate) lib_name: String,
+    pub(crate) lib_version: String,
+    pub(crate) resp: u8,
+    pub(crate) command: &'static str,
+    pub(crate) active_us: u64,
+}
+
+impl Info {
+    pub(crate) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        (self.wake)();
+    }
+}
+
+/// A transaction that is being gathered.
+#[derive(Default)]
+pub struct Gathered {
+    /// The commands, each as its arguments.
+    pub(crate) commands: Vec<Vec<Box<[u8]>>>,
+    /// Bytes of all arguments.
+    pub(crate) bytes: usize,
+    /// A command was refused, so the transaction will be.
+    pub(crate) spoiled: bool,
+}
+
+/// One connection's state.
+pub struct Client {
+    pub(crate) server: Arc<Server>,
+    pub(crate) info: Arc<Info>,
+    /// 2 or 3.
+    pub(crate) resp: u8,
+    pub(crate) authenticated: bool,
+    pub(crate) transaction: Option<Gathered>,
+    /// Watched keys with their versions.
+    pub(crate) watched: Vec<(Box<[u8]>, u64)>,
+    /// `CLIENT REPLY`: whether answers are sent, and whether the next one is.
+    pub(crate) silent: bool,
+    pub(crate) skip_next: bool,
+}
+
+impl Client {
+    /// A client that just connected.
+    pub(crate) fn new(server: Arc<Server>, info: Arc<Info>) -> Self {
+        let authenticated = lock(&server.settings).password().is_none();
+        Self {
+            server,
+            info,
+            resp: 2,
+            authenticated,
+            transaction: None,
+            watched: Vec::new(),
+            silent: false,
+            skip_next: false,
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The connection itself: greeting, authentication, names.
+
+use super::super::client::{Client, Info, Said, lock, wall_us};
+use super::super::number::parse_int;
+use super::super::registry::{Command, Next};
+use super::super::reply::{Error, Reply};
+use std::fmt::Write;
+use std::sync::Arc;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local("ping", -1, "fast", ping, "Answers PONG or its argument."),
+    Command::local("echo", 2, "loading stale fast", echo, "Answers its argument."),
+    Command::local(
+        "hello",
+        -1,
+        "noscript loading stale fast no_auth",
+        hello,
+        "Greets and chooses the protocol's version.",
+    ),
+    Command::local(
+        "auth",
+        -2,
+        "noscript loading stale fast no_auth",
+        auth,
+        "Says who the client is.",
+    ),
+    Command::local(
+        "select",
+        2,
+        "loading stale fast",
+        select,
+        "Chooses the database, of which there is one.",
+    ),
+    Command::local(
+        "quit",
+        -1,
+        "noscript loading stale fast no_auth",
+        quit,
+        "Closes the connection.",
+    ),
+    Command::local(
+        "reset",
+        1,
+        "noscript loading stale fast no_auth",
+        reset,
+        "Makes the connection as new.",
+    ),
+    Command::local(
+        "client",
+        -2,
+        "admin noscript loading stale",
+        client,
+        "Tells about and manages connections.",
+    ),
+];
+
+const DONE: Result<Next, Error> = Ok(Next::Answer);
+
+fn ping(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match args {
+        [_] => reply.simple("PONG"),
+        [_, text] => reply.bulk(text),
+        _ => return Err(Error::arity("ping")),
+    }
+    DONE
+}
+
+fn echo(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.bulk(args[1]);
+    DONE
+}
+
+/// Compares in a time that depends on the lengths alone.
+fn same_secret(a: &[u8], b: &[u8]) -> bool {
+    let differ = a.iter().zip(b).fold(0, |d, (x, y)| d | (x ^ y));
+    a.len() == b.len() && std::hint::black_box(differ) == 0
+}
+
+fn log_in(c: &mut Client, user: &[u8], given: &[u8]) -> Result<(), Error> {
+    let settings = lock(&c.server.settings);
+    let right = match settings.password() {
+        Some(password) => same_secret(password.as_bytes(), given),
+        None => true,
+    };
+    if right && user == b"default" {
+        drop(settings);
+        c.authenticated = true;
+        return Ok(());
+    }
+    Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."))
+}
+
+fn auth(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match args {
+        [_, password] => {
+            if lock(&c.server.settings).password().is_none() {
+                return Err(Error::new(
+                    "ERR AUTH <password> called without any password configured for the default \
+                     user. Are you sure your configuration is correct?",
+                ));
+            }
+            log_in(c, b"default", password)?;
+        }
+        [_, user, password] => log_in(c, user, password)?,
+        _ => return Err(Error::SYNTAX),
+    }
+    reply.ok();
+    DONE
+}
+
+fn hello(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let mut version = c.resp;
+    if let Some(v) = args.get(1) {
+        version = match parse_int(v) {
+            Some(v @ (2 | 3)) => v as u8,
+            Some(_) => return Err(Error::new("NOPROTO unsupported protocol version")),
+            None => {
+                return Err(Error::new("ERR Protocol version is not an integer or out of range"));
+            }
+        };
+    }
+    let mut name = None;
+    let mut i = 2;
+    while let Some(word) = args.get(i) {
+        if word.eq_ignore_ascii_case(b"auth") && i + 2 < args.len() {
+            log_in(c, args[i + 1], args[i + 2])?;
+            i += 3;
+        } else if word.eq_ignore_ascii_case(b"setname") && i + 1 < args.len() {
+            name = Some(checked_name(args[i + 1])?);
+            i += 2;
+        } else {
+            let word = String::from_utf8_lossy(word);
+            return Err(Error::new(format!("ERR Syntax error in HELLO option '{word}'")));
+        }
+    }
+    if !c.authenticated {
+        return Err(Error::new(
+            "NOAUTH HELLO must be called with the client already authenticated, otherwise the \
+             HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and \
+             select the RESP protocol version at the same time",
+        ));
+    }
+    if let Some(name) = name {
+        lock(&c.info.said).name = name;
+    }
+    c.resp = version;
+    lock(&c.info.said).resp = version;
+    reply.map(7);
+    for (key, value) in [("server", "redis"), ("version", super::server::VERSION)] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"proto");
+    reply.int(i64::from(version));
+    reply.bulk(b"id");
+    reply.int(c.info.id as i64);
+    for (key, value) in [("mode", "standalone"), ("role", "master")] {
+        reply.bulk(key.as_bytes());
+        reply.bulk(value.as_bytes());
+    }
+    reply.bulk(b"modules");
+    reply.array(0);
+    DONE
+}
+
+fn select(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match parse_int(args[1]) {
+        Some(0) => reply.ok(),
+        Some(_) => return Err(Error::new("ERR DB index is out of range")),
+        None => return Err(Error::new("ERR invalid DB index")),
+    }
+    DONE
+}
+
+fn quit(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.ok();
+    Ok(Next::Close)
+}
+
+fn reset(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    *c = Client::new(c.server.clone(), c.info.clone());
+    let mut said = lock(&c.info.said);
+    said.name.clear();
+    said.resp = 2;
+    reply.simple("RESET");
+    DONE
+}
+
+fn checked_name(name: &[u8]) -> Result<String, Error> {
+    if name.iter().all(|b| (b'!'..=b'~').contains(b)) {
+        return Ok(String::from_utf8_lossy(name).into_owned());
+    }
+    Err(Error::new("ERR Client names cannot contain spaces, newlines or special characters."))
+}
+
+fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let sub = args[1].to_ascii_lowercase();
+    match (sub.as_slice(), &args[2..]) {
+        (b"id", []) => reply.int(c.info.id as i64),
+        (b"getname", []) => {
+            let name = lock(&c.info.said).name.clone();
+            reply.bulk_or_null((!name.is_empty()).then_some(name.as_bytes()));
+        }
+        (b"setname", [name]) => {
+            lock(&c.info.said).name = checked_name(name)?;
+            reply.ok();
+        }
+        (b"setinfo", [what, text]) => {
+            let text = checked_name(text).map_err(|_| {
+                let what = String::from_utf8_lossy(what).to_ascii_lowercase();
+                Error::new(format!(
+                    "ERR {what} cannot contain spaces, newlines or special characters."
+                ))
+            })?;
+            match what.to_ascii_lowercase().as_slice() {
+                b"lib-name" => lock(&c.info.said).lib_name = text,
+                b"lib-ver" => lock(&c.info.said).lib_version = text,
+                _ => {
+                    let what = String::from_utf8_lossy(what);
+                    return Err(Error::new(format!("ERR Unrecognized option '{what}'")));
+                }
+            }
+            reply.ok();
+        }
+        (b"info", []) => reply.text(&line(&c.info)),
+        (b"list", filters) => list(c, filters, reply)?,
+        (b"kill", filters @ [_, ..]) => return kill(c, filters, reply),
+        (b"no-evict" | b"no-touch", [how]) if on_off(how).is_some() => reply.ok(),
+        (b"getredir", []) => reply.int(-1),
+        (b"unpause", []) => reply.ok(),
+        (b"trackinginfo", []) => {
+            reply.map(3);
+            reply.bulk(b"flags");
+            reply.set(1);
+            reply.bulk(b"off");
+            reply.bulk(b"redirect");
+            reply.int(-1);
+            reply.bulk(b"prefixes");
+            reply.array(0);
+        }
+        (b"reply", [how]) => match how.to_ascii_lowercase().as_slice() {
+            b"on" => {
+                c.silent = false;
+                reply.ok();
+            }
+            b"off" => c.silent = true,
+            b"skip" => c.skip_next = !c.silent,
+            _ => return Err(Error::SYNTAX),
+        },
+        _ => {
+            let word = String::from_utf8_lossy(args[1]);
+            return Err(Error::new(format!(
+                "ERR unknown subcommand or wrong number of arguments for '{word}'. Try CLIENT HELP."
+            )));
+        }
+    }
+    DONE
+}
+
+fn on_off(word: &[u8]) -> Option<bool> {
+    match word.to_ascii_lowercase().as_slice() {
+        b"on" => Some(true),
+        b"off" => Some(false),
+        _ => None,
+    }
+}
+
+fn list(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let clients = lock(&c.server.clients);
+    let mut text = String::new();
+    match filters {
+        [] => clients.values().for_each(|i| text.push_str(&line(i))),
+        [word, kind] if word.eq_ignore_ascii_case(b"type") => {
+            match kind.to_ascii_lowercase().as_slice() {
+                b"normal" => clients.values().for_each(|i| text.push_str(&line(i))),
+                b"master" | b"replica" | b"slave" | b"pubsub" => {}
+                _ => {
+                    let kind = String::from_utf8_lossy(kind);
+                    return Err(Error::new(format!("ERR Unknown client type '{kind}'")));
+                }
+            }
+        }
+        [word, ids @ ..] if word.eq_ignore_ascii_case(b"id") && !ids.is_empty() => {
+            for id in ids {
+                let id = parse_int(id).ok_or(Error::new("ERR Invalid client ID"))?;
+                if let Some(info) = clients.get(&(id as u64)) {
+                    text.push_str(&line(info));
+                }
+            }
+        }
+        _ => return Err(Error::SYNTAX),
+    }
+    reply.text(&text);
+    Ok(())
+}
+
+/// One client as `CLIENT LIST` shows it.
+fn line(info: &Info) -> String {
+    let Said { name, lib_name, lib_version, resp, command, active_us } = lock(&info.said).clone();
+    let (now, mut text) = (wall_us(), String::new());
+    let secs = |since: u64| now.saturating_sub(since) / 1_000_000;
+    writeln!(
+        text,
+        "id={} addr={} laddr={} fd=8 name={name} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 \
+         multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 \
+         tot-mem=0 events=r cmd={command} user=default redir=-1 resp={resp} lib-name={lib_name} \
+         lib-ver={lib_version}",
+        info.id,
+        info.peer,
+        info.local,
+        secs(info.since_us),
+        secs(active_us),
+    )
+    .expect("a string takes all");
+    text
+}
+
+fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let clients: Vec<Arc<Info>> = lock(&c.server.clients).values().cloned().collect();
+    let text = |b: &[u8]| String::from_utf8_lossy(b).into_owned();
+    if let [addr] = filters {
+        let found = clients.iter().find(|i| i.peer.to_string() == text(addr));
+        let found = found.ok_or(Error::new("ERR No such client"))?;
+        found.kill();
+        reply.ok();
+        return Ok(if found.id == c.info.id { Next::Close } else { Next::Answer });
+    }
+    if filters.len() % 2 != 0 {
+        return Err(Error::SYNTAX);
+    }
+    let (mut spare_me, mut chosen) = (true, clients);
+    for pair in filters.chunks_exact(2) {
+        let value = text(pair[1]);
+        match pair[0].to_ascii_lowercase().as_slice() {
+            b"id" => {
+                let id = parse_int(pair[1]).filter(|id| *id > 0);
+                let id = id.ok_or(Error::new("ERR client-id should be greater than 0"))? as u64;
+                chosen.retain(|i| i.id == id);
+            }
+            b"addr" => chosen.retain(|i| i.peer.to_string() == value),
+            b"laddr" => chosen.retain(|i| i.local.to_string() == value),
+            b"user" if value == "default" => {}
+            b"user" => return Err(Error::new(format!("ERR No such user '{value}'"))),
+            b"type" if value == "normal" => {}
+            b"type" => chosen.clear(),
+            b"skipme" => spare_me = value.eq_ignore_ascii_case("yes"),
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    if spare_me {
+        chosen.retain(|i| i.id != c.info.id);
+    }
+    chosen.iter().for_each(|i| i.kill());
+    reply.count(chosen.len());
+    let me = chosen.iter().any(|i| i.id == c.info.id);
+    Ok(if me { Next::Close } else { Next::Answer })
+}

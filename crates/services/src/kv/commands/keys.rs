@@ -1,0 +1,415 @@
+//! Keys whatever they hold: existence, expiry, names.
+
+use super::super::Context;
+use super::super::data::Data;
+use super::super::glob;
+use super::super::number::{int, parse_int};
+use super::super::registry::{Command, EACH, Keys, ONE, TWO};
+use super::super::reply::{Error, Reply};
+use super::super::store::NEVER_MS;
+use super::strings::When;
+
+const SECOND: Keys = Keys::Range { first: 2, last: 2, step: 1 };
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered("del", -2, "write", EACH, del, "Deletes keys."),
+    Command::ordered("unlink", -2, "write fast", EACH, del, "Deletes keys."),
+    Command::ordered("exists", -2, "readonly fast", EACH, exists, "Counts those keys that exist."),
+    Command::ordered("touch", -2, "readonly fast", EACH, exists, "Counts those keys that exist."),
+    Command::ordered(
+        "type",
+        2,
+        "readonly fast",
+        ONE,
+        kind,
+        "Returns what kind of value a key has.",
+    ),
+    Command::ordered(
+        "expire",
+        -3,
+        "write fast",
+        ONE,
+        expire,
+        "Sets when a key expires, in seconds.",
+    ),
+    Command::ordered("pexpire", -3, "write fast", ONE, pexpire, "Sets when a key expires, in ms."),
+    Command::ordered(
+        "expireat",
+        -3,
+        "write fast",
+        ONE,
+        expireat,
+        "Sets a key's Unix time of expiry.",
+    ),
+    Command::ordered("pexpireat", -3, "write fast", ONE, pexpireat, "The same, in milliseconds."),
+    Command::ordered(
+        "ttl",
+        2,
+        "readonly fast",
+        ONE,
+        ttl,
+        "Returns a key's time to live in seconds.",
+    ),
+    Command::ordered("pttl", 2, "readonly fast", ONE, pttl, "Returns a key's time to live in ms."),
+    Command::ordered(
+        "expiretime",
+        2,
+        "readonly fast",
+        ONE,
+        expiretime,
+        "Returns a key's Unix time of expiry.",
+    ),
+    Command::ordered(
+        "pexpiretime",
+        2,
+        "readonly fast",
+        ONE,
+        pexpiretime,
+        "The same, in milliseconds.",
+    ),
+    Command::ordered("persist", 2, "write fast", ONE, persist, "Makes a key stay."),
+    Command::ordered("rename", 3, "write", TWO, rename, "Renames a key, across shards too."),
+    Command::ordered(
+        "renamenx",
+        3,
+        "write fast",
+        TWO,
+        renamenx,
+        "Renames a key to one that is free.",
+    ),
+    Command::ordered(
+        "copy",
+        -3,
+        "write denyoom",
+        TWO,
+        copy,
+        "Copies a key's value to another key.",
+    ),
+    Command::ordered("object", -2, "readonly", SECOND, object, "Returns inner details of a value."),
+    Command::ordered(
+        "memory",
+        -2,
+        "readonly",
+        SECOND,
+        memory,
+        "Returns about how much memory a key takes.",
+    ),
+    Command::ordered("randomkey", 1, "readonly", Keys::All, randomkey, "Returns some key."),
+    Command::ordered(
+        "keys",
+        2,
+        "readonly",
+        Keys::All,
+        keys,
+        "Returns the keys that match a pattern.",
+    ),
+    Command::ordered("dbsize", 1, "readonly fast", Keys::All, dbsize, "Counts all keys."),
+    Command::ordered("flushall", -1, "write", Keys::All, flush, "Deletes all keys of all shards."),
+    Command::ordered("flushdb", -1, "write", Keys::All, flush, "Deletes all keys of all shards."),
+];
+
+fn del(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(args[1..].iter().filter(|key| c.delete(key)).count());
+    Ok(())
+}
+
+fn exists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(args[1..].iter().filter(|key| c.find(key).is_some()).count());
+    Ok(())
+}
+
+fn kind(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.simple(c.find(args[1]).map_or("none", |e| e.data.kind()));
+    Ok(())
+}
+
+#[derive(Default)]
+struct Condition {
+    none: bool,
+    some: bool,
+    later: bool,
+    earlier: bool,
+}
+
+impl Condition {
+    fn parse(args: &[&[u8]]) -> Result<Self, Error> {
+        let mut it = Self::default();
+        for word in args {
+            match word.to_ascii_lowercase().as_slice() {
+                b"nx" => it.none = true,
+                b"xx" => it.some = true,
+                b"gt" => it.later = true,
+                b"lt" => it.earlier = true,
+                _ => {
+                    let word = String::from_utf8_lossy(word);
+                    return Err(Error::new(format!("ERR Unsupported option {word}")));
+                }
+            }
+        }
+        if it.none && (it.some || it.later || it.earlier) {
+            return Err(Error::new(
+                "ERR NX and XX, GT or LT options at the same time are not compatible",
+            ));
+        }
+        if it.later && it.earlier {
+            return Err(Error::new("ERR GT and LT options at the same time are not compatible"));
+        }
+        Ok(it)
+    }
+
+    /// Whether a key that has deadline `was` may get deadline `ms`.
+    fn admits(&self, was: u64, ms: i64) -> bool {
+        let ms = ms.max(0) as u64;
+        !(self.none && was != NEVER_MS
+            || self.some && was == NEVER_MS
+            || self.later && (was == NEVER_MS || ms <= was)
+            || self.earlier && was != NEVER_MS && ms >= was)
+    }
+}
+
+fn set_expiry(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+    (when, name): (When, &str),
+) -> Result<(), Error> {
+    let key = args[1];
+    let n = int(args[2])?;
+    let condition = Condition::parse(&args[3..])?;
+    let deadline = when
+        .deadline_ms(n, c.now_ms(key))
+        .ok_or_else(|| Error::new(format!("ERR invalid expire time in '{name}' command")))?;
+    let applies = c.find(key).is_some_and(|e| condition.admits(e.deadline_ms, deadline));
+    if applies {
+        if deadline <= c.now_ms(key) as i64 {
+            c.delete(key);
+        } else {
+            c.store(key).set_deadline(key, deadline as u64);
+        }
+    }
+    reply.flag(applies);
+    Ok(())
+}
+
+fn expire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiry(c, args, reply, (When::Seconds, "expire"))
+}
+
+fn pexpire(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiry(c, args, reply, (When::Millis, "pexpire"))
+}
+
+fn expireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiry(c, args, reply, (When::AtSeconds, "expireat"))
+}
+
+fn pexpireat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiry(c, args, reply, (When::AtMillis, "pexpireat"))
+}
+
+/// Answers -2 without the key, -1 without expiry, else what `f` makes of deadline and time.
+fn tell_expiry(
+    c: &Context<'_>,
+    key: &[u8],
+    reply: &mut Reply<'_>,
+    f: impl Fn(u64, u64) -> u64,
+) -> Result<(), Error> {
+    reply.int(match c.find(key).map(|e| e.deadline_ms) {
+        None => -2,
+        Some(NEVER_MS) => -1,
+        Some(deadline) => f(deadline, c.now_ms(key)) as i64,
+    });
+    Ok(())
+}
+
+fn ttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    tell_expiry(c, args[1], reply, |deadline, now| (deadline - now + 500) / 1000)
+}
+
+fn pttl(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    tell_expiry(c, args[1], reply, |deadline, now| deadline - now)
+}
+
+fn expiretime(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    tell_expiry(c, args[1], reply, |deadline, _| (deadline + 500) / 1000)
+}
+
+fn pexpiretime(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    tell_expiry(c, args[1], reply, |deadline, _| deadline)
+}
+
+fn persist(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let expires = c.find(args[1]).is_some_and(|e| e.deadline_ms != NEVER_MS);
+    if expires {
+        c.store(args[1]).set_deadline(args[1], NEVER_MS);
+    }
+    reply.flag(expires);
+    Ok(())
+}
+
+/// Moves a key; false if the new name is taken and must be free.
+fn move_key(c: &mut Context<'_>, from: &[u8], to: &[u8], free: bool) -> Result<bool, Error> {
+    if c.find(from).is_none() {
+        return Err(Error::NO_KEY);
+    }
+    if free && c.find(to).is_some() {
+        return Ok(false);
+    }
+    if from != to
+        && let Some(entry) = c.store(from).delete(from)
+    {
+        c.put(to, entry.data, entry.deadline_ms);
+    }
+    Ok(true)
+}
+
+fn rename(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    move_key(c, args[1], args[2], false)?;
+    reply.ok();
+    Ok(())
+}
+
+fn renamenx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let moved = move_key(c, args[1], args[2], true)?;
+    reply.flag(moved);
+    Ok(())
+}
+
+fn copy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let mut replace = false;
+    let mut i = 3;
+    while let Some(word) = args.get(i) {
+        if word.eq_ignore_ascii_case(b"replace") {
+            replace = true;
+        } else if word.eq_ignore_ascii_case(b"db") && i + 1 < args.len() {
+            i += 1;
+            if int(args[i])? != 0 {
+                return Err(Error::new("ERR DB index is out of range"));
+            }
+        } else {
+            return Err(Error::SYNTAX);
+        }
+        i += 1;
+    }
+    if args[1] == args[2] {
+        return Err(Error::new("ERR source and destination objects are the same"));
+    }
+    let source = c.find(args[1]).map(|e| (e.data.clone(), e.deadline_ms));
+    let free = replace || c.find(args[2]).is_none();
+    let copied = match source {
+        Some((data, deadline)) if free => {
+            c.put(args[2], data, deadline);
+            true
+        }
+        _ => false,
+    };
+    reply.flag(copied);
+    Ok(())
+}
+
+fn encoding(data: &Data) -> &'static str {
+    match data {
+        Data::Str(s) if parse_int(s).is_some() => "int",
+        Data::Str(s) if s.len() <= 44 => "embstr",
+        Data::Str(_) => "raw",
+        Data::List(l) if l.len() <= 128 => "listpack",
+        Data::List(_) => "quicklist",
+        Data::Hash(h) if h.len() <= 128 => "listpack",
+        Data::Set(s) if s.len() <= 512 && s.iter().all(|m| parse_int(m).is_some()) => "intset",
+        Data::Hash(_) | Data::Set(_) => "hashtable",
+        Data::Sorted(z) if z.len() <= 128 => "listpack",
+        Data::Sorted(_) => "skiplist",
+    }
+}
+
+fn unknown_subcommand(args: &[&[u8]], name: &str) -> Error {
+    let word = String::from_utf8_lossy(args[1]);
+    Error::new(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
+    ))
+}
+
+fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let word = args[1].to_ascii_lowercase();
+    if !matches!(word.as_slice(), b"encoding" | b"refcount" | b"idletime" | b"freq")
+        || args.len() != 3
+    {
+        return Err(unknown_subcommand(args, "OBJECT"));
+    }
+    let Some(entry) = c.find(args[2]) else {
+        reply.null();
+        return Ok(());
+    };
+    match word.as_slice() {
+        b"encoding" => reply.bulk(encoding(&entry.data).as_bytes()),
+        b"refcount" => reply.int(1),
+        b"idletime" => reply.int(0),
+        _ => {
+            return Err(Error::new(
+                "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \
+                 Please note that when switching between policies at runtime LRU and LFU data \
+                 will take some time to adjust.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    if !args[1].eq_ignore_ascii_case(b"usage") || args.len() < 3 {
+        return Err(unknown_subcommand(args, "MEMORY"));
+    }
+    match c.find(args[2]) {
+        // The entry, its key shared by two indices, and the indices' nodes.
+        Some(e) => reply.count(e.data.bytes() + 2 * args[2].len() + 160),
+        None => reply.null(),
+    }
+    Ok(())
+}
+
+fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let total: usize = c.each_store().map(|s| s.count()).sum();
+    if total == 0 {
+        reply.null();
+        return Ok(());
+    }
+    let mut nth = c.pick(total);
+    let from = (c.pick(1 << 32) as u64) << 32;
+    for store in c.each_store() {
+        if nth >= store.len() {
+            nth -= store.len();
+            continue;
+        }
+        if let Some((_, e)) = store.scan(from).next().or_else(|| store.scan(0).next()) {
+            reply.bulk(&e.key);
+        }
+        break;
+    }
+    Ok(())
+}
+
+fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let mut found = Vec::new();
+    for store in c.each_store() {
+        let matching = store.scan(0).filter(|(_, e)| glob::matches(args[1], &e.key));
+        found.extend(matching.map(|(_, e)| e.key.clone()));
+    }
+    reply.array(found.len());
+    found.iter().for_each(|k| reply.bulk(k));
+    Ok(())
+}
+
+fn dbsize(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(c.each_store().map(|s| s.count()).sum());
+    Ok(())
+}
+
+fn flush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let known = |w: &&[u8]| w.eq_ignore_ascii_case(b"async") || w.eq_ignore_ascii_case(b"sync");
+    if args.len() > 2 || !args[1..].iter().all(|w| known(&w)) {
+        return Err(Error::SYNTAX);
+    }
+    c.each_store().for_each(|s| s.clear());
+    reply.ok();
+    Ok(())
+}

@@ -1,0 +1,29 @@
+//! The commands, a file per family. A new command is one entry in its family's list; a new family
+//! is one line here.
+
+pub(crate) mod connection;
+pub(crate) mod hashes;
+pub(crate) mod keys;
+pub(crate) mod lists;
+pub(crate) mod scan;
+pub(crate) mod server;
+pub(crate) mod sets;
+pub(crate) mod sorted_sets;
+pub(crate) mod strings;
+pub(crate) mod transactions;
+
+use super::registry::Command;
+
+/// Each family with its name as `COMMAND DOCS` shows it.
+pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
+    ("string", strings::COMMANDS),
+    ("generic", keys::COMMANDS),
+    ("generic", scan::COMMANDS),
+    ("hash", hashes::COMMANDS),
+    ("list", lists::COMMANDS),
+    ("set", sets::COMMANDS),
+    ("sorted-set", sorted_sets::COMMANDS),
+    ("transactions", transactions::COMMANDS),
+    ("connection", connection::COMMANDS),
+    ("server", server::COMMANDS),
+];

@@ -1,0 +1,439 @@
+//! The server: information, configuration, the list of commands, the cluster.
+
+use super::super::client::{Client, lock, wall_us};
+use super::super::number::parse_int;
+use super::super::registry::{self, Command, Keys, Next};
+use super::super::reply::{Error, Reply};
+use super::super::{glob, slots};
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// The version of Redis whose commands are followed.
+pub(crate) const VERSION: &str = "7.0.15";
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local("info", -1, "loading stale", info, "Tells about the server."),
+    Command::local("command", -1, "loading stale", command, "Tells about commands."),
+    Command::local(
+        "config",
+        -2,
+        "admin noscript loading stale",
+        config,
+        "Shows and sets parameters.",
+    ),
+    Command::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
+    Command::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
+    Command::local(
+        "wait",
+        3,
+        "noscript",
+        wait,
+        "Returns how many replicas have what was answered.",
+    ),
+    Command::local(
+        "role",
+        1,
+        "noscript loading stale fast",
+        role,
+        "Returns the role, which is master.",
+    ),
+    Command::local(
+        "readonly",
+        1,
+        "loading stale fast",
+        fine,
+        "Allows reads at replicas; all are linearizable.",
+    ),
+    Command::local("readwrite", 1, "loading stale fast", fine, "Undoes READONLY."),
+    Command::local(
+        "lastsave",
+        1,
+        "loading stale fast",
+        lastsave,
+        "Returns when the data was saved: now.",
+    ),
+];
+
+const DONE: Result<Next, Error> = Ok(Next::Answer);
+
+/// Parameters that `CONFIG` shows. Most are constants that clients look for.
+pub(crate) struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    pub(crate) fn new(password: Option<String>, clients_max: usize) -> Self {
+        let mut all: BTreeMap<&'static str, String> = [
+            ("appendonly", "yes"),
+            ("databases", "1"),
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+            ("save", ""),
+            ("timeout", "0"),
+            ("slowlog-log-slower-than", "-1"),
+            ("slowlog-max-len", "128"),
+            ("list-max-listpack-size", "128"),
+            ("hash-max-listpack-entries", "128"),
+            ("hash-max-listpack-value", "64"),
+            ("set-max-intset-entries", "512"),
+            ("zset-max-listpack-entries", "128"),
+            ("zset-max-listpack-value", "64"),
+        ]
+        .map(|(k, v)| (k, v.to_owned()))
+        .into();
+        all.insert("requirepass", password.unwrap_or_default());
+        all.insert("maxclients", clients_max.to_string());
+        all.insert("proto-max-bulk-len", PAYLOAD_BYTES_MAX.to_string());
+        Self(all)
+    }
+
+    /// The password that clients must give, if any.
+    pub(crate) fn password(&self) -> Option<&str> {
+        self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
+    }
+}
+
+fn subcommand(args: &[&[u8]], name: &str) -> Error {
+    let word = String::from_utf8_lossy(args[1]);
+    Error::new(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
+    ))
+}
+
+fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let mut settings = lock(&c.server.settings);
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"get", patterns @ [_, ..]) => {
+            let wanted = |name: &str| {
+                patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()))
+            };
+            let found: Vec<_> = settings.0.iter().filter(|(k, _)| wanted(k)).collect();
+            reply.map(found.len());
+            for (name, value) in found {
+                reply.bulk(name.as_bytes());
+                reply.bulk(value.as_bytes());
+            }
+        }
+        (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => {
+            for pair in pairs.chunks_exact(2) {
+                let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
+                let fixed = matches!(
+                    name.as_str(),
+                    "databases" | "proto-max-bulk-len" | "maxclients" | "appendonly"
+                );
+                match settings.0.get_mut(name.as_str()).filter(|_| !fixed) {
+                    Some(value) => *value = String::from_utf8_lossy(pair[1]).into_owned(),
+                    None => {
+                        return Err(Error::new(format!(
+                            "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                        )));
+                    }
+                }
+            }
+            reply.ok();
+        }
+        (b"resetstat", []) => {
+            c.server.commands.store(0, Relaxed);
+            c.server.connections.store(0, Relaxed);
+            reply.ok();
+        }
+        _ => return Err(subcommand(args, "CONFIG")),
+    }
+    DONE
+}
+
+fn info(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let wanted: Vec<String> =
+        args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
+    let all = wanted.is_empty()
+        || wanted.iter().any(|w| matches!(w.as_str(), "all" | "default" | "everything"));
+    let mut text = String::new();
+    for (name, section) in SECTIONS {
+        if all || wanted.iter().any(|w| w == &name.to_ascii_lowercase()) {
+            if !text.is_empty() {
+                text.push_str("\r\n");
+            }
+            text.push_str(&format!("# {name}\r\n"));
+            for (key, value) in section(c) {
+                write!(text, "{key}:{value}\r\n").expect("a string takes all");
+            }
+        }
+    }
+    reply.text(&text);
+    DONE
+}
+
+type Section = fn(&Client) -> Vec<(String, String)>;
+
+const SECTIONS: &[(&str, Section)] = &[
+    ("Server", |c| {
+        let up = (wall_us() - c.server.started_us) / 1_000_000;
+        facts(&[
+            ("redis_version", &VERSION),
+            ("redis_mode", &"standalone"),
+            ("os", &std::env::consts::OS),
+            ("arch_bits", &usize::BITS),
+            ("process_id", &std::process::id()),
+            ("run_id", &node_id(c)),
+            ("tcp_port", &c.info.local.port()),
+            ("uptime_in_seconds", &up),
+            ("uptime_in_days", &(up / 86_400)),
+            ("amcast_version", &env!("CARGO_PKG_VERSION")),
+            ("amcast_node", &c.server.status.node()),
+            ("amcast_protocol", &c.server.status.protocol()),
+        ])
+    }),
+    ("Clients", |c| {
+        facts(&[
+            ("connected_clients", &c.server.connected()),
+            ("maxclients", &c.server.clients_max),
+            ("blocked_clients", &0),
+        ])
+    }),
+    ("Memory", |_| {
+        facts(&[("used_memory", &0), ("maxmemory", &0), ("maxmemory_policy", &"noeviction")])
+    }),
+    ("Persistence", |_| {
+        facts(&[
+            ("loading", &0),
+            ("rdb_bgsave_in_progress", &0),
+            ("aof_enabled", &1),
+            ("aof_rewrite_in_progress", &0),
+        ])
+    }),
+    ("Stats", |c| {
+        facts(&[
+            ("total_connections_received", &c.server.connections.load(Relaxed)),
+            ("total_commands_processed", &c.server.commands.load(Relaxed)),
+        ])
+    }),
+    ("Replication", |c| {
+        facts(&[
+            ("role", &"master"),
+            ("connected_slaves", &c.server.other_replicas),
+            ("master_replid", &node_id(c)),
+            ("master_repl_offset", &0),
+        ])
+    }),
+    ("CPU", |_| Vec::new()),
+    ("Cluster", |_| facts(&[("cluster_enabled", &0)])),
+    ("Shards", |c| {
+        let shards = c.server.status.shards();
+        let line = |s: &crate::status::ShardStatus| {
+            let leader = s.leader.as_deref().unwrap_or("?");
+            let (up, of) = s.replicas;
+            format!(
+                "leader={leader},replicas={up}/{of},applied={},waiting={},keys={}",
+                s.applied, s.waiting, s.keys
+            )
+        };
+        shards.iter().map(|s| (format!("shard{}", s.shard.0), line(s))).collect()
+    }),
+    ("Keyspace", |c| {
+        let shards = c.server.status.shards();
+        let keys: usize = shards.iter().map(|s| s.keys).sum();
+        let expiring: usize = shards.iter().map(|s| s.expiring).sum();
+        if keys == 0 {
+            return Vec::new();
+        }
+        facts(&[("db0", &format!("keys={keys},expires={expiring},avg_ttl=0"))])
+    }),
+];
+
+fn facts(pairs: &[(&str, &dyn std::fmt::Display)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
+}
+
+/// 40 hexadecimal digits that stand for this node.
+fn node_id(c: &Client) -> String {
+    let name = c.server.status.node();
+    (0..3)
+        .map(|i| format!("{:016x}", super::super::hash::hash_bytes(i, name.as_bytes())))
+        .collect::<String>()[..40]
+        .to_owned()
+}
+
+fn key_spec(c: &Command) -> (i64, i64, i64) {
+    match c.keys {
+        Keys::Range { first, last, step } => (first as i64, last as i64, step as i64),
+        Keys::Counted { before: 1, .. } => (1, 1, 1),
+        _ => (0, 0, 0),
+    }
+}
+
+fn describe(c: &Command, reply: &mut Reply<'_>) {
+    let (first, last, step) = key_spec(c);
+    reply.array(10);
+    reply.bulk(c.name.as_bytes());
+    reply.int(i64::from(c.arity));
+    let flags = c.flags.split(' ').filter(|f| !f.is_empty());
+    let movable = matches!(c.keys, Keys::Counted { .. }).then_some("movablekeys");
+    let flags: Vec<&str> = flags.chain(movable).collect();
+    reply.set(flags.len());
+    flags.iter().for_each(|f| reply.simple(f));
+    reply.int(first);
+    reply.int(last);
+    reply.int(step);
+    for _ in 0..4 {
+        reply.array(0);
+    }
+}
+
+fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let all = || {
+        registry::families()
+            .iter()
+            .flat_map(|(family, list)| list.iter().map(move |c| (*family, c)))
+    };
+    let Some(sub) = args.get(1).map(|s| s.to_ascii_lowercase()) else {
+        reply.array(all().count());
+        all().for_each(|(_, c)| describe(c, reply));
+        return DONE;
+    };
+    match (sub.as_slice(), &args[2..]) {
+        (b"count", []) => reply.count(all().count()),
+        (b"list", _) => {
+            reply.array(all().count());
+            all().for_each(|(_, c)| reply.bulk(c.name.as_bytes()));
+        }
+        (b"info", []) => {
+            reply.array(all().count());
+            all().for_each(|(_, c)| describe(c, reply));
+        }
+        (b"info", names) => {
+            reply.array(names.len());
+            for name in names {
+                match registry::lookup(name) {
+                    Some(c) => describe(c, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        (b"docs", names) => {
+            let wanted: Vec<_> = all()
+                .filter(|(_, c)| {
+                    names.is_empty()
+                        || names.iter().any(|n| n.eq_ignore_ascii_case(c.name.as_bytes()))
+                })
+                .collect();
+            reply.map(wanted.len());
+            for (family, c) in wanted {
+                reply.bulk(c.name.as_bytes());
+                reply.map(2);
+                for (key, value) in [("summary", c.summary), ("group", family)] {
+                    reply.bulk(key.as_bytes());
+                    reply.bulk(value.as_bytes());
+                }
+            }
+        }
+        (b"getkeys", inner @ [name, ..]) => {
+            let c = registry::lookup(name).ok_or(Error::new("ERR Invalid command specified"))?;
+            c.check_arity(inner.len())
+                .map_err(|_| Error::new("ERR Invalid number of arguments specified for command"))?;
+            let mut keys = Vec::new();
+            c.keys_of(inner, &mut |k| keys.push(k));
+            if keys.is_empty() {
+                return Err(Error::new("ERR The command has no key arguments"));
+            }
+            reply.array(keys.len());
+            keys.iter().for_each(|k| reply.bulk(k));
+        }
+        _ => return Err(subcommand(args, "COMMAND")),
+    }
+    DONE
+}
+
+fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let (id, local) = (node_id(c), c.info.local);
+    let (host, port) = (local.ip().to_string(), local.port());
+    let last_slot = slots::SLOTS - 1;
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"info", []) => {
+            let size = c.server.map.shards();
+            reply.text(&format!(
+                "cluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n\
+                 cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:1\r\n\
+                 cluster_size:1\r\ncluster_current_epoch:1\r\ncluster_my_epoch:1\r\namcast_shards:{size}\r\n"
+            ));
+        }
+        (b"myid", []) => reply.bulk(id.as_bytes()),
+        (b"keyslot", [key]) => reply.int(i64::from(slots::slot(key))),
+        (b"slots", []) => {
+            reply.array(1);
+            reply.array(3);
+            reply.int(0);
+            reply.int(i64::from(last_slot));
+            reply.array(4);
+            reply.bulk(host.as_bytes());
+            reply.int(i64::from(port));
+            reply.bulk(id.as_bytes());
+            reply.array(0);
+        }
+        (b"shards", []) => {
+            reply.array(1);
+            reply.map(2);
+            reply.bulk(b"slots");
+            reply.array(2);
+            reply.int(0);
+            reply.int(i64::from(last_slot));
+            reply.bulk(b"nodes");
+            reply.array(1);
+            reply.map(7);
+            for (key, value) in [
+                ("id", id.as_str()),
+                ("ip", &host),
+                ("endpoint", &host),
+                ("role", "master"),
+                ("health", "online"),
+            ] {
+                reply.bulk(key.as_bytes());
+                reply.bulk(value.as_bytes());
+            }
+            for (key, value) in [("port", i64::from(port)), ("replication-offset", 0)] {
+                reply.bulk(key.as_bytes());
+                reply.int(value);
+            }
+        }
+        (b"nodes", []) => reply.text(&format!(
+            "{id} {host}:{port}@{port} myself,master - 0 0 1 connected 0-{last_slot}\n"
+        )),
+        _ => return Err(subcommand(args, "CLUSTER")),
+    }
+    DONE
+}
+
+fn time(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let us = wall_us();
+    reply.array(2);
+    reply.bulk((us / 1_000_000).to_string().as_bytes());
+    reply.bulk((us % 1_000_000).to_string().as_bytes());
+    DONE
+}
+
+fn wait(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    parse_int(args[1]).ok_or(Error::NOT_INTEGER)?;
+    match parse_int(args[2]) {
+        None => return Err(Error::new("ERR timeout is not an integer or out of range")),
+        Some(n) if n < 0 => return Err(Error::new("ERR timeout is negative")),
+        Some(_) => reply.count(c.server.other_replicas),
+    }
+    DONE
+}
+
+fn role(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.int(0);
+    reply.array(0);
+    DONE
+}
+
+fn fine(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.ok();
+    DONE
+}
+
+fn lastsave(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.int((wall_us() / 1_000_000) as i64);
+    DONE
+}

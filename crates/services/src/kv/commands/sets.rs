@@ -1,0 +1,3 @@
+//! Stub.
+use super::super::registry::Command;
+pub(crate) const COMMANDS: &[Command] = &[];

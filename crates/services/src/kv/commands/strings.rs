@@ -1,0 +1,471 @@
+//! Strings, counters and bits.
+
+use super::super::Context;
+use super::super::data::{Data, Str};
+use super::super::number::{double, int, parse_double, parse_int, plain_double, push_int};
+use super::super::registry::{Command, EACH, Keys, ONE};
+use super::super::reply::{Error, Reply};
+use super::super::store::NEVER_MS;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+
+const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered("get", 2, "readonly fast", ONE, get, "Returns the string of a key."),
+    Command::ordered("set", -3, "write denyoom", ONE, set, "Sets a key to a string."),
+    Command::ordered(
+        "setnx",
+        3,
+        "write denyoom fast",
+        ONE,
+        setnx,
+        "Sets a key that does not exist.",
+    ),
+    Command::ordered(
+        "setex",
+        4,
+        "write denyoom",
+        ONE,
+        setex,
+        "Sets a key that expires, in seconds.",
+    ),
+    Command::ordered("psetex", 4, "write denyoom", ONE, psetex, "Sets a key that expires, in ms."),
+    Command::ordered(
+        "getset",
+        3,
+        "write denyoom fast",
+        ONE,
+        getset,
+        "Sets a key, returns what it was.",
+    ),
+    Command::ordered("getdel", 2, "write fast", ONE, getdel, "Returns a string and deletes it."),
+    Command::ordered(
+        "getex",
+        -2,
+        "write fast",
+        ONE,
+        getex,
+        "Returns a string and sets its expiry.",
+    ),
+    Command::ordered("append", 3, "write denyoom fast", ONE, append, "Appends to a string."),
+    Command::ordered("strlen", 2, "readonly fast", ONE, strlen, "Returns a string's length."),
+    Command::ordered("setrange", 4, "write denyoom", ONE, setrange, "Overwrites part of a string."),
+    Command::ordered("getrange", 4, "readonly", ONE, getrange, "Returns part of a string."),
+    Command::ordered("substr", 4, "readonly", ONE, getrange, "Returns part of a string."),
+    Command::ordered("incr", 2, "write denyoom fast", ONE, incr, "Adds one to a number."),
+    Command::ordered("decr", 2, "write denyoom fast", ONE, decr, "Takes one from a number."),
+    Command::ordered("incrby", 3, "write denyoom fast", ONE, incrby, "Adds to a number."),
+    Command::ordered("decrby", 3, "write denyoom fast", ONE, decrby, "Takes from a number."),
+    Command::ordered("incrbyfloat", 3, "write denyoom fast", ONE, incrbyfloat, "Adds to a double."),
+    Command::ordered(
+        "mget",
+        -2,
+        "readonly fast",
+        EACH,
+        mget,
+        "Returns strings, all of one moment.",
+    ),
+    Command::ordered("mset", -3, "write denyoom", PAIRS, mset, "Sets keys, all at one moment."),
+    Command::ordered("msetnx", -3, "write denyoom", PAIRS, msetnx, "Sets keys if none exists."),
+    Command::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string."),
+    Command::ordered("getbit", 3, "readonly fast", ONE, getbit, "Returns a bit of a string."),
+    Command::ordered("bitcount", -2, "readonly", ONE, bitcount, "Counts the set bits of a string."),
+];
+
+/// Bytes that a string can have: what a value can be moved and snapshot as.
+const STRING_BYTES_MAX: usize = 64 * PAYLOAD_BYTES_MAX;
+
+fn get(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let value = c.get::<Str>(args[1])?;
+    reply.bulk_or_null(value.map(Vec::as_slice));
+    Ok(())
+}
+
+/// The unit and base of an expiry as written.
+pub(crate) enum When {
+    Seconds,
+    Millis,
+    AtSeconds,
+    AtMillis,
+}
+
+impl When {
+    fn parse(word: &[u8]) -> Option<Self> {
+        Some(match word.to_ascii_lowercase().as_slice() {
+            b"ex" => Self::Seconds,
+            b"px" => Self::Millis,
+            b"exat" => Self::AtSeconds,
+            b"pxat" => Self::AtMillis,
+            _ => return None,
+        })
+    }
+
+    /// The deadline that `n` names; none if it overflows. Negative ones are long past.
+    pub(crate) fn deadline_ms(&self, n: i64, now_ms: u64) -> Option<i64> {
+        let ms = match self {
+            Self::Seconds | Self::AtSeconds => n.checked_mul(1000)?,
+            Self::Millis | Self::AtMillis => n,
+        };
+        match self {
+            Self::Seconds | Self::Millis => ms.checked_add(now_ms as i64),
+            Self::AtSeconds | Self::AtMillis => Some(ms),
+        }
+    }
+}
+
+/// A deadline as an option of `SET` and `GETEX` gives it: it must be positive.
+fn option_deadline(when: &When, n: &[u8], now_ms: u64, name: &str) -> Result<u64, Error> {
+    let n = int(n)?;
+    let bad = || Error::new(format!("ERR invalid expire time in '{name}' command"));
+    if n <= 0 {
+        return Err(bad());
+    }
+    when.deadline_ms(n, now_ms).map(|ms| ms as u64).ok_or_else(bad)
+}
+
+#[derive(Default)]
+struct SetOptions {
+    only_new: bool,
+    only_old: bool,
+    get: bool,
+    keep: bool,
+    deadline_ms: Option<u64>,
+}
+
+fn set_options(c: &Context<'_>, args: &[&[u8]]) -> Result<SetOptions, Error> {
+    let mut o = SetOptions::default();
+    let mut i = 3;
+    let mut expiry = None;
+    while let Some(word) = args.get(i) {
+        match word.to_ascii_lowercase().as_slice() {
+            b"nx" if !o.only_old => o.only_new = true,
+            b"xx" if !o.only_new => o.only_old = true,
+            b"get" => o.get = true,
+            b"keepttl" if expiry.is_none() => o.keep = true,
+            _ => {
+                let when = When::parse(word).ok_or(Error::SYNTAX)?;
+                if o.keep || expiry.is_some() || i + 1 >= args.len() {
+                    return Err(Error::SYNTAX);
+                }
+                i += 1;
+                expiry = Some((when, args[i]));
+            }
+        }
+        i += 1;
+    }
+    if let Some((when, n)) = expiry {
+        o.deadline_ms = Some(option_deadline(&when, n, c.now_ms(args[1]), "set")?);
+    }
+    Ok(o)
+}
+
+fn set(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    if args.len() == 3 {
+        c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+        reply.ok();
+        return Ok(());
+    }
+    let o = set_options(c, args)?;
+    let (key, entry) = (args[1], c.find(args[1]));
+    let exists = entry.is_some();
+    let kept_ms = entry.map_or(NEVER_MS, |e| e.deadline_ms);
+    if o.get {
+        let old = c.get::<Str>(key)?;
+        reply.bulk_or_null(old.map(Vec::as_slice));
+    }
+    if (o.only_new && exists) || (o.only_old && !exists) {
+        if !o.get {
+            reply.null();
+        }
+        return Ok(());
+    }
+    let deadline = o.deadline_ms.unwrap_or(if o.keep { kept_ms } else { NEVER_MS });
+    if deadline < c.now_ms(key) {
+        c.delete(key);
+    } else {
+        c.put(key, Data::Str(args[2].to_vec()), deadline);
+    }
+    if !o.get {
+        reply.ok();
+    }
+    Ok(())
+}
+
+fn setnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let free = c.find(args[1]).is_none();
+    if free {
+        c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+    }
+    reply.flag(free);
+    Ok(())
+}
+
+fn set_expiring(c: &mut Context<'_>, args: &[&[u8]], when: &When, name: &str) -> Result<(), Error> {
+    let deadline = option_deadline(when, args[2], c.now_ms(args[1]), name)?;
+    c.put(args[1], Data::Str(args[3].to_vec()), deadline);
+    Ok(())
+}
+
+fn setex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiring(c, args, &When::Seconds, "setex")?;
+    reply.ok();
+    Ok(())
+}
+
+fn psetex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_expiring(c, args, &When::Millis, "psetex")?;
+    reply.ok();
+    Ok(())
+}
+
+fn getset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    get(c, args, reply)?;
+    c.put(args[1], Data::Str(args[2].to_vec()), NEVER_MS);
+    Ok(())
+}
+
+fn getdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    get(c, args, reply)?;
+    c.delete(args[1]);
+    Ok(())
+}
+
+fn getex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let key = args[1];
+    let deadline = match args.len() {
+        2 => None,
+        3 if args[2].eq_ignore_ascii_case(b"persist") => Some(NEVER_MS),
+        4 => {
+            let when = When::parse(args[2]).ok_or(Error::SYNTAX)?;
+            Some(option_deadline(&when, args[3], c.now_ms(key), "getex")?)
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    get(c, args, reply)?;
+    let Some((deadline, entry)) = deadline.zip(c.find(key)) else { return Ok(()) };
+    if deadline < c.now_ms(key) {
+        c.delete(key);
+    } else if deadline != entry.deadline_ms {
+        c.store(key).set_deadline(key, deadline);
+    }
+    Ok(())
+}
+
+fn append(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let store = c.store(args[1]);
+    let len = store.get::<Str>(args[1])?.map_or(0, Vec::len);
+    if len + args[2].len() > STRING_BYTES_MAX {
+        return Err(Error::TOO_LONG);
+    }
+    let value = store.get_or_new::<Str>(args[1])?;
+    value.extend_from_slice(args[2]);
+    reply.count(value.len());
+    store.touch(args[1]);
+    Ok(())
+}
+
+fn strlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(c.get::<Str>(args[1])?.map_or(0, Vec::len));
+    Ok(())
+}
+
+fn setrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (key, value) = (args[1], args[3]);
+    let offset = int(args[2])?;
+    if offset < 0 {
+        return Err(Error::new("ERR offset is out of range"));
+    }
+    let store = c.store(key);
+    let len = store.get::<Str>(key)?.map_or(0, Vec::len);
+    if value.is_empty() {
+        reply.count(len);
+        return Ok(());
+    }
+    let end = (offset as usize).saturating_add(value.len());
+    if end > STRING_BYTES_MAX {
+        return Err(Error::TOO_LONG);
+    }
+    let bytes = store.get_or_new::<Str>(key)?;
+    if bytes.len() < end {
+        bytes.resize(end, 0);
+    }
+    bytes[offset as usize..end].copy_from_slice(value);
+    reply.count(bytes.len());
+    store.touch(key);
+    Ok(())
+}
+
+/// Indices `start` to `end`, negative ones from the end, as a range within `len`.
+pub(crate) fn clamp(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
+    let len = len as i64;
+    let from_end = |i: i64| if i < 0 { (len + i).max(0) } else { i };
+    if end < 0 && len + end < 0 {
+        return 0..0;
+    }
+    let (start, end) = (from_end(start), from_end(end).min(len - 1));
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
+}
+
+fn getrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (start, end) = (int(args[2])?, int(args[3])?);
+    let bytes = c.get::<Str>(args[1])?.map_or(&[][..], Vec::as_slice);
+    let range = if start < 0 && end < 0 && start > end {
+        0..0
+    } else {
+        clamp(start, end.max(-(bytes.len() as i64)), bytes.len())
+    };
+    reply.bulk(&bytes[range]);
+    Ok(())
+}
+
+fn add(c: &mut Context<'_>, key: &[u8], n: i64, reply: &mut Reply<'_>) -> Result<(), Error> {
+    let store = c.store(key);
+    let now = match store.get::<Str>(key)? {
+        Some(bytes) => parse_int(bytes).ok_or(Error::NOT_INTEGER)?,
+        None => 0,
+    };
+    let sum = now.checked_add(n).ok_or(Error::new("ERR increment or decrement would overflow"))?;
+    let bytes = store.get_or_new::<Str>(key)?;
+    bytes.clear();
+    push_int(bytes, sum);
+    store.touch(key);
+    reply.int(sum);
+    Ok(())
+}
+
+fn incr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    add(c, args[1], 1, reply)
+}
+
+fn decr(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    add(c, args[1], -1, reply)
+}
+
+fn incrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    add(c, args[1], int(args[2])?, reply)
+}
+
+fn decrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let n = int(args[2])?;
+    let minus = n.checked_neg().ok_or(Error::new("ERR decrement would overflow"))?;
+    add(c, args[1], minus, reply)
+}
+
+fn incrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let key = args[1];
+    let store = c.store(key);
+    let now = match store.get::<Str>(key)? {
+        Some(bytes) => parse_double(bytes).ok_or(Error::NOT_FLOAT)?,
+        None => 0.0,
+    };
+    let sum = now + double(args[2])?;
+    if !sum.is_finite() {
+        return Err(Error::new("ERR increment would produce NaN or Infinity"));
+    }
+    let text = plain_double(sum);
+    reply.bulk(&text);
+    *store.get_or_new::<Str>(key)? = text;
+    store.touch(key);
+    Ok(())
+}
+
+fn mget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.array(args.len() - 1);
+    for key in &args[1..] {
+        let value = c.get::<Str>(key).unwrap_or(None);
+        reply.bulk_or_null(value.map(Vec::as_slice));
+    }
+    Ok(())
+}
+
+fn pairs<'a>(
+    args: &'a [&'a [u8]],
+    name: &str,
+) -> Result<impl Iterator<Item = (&'a [u8], &'a [u8])>, Error> {
+    if args.len().is_multiple_of(2) {
+        return Err(Error::arity(name));
+    }
+    Ok(args[1..].chunks_exact(2).map(|p| (p[0], p[1])))
+}
+
+fn mset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    for (key, value) in pairs(args, "mset")? {
+        c.put(key, Data::Str(value.to_vec()), NEVER_MS);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn msetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let free = pairs(args, "msetnx")?.all(|(key, _)| c.find(key).is_none());
+    if free {
+        for (key, value) in pairs(args, "msetnx")? {
+            c.put(key, Data::Str(value.to_vec()), NEVER_MS);
+        }
+    }
+    reply.flag(free);
+    Ok(())
+}
+
+fn bit_offset(arg: &[u8]) -> Result<usize, Error> {
+    parse_int(arg)
+        .and_then(|n| usize::try_from(n).ok())
+        .filter(|n| n / 8 < STRING_BYTES_MAX)
+        .ok_or(Error::new("ERR bit offset is not an integer or out of range"))
+}
+
+fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (key, at) = (args[1], bit_offset(args[2])?);
+    let on = match args[3] {
+        b"0" => false,
+        b"1" => true,
+        _ => return Err(Error::new("ERR bit is not an integer or out of range")),
+    };
+    let store = c.store(key);
+    let bytes = store.get_or_new::<Str>(key)?;
+    if bytes.len() <= at / 8 {
+        bytes.resize(at / 8 + 1, 0);
+    }
+    let mask = 0x80 >> (at % 8);
+    reply.flag(bytes[at / 8] & mask != 0);
+    if on {
+        bytes[at / 8] |= mask;
+    } else {
+        bytes[at / 8] &= !mask;
+    }
+    store.touch(key);
+    Ok(())
+}
+
+fn getbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let at = bit_offset(args[2])?;
+    let byte = c.get::<Str>(args[1])?.and_then(|b| b.get(at / 8)).copied().unwrap_or(0);
+    reply.flag(byte & (0x80 >> (at % 8)) != 0);
+    Ok(())
+}
+
+fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let bits = match args.get(4).map(|u| u.to_ascii_lowercase()).as_deref() {
+        None | Some(b"byte") => false,
+        Some(b"bit") => true,
+        _ => return Err(Error::SYNTAX),
+    };
+    let bytes = c.get::<Str>(args[1])?.map_or(&[][..], Vec::as_slice);
+    let range = match args.len() {
+        2 => clamp(0, -1, bytes.len() * 8),
+        3 => return Err(Error::SYNTAX),
+        4 | 5 => {
+            let (start, end) = (int(args[2])?, int(args[3])?);
+            if bits {
+                clamp(start, end, bytes.len() * 8)
+            } else {
+                let r = clamp(start, end, bytes.len());
+                r.start * 8..r.end * 8
+            }
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    let set = |i: &usize| bytes[i / 8] & (0x80 >> (i % 8)) != 0;
+    reply.count(range.filter(set).count());
+    Ok(())
+}

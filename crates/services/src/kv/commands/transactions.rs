@@ -1,0 +1,173 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: transactions over any shards.
+//!
+//! The front gathers the commands. `EXEC` is one ordered command that carries them, and the
+//! watched keys with the versions that `WATCH` read; its destinations are the shards of all these
+//! keys. It runs at one moment in all of them, and only if no watched key has changed.
+
+use super::super::Context;
+use super::super::client::{Client, Gathered};
+use super::super::number::parse_int;
+use super::super::registry::{Command, EACH, Keys, Next, Run};
+use super::super::reply::{Error, Reply};
+use super::super::run;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local("multi", 1, "noscript loading stale fast", multi, "Begins a transaction."),
+    Command {
+        name: "exec",
+        arity: -1,
+        flags: "write noscript loading stale skip_slowlog",
+        keys: Keys::Inner,
+        summary: "Runs the commands of a transaction at one moment.",
+        run: Run::Both(exec, exec_ordered),
+    },
+    Command::local(
+        "discard",
+        1,
+        "noscript loading stale fast",
+        discard,
+        "Ends a transaction undone.",
+    ),
+    Command {
+        name: "watch",
+        arity: -2,
+        flags: "write noscript loading stale fast",
+        keys: EACH,
+        summary: "Lets the next transaction run only if keys do not change.",
+        run: Run::Both(watch, watch_ordered),
+    },
+    Command::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
+];
+
+/// Bytes of commands that a transaction may gather: it must fit into one message.
+const GATHERED_BYTES_MAX: usize = amcast_core::limits::PAYLOAD_BYTES_MAX;
+
+/// A transaction as ordered: `exec`, the number of watched keys, each with its version, the
+/// number of commands, each behind the number of its arguments.
+pub(crate) struct Script<'a> {
+    pub(crate) watched: Vec<(&'a [u8], u64)>,
+    pub(crate) commands: Vec<Vec<&'a [u8]>>,
+}
+
+impl<'a> Script<'a> {
+    pub(crate) fn parse(args: &[&'a [u8]]) -> Option<Self> {
+        let mut rest = args[1..].iter().copied();
+        let mut number = |rest: &mut dyn Iterator<Item = &'a [u8]>| {
+            rest.next().and_then(parse_int).and_then(|n| u64::try_from(n).ok())
+        };
+        let mut watched = Vec::new();
+        for _ in 0..number(&mut rest)? {
+            watched.push((rest.next()?, number(&mut rest)?));
+        }
+        let mut commands = Vec::new();
+        for _ in 0..number(&mut rest)? {
+            let count = number(&mut rest)?;
+            let command: Vec<&[u8]> = rest.by_ref().take(count as usize).collect();
+            let whole = command.len() as u64 == count && count > 0;
+            if !whole || command[0].eq_ignore_ascii_case(b"exec") {
+                return None;
+            }
+            commands.push(command);
+        }
+        rest.next().is_none().then_some(Self { watched, commands })
+    }
+
+    /// The arguments of an ordered `EXEC`.
+    pub(crate) fn encode(client: &Client, commands: &[&Vec<Box<[u8]>>]) -> Vec<Box<[u8]>> {
+        let number = |n: u64| n.to_string().into_bytes().into_boxed_slice();
+        let mut args = vec![b"exec"[..].into(), number(client.watched.len() as u64)];
+        for (key, version) in &client.watched {
+            args.push(key.clone());
+            args.push(number(*version));
+        }
+        args.push(number(commands.len() as u64));
+        for command in commands {
+            args.push(number(command.len() as u64));
+            args.extend(command.iter().cloned());
+        }
+        args
+    }
+}
+
+impl Gathered {
+    /// Adds a command.
+    pub(crate) fn push(&mut self, args: &[&[u8]]) -> Result<(), Error> {
+        self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
+        if self.bytes > GATHERED_BYTES_MAX {
+            self.spoiled = true;
+            return Err(Error::new(format!(
+                "ERR the transaction is larger than the limit of {GATHERED_BYTES_MAX} bytes"
+            )));
+        }
+        self.commands.push(args.iter().map(|a| (*a).into()).collect());
+        Ok(())
+    }
+}
+
+fn multi(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.transaction.is_some() {
+        return Err(Error::new("ERR MULTI calls can not be nested"));
+    }
+    c.transaction = Some(Gathered::default());
+    reply.ok();
+    Ok(Next::Answer)
+}
+
+fn discard(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.transaction.take().is_none() {
+        return Err(Error::new("ERR DISCARD without MULTI"));
+    }
+    c.watched.clear();
+    reply.ok();
+    Ok(Next::Answer)
+}
+
+fn exec(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+    if args.len() != 1 {
+        return Err(Error::arity("exec"));
+    }
+    match &c.transaction {
+        None => Err(Error::new("ERR EXEC without MULTI")),
+        Some(t) if t.spoiled => {
+            c.transaction = None;
+            c.watched.clear();
+            Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
+        }
+        Some(_) => Ok(Next::Transaction),
+    }
+}
+
+fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let script = Script::parse(args).ok_or(Error::SYNTAX)?;
+    if !script.watched.iter().all(|(key, version)| c.view(key).unchanged(key, *version)) {
+        reply.null_array();
+        return Ok(());
+    }
+    reply.array(script.commands.len());
+    for command in &script.commands {
+        run(c, command, reply);
+    }
+    Ok(())
+}
+
+fn watch(c: &mut Client, _: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.transaction.is_some() {
+        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    Ok(Next::Watch)
+}
+
+fn watch_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.array(args.len() - 1);
+    for key in &args[1..] {
+        let version = c.store(key).watch(key);
+        reply.int(version as i64);
+    }
+    Ok(())
+}
+
+fn unwatch(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    c.watched.clear();
+    reply.ok();
+    Ok(Next::Answer)
+}

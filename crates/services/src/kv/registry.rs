@@ -1,0 +1,196 @@
+//! What a command is, and the list of all commands.
+
+use super::Context;
+use super::client::Client;
+use super::commands;
+use super::hash::Keyed;
+use super::reply::{Error, Reply};
+use indexmap::IndexMap;
+use std::sync::OnceLock;
+
+/// A command: one value of this type, in its family's file, is all there is to it.
+pub struct Command {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// How many arguments it takes, its name included; at least so many if negative.
+    pub arity: i32,
+    /// The flags that `COMMAND` shows, separated by spaces. `write` and `readonly` decide whether
+    /// it conflicts with others and whether a retry may run twice.
+    pub flags: &'static str,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+    /// Who runs it.
+    pub run: Run,
+}
+
+/// Where a command's keys are among its arguments.
+#[derive(Clone, Copy)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// Every `step`-th argument from `first` to `last`; a negative `last` counts from the end.
+    Range {
+        /// Index of the first key; the command's name is 0.
+        first: usize,
+        /// Index of the last key.
+        last: isize,
+        /// Distance of two keys.
+        step: usize,
+    },
+    /// A count of keys stands at index `count`, the keys behind it; and keys at the indices
+    /// before it, from 1, `before` of them.
+    Counted {
+        /// Index of the count.
+        count: usize,
+        /// Number of keys before the count.
+        before: usize,
+    },
+    /// It touches every key of all shards.
+    All,
+    /// It touches every key of the one shard that this function finds.
+    Shard(fn(&[&[u8]], super::SlotMap) -> Result<amcast_core::Gid, Error>),
+    /// A transaction: keys are those of the commands in it.
+    Inner,
+}
+
+/// The key of index 1 alone.
+pub(crate) const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+/// All arguments are keys.
+pub(crate) const EACH: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+/// The first two arguments are keys.
+pub(crate) const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+
+/// A function that runs an ordered command on the shards.
+pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(), Error>;
+
+/// A function that runs a command in the front that the client is connected to.
+pub type OnFront = fn(&mut Client, &[&[u8]], &mut Reply<'_>) -> Result<Next, Error>;
+
+/// Who runs a command.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// The shards, in order.
+    Shards(OnShards),
+    /// The front: it concerns the connection or the server.
+    Front(OnFront),
+    /// The front first; if it says so, the shards then.
+    Both(OnFront, OnShards),
+}
+
+/// What the front does after it ran a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Sends the answer that was written.
+    Answer,
+    /// Sends the answer, then closes the connection.
+    Close,
+    /// Nothing was answered: has the transaction ordered that the client gathered.
+    Transaction,
+    /// Nothing was answered: has the given keys watched, which is an ordered command.
+    Watch,
+}
+
+impl Command {
+    /// A command that the shards run.
+    pub(crate) const fn ordered(
+        name: &'static str,
+        arity: i32,
+        flags: &'static str,
+        keys: Keys,
+        run: OnShards,
+        summary: &'static str,
+    ) -> Self {
+        Self { name, arity, flags, keys, summary, run: Run::Shards(run) }
+    }
+
+    /// A command that the front runs.
+    pub(crate) const fn local(
+        name: &'static str,
+        arity: i32,
+        flags: &'static str,
+        run: OnFront,
+        summary: &'static str,
+    ) -> Self {
+        Self { name, arity, flags, keys: Keys::None, summary, run: Run::Front(run) }
+    }
+
+    /// Whether it has `flag`.
+    pub fn is(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|f| f == flag)
+    }
+
+    /// Whether it may change keys.
+    pub fn writes(&self) -> bool {
+        self.flags.starts_with("write")
+    }
+
+    /// Refuses a wrong number of arguments.
+    pub fn check_arity(&self, args: usize) -> Result<(), Error> {
+        let right = if self.arity < 0 {
+            args >= self.arity.unsigned_abs() as usize
+        } else {
+            args == self.arity as usize
+        };
+        if right { Ok(()) } else { Err(Error::arity(self.name)) }
+    }
+
+    /// The keys among `args`.
+    pub fn keys_of<'a>(&self, args: &[&'a [u8]], tell: &mut dyn FnMut(&'a [u8])) {
+        match self.keys {
+            Keys::None | Keys::All | Keys::Shard(_) | Keys::Inner => {}
+            Keys::Range { first, last, step } => {
+                let last = if last < 0 { args.len() as isize + last } else { last };
+                for i in (first..=last.max(0) as usize).step_by(step) {
+                    if let Some(key) = args.get(i) {
+                        tell(key);
+                    }
+                }
+            }
+            Keys::Counted { count, before } => {
+                args.iter().skip(1).take(before).for_each(|k| tell(k));
+                let n = args.get(count).and_then(|n| super::number::parse_int(n)).unwrap_or(0);
+                args.iter().skip(count + 1).take(n.max(0) as usize).for_each(|k| tell(k));
+            }
+        }
+    }
+}
+
+/// All commands, by name.
+fn table() -> &'static IndexMap<&'static str, &'static Command, Keyed> {
+    static TABLE: OnceLock<IndexMap<&'static str, &'static Command, Keyed>> = OnceLock::new();
+    TABLE.get_or_init(|| commands::FAMILIES.iter().flat_map(|f| f.1).map(|c| (c.name, c)).collect())
+}
+
+/// The families of commands with their names, for `COMMAND DOCS`.
+pub fn families() -> &'static [(&'static str, &'static [Command])] {
+    commands::FAMILIES
+}
+
+/// The command of that name, in any case.
+pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+    let mut lower = [0; 24];
+    let lower = lower.get_mut(..name.len())?;
+    lower.copy_from_slice(name);
+    lower.make_ascii_lowercase();
+    table().get(core::str::from_utf8(lower).ok()?).copied()
+}
+
+/// What Redis answers to a command it lacks.
+pub fn unknown(args: &[&[u8]]) -> Error {
+    let shown = |bytes: &[u8], most: usize| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+    };
+    let mut rest = String::new();
+    for arg in &args[1..] {
+        if rest.len() >= 128 {
+            break;
+        }
+        rest.push_str(&format!("'{}' ", shown(arg, 128 - rest.len())));
+    }
+    Error::new(format!(
+        "ERR unknown command '{}', with args beginning with: {rest}",
+        shown(args[0], 128)
+    ))
+}

@@ -1,0 +1,318 @@
+//! The keys of one shard.
+
+use super::data::{Data, Kind};
+use super::hash::hash_bytes;
+use super::reply::Error;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+pub(crate) type Key = Arc<[u8]>;
+
+/// The deadline of a key that does not expire.
+pub(crate) const NEVER_MS: u64 = u64::MAX;
+
+/// How long a watched key that does not exist is remembered, so that creating and deleting it
+/// again is noticed. A transaction that waits longer is aborted.
+const MARK_MS: u64 = 600_000;
+
+/// A key and what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) data: Data,
+    /// Position of the command that changed it last.
+    pub(crate) version: u64,
+    /// Ordered time after which the key is gone; [`NEVER_MS`] if it stays.
+    pub(crate) deadline_ms: u64,
+}
+
+/// Keys with the same 64-bit hash: one, but for chance.
+#[derive(Clone, Debug)]
+struct Bucket {
+    first: Entry,
+    rest: Vec<Entry>,
+}
+
+impl Bucket {
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+}
+
+/// A watched key that did not exist, and when that changed last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) version: u64,
+    pub(crate) deadline_ms: u64,
+}
+
+/// All keys of one shard, in the order of their hashes: this order is the same on all replicas,
+/// whatever order keys were created in, so a scan may go on at another replica.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    seed: u64,
+    /// Ordered time at the running command's place.
+    pub(crate) now_ms: u64,
+    /// The running command's position: the version of what it changes.
+    pub(crate) version: u64,
+    by_hash: BTreeMap<u64, Bucket>,
+    by_key: BTreeSet<Key>,
+    by_deadline: BTreeSet<(u64, Key)>,
+    marks: BTreeMap<Key, Mark>,
+}
+
+impl Store {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            now_ms: 0,
+            version: 0,
+            by_hash: BTreeMap::new(),
+            by_key: BTreeSet::new(),
+            by_deadline: BTreeSet::new(),
+            marks: BTreeMap::new(),
+        }
+    }
+
+    /// Keys held, those that expired but were not purged included.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Keys that will expire.
+    pub(crate) fn expiring(&self) -> usize {
+        self.by_deadline.len()
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        hash_bytes(self.seed, key)
+    }
+
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        let bucket = self.by_hash.get(&self.hash(key))?;
+        let entry = bucket.iter().find(|e| *e.key == *key)?;
+        (entry.deadline_ms >= self.now_ms).then_some(entry)
+    }
+
+    /// The entry to change; the caller calls [`Self::touch`] or [`Self::settle`] if it did.
+    pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let bucket = self.by_hash.get_mut(&hash_bytes(self.seed, key))?;
+        let entry = bucket.iter_mut().find(|e| *e.key == *key)?;
+        (entry.deadline_ms >= self.now_ms).then_some(entry)
+    }
+
+    /// What `key` holds, if it is of kind `K`.
+    pub(crate) fn get<K: Kind>(&self, key: &[u8]) -> Result<Option<&K>, Error> {
+        match self.find(key) {
+            None => Ok(None),
+            Some(e) => K::of(&e.data).map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// The same, to change.
+    pub(crate) fn get_mut<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, Error> {
+        match self.find_mut(key) {
+            None => Ok(None),
+            Some(e) => K::of_mut(&mut e.data).map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// What `key` holds, made empty if there is none; [`Self::settle`] must follow.
+    pub(crate) fn get_or_new<K: Kind>(&mut self, key: &[u8]) -> Result<&mut K, Error> {
+        if self.find(key).is_none() {
+            self.put(key, K::default().into_data(), NEVER_MS);
+        }
+        Ok(self.get_mut(key)?.expect("it was put there"))
+    }
+
+    /// Says that `key` was changed.
+    pub(crate) fn touch(&mut self, key: &[u8]) {
+        let version = self.version;
+        if let Some(e) = self.find_mut(key) {
+            e.version = version;
+        }
+    }
+
+    /// Ends a change of a collection: an empty one is deleted, a changed one gets a new version.
+    pub(crate) fn settle(&mut self, key: &[u8], changed: bool) {
+        let version = self.version;
+        match self.find_mut(key) {
+            Some(e) if e.data.is_empty() => {
+                self.delete(key);
+            }
+            Some(e) if changed => e.version = version,
+            _ => {}
+        }
+    }
+
+    /// Sets `key`, whatever it held.
+    pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
+        let (hash, version) = (self.hash(key), self.version);
+        if !self.marks.is_empty()
+            && let Some(mark) = self.marks.get_mut(key)
+        {
+            mark.version = version;
+        }
+        let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));
+        if let Some(e) = known {
+            let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
+            (e.data, e.version) = (data, version);
+            if was != deadline_ms {
+                let key = e.key.clone();
+                self.move_deadline(key, was, deadline_ms);
+            }
+            return;
+        }
+        let key: Key = key.into();
+        self.by_key.insert(key.clone());
+        self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
+        let entry = Entry { key, data, version, deadline_ms };
+        match self.by_hash.get_mut(&hash) {
+            Some(bucket) => bucket.rest.push(entry),
+            None => {
+                self.by_hash.insert(hash, Bucket { first: entry, rest: Vec::new() });
+            }
+        }
+    }
+
+    /// Sets when an existing key expires.
+    pub(crate) fn set_deadline(&mut self, key: &[u8], deadline_ms: u64) {
+        let version = self.version;
+        if let Some(e) = self.find_mut(key) {
+            let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
+            e.version = version;
+            let key = e.key.clone();
+            self.move_deadline(key, was, deadline_ms);
+        }
+    }
+
+    fn move_deadline(&mut self, key: Key, was_ms: u64, deadline_ms: u64) {
+        if was_ms == deadline_ms {
+            return;
+        }
+        let mut item = (was_ms, key);
+        if was_ms != NEVER_MS {
+            self.by_deadline.remove(&item);
+        }
+        if deadline_ms != NEVER_MS {
+            item.0 = deadline_ms;
+            self.by_deadline.insert(item);
+        }
+    }
+
+    /// Deletes `key`; its entry if it had not expired.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> Option<Entry> {
+        let entry = self.drop_entry(key)?;
+        let live = entry.deadline_ms >= self.now_ms;
+        if live && let Some(mark) = self.marks.get_mut(key) {
+            mark.version = self.version;
+        }
+        live.then_some(entry)
+    }
+
+    fn drop_entry(&mut self, key: &[u8]) -> Option<Entry> {
+        let hash = self.hash(key);
+        let bucket = self.by_hash.get_mut(&hash)?;
+        let i = bucket.iter().position(|e| *e.key == *key)?;
+        let entry = match i {
+            0 if bucket.rest.is_empty() => self.by_hash.remove(&hash)?.first,
+            0 => std::mem::replace(&mut bucket.first, bucket.rest.swap_remove(0)),
+            i => bucket.rest.swap_remove(i - 1),
+        };
+        self.by_key.remove(&entry.key);
+        self.move_deadline(entry.key.clone(), entry.deadline_ms, NEVER_MS);
+        Some(entry)
+    }
+
+    /// Deletes everything.
+    pub(crate) fn clear(&mut self) {
+        for (key, mark) in &mut self.marks {
+            if self.by_key.contains(key) {
+                mark.version = self.version;
+            }
+        }
+        self.by_hash.clear();
+        self.by_key.clear();
+        self.by_deadline.clear();
+    }
+
+    /// Drops up to `most` keys whose deadline was before `now_ms`.
+    pub(crate) fn purge(&mut self, now_ms: u64, most: usize) {
+        for _ in 0..most {
+            match self.by_deadline.first() {
+                Some((deadline, key)) if *deadline < now_ms => {
+                    let key = key.clone();
+                    self.drop_entry(&key);
+                }
+                _ => break,
+            }
+        }
+        if self.marks.first_key_value().is_some_and(|(_, m)| m.deadline_ms < now_ms) {
+            self.marks.pop_first();
+        }
+    }
+
+    /// Live keys; drops all others on the way.
+    pub(crate) fn count(&mut self) -> usize {
+        self.purge(self.now_ms, usize::MAX);
+        self.len()
+    }
+
+    /// The version of `key` for `WATCH`, remembering it if it does not exist.
+    pub(crate) fn watch(&mut self, key: &[u8]) -> u64 {
+        if let Some(e) = self.find(key) {
+            return e.version;
+        }
+        let deadline_ms = self.now_ms.saturating_add(MARK_MS);
+        let (now_ms, version) = (self.now_ms, self.version);
+        let mark = self.marks.entry(key.into()).or_insert(Mark { version, deadline_ms });
+        if mark.deadline_ms < now_ms {
+            mark.version = version;
+        }
+        mark.deadline_ms = deadline_ms;
+        mark.version
+    }
+
+    /// Whether `key` is as it was when [`Self::watch`] gave `version`.
+    pub(crate) fn unchanged(&self, key: &[u8], version: u64) -> bool {
+        match self.find(key) {
+            Some(e) => e.version == version,
+            None => self
+                .marks
+                .get(key)
+                .is_some_and(|m| m.deadline_ms >= self.now_ms && m.version == version),
+        }
+    }
+
+    /// Live entries from hash `from` on, with their hashes.
+    pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let live = move |e: &&Entry| e.deadline_ms >= self.now_ms;
+        self.by_hash.range(from..).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
+    }
+
+    /// Live keys from `start` (included) to `end` (excluded; empty means no end), ascending.
+    pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = &Entry> {
+        let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        let sane = end.is_empty() || start <= end;
+        let bounds = (Bound::Included(start), upper);
+        let keys = sane.then(|| self.by_key.range::<[u8], _>(bounds));
+        keys.into_iter().flatten().filter_map(|k| self.find(k))
+    }
+
+    /// Everything, for snapshots: entries in order of their hashes, then marks.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
+        self.by_hash.values().flat_map(Bucket::iter)
+    }
+
+    pub(crate) fn marks(&self) -> &BTreeMap<Key, Mark> {
+        &self.marks
+    }
+
+    pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
+        self.marks.insert(key.into(), mark);
+    }
+}

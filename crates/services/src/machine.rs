@@ -1,0 +1,118 @@
+//! The state machine that a service gives, to have it replicated and sharded.
+//!
+//! A machine holds the data of *every* shard of one node. The [`Executor`](crate::Executor) calls
+//! it with ordered commands; the answers and the state must follow from those calls alone: no
+//! clock, no randomness of the operating system, no order that depends on addresses or hash seeds.
+//! Replicas may run commands that do not conflict in different orders, so neither answers nor
+//! state may depend on the relative order of two commands whose [`Access`] do not conflict.
+
+use amcast_core::{Gid, GroupSet, MsgId};
+use core::fmt;
+
+/// One key that a command touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Use {
+    /// The shard that holds the key; one of the command's destinations.
+    pub shard: Gid,
+    /// The key, or a hash of it: two keys with one hash only wait for each other without need.
+    pub key: u64,
+    /// Whether the command may change it.
+    pub write: bool,
+}
+
+/// What a command touches, which says what it conflicts with.
+#[derive(Clone, Default, Debug)]
+pub struct Access {
+    /// The keys.
+    pub uses: Vec<Use>,
+    /// Whether it touches all of its destination shards, and so conflicts with every command.
+    pub whole: bool,
+}
+
+/// Where a command stands in one shard's order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The shard.
+    pub shard: Gid,
+    /// The command's position in that shard's stream.
+    pub position: u64,
+    /// Ordered time there, in milliseconds since 1970: the highest stamp of a front on this and
+    /// all earlier commands of the shard. It never goes back along a shard's stream. A command of
+    /// several shards sees each shard at that shard's own time: raising one shard's time to
+    /// another's would make it depend on what a replica happened to execute first.
+    pub now_ms: u64,
+}
+
+/// The command that is being executed.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// Its message.
+    pub id: MsgId,
+    /// Its destinations.
+    pub dst: GroupSet,
+    /// Its place in each destination, in ascending order of shards.
+    pub places: &'a [Place],
+}
+
+/// Why a snapshot was not restored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Corrupt {
+    /// It ends too early, or holds a value that cannot be.
+    Malformed,
+    /// Its checksum does not match its bytes.
+    Checksum,
+    /// It was written by a later version of the format.
+    Version(u8),
+    /// The chunks are not of one snapshot, or not of this cluster's shape.
+    Mixed,
+}
+
+impl fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed => f.write_str("the snapshot is malformed"),
+            Self::Checksum => f.write_str("the snapshot's checksum does not match"),
+            Self::Version(v) => write!(f, "the snapshot has version {v}, which is not known here"),
+            Self::Mixed => f.write_str("the chunks are not all of one snapshot of such a cluster"),
+        }
+    }
+}
+
+impl core::error::Error for Corrupt {}
+
+/// A deterministic service over shards.
+pub trait Machine {
+    /// Says what `command` touches. A command that makes no sense touches nothing.
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access);
+
+    /// Executes `command` in all its shards at once and appends the answer to `answer`. A command
+    /// that makes no sense is answered with an error; it must not panic.
+    fn apply(&mut self, at: &At<'_>, command: &[u8], answer: &mut Vec<u8>);
+
+    /// Appends to `answer` what a client is told when its command was refused.
+    fn refuse(&self, why: Refusal, answer: &mut Vec<u8>);
+
+    /// Frees a bounded amount of what no later command of `shard` can see, given that they all
+    /// have `now_ms` or later. Must not change any answer.
+    fn tidy(&mut self, shard: Gid, now_ms: u64);
+
+    /// Appends all state of `shard` to `out`.
+    fn snapshot(&self, shard: Gid, out: &mut Vec<u8>);
+
+    /// Replaces all state of `shard` by what [`snapshot`](Self::snapshot) wrote.
+    ///
+    /// # Errors
+    /// When `bytes` is not such a state; the shard is then empty.
+    fn restore(&mut self, shard: Gid, bytes: &[u8]) -> Result<(), Corrupt>;
+}
+
+/// Why the executor did not run a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It was sent so long ago that whether it was executed before is no longer known.
+    Stale,
+    /// It was executed before, but its answer is no longer kept.
+    Forgotten,
+    /// The session has more requests open than the window allows.
+    Window,
+}

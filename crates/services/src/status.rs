@@ -1,0 +1,40 @@
+//! What the program knows about its cluster and the fronts show.
+
+use amcast_core::Gid;
+
+/// One shard, as this node sees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardStatus {
+    /// The shard.
+    pub shard: Gid,
+    /// The name of its leader, if one is known.
+    pub leader: Option<String>,
+    /// How many of its replicas are up, and how many there are.
+    pub replicas: (usize, usize),
+    /// Position up to which this node executed its commands.
+    pub applied: u64,
+    /// Commands delivered here that wait for other shards or for conflicting commands.
+    pub waiting: usize,
+    /// Keys held.
+    pub keys: usize,
+    /// Keys held that will expire.
+    pub expiring: usize,
+}
+
+/// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.
+pub trait Status: Send + Sync + 'static {
+    /// The name of this node.
+    fn node(&self) -> String;
+
+    /// The protocol that orders commands.
+    fn protocol(&self) -> String;
+
+    /// Every shard, in order.
+    fn shards(&self) -> Vec<ShardStatus>;
+
+    /// Whether commands can be served.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn ready(&self) -> Result<(), String>;
+}
