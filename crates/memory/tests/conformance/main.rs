@@ -1,5 +1,6 @@
 //! The conformance suite of the medium `Memory` on every carrier there is.
 
+mod broken;
 mod mapped;
 
 use amcast_memory::conformance::{Fabric, SUITE};

@@ -7,7 +7,7 @@ use amcast_memory::conformance::{Fabric, Heard, shape};
 use amcast_memory::{ClusterId, Directory, MappedCarrier, StartOptions};
 use std::path::Path;
 
-struct Carriers {
+pub(crate) struct Carriers {
     directory: Directory,
     carriers: Vec<Option<MappedCarrier>>,
     /// Whether the dead are found by the supervisor before they start again.
@@ -15,6 +15,10 @@ struct Carriers {
 }
 
 impl Carriers {
+    pub(crate) fn on_heap() -> Self {
+        Self::new(Directory::heap(ClusterId(1), 3, 0).expect("made"), false)
+    }
+
     fn new(directory: Directory, cleaned: bool) -> Self {
         let mut fabric = Self { directory, carriers: Vec::new(), cleaned };
         for pid in 0..shape().len() {
@@ -81,10 +85,7 @@ fn files(id: u64, cleaned: bool) -> Box<dyn Fabric> {
 
 #[test]
 fn carriers_on_the_heap_keep_the_laws() {
-    run("heap", &mut || {
-        let directory = Directory::heap(ClusterId(1), 3, 0).expect("made");
-        Box::new(Carriers::new(directory, false))
-    });
+    run("heap", &mut || Box::new(Carriers::on_heap()));
 }
 
 #[test]

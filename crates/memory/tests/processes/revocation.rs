@@ -90,7 +90,7 @@ fn between_processes_every_written_is_found_after_the_revocation() {
     let cluster = Cluster::new();
     let mut carrier = owner(&cluster.directory);
     let _child = cluster.spawn("revocation");
-    judge(&mut carrier, 1_000);
+    judge(&mut carrier, 10_000);
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn between_threads_every_written_is_found_after_the_revocation() {
     let mut child = start(&directory, CHILD, &[]);
     thread::scope(|scope| {
         scope.spawn(|| hammer(&mut child));
-        judge(&mut carrier, 1_000);
+        judge(&mut carrier, 10_000);
         // The writer is told `Lost` and ends.
         carrier.stop().expect("stopped");
     });
