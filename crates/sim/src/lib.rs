@@ -1,1 +1,50 @@
-//! amcast-sim
+//! The deterministic simulator: any protocol of the catalog on simulated networks, memories, disks
+//! and oracles, with faults, and the same run again from the same seed.
+//!
+//! Read [`run`](mod@run) first: [`run()`] takes an entry, a configuration, [`Settings`] and a
+//! seed, hands every [`Event`](amcast_core::trace::Event) to a sink, and gives a [`Report`]. The
+//! simulator judges no property of ordering; whoever takes the events does. What it stops for by
+//! itself is a [`Breach`] of what a protocol owes its driver: payloads changed, positions that go
+//! back, states that do not continue what was delivered.
+//!
+//! All chance goes through a [`Chooser`], in which 0 is always the ordinary choice. Hence a run is
+//! a [`Recorded`]: a plan (what is cast, which faults strike) and a list of choices.
+//! [`shrink()`] makes it smaller while it still fails, [`explore()`] goes through all choices of a
+//! small configuration.
+//!
+//! The carriers stand alone: [`Ram`], [`Network`] and [`Disk`] know no protocol and no harness.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod app;
+mod carry;
+pub mod chooser;
+pub mod delay;
+pub mod disk;
+pub mod explore;
+pub mod faults;
+mod hash;
+mod ledger;
+pub mod network;
+mod oracle;
+pub mod plan;
+mod process;
+pub mod queue;
+pub mod ram;
+pub mod run;
+pub mod shrink;
+mod world;
+
+pub use chooser::{Choices, Chooser, Concern};
+pub use delay::Delay;
+pub use disk::Disk;
+pub use explore::{Exploration, Explored, explore};
+pub use faults::{Fault, Profile, Strike, When};
+pub use ledger::{Breach, Stuck};
+pub use network::Network;
+pub use plan::{Model, Pace, Plan};
+pub use ram::Ram;
+pub use run::{Outcome, Recorded, Report, Settings, replay, run};
+pub use shrink::shrink;

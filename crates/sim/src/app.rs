@@ -1,0 +1,144 @@
+//! The application at a replica: the list of what was delivered, applied some time later.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::step::Ticket;
+use amcast_core::{MsgId, Pid};
+
+/// One delivered message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Item {
+    pub msg: MsgId,
+    pub position: u64,
+    /// The hash of the payload.
+    pub payload: u64,
+}
+
+impl Codec for Item {
+    fn encode(&self, to: &mut Vec<u8>) {
+        for n in [u64::from(self.msg.sender.0), self.msg.seq, self.position, self.payload] {
+            to.extend_from_slice(&n.to_le_bytes());
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        let mut number = || u64::decode(from);
+        let (sender, seq, position, payload) = (number()?, number()?, number()?, number()?);
+        let sender = Pid(u32::try_from(sender).map_err(|_| CodecError::Unknown(sender))?);
+        Ok(Self { msg: MsgId { sender, seq }, position, payload })
+    }
+}
+
+/// The application of one process in one life.
+#[derive(Debug, Default)]
+pub(crate) struct App {
+    /// What it has delivered, its installed state included.
+    pub log: Vec<Item>,
+    /// The position that was said to be applied last.
+    pub applied: u64,
+    /// Whether it will say so again without being asked.
+    pub applying: bool,
+    captures: BTreeMap<Ticket, Capture>,
+    /// Pieces of a state that is being installed.
+    incoming: Option<Vec<u8>>,
+}
+
+#[derive(Debug)]
+struct Capture {
+    position: u64,
+    bytes: Vec<u8>,
+}
+
+impl App {
+    /// The position that its deliveries have reached.
+    pub(crate) fn position(&self) -> u64 {
+        self.log.last().map_or(0, |item| item.position)
+    }
+
+    /// The position up to which it may say that it has applied.
+    pub(crate) fn may_apply(&self) -> u64 {
+        let held = self.captures.values().map(|capture| capture.position).min();
+        self.position().min(held.unwrap_or(u64::MAX))
+    }
+
+    /// Keeps the state as of the last of these many deliveries; gives its position and size.
+    pub(crate) fn capture(&mut self, ticket: Ticket, deliveries: usize) -> (u64, u64) {
+        let kept = &self.log[..deliveries];
+        let mut bytes = Vec::with_capacity(kept.len() * 32);
+        kept.iter().for_each(|item| item.encode(&mut bytes));
+        let position = kept.last().map_or(0, |item| item.position);
+        let size = bytes.len() as u64;
+        self.captures.insert(ticket, Capture { position, bytes });
+        (position, size)
+    }
+
+    /// How many deliveries are applied.
+    pub(crate) fn applied_count(&self) -> usize {
+        self.log.partition_point(|item| item.position <= self.applied)
+    }
+
+    /// A piece of a kept state, as far as there is one.
+    pub(crate) fn piece(&self, ticket: Ticket, offset: u64, bytes: u32) -> Option<Vec<u8>> {
+        let state = &self.captures.get(&ticket)?.bytes;
+        let from = usize::try_from(offset).ok()?.min(state.len());
+        let upto = from.saturating_add(bytes as usize).min(state.len());
+        Some(state[from..upto].to_vec())
+    }
+
+    pub(crate) fn release(&mut self, ticket: Ticket) {
+        self.captures.remove(&ticket);
+    }
+
+    /// Takes a piece of a new state; with the last one, gives the whole state.
+    ///
+    /// # Errors
+    /// When there was no first piece, or the whole is no state.
+    pub(crate) fn install(
+        &mut self,
+        piece: &[u8],
+        first: bool,
+        last: bool,
+    ) -> Result<Option<Vec<Item>>, &'static str> {
+        if first {
+            self.incoming = Some(Vec::new());
+        }
+        let incoming = self.incoming.as_mut().ok_or("a piece came without a first one")?;
+        incoming.extend_from_slice(piece);
+        if !last {
+            return Ok(None);
+        }
+        let bytes = self.incoming.take().unwrap_or_default();
+        let mut reader = Reader::new(&bytes);
+        let mut items = Vec::with_capacity(bytes.len() / 32);
+        while !reader.is_empty() {
+            items.push(Item::decode(&mut reader).map_err(|_| "the pieces are no state")?);
+        }
+        Ok(Some(items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_goes_over_in_pieces() {
+        let item = |n| Item { msg: MsgId { sender: Pid(1), seq: n }, position: n * 2, payload: n };
+        let mut from = App { log: (1..=3).map(item).collect(), ..App::default() };
+        assert_eq!(from.capture(Ticket(7), 2), (4, 64));
+        assert_eq!((from.position(), from.may_apply()), (6, 4));
+        let mut to = App::default();
+        let mut piece = |offset, first, last| {
+            let bytes = from.piece(Ticket(7), offset, 40).expect("it was captured");
+            to.install(&bytes, first, last)
+        };
+        assert_eq!(piece(0, true, false), Ok(None));
+        assert_eq!(piece(40, false, true), Ok(Some(alloc::vec![item(1), item(2)])));
+        assert!(piece(40, true, true).is_err());
+        assert!(piece(0, false, true).is_err());
+        from.release(Ticket(7));
+        assert_eq!(from.may_apply(), 6);
+        assert_eq!(from.piece(Ticket(7), 0, 1), None);
+    }
+}

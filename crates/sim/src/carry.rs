@@ -1,0 +1,320 @@
+//! A step of a process: the input goes in, and what comes out is carried to where it belongs.
+
+use crate::app::Item;
+use crate::chooser::Concern;
+use crate::hash::Hashed;
+use crate::ledger::Breach;
+use crate::process::Letter;
+use crate::world::{Due, Tray, World};
+use alloc::rc::Rc;
+use amcast_core::memory::{self, Memory};
+use amcast_core::messages::{self, Frames};
+use amcast_core::step::{Note, Ticket};
+use amcast_core::trace::Event;
+use amcast_core::{Delivery, Input, Medium, Node, Outbox, Output, Pid, Submission};
+use core::mem;
+
+impl World<'_> {
+    /// One step of a process that lives.
+    pub(crate) fn step(&mut self, p: Pid, letter: Letter) {
+        let now = self.now;
+        self.hash.input(now, p, &letter);
+        self.steps += 1;
+        if let Letter::Fresh(of, life) = letter {
+            self.ram.told(p, of, life);
+        }
+        let process = &mut self.procs[p.index()];
+        process.free_at = now + self.plan.model.step;
+        let local = process.clock(now);
+        let seq = process.casts;
+        let Some(mut node) = process.node.take() else { return };
+        let submission = match letter {
+            Letter::Submit(cast) => {
+                Some(Submission { seq, dst: self.plan.casts[cast].dst, payload: &self.scratch })
+            }
+            _ => None,
+        };
+        match &mut node {
+            Node::Messages(node) => {
+                let input = frames_input(&letter, submission)
+                    .expect("a carrier speaks only to processes of its medium");
+                self.frames.outbox.clear();
+                node.step(local, (), input, &mut self.frames.outbox);
+                self.frames.outbox.take(&mut self.frames.items);
+            }
+            Node::Memory(node, _) => {
+                let input = memory_input(&letter, submission)
+                    .expect("a carrier speaks only to processes of its medium");
+                self.memory.outbox.clear();
+                node.step(local, self.ram.window(p), input, &mut self.memory.outbox);
+                self.memory.outbox.take(&mut self.memory.items);
+            }
+        }
+        let memory = matches!(node, Node::Memory(..));
+        let process = &mut self.procs[p.index()];
+        process.node = Some(node);
+        if memory {
+            self.carry_memory(p)
+        } else {
+            self.carry_frames(p)
+        }
+        self.notice_fit(p);
+    }
+
+    fn carry_frames(&mut self, p: Pid) {
+        let mut tray = mem::take(&mut self.frames);
+        let upto = self.outputs_before_death(p, tray.items.len());
+        for output in tray.items.drain(..).take(upto) {
+            if let Some(out) = self.carry(p, &tray.outbox, output) {
+                let (messages::Out::To(_, lane, frame) | messages::Out::Group(_, lane, frame)) =
+                    out;
+                let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
+                let mut send = |to| {
+                    self.network.send(self.now, p, to, lane, &bytes, &mut self.chooser);
+                };
+                match out {
+                    messages::Out::To(to, ..) => send(to),
+                    messages::Out::Group(g, ..) => self.cluster.members(g).for_each(send),
+                }
+            }
+        }
+        self.frames = tray;
+        self.die_if_doomed(p);
+    }
+
+    fn carry_memory(&mut self, p: Pid) {
+        let mut tray: Tray<Memory> = mem::take(&mut self.memory);
+        let upto = self.outputs_before_death(p, tray.items.len());
+        for output in tray.items.drain(..).take(upto) {
+            if let Some(out) = self.carry(p, &tray.outbox, output) {
+                self.ram.post(self.now, p, &out, &mut self.chooser);
+            }
+        }
+        self.memory = tray;
+        let busy = self.ram.busy_until(p);
+        let process = &mut self.procs[p.index()];
+        process.free_at = process.free_at.max(busy);
+        self.die_if_doomed(p);
+    }
+
+    /// How many outputs are carried out: all, unless the process dies among them.
+    fn outputs_before_death(&mut self, p: Pid, outputs: usize) -> usize {
+        if self.dies_now(p) && outputs > 0 {
+            self.chooser.pick(Concern::Faults, outputs as u64) as usize
+        } else {
+            outputs
+        }
+    }
+
+    fn die_if_doomed(&mut self, p: Pid) {
+        if self.dies_now(p)
+            && let Some(down) = self.procs[p.index()].doomed
+        {
+            self.crash_for(p, down);
+        }
+    }
+
+    /// Carries out what any protocol may ask; gives back what is the medium's.
+    fn carry<M: Medium>(&mut self, p: Pid, outbox: &Outbox<M>, output: Output<M>) -> Option<M::Out>
+    where
+        M::Out: Hashed<M>,
+    {
+        self.hash.output(&output, outbox);
+        match output {
+            Output::Medium(out) => return Some(out),
+            Output::Deliver(delivery) => {
+                let result = self.deliver(p, &delivery, outbox.bytes(delivery.payload));
+                self.note_breach(result);
+            }
+            Output::Persist { ticket, record } => {
+                let record = outbox.bytes(record);
+                self.disk.persist(self.now, p, ticket, record, &mut self.chooser);
+            }
+            Output::Capture { ticket, .. } => self.capture(p, ticket),
+            Output::Piece { ticket, offset, bytes } => self.piece(p, ticket, offset, bytes),
+            Output::Release { ticket } => {
+                self.procs[p.index()].app.release(ticket);
+                self.apply_later(p);
+            }
+            Output::Install { piece, first, last, position } => {
+                let piece = outbox.bytes(piece);
+                let result = self.install(p, piece, first, last, position);
+                self.note_breach(result);
+            }
+            Output::Note(note) => self.note(p, note),
+        }
+        None
+    }
+
+    fn note_breach(&mut self, result: Result<(), Breach>) {
+        if let Err(breach) = result {
+            self.breach.get_or_insert(breach);
+        }
+    }
+
+    fn note(&mut self, p: Pid, note: Note) {
+        let t = self.now;
+        match note {
+            Note::Part(m) => self.emit(&Event::Part { t, p, m }),
+            Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
+            Note::Malformed(..) => *self.marks.entry("sim-malformed").or_default() += 1,
+            _ => {}
+        }
+    }
+
+    fn deliver(&mut self, p: Pid, delivery: &Delivery, bytes: &[u8]) -> Result<(), Breach> {
+        let m = delivery.msg;
+        let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
+        let item = Item { msg: m, position: delivery.position, payload };
+        let before = self.procs[p.index()].app.position();
+        if item.position <= before {
+            return Err(Breach::Position { p, m, before, given: item.position });
+        }
+        self.add(p, item)?;
+        self.apply_later(p);
+        Ok(())
+    }
+
+    /// The next item of what the process has delivered in this life.
+    fn add(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
+        let process = &mut self.procs[p.index()];
+        let (group, place) = (process.group, process.app.log.len());
+        process.app.log.push(item);
+        if self.ledger.enter(self.now, p, group, place, &item)? {
+            let (t, m) = (self.now, item.msg);
+            self.emit(&Event::Deliver { t, p, m });
+            self.release_closed(m);
+        }
+        Ok(())
+    }
+
+    /// In a closed loop a delivery may let its sender go on.
+    fn release_closed(&mut self, m: amcast_core::MsgId) {
+        if self.ledger.reached(m) && !self.procs[m.sender.index()].backlog.is_empty() {
+            self.queue.push(self.now, Due::Go(m.sender));
+        }
+    }
+
+    fn install(
+        &mut self,
+        p: Pid,
+        piece: &[u8],
+        first: bool,
+        last: bool,
+        position: u64,
+    ) -> Result<(), Breach> {
+        let app = &mut self.procs[p.index()].app;
+        let breach = |why| Breach::Application { p, why };
+        let Some(items) = app.install(piece, first, last).map_err(breach)? else { return Ok(()) };
+        let reached = items.last().map_or(0, |item| item.position);
+        if reached != position {
+            return Err(breach("the state installed stands at another position"));
+        }
+        let before = app.position();
+        if position < before {
+            let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
+            return Err(Breach::Position { p, m, before, given: position });
+        }
+        app.log.clear();
+        for item in items {
+            self.ledger.check_item(p, &item)?;
+            self.add(p, item)?;
+        }
+        self.apply_later(p);
+        Ok(())
+    }
+
+    fn capture(&mut self, p: Pid, ticket: Ticket) {
+        let app = &mut self.procs[p.index()].app;
+        let applied = app.applied_count() as u64;
+        let upto = app.log.len() as u64;
+        let count = self.chooser.between(Concern::Schedule, applied, upto) as usize;
+        let (position, bytes) = self.procs[p.index()].app.capture(ticket, count);
+        self.later(p, Letter::Captured { ticket, position, bytes });
+    }
+
+    fn piece(&mut self, p: Pid, ticket: Ticket, offset: u64, bytes: u32) {
+        match self.procs[p.index()].app.piece(ticket, offset, bytes) {
+            Some(bytes) => self.later(p, Letter::Piece { ticket, offset, bytes }),
+            None => {
+                let why = "a piece was asked of a state that is not captured";
+                self.note_breach(Err(Breach::Application { p, why }));
+            }
+        }
+    }
+
+    /// The application answers after a while.
+    fn later(&mut self, p: Pid, letter: Letter) {
+        let at = self.now + self.plan.model.capture.draw(&mut self.chooser, Concern::Schedule);
+        let life = self.procs[p.index()].life;
+        self.queue.push(at, Due::Letter(p, life, letter));
+    }
+
+    fn apply_later(&mut self, p: Pid) {
+        let app = &mut self.procs[p.index()].app;
+        if app.applying || app.may_apply() <= app.applied {
+            return;
+        }
+        app.applying = true;
+        let at = self.now + self.plan.model.apply.draw(&mut self.chooser, Concern::Schedule);
+        let life = self.procs[p.index()].life;
+        self.queue.push(at, Due::Apply(p, life));
+    }
+
+    /// The application has applied what was delivered, as far as nothing holds it back.
+    pub(crate) fn apply(&mut self, p: Pid, life: u32) {
+        let process = &mut self.procs[p.index()];
+        if process.life != life {
+            return;
+        }
+        let app = &mut process.app;
+        app.applying = false;
+        let position = app.may_apply();
+        if position > app.applied {
+            app.applied = position;
+            self.letter(p, Letter::Applied(position));
+        }
+    }
+
+    /// Keeps what the step changed in the fitness of its process.
+    fn notice_fit(&mut self, p: Pid) {
+        let process = &mut self.procs[p.index()];
+        let fit = match &process.node {
+            Some(Node::Messages(node)) => node.fit(),
+            Some(Node::Memory(node, _)) => node.fit(),
+            None => false,
+        };
+        if fit != process.fit {
+            process.fit = fit;
+            self.elect(p);
+        }
+    }
+}
+
+fn frames_input<'a>(
+    letter: &'a Letter,
+    submission: Option<Submission<'a>>,
+) -> Option<Input<'a, Frames>> {
+    Some(match letter {
+        Letter::Submit(_) => Input::Submit(submission?),
+        Letter::From(from, bytes) => Input::Medium(messages::In::From(*from, &**bytes)),
+        Letter::Up(of) => Input::Medium(messages::In::Up(*of)),
+        Letter::Down(of) => Input::Medium(messages::In::Down(*of)),
+        other => return other.plain(),
+    })
+}
+
+fn memory_input<'a>(
+    letter: &'a Letter,
+    submission: Option<Submission<'a>>,
+) -> Option<Input<'a, Memory>> {
+    Some(match letter {
+        Letter::Submit(_) => Input::Submit(submission?),
+        Letter::Poll => Input::Medium(memory::In::Poll),
+        Letter::Done(ticket, answer) => Input::Medium(memory::In::Done(*ticket, answer.outcome())),
+        Letter::Fresh(pid, incarnation) => {
+            Input::Medium(memory::In::Fresh { pid: *pid, incarnation: *incarnation })
+        }
+        other => return other.plain(),
+    })
+}

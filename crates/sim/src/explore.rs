@@ -1,0 +1,128 @@
+//! Goes through all choices of a small configuration.
+
+use crate::chooser::{Chooser, Odometer};
+use crate::faults::{Fault, Strike, When};
+use crate::plan::Plan;
+use crate::run::{Recorded, Report, run_with};
+use alloc::vec::Vec;
+use amcast_core::trace::Event;
+use amcast_core::{Config, ConfigError, Entry, Pid};
+
+/// How far an exploration goes.
+#[derive(Clone, Debug)]
+pub struct Exploration {
+    /// How many choices of a run may differ from the ordinary one. All runs with 0 are tried
+    /// first, then those with 1, and so on.
+    pub deviations_max: usize,
+    /// Only so many choices from the start of a run may differ.
+    pub choices_max: usize,
+    /// How many values of each length of time are tried.
+    pub grain: u64,
+    /// Processes that crash, one a run: before each thing that happens in the ordinary run.
+    pub crashes: Vec<Pid>,
+    /// How many runs at most.
+    pub runs_max: u64,
+}
+
+impl Default for Exploration {
+    fn default() -> Self {
+        Self {
+            deviations_max: 2,
+            choices_max: 200,
+            grain: 2,
+            crashes: Vec::new(),
+            runs_max: 100_000,
+        }
+    }
+}
+
+/// What came of an exploration.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    /// How many runs were made.
+    pub runs: u64,
+    /// Whether all runs within the bounds were made.
+    pub complete: bool,
+    /// The first run that failed.
+    pub failed: Option<Recorded>,
+}
+
+/// Runs `plan` with all choices within the bounds until `fails` says so of a run. It is given the
+/// run's report and events.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn explore(
+    entry: &dyn Entry,
+    config: &Config,
+    plan: &Plan,
+    bounds: &Exploration,
+    judge: &mut dyn Judge,
+) -> Result<Explored, ConfigError> {
+    let mut explored = Explored { runs: 0, complete: true, failed: None };
+    let (ordinary, _) =
+        run_with(entry, config, plan.clone(), Chooser::listed(Default::default()), &mut |_| {})?;
+    let mut plans = alloc::vec![plan.clone()];
+    for &p in &bounds.crashes {
+        for event in 1..=ordinary.events {
+            let mut with = plan.clone();
+            let fault = Fault::Crash { p, mid_step: false, down: None };
+            with.strikes.push(Strike { at: When::Event(event), fault });
+            plans.push(with);
+        }
+    }
+    for deviations in 0..=bounds.deviations_max {
+        for plan in &plans {
+            sweep(entry, config, plan, bounds, deviations, judge, &mut explored)?;
+            if explored.failed.is_some() || !explored.complete {
+                return Ok(explored);
+            }
+        }
+    }
+    Ok(explored)
+}
+
+/// Judges runs: hears the events of each, then says whether it failed.
+pub trait Judge {
+    /// An event of the run that goes on.
+    fn event(&mut self, event: &Event<'_>);
+    /// The run is over. Whether it failed.
+    fn failed(&mut self, report: &Report) -> bool;
+}
+
+/// All runs of one plan with exactly so many deviations.
+fn sweep(
+    entry: &dyn Entry,
+    config: &Config,
+    plan: &Plan,
+    bounds: &Exploration,
+    deviations: usize,
+    judge: &mut dyn Judge,
+    explored: &mut Explored,
+) -> Result<(), ConfigError> {
+    let mut odometer = Odometer::new(bounds.grain, deviations, bounds.choices_max);
+    loop {
+        // Runs with fewer deviations were made before.
+        if odometer.deviations() == deviations {
+            if explored.runs >= bounds.runs_max {
+                explored.complete = false;
+                return Ok(());
+            }
+            explored.runs += 1;
+            let chooser = Chooser::odometer(odometer);
+            let (report, back) =
+                run_with(entry, config, plan.clone(), chooser, &mut |e| judge.event(e))?;
+            if judge.failed(&report) {
+                explored.failed = Some(report.recorded);
+                return Ok(());
+            }
+            match back {
+                Some(back) => odometer = back,
+                None => return Ok(()),
+            }
+        }
+        if !odometer.advance() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Which faults strike, and when: drawn from the seed, within what the entry assumes.
+//!
+//! Every rate is drawn anew for each run (swarm), so that some runs have many faults of one kind
+//! and none of another.
+
+use crate::chooser::{Chooser, Concern};
+use alloc::vec::Vec;
+use amcast_core::{About, Assumption, Cluster, Gid, MediumKind, Pid, Span, Time};
+
+/// Which kinds of faults a run may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// None.
+    None,
+    /// Processes crash and come back.
+    Crash,
+    /// Processes stop for a while; clocks drift.
+    Pause,
+    /// Partitions, broken connections, lost and doubled datagrams.
+    Network,
+    /// Torn and denied writes, slow memory, slow owners.
+    Memory,
+    /// Oracles lie.
+    Oracle,
+    /// All of these.
+    All,
+}
+
+impl Profile {
+    /// Each of them.
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Crash,
+        Self::Pause,
+        Self::Network,
+        Self::Memory,
+        Self::Oracle,
+        Self::All,
+    ];
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Crash => "crash",
+            Self::Pause => "pause",
+            Self::Network => "network",
+            Self::Memory => "memory",
+            Self::Oracle => "oracle",
+            Self::All => "all",
+        }
+    }
+
+    /// The profile of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Whether runs of this profile may have faults of `kind`.
+    pub fn has(self, kind: Self) -> bool {
+        self == kind || self == Self::All
+    }
+}
+
+/// A fault.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// A process dies. Skipped if it would leave a group without what the entry assumes.
+    Crash {
+        /// Who.
+        p: Pid,
+        /// Whether it dies in the middle of its next step's outputs, and not between two steps.
+        mid_step: bool,
+        /// How long it is dead; for ever if none.
+        down: Option<Span>,
+    },
+    /// A process takes no step for a while.
+    Pause {
+        /// Who.
+        p: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// Nothing passes between some processes and the others.
+    Partition {
+        /// The processes on one side.
+        side: Vec<Pid>,
+        /// Whether nothing passes back to that side either.
+        both: bool,
+        /// How long.
+        span: Span,
+    },
+    /// The connection between two processes breaks.
+    Cut {
+        /// One end.
+        a: Pid,
+        /// The other end.
+        b: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// A process is told that another, which lives, seems to have failed.
+    Suspicion {
+        /// Who is told.
+        to: Pid,
+        /// Of whom.
+        of: Pid,
+        /// How long until it is told otherwise.
+        span: Span,
+    },
+    /// A process is told of a leader that is not the one the oracle tells the others of.
+    WrongLeader {
+        /// Who is told.
+        to: Pid,
+        /// Of which group.
+        group: Gid,
+        /// The leader it is told of.
+        leader: Pid,
+        /// How long until it is told otherwise.
+        span: Span,
+    },
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// At this time.
+    Time(Time),
+    /// Before the carriers and timers do their so-manyth thing: for exploration, which goes
+    /// through all of them.
+    Event(u64),
+}
+
+/// A fault and when it strikes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Strike {
+    /// When.
+    pub at: When,
+    /// What.
+    pub fault: Fault,
+}
+
+/// Whether the entry assumes this.
+pub fn assumes(about: &About, assumption: Assumption) -> bool {
+    about.assumes.contains(&assumption)
+}
+
+/// The longest pause.
+const PAUSE_MAX: Span = Span::secs(2);
+
+/// Draws the strikes of a run whose faults end at `calm`.
+pub(crate) fn draw(
+    profile: Profile,
+    about: &About,
+    cluster: &Cluster,
+    calm: Time,
+    chooser: &mut Chooser,
+) -> Vec<Strike> {
+    let mut draw = Drawing { about, cluster, calm, chooser, strikes: Vec::new() };
+    if profile.has(Profile::Crash) && !assumes(about, Assumption::NoCrash) {
+        draw.some(4, Drawing::crash);
+    }
+    if profile.has(Profile::Pause) {
+        draw.some(7, Drawing::pause);
+    }
+    if profile.has(Profile::Network) {
+        draw.some(4, Drawing::partition);
+        if !assumes(about, Assumption::StreamsHold) {
+            draw.some(5, Drawing::cut);
+        }
+    }
+    if profile.has(Profile::Oracle) {
+        if !assumes(about, Assumption::PerfectDetector) {
+            draw.some(6, Drawing::suspicion);
+        }
+        draw.some(6, Drawing::wrong_leader);
+    }
+    draw.strikes
+}
+
+struct Drawing<'a> {
+    about: &'a About,
+    cluster: &'a Cluster,
+    calm: Time,
+    chooser: &'a mut Chooser,
+    strikes: Vec<Strike>,
+}
+
+impl Drawing<'_> {
+    /// Fewer than `below` faults of a kind; often none.
+    fn some(&mut self, below: u64, fault: fn(&mut Self) -> Fault) {
+        let most = self.pick(below);
+        for _ in 0..self.pick(most + 1) {
+            let at = When::Time(Time(self.pick(self.calm.0)));
+            let fault = fault(self);
+            self.strikes.push(Strike { at, fault });
+        }
+    }
+
+    fn pick(&mut self, n: u64) -> u64 {
+        self.chooser.pick(Concern::Faults, n)
+    }
+
+    /// A span whose order of magnitude is drawn first: 5 us up to the run's faulty part.
+    fn span(&mut self, most: Span) -> Span {
+        let least = Span::micros(5);
+        let doublings = (most.0 / least.0).max(1).ilog2();
+        let scale = least.times(1 << self.pick(u64::from(doublings) + 1));
+        (scale + Span(self.pick(scale.0))).min(most)
+    }
+
+    fn faulty_part(&self) -> Span {
+        self.calm.since(Time::ZERO)
+    }
+
+    fn process(&mut self) -> Pid {
+        Pid(self.pick(self.cluster.processes() as u64) as u32)
+    }
+
+    fn replica(&mut self) -> Pid {
+        Pid(self.pick((self.cluster.groups() * self.cluster.replicas()) as u64) as u32)
+    }
+
+    fn crash(&mut self) -> Fault {
+        let client = self.cluster.clients() > 0 && self.pick(4) == 3;
+        let p = if client {
+            let which = self.pick(self.cluster.clients() as u64);
+            self.cluster.client(which as usize)
+        } else {
+            self.replica()
+        };
+        let mid_step = self.pick(2) == 1;
+        let most = self.faulty_part();
+        let down = if self.pick(4) == 3 { None } else { Some(self.span(most)) };
+        Fault::Crash { p, mid_step, down }
+    }
+
+    fn pause(&mut self) -> Fault {
+        let p = self.process();
+        Fault::Pause { p, span: self.span(PAUSE_MAX.min(self.faulty_part())) }
+    }
+
+    fn partition(&mut self) -> Fault {
+        let one = self.pick(2) == 0;
+        let side = if one {
+            alloc::vec![self.process()]
+        } else {
+            self.cluster.pids().filter(|_| self.chooser.pick(Concern::Faults, 2) == 1).collect()
+        };
+        let both = self.pick(2) == 0;
+        Fault::Partition { side, both, span: self.span(self.faulty_part()) }
+    }
+
+    fn cut(&mut self) -> Fault {
+        let (a, b) = (self.process(), self.process());
+        // Over memory a way that fails stays so for a while; a connection may come back at once.
+        let most = match self.about.medium {
+            MediumKind::Messages => self.faulty_part(),
+            MediumKind::Memory => Span(self.faulty_part().0 / 2),
+        };
+        Fault::Cut { a, b, span: self.span(most) }
+    }
+
+    fn suspicion(&mut self) -> Fault {
+        let (to, of) = (self.process(), self.replica());
+        Fault::Suspicion { to, of, span: self.span(self.faulty_part()) }
+    }
+
+    fn wrong_leader(&mut self) -> Fault {
+        let (to, leader) = (self.process(), self.replica());
+        let group = self.cluster.group_of(leader).unwrap_or(Gid(0));
+        Fault::WrongLeader { to, group, leader, span: self.span(self.faulty_part()) }
+    }
+}

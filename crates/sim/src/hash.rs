@@ -1,0 +1,192 @@
+//! One number for a whole run: two runs that differ anywhere differ here.
+
+use crate::process::Letter;
+use amcast_core::memory::{self, Outcome, Source};
+use amcast_core::messages;
+use amcast_core::step::{Extent, Medium, Note, Oracle, Outbox, Output};
+use amcast_core::trace::Event;
+use amcast_core::{Pid, Time};
+
+/// A running hash. Not for secrets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunHash(pub u64);
+
+impl RunHash {
+    pub(crate) const fn new() -> Self {
+        Self(0x9e37_79b9_7f4a_7c15)
+    }
+
+    pub(crate) const fn word(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0xa24b_aed4_963e_e407);
+    }
+
+    pub(crate) fn words(&mut self, words: &[u64]) {
+        for &word in words {
+            self.word(word);
+        }
+    }
+
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
+        self.word(bytes.len() as u64);
+        let (chunks, rest) = bytes.as_chunks::<8>();
+        for chunk in chunks {
+            self.word(u64::from_le_bytes(*chunk));
+        }
+        for &byte in rest {
+            self.word(u64::from(byte));
+        }
+    }
+
+    pub(crate) fn event(&mut self, event: &Event<'_>) {
+        match *event {
+            Event::Process { p, groups } => self.words(&[1, u64::from(p.0), groups.0]),
+            Event::Cast { t, p, m, dst } => {
+                self.words(&[2, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq, dst.0]);
+            }
+            Event::Part { t, p, m } => {
+                self.words(&[3, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
+            }
+            Event::Deliver { t, p, m } => {
+                self.words(&[4, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
+            }
+            Event::Crash { t, p } => self.words(&[5, t.0, u64::from(p.0)]),
+            Event::Recover { t, p } => self.words(&[6, t.0, u64::from(p.0)]),
+            Event::View { t, p, view, members } => {
+                self.words(&[7, t.0, u64::from(p.0), members.len() as u64]);
+                self.bytes(view.as_bytes());
+            }
+            Event::Call { t, p, m, op: text } | Event::Return { t, p, m, out: text } => {
+                self.words(&[8, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
+                self.bytes(text.as_bytes());
+            }
+            Event::End => self.word(9),
+        }
+    }
+
+    pub(crate) fn input(&mut self, now: Time, p: Pid, letter: &Letter) {
+        self.words(&[now.0, u64::from(p.0)]);
+        match letter {
+            Letter::Start(life) => self.words(&[10, u64::from(*life)]),
+            Letter::Wake => self.word(11),
+            Letter::Poll => self.word(12),
+            Letter::Submit(cast) => self.words(&[13, *cast as u64]),
+            Letter::Durable(ticket) => self.words(&[14, ticket.0]),
+            Letter::Applied(position) => self.words(&[15, *position]),
+            Letter::Captured { ticket, position, bytes } => {
+                self.words(&[16, ticket.0, *position, *bytes]);
+            }
+            Letter::Piece { ticket, offset, bytes } => {
+                self.words(&[17, ticket.0, *offset]);
+                self.bytes(bytes);
+            }
+            Letter::Oracle(Oracle::Suspect(of)) => self.words(&[18, u64::from(of.0)]),
+            Letter::Oracle(Oracle::Trust(of)) => self.words(&[19, u64::from(of.0)]),
+            Letter::Oracle(Oracle::Leader(g, of)) => {
+                self.words(&[20, u64::from(g.0), u64::from(of.0)]);
+            }
+            Letter::Done(ticket, answer) => {
+                self.words(&[21, ticket.0]);
+                match answer.outcome() {
+                    Outcome::Written => self.word(1),
+                    Outcome::Denied => self.word(2),
+                    Outcome::Lost => self.word(3),
+                    Outcome::Words(lines) => lines.iter().for_each(|line| self.words(line)),
+                }
+            }
+            Letter::Fresh(of, life) => self.words(&[22, u64::from(of.0), u64::from(*life)]),
+            Letter::From(from, bytes) => {
+                self.words(&[23, u64::from(from.0)]);
+                self.bytes(bytes);
+            }
+            Letter::Up(of) => self.words(&[24, u64::from(of.0)]),
+            Letter::Down(of) => self.words(&[25, u64::from(of.0)]),
+        }
+    }
+
+    pub(crate) fn output<M: Medium>(&mut self, output: &Output<M>, outbox: &Outbox<M>)
+    where
+        M::Out: Hashed<M>,
+    {
+        match output {
+            Output::Deliver(d) => {
+                self.words(&[30, u64::from(d.msg.sender.0), d.msg.seq, d.dst.0, d.position]);
+                self.bytes(outbox.bytes(d.payload));
+            }
+            Output::Persist { ticket, record } => {
+                self.words(&[31, ticket.0]);
+                self.bytes(outbox.bytes(*record));
+            }
+            Output::Capture { ticket, reader } => self.words(&[32, ticket.0, u64::from(reader.0)]),
+            Output::Piece { ticket, offset, bytes } => {
+                self.words(&[33, ticket.0, *offset, u64::from(*bytes)]);
+            }
+            Output::Release { ticket } => self.words(&[34, ticket.0]),
+            Output::Install { piece, first, last, position } => {
+                self.words(&[35, u64::from(*first), u64::from(*last), *position]);
+                self.bytes(outbox.bytes(*piece));
+            }
+            Output::Note(note) => self.note(note),
+            Output::Medium(out) => out.hash(self, outbox),
+        }
+    }
+
+    fn note(&mut self, note: &Note) {
+        match *note {
+            Note::Part(m) => self.words(&[40, u64::from(m.sender.0), m.seq]),
+            Note::Leads(epoch) => self.words(&[41, epoch]),
+            Note::Demoted(epoch) => self.words(&[42, epoch]),
+            Note::LeftBehind(p) => self.words(&[43, u64::from(p.0)]),
+            Note::Recovering => self.word(44),
+            Note::Recovered(position) => self.words(&[45, position]),
+            Note::Malformed(p, why) => {
+                self.words(&[46, u64::from(p.0)]);
+                self.bytes(why.as_bytes());
+            }
+            Note::Mark(name) => {
+                self.word(47);
+                self.bytes(name.as_bytes());
+            }
+        }
+    }
+}
+
+/// What a medium is asked for, as part of the hash.
+pub(crate) trait Hashed<M: Medium> {
+    fn hash(&self, hash: &mut RunHash, outbox: &Outbox<M>);
+}
+
+impl Hashed<messages::Frames> for messages::Out<Extent> {
+    fn hash(&self, hash: &mut RunHash, outbox: &Outbox<messages::Frames>) {
+        let (kind, whom, lane, frame) = match *self {
+            Self::To(p, lane, frame) => (50, u64::from(p.0), lane, frame),
+            Self::Group(g, lane, frame) => (51, u64::from(g.0), lane, frame),
+        };
+        hash.words(&[kind, whom, lane as u64]);
+        hash.bytes(outbox.bytes(frame));
+    }
+}
+
+impl Hashed<memory::Memory> for memory::Out {
+    fn hash(&self, hash: &mut RunHash, _: &Outbox<memory::Memory>) {
+        match *self {
+            Self::Write { to, region, at, source, ticket, bell } => {
+                let answer = ticket.map_or(u64::MAX, |ticket| ticket.0);
+                let place = u64::from(region.0) << 32 | u64::from(at);
+                hash.words(&[60, u64::from(to.0), place, answer, u64::from(bell)]);
+                let (Source::Copy(rest) | Source::Made { rest, .. }) = source;
+                let rest = [u64::from(rest.region.0), u64::from(rest.at), u64::from(rest.count)];
+                if let Source::Made { head, stamp, .. } = source {
+                    hash.words(&head);
+                    hash.word(stamp.0);
+                }
+                hash.words(&rest);
+            }
+            Self::Read { of, region, at, count, ticket } => {
+                let place = u64::from(region.0) << 32 | u64::from(at);
+                hash.words(&[61, u64::from(of.0), place, u64::from(count), ticket.0]);
+            }
+            Self::Allow(region) => hash.words(&[62, u64::from(region.0)]),
+            Self::Revoke(region) => hash.words(&[63, u64::from(region.0)]),
+        }
+    }
+}

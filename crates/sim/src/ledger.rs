@@ -1,0 +1,291 @@
+//! What was multicast and who delivered it; what a protocol owes its driver is checked here.
+
+use crate::app::Item;
+use crate::hash::RunHash;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use amcast_core::rng::Rng;
+use amcast_core::step::{Status, Wait};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
+
+/// What a protocol owed its driver and broke. The run stops there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Breach {
+    /// A delivered message was never multicast.
+    Invented {
+        /// Who delivered it.
+        p: Pid,
+        /// What.
+        m: MsgId,
+    },
+    /// A delivered payload, or the payload in an installed state, is not the one multicast.
+    Payload {
+        /// Who delivered it.
+        p: Pid,
+        /// What.
+        m: MsgId,
+    },
+    /// A delivery names other destinations than the multicast.
+    Destinations {
+        /// Who delivered it.
+        p: Pid,
+        /// What.
+        m: MsgId,
+    },
+    /// The position of a delivery, or of an installed state, does not go up.
+    Position {
+        /// Who delivered it.
+        p: Pid,
+        /// What, or the last message of the state.
+        m: MsgId,
+        /// The position reached before.
+        before: u64,
+        /// The position given.
+        given: u64,
+    },
+    /// Two replicas of a group put different messages at one position.
+    Diverged {
+        /// The later of them.
+        p: Pid,
+        /// The position.
+        position: u64,
+        /// What it has there.
+        has: MsgId,
+        /// What another has there.
+        other: MsgId,
+    },
+    /// A process that came back, or that took over a state, does not have what it had delivered.
+    Forgotten {
+        /// The process.
+        p: Pid,
+        /// The place in its sequence of deliveries, from 0.
+        place: usize,
+        /// What it had delivered there.
+        had: MsgId,
+        /// What it has there now.
+        has: MsgId,
+    },
+    /// It asked the application for something that makes no sense.
+    Application {
+        /// The process.
+        p: Pid,
+        /// What makes no sense.
+        why: &'static str,
+    },
+}
+
+/// A process at the end of a run that did not settle.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// The process.
+    pub p: Pid,
+    /// Whether it lives.
+    pub alive: bool,
+    /// Whether it is fit.
+    pub fit: bool,
+    /// What it says of itself, if it lives.
+    pub status: Status,
+    /// Multicasts that it has no room for yet.
+    pub backlog: usize,
+    /// Messages it should have delivered and has not: the first few.
+    pub missing: Vec<MsgId>,
+    /// Why it says messages wait: the first few.
+    pub waits: Vec<(MsgId, Wait)>,
+}
+
+/// A message of the run.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub id: MsgId,
+    pub dst: GroupSet,
+    pub bytes: usize,
+    pub payload: u64,
+    pub sender_life: u32,
+    /// Groups of which some replica has delivered it.
+    pub reached: GroupSet,
+    /// Who has delivered it, a bit each.
+    by: Vec<u64>,
+}
+
+impl Message {
+    pub(crate) fn delivered_by(&self, p: Pid) -> bool {
+        self.by[p.index() / 64] >> (p.index() % 64) & 1 == 1
+    }
+}
+
+/// What was multicast and who delivered it.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    pub messages: Vec<Message>,
+    /// By sender and number.
+    index: Vec<Vec<usize>>,
+    /// What each process has delivered, over all its lives.
+    ever: Vec<Vec<MsgId>>,
+    positions: BTreeMap<(Gid, u64), MsgId>,
+    /// Whether replicas of a group must agree at each position, and lives with each other.
+    pub uniform: bool,
+    pub deliveries: u64,
+    pub last_delivery: Time,
+    /// By sender: multicasts not yet delivered in every destination group.
+    open: Vec<u32>,
+    processes: usize,
+    scratch: Vec<u8>,
+}
+
+/// Fills `into` with the payload of a message: its own bytes, none of them shared with another.
+pub(crate) fn payload(id: MsgId, bytes: usize, into: &mut Vec<u8>) {
+    into.clear();
+    let mut rng = Rng::new(u64::from(id.sender.0) << 40 ^ id.seq);
+    while into.len() < bytes {
+        into.extend_from_slice(&rng.word().to_le_bytes());
+    }
+    into.truncate(bytes);
+}
+
+fn digest(bytes: &[u8]) -> u64 {
+    let mut hash = RunHash::new();
+    hash.bytes(bytes);
+    hash.0
+}
+
+impl Ledger {
+    pub(crate) fn new(processes: usize, uniform: bool) -> Self {
+        Self {
+            messages: Vec::new(),
+            index: alloc::vec![Vec::new(); processes],
+            ever: alloc::vec![Vec::new(); processes],
+            positions: BTreeMap::new(),
+            uniform,
+            deliveries: 0,
+            last_delivery: Time::ZERO,
+            open: alloc::vec![0; processes],
+            processes,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Enters the sender's next message; its payload is left in `into`.
+    pub(crate) fn cast(
+        &mut self,
+        id: MsgId,
+        dst: GroupSet,
+        bytes: usize,
+        sender_life: u32,
+        into: &mut Vec<u8>,
+    ) {
+        payload(id, bytes, into);
+        self.index[id.sender.index()].push(self.messages.len());
+        self.open[id.sender.index()] += 1;
+        self.messages.push(Message {
+            id,
+            dst,
+            bytes,
+            payload: digest(into),
+            sender_life,
+            reached: GroupSet::EMPTY,
+            by: alloc::vec![0; self.processes.div_ceil(64)],
+        });
+    }
+
+    fn find(&self, m: MsgId) -> Option<usize> {
+        let of_sender = self.index.get(m.sender.index())?;
+        of_sender.get(usize::try_from(m.seq.checked_sub(1)?).ok()?).copied()
+    }
+
+    /// Checks a delivery: that the message is what was multicast.
+    pub(crate) fn check(
+        &mut self,
+        p: Pid,
+        m: MsgId,
+        dst: GroupSet,
+        bytes: &[u8],
+    ) -> Result<u64, Breach> {
+        let i = self.find(m).ok_or(Breach::Invented { p, m })?;
+        let message = &self.messages[i];
+        if message.dst != dst {
+            return Err(Breach::Destinations { p, m });
+        }
+        payload(m, message.bytes, &mut self.scratch);
+        if self.scratch != bytes { Err(Breach::Payload { p, m }) } else { Ok(message.payload) }
+    }
+
+    /// Checks an item of an installed state.
+    pub(crate) fn check_item(&self, p: Pid, item: &Item) -> Result<(), Breach> {
+        let m = item.msg;
+        let i = self.find(m).ok_or(Breach::Invented { p, m })?;
+        if self.messages[i].payload == item.payload {
+            Ok(())
+        } else {
+            Err(Breach::Payload { p, m })
+        }
+    }
+
+    /// Enters that `item` is at `place` of `p`'s sequence. True if that is a new delivery, false if
+    /// `p` had delivered it in an earlier life.
+    pub(crate) fn enter(
+        &mut self,
+        now: Time,
+        p: Pid,
+        group: Option<Gid>,
+        place: usize,
+        item: &Item,
+    ) -> Result<bool, Breach> {
+        if let Some(group) = group.filter(|_| self.uniform) {
+            let other = *self.positions.entry((group, item.position)).or_insert(item.msg);
+            if other != item.msg {
+                let (position, has) = (item.position, item.msg);
+                return Err(Breach::Diverged { p, position, has, other });
+            }
+        }
+        let ever = &mut self.ever[p.index()];
+        if self.uniform {
+            if let Some(&had) = ever.get(place) {
+                let has = item.msg;
+                return if had == item.msg {
+                    Ok(false)
+                } else {
+                    Err(Breach::Forgotten { p, place, had, has })
+                };
+            }
+        } else if place < ever.len() && ever.contains(&item.msg) {
+            return Ok(false);
+        }
+        ever.push(item.msg);
+        let i = self.find(item.msg).ok_or(Breach::Invented { p, m: item.msg })?;
+        let message = &mut self.messages[i];
+        message.by[p.index() / 64] |= 1 << (p.index() % 64);
+        if let Some(group) = group
+            && message.dst.contains(group)
+            && !message.reached.contains(group)
+        {
+            message.reached = message.reached.with(group);
+            if message.reached == message.dst {
+                let open = &mut self.open[item.msg.sender.index()];
+                *open = open.saturating_sub(1);
+            }
+        }
+        self.deliveries += 1;
+        self.last_delivery = now;
+        Ok(true)
+    }
+
+    /// Nobody waits any more for what `p` has multicast.
+    pub(crate) fn forget_open(&mut self, p: Pid) {
+        self.open[p.index()] = 0;
+    }
+
+    /// Multicasts of `p` that are not yet delivered in every destination group.
+    pub(crate) fn open_of(&self, p: Pid) -> u32 {
+        self.open[p.index()]
+    }
+
+    /// Whether every destination group has delivered `m`.
+    pub(crate) fn reached(&self, m: MsgId) -> bool {
+        self.find(m).is_some_and(|i| self.messages[i].reached == self.messages[i].dst)
+    }
+
+    /// How many deliveries `p` has made, over all its lives.
+    pub(crate) fn ever(&self, p: Pid) -> usize {
+        self.ever[p.index()].len()
+    }
+}

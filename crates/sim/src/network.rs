@@ -1,0 +1,382 @@
+//! Carrier of the medium `Messages`: streams that break and datagrams that get lost.
+//!
+//! It keeps the laws of [`amcast_core::messages`] and not a bit more. Between two processes there
+//! is a connection with a stream each way; when it breaks, the ends hear of it one after the other,
+//! and what was on the way arrives up to some point. Frames wait for the sender's port, the link
+//! and the receiver's port if these have a bandwidth.
+//!
+//! [`Network`] stands alone: [`send`](Network::send), [`step`](Network::step), and
+//! [`take`](Network::take) what was heard.
+
+use crate::chooser::{Chooser, Concern};
+use crate::delay::Delay;
+use crate::queue::Queue;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use amcast_core::messages::Lane;
+use amcast_core::{Pid, Span, Time};
+
+/// How this network behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NetworkModel {
+    /// From leaving the sender to arriving, on a stream.
+    pub stream: Delay,
+    /// The same of a datagram.
+    pub datagram: Delay,
+    /// From a process to itself.
+    pub own: Delay,
+    /// Picoseconds that a byte occupies the port of its sender, and of its receiver; 0 is no limit.
+    pub port_ps_per_byte: u64,
+    /// Picoseconds that a byte occupies the link between two processes; 0 is no limit.
+    pub link_ps_per_byte: u64,
+    /// Chance in a million that a datagram is lost.
+    pub loss_ppm: u64,
+    /// Chance in a million that it arrives twice.
+    pub double_ppm: u64,
+    /// Chance in a million that it is held up, and so overtaken.
+    pub late_ppm: u64,
+    /// For how long, then.
+    pub late: Delay,
+    /// How long until an end of a connection hears that it broke.
+    pub down: Delay,
+    /// How long until a broken connection stands again, if nothing hinders it.
+    pub reconnect: Delay,
+}
+
+impl NetworkModel {
+    /// A quiet network: everything takes the same time, nothing is lost.
+    pub const fn constant(delay: Span) -> Self {
+        Self {
+            stream: Delay::Constant(delay),
+            datagram: Delay::Constant(delay),
+            own: Delay::Constant(Span(1)),
+            port_ps_per_byte: 0,
+            link_ps_per_byte: 0,
+            loss_ppm: 0,
+            double_ppm: 0,
+            late_ppm: 0,
+            late: Delay::NONE,
+            down: Delay::Constant(delay),
+            reconnect: Delay::Constant(delay),
+        }
+    }
+}
+
+/// What a process hears.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Heard {
+    /// A frame came.
+    Frame {
+        /// Who hears it.
+        to: Pid,
+        /// Who sent it.
+        from: Pid,
+        /// Its bytes.
+        bytes: Rc<[u8]>,
+    },
+    /// A connection stands.
+    Up {
+        /// Who hears it.
+        to: Pid,
+        /// The other end.
+        of: Pid,
+    },
+    /// A connection broke.
+    Down {
+        /// Who hears it.
+        to: Pid,
+        /// The other end.
+        of: Pid,
+    },
+}
+
+/// The network between all processes.
+#[derive(Debug)]
+pub struct Network {
+    model: NetworkModel,
+    ends: Vec<End>,
+    /// From each process (row) to each other.
+    pipes: Vec<Pipe>,
+    due: Queue<Due>,
+    heard: VecDeque<Heard>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    alive: bool,
+    /// How often it crashed.
+    life: u32,
+    sends_until: Time,
+    receives_until: Time,
+}
+
+/// One direction between two processes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pipe {
+    /// Whether the stream takes frames.
+    open: bool,
+    /// How many streams there were before this one.
+    stream: u32,
+    /// The stream that the receiver believes in: frames of older ones are dropped.
+    heard: u32,
+    /// When the last of the stream's frames arrives: later ones are not earlier.
+    last: Time,
+    link_until: Time,
+    /// Until when nothing passes.
+    blocked: Time,
+}
+
+#[derive(Clone, Debug)]
+enum Due {
+    Frame { from: Pid, to: Pid, stream: Option<u32>, bytes: Rc<[u8]>, received: bool },
+    Up { to: Pid, of: Pid, stream: u32 },
+    Down { to: Pid, of: Pid, stream: u32, life: u32 },
+    Connect { a: Pid, b: Pid, lives: (u32, u32) },
+}
+
+const fn occupied(ps_per_byte: u64, bytes: usize) -> Span {
+    Span(ps_per_byte * bytes as u64 / 1000)
+}
+
+impl Network {
+    /// A network between `processes` processes, all alive and not connected yet; see
+    /// [`Network::connect_all`].
+    pub fn new(processes: usize, model: NetworkModel) -> Self {
+        let end = End { alive: true, life: 0, sends_until: Time::ZERO, receives_until: Time::ZERO };
+        Self {
+            model,
+            ends: alloc::vec![end; processes],
+            pipes: alloc::vec![Pipe::default(); processes * processes],
+            due: Queue::default(),
+            heard: VecDeque::new(),
+        }
+    }
+
+    /// Connects every two processes, as they start.
+    pub fn connect_all(&mut self, now: Time, chooser: &mut Chooser) {
+        let count = self.ends.len() as u32;
+        for p in (0..count).map(Pid) {
+            for q in (0..p.0).map(Pid) {
+                self.open(now, q, p, chooser);
+            }
+        }
+    }
+
+    /// Sends a frame.
+    pub fn send(
+        &mut self,
+        now: Time,
+        from: Pid,
+        to: Pid,
+        lane: Lane,
+        bytes: &Rc<[u8]>,
+        chooser: &mut Chooser,
+    ) {
+        let model = self.model;
+        let pipe = *self.pipe_mut(from, to);
+        if from == to {
+            let at = (now + model.own.draw(chooser, Concern::Network)).max(pipe.last);
+            self.pipe_mut(from, to).last = at;
+            let stream = Some(pipe.stream);
+            return self.frame(at, from, to, stream, bytes);
+        }
+        match lane {
+            Lane::Stream if !pipe.open => {}
+            Lane::Stream => {
+                let leaves = self.leave(now, from, to, bytes.len());
+                let travel = model.stream.draw(chooser, Concern::Network);
+                let at = (leaves.max(pipe.blocked) + travel).max(pipe.last);
+                self.pipe_mut(from, to).last = at;
+                self.frame(at, from, to, Some(pipe.stream), bytes);
+            }
+            Lane::Datagram => {
+                let leaves = self.leave(now, from, to, bytes.len());
+                let lost = chooser.chance(Concern::Network, model.loss_ppm);
+                if lost || now < pipe.blocked {
+                    return;
+                }
+                let double = chooser.chance(Concern::Network, model.double_ppm);
+                for _ in 0..=u8::from(double) {
+                    let mut at = leaves + model.datagram.draw(chooser, Concern::Network);
+                    if chooser.chance(Concern::Network, model.late_ppm) {
+                        at += model.late.draw(chooser, Concern::Network);
+                    }
+                    self.frame(at, from, to, None, bytes);
+                }
+            }
+        }
+    }
+
+    /// When something is heard next; [`Time::NEVER`] if nothing will be.
+    pub fn next(&self) -> Time {
+        self.due.next()
+    }
+
+    /// Lets the next thing happen, and nothing else.
+    pub fn step(&mut self, chooser: &mut Chooser) {
+        let Some((now, due)) = self.due.pop() else { return };
+        match due {
+            Due::Frame { from, to, stream, bytes, received } => {
+                self.arrive(now, (from, to), stream, bytes, received);
+            }
+            Due::Up { to, of, stream } => {
+                if self.ends[to.index()].alive && self.pipe_mut(of, to).heard == stream {
+                    self.heard.push_back(Heard::Up { to, of });
+                }
+            }
+            Due::Down { to, of, stream, life } => {
+                let end = self.ends[to.index()];
+                self.pipe_mut(of, to).heard = stream;
+                if end.alive && end.life == life {
+                    self.heard.push_back(Heard::Down { to, of });
+                }
+            }
+            Due::Connect { a, b, lives } => self.connected(now, a, b, lives, chooser),
+        }
+    }
+
+    /// Takes out what was heard first.
+    pub fn take(&mut self) -> Option<Heard> {
+        self.heard.pop_front()
+    }
+
+    /// Nothing passes this way until then: datagrams are lost, streams stand still.
+    pub fn block(&mut self, from: Pid, to: Pid, until: Time) {
+        if from != to {
+            let pipe = self.pipe_mut(from, to);
+            pipe.blocked = pipe.blocked.max(until);
+        }
+    }
+
+    /// The connection between two processes breaks, and stands again after `reconnect`.
+    pub fn cut(&mut self, now: Time, a: Pid, b: Pid, reconnect: Span, chooser: &mut Chooser) {
+        if a == b || !self.pipe_mut(a, b).open {
+            return;
+        }
+        for (to, of) in [(a, b), (b, a)] {
+            self.close(now, to, of, chooser);
+        }
+        self.connect(now + reconnect, a, b);
+    }
+
+    /// A process dies: its connections break.
+    pub fn crash(&mut self, now: Time, p: Pid, chooser: &mut Chooser) {
+        let end = &mut self.ends[p.index()];
+        if !end.alive {
+            return;
+        }
+        end.alive = false;
+        end.life += 1;
+        for q in (0..self.ends.len() as u32).map(Pid).filter(|&q| q != p) {
+            if self.pipe_mut(p, q).open {
+                self.close(now, q, p, chooser);
+                let back = self.pipe_mut(q, p);
+                back.open = false;
+                back.stream += 1;
+            }
+        }
+        self.pipe_mut(p, p).stream += 1;
+    }
+
+    /// A process that died starts again, and connects to all that live.
+    pub fn start(&mut self, now: Time, p: Pid, chooser: &mut Chooser) {
+        let end = &mut self.ends[p.index()];
+        assert!(!end.alive, "{p:?} lives and starts");
+        end.alive = true;
+        for q in (0..self.ends.len() as u32).map(Pid) {
+            let pipe = self.pipe_mut(q, p);
+            pipe.heard = pipe.stream;
+            if q != p && self.ends[q.index()].alive {
+                let wait = self.model.reconnect.draw(chooser, Concern::Network);
+                self.open(now + wait, p, q, chooser);
+            }
+        }
+    }
+
+    fn pipe_mut(&mut self, from: Pid, to: Pid) -> &mut Pipe {
+        let count = self.ends.len();
+        &mut self.pipes[from.index() * count + to.index()]
+    }
+
+    /// When a frame has left the sender's port and the link.
+    fn leave(&mut self, now: Time, from: Pid, to: Pid, bytes: usize) -> Time {
+        let model = self.model;
+        let end = &mut self.ends[from.index()];
+        end.sends_until = end.sends_until.max(now) + occupied(model.port_ps_per_byte, bytes);
+        let left = end.sends_until;
+        let pipe = self.pipe_mut(from, to);
+        pipe.link_until = pipe.link_until.max(left) + occupied(model.link_ps_per_byte, bytes);
+        pipe.link_until
+    }
+
+    fn frame(&mut self, at: Time, from: Pid, to: Pid, stream: Option<u32>, bytes: &Rc<[u8]>) {
+        let bytes = Rc::clone(bytes);
+        self.due.push(at, Due::Frame { from, to, stream, bytes, received: false });
+    }
+
+    fn arrive(
+        &mut self,
+        now: Time,
+        (from, to): (Pid, Pid),
+        stream: Option<u32>,
+        bytes: Rc<[u8]>,
+        received: bool,
+    ) {
+        let port = self.model.port_ps_per_byte;
+        if port > 0 && !received && from != to {
+            let end = &mut self.ends[to.index()];
+            end.receives_until = end.receives_until.max(now) + occupied(port, bytes.len());
+            let at = end.receives_until;
+            return self.due.push(at, Due::Frame { from, to, stream, bytes, received: true });
+        }
+        let current = self.pipe_mut(from, to).heard;
+        if self.ends[to.index()].alive && stream.is_none_or(|stream| stream == current) {
+            self.heard.push_back(Heard::Frame { to, from, bytes });
+        }
+    }
+
+    /// Ends the stream from `of` to `to`; `to` hears of it some time.
+    fn close(&mut self, now: Time, to: Pid, of: Pid, chooser: &mut Chooser) {
+        let at = now + self.model.down.draw(chooser, Concern::Network);
+        let life = self.ends[to.index()].life;
+        let pipe = self.pipe_mut(of, to);
+        pipe.open = false;
+        pipe.stream += 1;
+        // What would arrive later than the news of the break is lost.
+        pipe.last = at;
+        let stream = pipe.stream;
+        self.due.push(at, Due::Down { to, of, stream, life });
+    }
+
+    fn connect(&mut self, at: Time, a: Pid, b: Pid) {
+        let lives = (self.ends[a.index()].life, self.ends[b.index()].life);
+        self.due.push(at, Due::Connect { a, b, lives });
+    }
+
+    fn connected(&mut self, now: Time, a: Pid, b: Pid, lives: (u32, u32), chooser: &mut Chooser) {
+        let ends = (self.ends[a.index()], self.ends[b.index()]);
+        let same = (ends.0.life, ends.1.life) == lives && ends.0.alive && ends.1.alive;
+        if !same || self.pipe_mut(a, b).open {
+            return;
+        }
+        let blocked = self.pipe_mut(a, b).blocked.max(self.pipe_mut(b, a).blocked);
+        if now < blocked {
+            return self.connect(blocked, a, b);
+        }
+        self.open(now, a, b, chooser);
+    }
+
+    /// Both streams take frames from now on, and arrive behind the news that they stand. That a
+    /// frame is sent before the sender hears this news does not lose it: nobody said `Down`.
+    fn open(&mut self, at: Time, a: Pid, b: Pid, chooser: &mut Chooser) {
+        for (to, of) in [(a, b), (b, a)] {
+            let travel = self.model.stream.draw(chooser, Concern::Network);
+            let pipe = self.pipe_mut(of, to);
+            pipe.open = true;
+            pipe.last = pipe.last.max(at.max(pipe.blocked) + travel);
+            let (at, stream) = (pipe.last, pipe.stream);
+            self.due.push(at, Due::Up { to, of, stream });
+        }
+    }
+}

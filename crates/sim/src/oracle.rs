@@ -1,0 +1,219 @@
+//! Crashes, restarts and the other strikes; and the oracles, which tell the truth in the end.
+
+use crate::chooser::Concern;
+use crate::faults::{Fault, assumes};
+use crate::process::Letter;
+use crate::world::{Due, Subject, World};
+use amcast_core::step::Oracle;
+use amcast_core::trace::Event;
+use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
+
+impl World<'_> {
+    fn assumes(&self, assumption: Assumption) -> bool {
+        assumes(self.entry.about(), assumption)
+    }
+
+    /// When a fault that lasts `span` is over.
+    fn over(&self, span: Span) -> Time {
+        (self.now + span).min(self.plan.calm.max(self.now))
+    }
+
+    /// Lets a strike of the plan happen.
+    pub(crate) fn strike(&mut self, i: usize) {
+        let plan = self.plan;
+        match &plan.strikes[i].fault {
+            Fault::Crash { p, mid_step, down } => self.strike_crash(*p, *mid_step, *down),
+            Fault::Pause { p, span } => {
+                let over = self.over(*span);
+                let process = &mut self.procs[p.index()];
+                process.free_at = process.free_at.max(over);
+            }
+            Fault::Partition { side, both, span } => {
+                let over = self.over(*span);
+                for &a in side {
+                    for b in self.cluster.pids().filter(|b| !side.contains(b)) {
+                        self.part(a, b, over);
+                        if *both {
+                            self.part(b, a, over);
+                        }
+                    }
+                }
+            }
+            Fault::Cut { a, b, span } => self.cut(*a, *b, self.over(*span)),
+            Fault::Suspicion { to, of, span } => {
+                if to != of && self.procs[of.index()].alive() {
+                    self.letter(*to, Letter::Oracle(Oracle::Suspect(*of)));
+                    let over = self.over(*span);
+                    self.queue.push(over, Due::Truth(*to, Subject::Process(*of)));
+                }
+            }
+            Fault::WrongLeader { to, group, leader, span } => {
+                self.letter(*to, Letter::Oracle(Oracle::Leader(*group, *leader)));
+                let over = self.over(*span);
+                self.queue.push(over, Due::Truth(*to, Subject::Group(*group)));
+            }
+        }
+    }
+
+    fn part(&mut self, from: Pid, to: Pid, over: Time) {
+        match self.entry.about().medium {
+            MediumKind::Messages => self.network.block(from, to, over),
+            MediumKind::Memory => self.ram.stall(from, to, over),
+        }
+    }
+
+    fn cut(&mut self, a: Pid, b: Pid, over: Time) {
+        match self.entry.about().medium {
+            MediumKind::Messages => {
+                let span = over.since(self.now);
+                self.network.cut(self.now, a, b, span, &mut self.chooser);
+            }
+            MediumKind::Memory => {
+                self.ram.cut(a, b, over);
+                self.ram.cut(b, a, over);
+            }
+        }
+    }
+
+    fn strike_crash(&mut self, p: Pid, mid_step: bool, down: Option<Span>) {
+        if !self.may_crash(p) {
+            return;
+        }
+        if mid_step {
+            self.procs[p.index()].doomed = Some(down);
+        } else {
+            self.crash_for(p, down);
+        }
+    }
+
+    /// Whether a process that is doomed may die in this step: the time of faults is not over, and
+    /// the others of its group can still do without it.
+    pub(crate) fn dies_now(&self, p: Pid) -> bool {
+        let doomed = self.procs[p.index()].doomed.is_some();
+        doomed && self.now < self.plan.calm && self.may_crash(p)
+    }
+
+    /// A process dies, and comes back after `down`.
+    pub(crate) fn crash_for(&mut self, p: Pid, down: Option<Span>) {
+        if let Some(span) = down {
+            let mut back = self.over(span);
+            if self.assumes(Assumption::PerfectDetector) {
+                // Everyone hears of the crash before the process lives again.
+                back = back.max(self.now + self.plan.model.notice.most() + Span(1));
+            }
+            self.queue.push(back, Due::Restart(p));
+        }
+        self.crash(p);
+    }
+
+    /// Whether the group of `p` is left with what the entry assumes if `p` dies.
+    fn may_crash(&self, p: Pid) -> bool {
+        let process = &self.procs[p.index()];
+        if !process.alive() || self.assumes(Assumption::NoCrash) {
+            return false;
+        }
+        let Some(group) = process.group else { return true };
+        let working = |q: &Pid| {
+            let process = &self.procs[q.index()];
+            *q != p && process.alive() && process.fit && process.doomed.is_none()
+        };
+        let left = self.cluster.members(group).filter(working).count();
+        let least = if self.assumes(Assumption::MajorityFit) { self.cluster.quorum() } else { 1 };
+        left >= least
+    }
+
+    /// A process dies.
+    pub(crate) fn crash(&mut self, p: Pid) {
+        let process = &mut self.procs[p.index()];
+        process.node = None;
+        process.life += 1;
+        process.app = Default::default();
+        process.inbox.clear();
+        (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
+        process.free_at = self.now;
+        (process.doomed, process.fit) = (None, false);
+        self.ledger.forget_open(p);
+        self.crashes += 1;
+        self.network.crash(self.now, p, &mut self.chooser);
+        self.ram.crash(p, &mut self.chooser);
+        self.disk.crash(p, &mut self.chooser);
+        let t = self.now;
+        self.emit(&Event::Crash { t, p });
+        self.announce(p);
+    }
+
+    /// A process that died comes back with nothing.
+    pub(crate) fn restart(&mut self, p: Pid) {
+        if self.procs[p.index()].alive() {
+            return;
+        }
+        let Ok(node) = self.entry.build(p, self.config) else { return };
+        let messages = matches!(node, Node::Messages(_));
+        let t = self.now;
+        self.emit(&Event::Recover { t, p });
+        let process = &mut self.procs[p.index()];
+        process.node = Some(node);
+        process.fit = false;
+        if messages {
+            self.network.start(t, p, &mut self.chooser);
+        } else {
+            self.ram.start(t, p, &mut self.chooser);
+        }
+        let life = self.procs[p.index()].life;
+        self.letter(p, Letter::Start(life));
+        for g in self.cluster.all_groups().iter() {
+            self.truth(p, Subject::Group(g), true);
+        }
+        for q in self.cluster.pids().filter(|&q| q != p) {
+            if !self.procs[q.index()].alive() {
+                self.truth(p, Subject::Process(q), true);
+            }
+        }
+        self.announce(p);
+    }
+
+    /// Everyone is told, some time, whether `p` lives.
+    fn announce(&mut self, p: Pid) {
+        for q in self.cluster.pids().filter(|&q| q != p) {
+            self.truth(q, Subject::Process(p), true);
+        }
+        self.elect(p);
+    }
+
+    /// The oracle looks who should lead the group of `p`: the lowest that lives and is fit.
+    pub(crate) fn elect(&mut self, p: Pid) {
+        let Some(group) = self.procs[p.index()].group else { return };
+        let current = self.leaders[group.index()];
+        let alive = |q: &Pid| self.procs[q.index()].alive();
+        let fit = |q: &Pid| alive(q) && self.procs[q.index()].fit;
+        let mut members = self.cluster.members(group);
+        let leader = members.find(fit).or_else(|| self.cluster.members(group).find(alive));
+        let leader = leader.unwrap_or(current);
+        if leader != current {
+            self.leaders[group.index()] = leader;
+            for q in self.cluster.pids() {
+                self.truth(q, Subject::Group(group), true);
+            }
+        }
+    }
+
+    /// `to` is told the truth, as it is then: after a while, or at once.
+    pub(crate) fn truth(&mut self, to: Pid, subject: Subject, after: bool) {
+        let wait = if after {
+            self.plan.model.notice.draw(&mut self.chooser, Concern::Oracle)
+        } else {
+            Span::ZERO
+        };
+        self.queue.push(self.now + wait, Due::Truth(to, subject));
+    }
+
+    /// Tells `to` how things are.
+    pub(crate) fn tell(&mut self, to: Pid, subject: Subject) {
+        let said = match subject {
+            Subject::Group(g) => Oracle::Leader(g, self.leaders[g.index()]),
+            Subject::Process(p) if self.procs[p.index()].alive() => Oracle::Trust(p),
+            Subject::Process(p) => Oracle::Suspect(p),
+        };
+        self.letter(to, Letter::Oracle(said));
+    }
+}

@@ -1,0 +1,282 @@
+//! What a run is to be: the behaviour of the carriers, what is multicast, which faults strike.
+
+use crate::chooser::{Chooser, Concern};
+use crate::delay::Delay;
+use crate::disk::DiskModel;
+use crate::faults::{self, Profile, Strike};
+use crate::network::NetworkModel;
+use crate::ram::{Order, RamModel};
+use crate::run::Settings;
+use alloc::vec::Vec;
+use amcast_core::{About, Cluster, GroupSet, MediumKind, Pid, Span, Time};
+
+/// How the surroundings of the protocol behave.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Model {
+    /// The network.
+    pub network: NetworkModel,
+    /// The memory.
+    pub ram: RamModel,
+    /// The disks.
+    pub disk: DiskModel,
+    /// From a change of its memory to a process's looking at it, when the bell was rung.
+    pub bell: Delay,
+    /// The same when it was not.
+    pub idle: Delay,
+    /// How late a timer fires.
+    pub timer: Delay,
+    /// How long a step keeps the process busy.
+    pub step: Span,
+    /// From a delivery to its being applied.
+    pub apply: Delay,
+    /// How long the application takes to capture a state or give a piece of one.
+    pub capture: Delay,
+    /// How long an oracle takes to notice, for each process that it tells.
+    pub notice: Delay,
+}
+
+impl Model {
+    /// A quiet world for measuring: every write takes `write`, every message `message`, nothing
+    /// else takes any time. Set `post`, `step` and bandwidths to what is to be measured.
+    pub const fn constant(write: Span, message: Span) -> Self {
+        Self {
+            network: NetworkModel::constant(message),
+            ram: RamModel::constant(write, Span::ZERO, Span::ZERO),
+            disk: DiskModel::constant(Span::ZERO),
+            bell: Delay::NONE,
+            idle: Delay::NONE,
+            timer: Delay::NONE,
+            step: Span::ZERO,
+            apply: Delay::NONE,
+            capture: Delay::NONE,
+            notice: Delay::Constant(Span::millis(1)),
+        }
+    }
+
+    /// Draws a world for a run under `profile`.
+    pub fn draw(profile: Profile, chooser: &mut Chooser) -> Self {
+        let c = Concern::Faults;
+        let mut us = |least: u64, most: u64| Span(chooser.between(c, least * 1000, most * 1000));
+        let (net, ram, look, apply) = (us(5, 60), us(1, 4), us(1, 20), us(0, 200));
+        let (disk, notice) = (us(10, 2000), us(100, 2000));
+        let mut model = Self {
+            network: NetworkModel {
+                stream: Delay::Uniform(net, net.times(2)),
+                datagram: Delay::Uniform(net, net.times(2)),
+                own: Delay::Uniform(Span(200), Span::micros(2)),
+                down: Delay::Uniform(net, net.times(20)),
+                reconnect: Delay::Uniform(net, net.times(20)),
+                ..NetworkModel::constant(net)
+            },
+            ram: RamModel {
+                write: Delay::Uniform(ram, ram.times(2)),
+                answer: Delay::Uniform(Span(100), ram),
+                read: Delay::Uniform(ram, ram.times(2)),
+                split_ppm: 50_000,
+                split: Delay::Uniform(Span(50), ram.times(2)),
+                early_ppm: 500_000,
+                lost: Delay::Uniform(ram.times(2), ram.times(100)),
+                fresh: Delay::Uniform(ram, ram.times(100)),
+                ..RamModel::constant(ram, Span(20), Span(5))
+            },
+            disk: DiskModel {
+                sync: Delay::Uniform(disk, disk.times(3)),
+                ..DiskModel::constant(disk)
+            },
+            bell: Delay::Uniform(Span(50), look),
+            idle: Delay::Uniform(Span(50), look.times(5)),
+            timer: Delay::Uniform(Span::ZERO, look),
+            step: Span::ZERO,
+            apply: Delay::Uniform(Span::ZERO, apply),
+            capture: Delay::Uniform(Span::ZERO, apply),
+            notice: Delay::Uniform(notice, notice.times(3)),
+        };
+        if profile.has(Profile::Network) {
+            model.trouble_network(net, chooser);
+        }
+        if profile.has(Profile::Memory) {
+            model.trouble_ram(ram, look, chooser);
+        }
+        model
+    }
+
+    fn trouble_network(&mut self, net: Span, chooser: &mut Chooser) {
+        let c = Concern::Faults;
+        let mut rate = |most: u64| chooser.pick(c, 2) * chooser.between(c, 0, most);
+        self.network.loss_ppm = rate(200_000);
+        self.network.double_ppm = rate(200_000);
+        self.network.late_ppm = rate(300_000);
+        self.network.late = Delay::Uniform(net, net.times(200));
+        if chooser.pick(c, 2) == 1 {
+            let tail = Delay::HeavyTail { least: net, scale: net, most: net.times(1000) };
+            self.network.stream = tail;
+            self.network.datagram = tail;
+        }
+        if chooser.pick(c, 4) == 1 {
+            self.network.port_ps_per_byte = chooser.between(c, 80, 8_000);
+        }
+    }
+
+    fn trouble_ram(&mut self, ram: Span, look: Span, chooser: &mut Chooser) {
+        let c = Concern::Faults;
+        let mut rate = |most: u64| chooser.between(c, 0, most);
+        self.ram.split_ppm = rate(600_000);
+        self.ram.denied_lands_ppm = rate(1_000_000);
+        self.ram.denied_late_ppm = rate(800_000);
+        self.ram.early_ppm = rate(1_000_000);
+        self.ram.denied_late =
+            Delay::HeavyTail { least: ram, scale: ram.times(8), most: Span::millis(3) };
+        if chooser.pick(c, 2) == 1 {
+            self.ram.order = Order::PerRegion;
+        }
+        if chooser.pick(c, 2) == 1 {
+            let tail = Delay::HeavyTail { least: ram, scale: ram, most: ram.times(500) };
+            self.ram.write = tail;
+            self.ram.answer = tail;
+            self.ram.read = tail;
+            self.ram.split = tail;
+        }
+        if chooser.pick(c, 3) == 1 {
+            self.idle =
+                Delay::HeavyTail { least: Span(50), scale: look.times(10), most: look.times(200) };
+        }
+    }
+}
+
+/// When senders multicast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Each multicast at its own time (open loop).
+    Open,
+    /// Each sender has at most so many multicasts that are not yet delivered in every destination
+    /// group; the times only say when it may begin (closed loop).
+    Closed(u32),
+}
+
+/// A multicast that is to be made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Cast {
+    /// Not before this time, nor before the sender has room for it.
+    pub at: Time,
+    /// Who multicasts.
+    pub sender: Pid,
+    /// To whom.
+    pub dst: GroupSet,
+    /// How large the payload is. Cut to what the protocol takes.
+    pub bytes: usize,
+}
+
+/// What a run is to be. With the same choices, the same plan gives the same run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// How the surroundings behave.
+    pub model: Model,
+    /// What is multicast, by time.
+    pub casts: Vec<Cast>,
+    /// When senders multicast.
+    pub pace: Pace,
+    /// Which faults strike.
+    pub strikes: Vec<Strike>,
+    /// When all faults are over: the liveness phase begins.
+    pub calm: Time,
+    /// How much faster each process's clock runs, in parts per million.
+    pub drift_ppm: Vec<i32>,
+    /// How long after `calm` the run may take to settle.
+    pub settle: Span,
+    /// How often it is looked whether the run has settled: nothing may be delivered in between.
+    pub quiet: Span,
+    /// How many things may happen in the run.
+    pub events_max: u64,
+}
+
+impl Plan {
+    /// Draws the plan of a run.
+    pub fn draw(
+        about: &About,
+        cluster: &Cluster,
+        settings: &Settings,
+        chooser: &mut Chooser,
+    ) -> Self {
+        let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, chooser));
+        let calm = Time::ZERO + faulty;
+        let profile = settings.profile;
+        let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
+        let mut strikes = faults::draw(profile, about, cluster, calm, chooser);
+        if !settings.restarts {
+            for strike in &mut strikes {
+                if let faults::Fault::Crash { down, .. } = &mut strike.fault {
+                    *down = None;
+                }
+            }
+        }
+        let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
+        let drift = |_| chooser.between(Concern::Faults, 0, 2 * drift_most) as i32;
+        let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
+        Self {
+            model,
+            casts: casts(cluster, settings, faulty, chooser),
+            pace: settings.pace,
+            strikes,
+            calm,
+            drift_ppm,
+            settle: settings.settle,
+            quiet: settings.quiet,
+            events_max: settings.events_max,
+        }
+    }
+}
+
+/// How long faults last: mostly some milliseconds, now and then a second or two.
+fn phase(medium: MediumKind, chooser: &mut Chooser) -> Span {
+    let c = Concern::Faults;
+    if chooser.pick(c, 100) == 99 {
+        return Span::millis(chooser.between(c, 500, 2000));
+    }
+    let scale = match medium {
+        MediumKind::Memory => 1,
+        MediumKind::Messages => 4,
+    };
+    Span::micros(scale * (1000 << chooser.pick(c, 4)) + chooser.between(c, 0, 1000))
+}
+
+fn casts(cluster: &Cluster, settings: &Settings, faulty: Span, chooser: &mut Chooser) -> Vec<Cast> {
+    let c = Concern::Workload;
+    let groups = cluster.groups() as u64;
+    let senders = match cluster.clients() {
+        0 => cluster.groups() * cluster.replicas(),
+        clients => clients,
+    };
+    let first = cluster.processes() - senders;
+    // Of some runs every message goes to few groups, of others to many.
+    let dst_most = 1 + chooser.pick(c, groups);
+    let large = chooser.pick(c, 3) == 2;
+    let within = faulty.0 * 9 / 10 / (1 + chooser.pick(c, 4));
+    let mut casts: Vec<Cast> = (0..settings.messages)
+        .map(|_| {
+            let mut dst = GroupSet::EMPTY;
+            let count = match settings.destinations {
+                Some(count) => count as u64,
+                None => 1 + chooser.pick(c, dst_most),
+            };
+            while (dst.len() as u64) < count.min(groups) {
+                let skip = chooser.pick(c, groups - dst.len() as u64);
+                let absent = cluster.all_groups().iter().filter(|&g| !dst.contains(g));
+                dst = absent.skip(skip as usize).take(1).fold(dst, GroupSet::with);
+            }
+            let bytes = match (settings.payload, chooser.pick(c, 20)) {
+                (Some(bytes), _) => bytes as u64,
+                (None, 0..12) => chooser.between(c, 0, 100),
+                (None, 19) if large => chooser.between(c, 0, settings.payload_max as u64),
+                (None, _) => chooser.between(c, 0, 2000.min(settings.payload_max as u64)),
+            };
+            Cast {
+                at: Time(chooser.between(c, 0, within)),
+                sender: Pid((first as u64 + chooser.pick(c, senders as u64)) as u32),
+                dst,
+                bytes: bytes as usize,
+            }
+        })
+        .collect();
+    casts.sort_by_key(|cast| cast.at);
+    casts
+}

@@ -1,0 +1,192 @@
+//! A process of the run: its node, its clock, and what waits for it.
+
+use crate::app::App;
+use crate::ram::Answer;
+use alloc::collections::VecDeque;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
+use amcast_core::step::{Medium, Oracle, Status, Ticket, Wait};
+use amcast_core::{Gid, Input, MsgId, Node, Pid, Span, Time};
+
+/// An input that owns what it says, so that it can wait.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    /// Which life it is.
+    Start(u32),
+    Wake,
+    Poll,
+    /// The index of the cast in the plan.
+    Submit(usize),
+    Durable(Ticket),
+    Applied(u64),
+    Captured {
+        ticket: Ticket,
+        position: u64,
+        bytes: u64,
+    },
+    Piece {
+        ticket: Ticket,
+        offset: u64,
+        bytes: Vec<u8>,
+    },
+    Oracle(Oracle),
+    Done(Ticket, Answer),
+    Fresh(Pid, u32),
+    From(Pid, Rc<[u8]>),
+    Up(Pid),
+    Down(Pid),
+}
+
+impl Letter {
+    /// As an input, if it is none of a medium's and no submission.
+    pub(crate) fn plain<M: Medium>(&self) -> Option<Input<'_, M>> {
+        Some(match self {
+            Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
+            Self::Wake => Input::Wake,
+            Self::Durable(ticket) => Input::Durable(*ticket),
+            Self::Applied(position) => Input::Applied(*position),
+            Self::Captured { ticket, position, bytes } => {
+                Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
+            }
+            Self::Piece { ticket, offset, bytes } => {
+                Input::Piece { ticket: *ticket, offset: *offset, bytes }
+            }
+            Self::Oracle(oracle) => Input::Oracle(*oracle),
+            _ => return None,
+        })
+    }
+}
+
+/// A process of the run.
+pub(crate) struct Process {
+    /// None while it is dead.
+    pub node: Option<Node>,
+    /// How often it crashed.
+    pub life: u32,
+    /// The group it is a replica of.
+    pub group: Option<Gid>,
+    pub app: App,
+    pub inbox: VecDeque<Letter>,
+    /// Busy or paused until then.
+    pub free_at: Time,
+    /// When the inbox is looked at again, if it has to wait.
+    pub run_at: Option<Time>,
+    pub wake_at: Option<Time>,
+    pub poll_at: Option<Time>,
+    /// What it is still to multicast: indices into the plan.
+    pub backlog: VecDeque<usize>,
+    /// Multicasts so far, of all its lives.
+    pub casts: u64,
+    /// As of its last step.
+    pub fit: bool,
+    /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
+    pub doomed: Option<Option<Span>>,
+    /// How much faster its clock runs, in parts per million.
+    pub drift_ppm: i32,
+}
+
+impl Process {
+    pub(crate) fn new(group: Option<Gid>, drift_ppm: i32) -> Self {
+        Self {
+            node: None,
+            life: 0,
+            group,
+            app: App::default(),
+            inbox: VecDeque::new(),
+            free_at: Time::ZERO,
+            run_at: None,
+            wake_at: None,
+            poll_at: None,
+            backlog: VecDeque::new(),
+            casts: 0,
+            fit: true,
+            doomed: None,
+            drift_ppm,
+        }
+    }
+
+    pub(crate) const fn alive(&self) -> bool {
+        self.node.is_some()
+    }
+
+    fn rate(&self) -> u128 {
+        (1_000_000 + i64::from(self.drift_ppm).max(-900_000)) as u128
+    }
+
+    /// What its clock shows.
+    pub(crate) fn clock(&self, now: Time) -> Time {
+        if self.drift_ppm == 0 {
+            return now;
+        }
+        Time((u128::from(now.0) * self.rate() / 1_000_000) as u64)
+    }
+
+    /// When its clock shows at least `local`.
+    pub(crate) fn when(&self, local: Time) -> Time {
+        if self.drift_ppm == 0 {
+            return local;
+        }
+        let now = (u128::from(local.0) * 1_000_000).div_ceil(self.rate());
+        Time(u64::try_from(now).unwrap_or(u64::MAX))
+    }
+
+    /// When it wants to be woken, by its own clock.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        let deadline = match self.node.as_ref()? {
+            Node::Messages(node) => node.deadline(),
+            Node::Memory(node, _) => node.deadline(),
+        };
+        deadline.map(|(at, _)| at)
+    }
+
+    /// What it says of itself and of messages that wait, the first `most` of them.
+    pub(crate) fn explain(&self, most: usize) -> (Status, Vec<(MsgId, Wait)>) {
+        let mut waits = Vec::new();
+        let mut tell = |m, wait| {
+            if waits.len() < most {
+                waits.push((m, wait));
+            }
+        };
+        let status = match &self.node {
+            Some(Node::Messages(node)) => {
+                node.waiting(&mut tell);
+                node.status()
+            }
+            Some(Node::Memory(node, _)) => {
+                node.waiting(&mut tell);
+                node.status()
+            }
+            None => Status::default(),
+        };
+        (status, waits)
+    }
+
+    /// Puts a letter into the inbox; one look and one alarm are enough at a time.
+    pub(crate) fn put(&mut self, letter: Letter) {
+        let again = match letter {
+            Letter::Poll => matches!(self.inbox.back(), Some(Letter::Poll)),
+            Letter::Wake => self.inbox.iter().any(|l| matches!(l, Letter::Wake)),
+            _ => false,
+        };
+        if !again {
+            self.inbox.push_back(letter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drifting_clock_reaches_a_deadline_when_it_says() {
+        for drift in [-300, 0, 7, 500] {
+            let p = Process::new(None, drift);
+            for local in [1, 999, 123_456_789, 5_000_000_000] {
+                let at = p.when(Time(local));
+                assert!(p.clock(at) >= Time(local));
+                assert!(at.0 == 0 || p.clock(Time(at.0 - 1)) < Time(local));
+            }
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! Carrier of the medium `Memory`: regions on the heap, writes that travel and may be seen half-way.
+//!
+//! It keeps the laws of [`amcast_core::memory`] and not a bit more:
+//! - A write is split into stores of single words, line by line and the stamp last; they may stop
+//!   anywhere if the writer dies, and polls and reads may come between any two.
+//! - Source lines are read some time between posting and answering, so a protocol that changes
+//!   them too early is caught.
+//! - Order holds per region or per owner ([`Order`]), nothing beyond.
+//! - A write that is not wholly there when its region is revoked is `Denied`, and by chance lands
+//!   all the same: wholly or in part, at once or much later, but never out of order, and nothing
+//!   lands behind a gap until the region is opened anew.
+//! - Writes and reads of a dead process, or of one whose fresh start the writer was not told of,
+//!   are `Lost`. Over a way that fails everything is `Lost` too, and lands all the same: between
+//!   processes that live there are no gaps.
+//!
+//! [`Ram`] stands alone: [`post`](Ram::post) what a process asks for, [`step`](Ram::step) or
+//! [`advance`](Ram::advance), and [`take`](Ram::take) what happened.
+
+mod flight;
+
+use crate::chooser::{Chooser, Concern};
+use crate::delay::Delay;
+use crate::queue::Queue;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::memory::{
+    HeapRegions, LINE_WORDS, Out, Outcome, RegionId, RegionSpec, Regions, Source, Window,
+};
+use amcast_core::step::Ticket;
+use amcast_core::{Pid, Span, Time};
+use flight::{Flights, Read, Write};
+
+/// The words of a line and its stamp.
+pub type RawLine = [u64; LINE_WORDS + 1];
+
+/// Which writes of a process keep the order of posting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Those to one region: all that the medium promises.
+    PerRegion,
+    /// Those to one owner, as over one queue pair of RDMA.
+    PerOwner,
+}
+
+/// How this memory behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RamModel {
+    /// From leaving the writer to the first store at the owner.
+    pub write: Delay,
+    /// From the last store to the answer at the writer.
+    pub answer: Delay,
+    /// From leaving the reader to looking at the lines.
+    pub read: Delay,
+    /// How long the writer is busy with posting, if it has posted nothing at this instant before.
+    pub post: Span,
+    /// How long for each further post of the same instant: of one batch.
+    pub post_more: Span,
+    /// How long each line occupies the writer's port.
+    pub line: Span,
+    /// Chance in a million that a write's stores, or a read's looks, are spread out in time.
+    pub split_ppm: u64,
+    /// How far apart, then.
+    pub split: Delay,
+    /// Chance in a million that source lines are read at posting and not when they are stored.
+    pub early_ppm: u64,
+    /// Chance in a million that a denied write lands all the same.
+    pub denied_lands_ppm: u64,
+    /// Chance in a million that it lands later than it would have.
+    pub denied_late_ppm: u64,
+    /// How much later.
+    pub denied_late: Delay,
+    /// How long until a write or read that went nowhere is answered `Lost`.
+    pub lost: Delay,
+    /// How long until someone is told that a process started anew.
+    pub fresh: Delay,
+    /// What keeps its order.
+    pub order: Order,
+}
+
+impl RamModel {
+    /// A quiet memory: everything takes the same time, nothing is split.
+    pub const fn constant(write: Span, post: Span, post_more: Span) -> Self {
+        Self {
+            write: Delay::Constant(write),
+            answer: Delay::NONE,
+            read: Delay::Constant(write),
+            post,
+            post_more,
+            line: Span::ZERO,
+            split_ppm: 0,
+            split: Delay::NONE,
+            early_ppm: 0,
+            denied_lands_ppm: 0,
+            denied_late_ppm: 0,
+            denied_late: Delay::NONE,
+            lost: Delay::Constant(Span::micros(100)),
+            fresh: Delay::Constant(Span::micros(10)),
+            order: Order::PerOwner,
+        }
+    }
+}
+
+/// What happened in the memory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Happening {
+    /// Something was stored in a region of this process.
+    Changed {
+        /// Whose region.
+        owner: Pid,
+        /// Whether the writer wanted the owner woken: said once, when the write is complete.
+        bell: bool,
+    },
+    /// A write or read is answered.
+    Done {
+        /// Who asked.
+        to: Pid,
+        /// The ticket of the request.
+        ticket: Ticket,
+        /// The answer.
+        answer: Answer,
+    },
+    /// This process is to be told of another's fresh start. Its writes reach the new memory only
+    /// after [`Ram::told`].
+    Fresh {
+        /// Who is to be told.
+        to: Pid,
+        /// Who started anew.
+        of: Pid,
+        /// Which life this is.
+        life: u32,
+    },
+}
+
+/// An [`Outcome`] that owns its words.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// [`Outcome::Written`].
+    Written,
+    /// [`Outcome::Words`].
+    Words(Vec<RawLine>),
+    /// [`Outcome::Denied`].
+    Denied,
+    /// [`Outcome::Lost`].
+    Lost,
+}
+
+impl Answer {
+    /// As the medium says it.
+    pub fn outcome(&self) -> Outcome<'_> {
+        match self {
+            Self::Written => Outcome::Written,
+            Self::Words(lines) => Outcome::Words(lines),
+            Self::Denied => Outcome::Denied,
+            Self::Lost => Outcome::Lost,
+        }
+    }
+}
+
+/// The memories of all processes.
+#[derive(Debug)]
+pub struct Ram {
+    model: RamModel,
+    homes: Vec<Home>,
+    /// From each process (row) to each owner.
+    ways: Vec<Way>,
+    writes: Flights<Write>,
+    reads: Flights<Read>,
+    due: Queue<Due>,
+    happened: VecDeque<Happening>,
+    posted: u64,
+    now: Time,
+}
+
+/// A process and its regions.
+#[derive(Debug)]
+struct Home {
+    specs: Vec<RegionSpec>,
+    lines: HeapRegions,
+    gates: Vec<Gate>,
+    alive: bool,
+    /// How often it crashed.
+    life: u32,
+    /// Until when its port is busy with what it posted.
+    busy: Time,
+    last_post: Option<Time>,
+}
+
+/// A region's permission and order.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gate {
+    allowed: bool,
+    /// When the last store that was posted is due: later ones are not earlier.
+    last: Time,
+    /// Until when a denied write that lingers holds back those behind it.
+    floor: Time,
+    /// A denied write did not wholly land: none behind it does, until the region is opened anew.
+    gap: bool,
+}
+
+/// From one process to another's memory.
+#[derive(Clone, Debug, Default)]
+struct Way {
+    /// The owner's life that the writer was told of.
+    known: u32,
+    last: Time,
+    cut: Time,
+    stalled: Time,
+    /// Writes that are still to be answered, in the order of posting.
+    asked: VecDeque<usize>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Due {
+    Store { write: usize, upto: u32 },
+    Answer { write: usize },
+    Look { read: usize, from: u32, upto: u32 },
+    Words { read: usize },
+    Fresh { to: Pid, of: Pid, life: u32 },
+}
+
+impl Ram {
+    /// Memories of processes with these regions, all alive, zeroed and revoked.
+    pub fn new(specs: Vec<Vec<RegionSpec>>, model: RamModel) -> Self {
+        let count = specs.len();
+        let home = |specs: Vec<RegionSpec>| Home {
+            lines: HeapRegions::new(&specs),
+            gates: alloc::vec![Gate::default(); specs.len()],
+            specs,
+            alive: true,
+            life: 0,
+            busy: Time::ZERO,
+            last_post: None,
+        };
+        Self {
+            model,
+            homes: specs.into_iter().map(home).collect(),
+            ways: alloc::vec![Way::default(); count * count],
+            writes: Flights::default(),
+            reads: Flights::default(),
+            due: Queue::default(),
+            happened: VecDeque::new(),
+            posted: 0,
+            now: Time::ZERO,
+        }
+    }
+
+    /// A process's own regions.
+    pub fn window(&self, owner: Pid) -> Window<'_> {
+        Window(&self.homes[owner.index()].lines)
+    }
+
+    /// Carries out what `from` asks for. Panics if it writes a region that is not its to write, or
+    /// past its end: broken invariants of the protocol.
+    pub fn post(&mut self, now: Time, from: Pid, out: &Out, chooser: &mut Chooser) {
+        self.now = self.now.max(now);
+        assert!(self.homes[from.index()].alive, "{from:?} is dead and posts {out:?}");
+        match *out {
+            Out::Write { to, region, at, source, ticket, bell } => {
+                self.check(to, region, at, source.count());
+                let spec = &self.homes[to.index()].specs[usize::from(region.0)];
+                assert!(spec.writer == from, "{from:?} writes {to:?}'s {spec:?}");
+                self.check_source(from, &source);
+                self.write(now, from, (to, region, at), source, (ticket, bell), chooser);
+            }
+            Out::Read { of, region, at, count, ticket } => {
+                self.check(of, region, at, count);
+                self.read(now, from, (of, region, at, count), ticket, chooser);
+            }
+            Out::Allow(region) => {
+                let gate = &mut self.homes[from.index()].gates[usize::from(region.0)];
+                (gate.allowed, gate.gap) = (true, false);
+            }
+            Out::Revoke(region) => self.revoke(now, from, region, chooser),
+        }
+    }
+
+    /// When something happens next; [`Time::NEVER`] if nothing will.
+    pub fn next(&self) -> Time {
+        self.due.next()
+    }
+
+    /// Lets the next thing happen, and nothing else.
+    pub fn step(&mut self, chooser: &mut Chooser) {
+        let Some((now, due)) = self.due.pop() else { return };
+        self.now = now;
+        match due {
+            Due::Store { write, upto } => self.store(now, write, upto, chooser),
+            Due::Answer { write } => self.answer(now, write, chooser),
+            Due::Look { read, from, upto } => self.look(read, from, upto),
+            Due::Words { read } => self.words(read),
+            Due::Fresh { to, of, life } => self.fresh(to, of, life),
+        }
+    }
+
+    /// Lets everything happen that is due up to `until`.
+    pub fn advance(&mut self, until: Time, chooser: &mut Chooser) {
+        while self.next() <= until && !self.due.is_empty() {
+            self.step(chooser);
+        }
+    }
+
+    /// Takes out what happened first.
+    pub fn take(&mut self) -> Option<Happening> {
+        self.happened.pop_front()
+    }
+
+    /// A process dies: what it had posted stops somewhere, in order; its memory is gone.
+    pub fn crash(&mut self, p: Pid, chooser: &mut Chooser) {
+        if !self.homes[p.index()].alive {
+            return;
+        }
+        for owner in (0..self.homes.len() as u32).map(Pid) {
+            self.stop(p, owner, chooser);
+        }
+        let home = &mut self.homes[p.index()];
+        home.alive = false;
+        home.life += 1;
+        home.lines = HeapRegions::new(&home.specs);
+        for gate in &mut home.gates {
+            *gate = Gate::default();
+        }
+    }
+
+    /// A process that died starts again with zeroed regions, and everyone is told in time.
+    pub fn start(&mut self, now: Time, p: Pid, chooser: &mut Chooser) {
+        self.now = self.now.max(now);
+        let home = &mut self.homes[p.index()];
+        assert!(!home.alive, "{p:?} lives and starts");
+        home.alive = true;
+        home.busy = now;
+        let life = home.life;
+        for to in (0..self.homes.len() as u32).map(Pid) {
+            if to == p {
+                self.way_mut(p, p).known = life;
+            } else {
+                let at = now + self.model.fresh.draw(chooser, Concern::Ram);
+                self.due.push(at, Due::Fresh { to, of: p, life });
+            }
+        }
+    }
+
+    /// A process takes notice of [`Happening::Fresh`]: what it posts from now on is meant for the
+    /// new memory.
+    pub fn told(&mut self, to: Pid, of: Pid, life: u32) {
+        self.way_mut(to, of).known = life;
+    }
+
+    /// Until when a process is busy with posting.
+    pub fn busy_until(&self, p: Pid) -> Time {
+        self.homes[p.index()].busy
+    }
+
+    /// Whether this process lives.
+    pub fn alive(&self, p: Pid) -> bool {
+        self.homes[p.index()].alive
+    }
+
+    /// The way from one process to another's memory fails until then: what is on it and what is
+    /// posted meanwhile is answered `Lost`, and lands all the same, what is posted meanwhile
+    /// afterwards.
+    pub fn cut(&mut self, from: Pid, owner: Pid, until: Time) {
+        if from != owner {
+            self.lose(from, owner);
+            let way = self.way_mut(from, owner);
+            way.cut = way.cut.max(until);
+        }
+    }
+
+    /// What is posted on this way waits until then.
+    pub fn stall(&mut self, from: Pid, owner: Pid, until: Time) {
+        if from != owner {
+            let way = self.way_mut(from, owner);
+            way.stalled = way.stalled.max(until);
+        }
+    }
+
+    fn way(&self, from: Pid, owner: Pid) -> &Way {
+        &self.ways[from.index() * self.homes.len() + owner.index()]
+    }
+
+    fn way_mut(&mut self, from: Pid, owner: Pid) -> &mut Way {
+        let count = self.homes.len();
+        &mut self.ways[from.index() * count + owner.index()]
+    }
+
+    fn check(&self, owner: Pid, region: RegionId, at: u32, count: u32) {
+        let home = &self.homes[owner.index()];
+        let spec = home.specs.get(usize::from(region.0));
+        let spec = spec.unwrap_or_else(|| panic!("{owner:?} has no {region:?}"));
+        let fits = at.checked_add(count).is_some_and(|end| end <= spec.lines);
+        assert!(fits && count > 0, "{count} lines from {at} are not in {owner:?}'s {spec:?}");
+    }
+
+    fn check_source(&self, from: Pid, source: &Source) {
+        let (Source::Copy(lines) | Source::Made { rest: lines, .. }) = source;
+        if lines.count > 0 {
+            self.check(from, lines.region, lines.at, lines.count);
+        }
+    }
+
+    /// When a post of `lines` lines leaves the process.
+    fn depart(&mut self, now: Time, from: Pid, lines: u32) -> Time {
+        let model = &self.model;
+        let home = &mut self.homes[from.index()];
+        let more = home.last_post.replace(now) == Some(now);
+        let cost = if more { model.post_more } else { model.post };
+        home.busy = home.busy.max(now) + cost + model.line.times(u64::from(lines));
+        home.busy
+    }
+
+    fn fresh(&mut self, to: Pid, of: Pid, life: u32) {
+        let current = &self.homes[of.index()];
+        if current.life != life || !current.alive {
+            return;
+        }
+        if self.homes[to.index()].alive {
+            self.happened.push_back(Happening::Fresh { to, of, life });
+        } else {
+            // Who starts later knows nothing of the life before.
+            self.told(to, of, life);
+        }
+    }
+
+    fn lines(&self, owner: Pid, region: RegionId) -> &[amcast_core::memory::Line] {
+        self.homes[owner.index()].lines.lines(region)
+    }
+
+    fn draw(&self, delay: Delay, chooser: &mut Chooser) -> Span {
+        delay.draw(chooser, Concern::Ram)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,535 @@
+//! Writes and reads on their way.
+
+use super::{Answer, Due, Happening, Order, Ram, RawLine};
+use crate::chooser::{Chooser, Concern};
+use alloc::vec::Vec;
+use amcast_core::memory::{LINE_WORDS, RegionId, Source};
+use amcast_core::step::Ticket;
+use amcast_core::{Pid, Span, Time};
+use core::ops::{Index, IndexMut};
+use core::sync::atomic::Ordering;
+
+/// Words that a line occupies, the stamp included.
+const STRIDE: u32 = LINE_WORDS as u32 + 1;
+
+/// A write on its way.
+#[derive(Debug)]
+pub(super) struct Write {
+    /// Its place among all posts.
+    order: u64,
+    writer: Pid,
+    owner: Pid,
+    /// The owner's life it is meant for.
+    life: u32,
+    region: RegionId,
+    at: u32,
+    source: Source,
+    /// The source as it was read; until then it is read where it lies.
+    copy: Option<Vec<RawLine>>,
+    ticket: Option<Ticket>,
+    bell: bool,
+    /// Words stored so far.
+    stored: u32,
+    /// Words that will ever be stored.
+    limit: u32,
+    /// Stores before this are put off: it was denied and lingers.
+    not_before: Time,
+    fate: Fate,
+    /// Its answer waits only for those before it.
+    answered: bool,
+    /// How many entries of the queue speak of it.
+    events: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Open,
+    Denied,
+    Lost,
+}
+
+impl Write {
+    const fn words(&self) -> u32 {
+        self.source.count() * STRIDE
+    }
+
+    const fn whole(&self) -> bool {
+        self.stored == self.words()
+    }
+}
+
+/// A read on its way.
+#[derive(Debug)]
+pub(super) struct Read {
+    reader: Pid,
+    reader_life: u32,
+    owner: Pid,
+    life: u32,
+    region: RegionId,
+    at: u32,
+    ticket: Ticket,
+    lines: Vec<RawLine>,
+    lost: bool,
+    events: u8,
+}
+
+/// What is on its way, by number.
+#[derive(Debug)]
+pub(super) struct Flights<T> {
+    slots: Vec<Option<T>>,
+    free: Vec<usize>,
+}
+
+impl<T> Default for Flights<T> {
+    fn default() -> Self {
+        Self { slots: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Flights<T> {
+    fn add(&mut self, item: T) -> usize {
+        if let Some(i) = self.free.pop() {
+            self.slots[i] = Some(item);
+            return i;
+        }
+        self.slots.push(Some(item));
+        self.slots.len() - 1
+    }
+
+    fn remove(&mut self, i: usize) -> Option<T> {
+        self.free.push(i);
+        self.slots[i].take()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.as_ref()?)))
+    }
+}
+
+impl<T> Index<usize> for Flights<T> {
+    type Output = T;
+    fn index(&self, i: usize) -> &T {
+        self.slots[i].as_ref().expect("entries of the queue are counted")
+    }
+}
+
+impl<T> IndexMut<usize> for Flights<T> {
+    fn index_mut(&mut self, i: usize) -> &mut T {
+        self.slots[i].as_mut().expect("entries of the queue are counted")
+    }
+}
+
+impl Ram {
+    pub(super) fn write(
+        &mut self,
+        now: Time,
+        from: Pid,
+        (owner, region, at): (Pid, RegionId, u32),
+        source: Source,
+        (ticket, bell): (Option<Ticket>, bool),
+        chooser: &mut Chooser,
+    ) {
+        let leaves = self.depart(now, from, source.count());
+        let mut write = self.flight(from, (owner, region, at), source, ticket);
+        write.bell = bell;
+        let reachable = self.reachable(from, owner);
+        let cut = now < self.way(from, owner).cut;
+        if !reachable || cut {
+            write.fate = Fate::Lost;
+        }
+        // Once it is answered the writer may change the source.
+        let made_alone = matches!(source, Source::Made { rest, .. } if rest.count == 0);
+        if reachable && !made_alone && (cut || chooser.chance(Concern::Ram, self.model.early_ppm)) {
+            write.copy = Some(self.read_source(&write));
+        }
+        let index = self.writes.add(write);
+        let done = if reachable { self.schedule_stores(leaves, index, chooser) } else { leaves };
+        if ticket.is_some() {
+            let wait = if reachable && !cut { self.model.answer } else { self.model.lost };
+            let at = if cut { leaves } else { done } + self.draw(wait, chooser);
+            self.way_mut(from, owner).asked.push_back(index);
+            self.answer_at(at, index);
+        } else if !reachable {
+            self.writes.remove(index);
+        }
+    }
+
+    /// Plans the stores of a write; gives the time of the last.
+    fn schedule_stores(&mut self, leaves: Time, index: usize, chooser: &mut Chooser) -> Time {
+        let write = &self.writes[index];
+        let (from, owner, words) = (write.writer, write.owner, write.words());
+        let region = usize::from(write.region.0);
+        let gate = self.homes[owner.index()].gates[region];
+        let way = self.way(from, owner);
+        let ready = leaves.max(way.stalled).max(way.cut);
+        let behind = match self.model.order {
+            Order::PerRegion => gate.last,
+            Order::PerOwner => gate.last.max(way.last),
+        };
+        let mut time = (ready + self.draw(self.model.write, chooser)).max(behind);
+        if chooser.chance(Concern::Ram, self.model.split_ppm) {
+            let mut upto = 0;
+            for _ in 0..2 {
+                upto += chooser.spread(Concern::Ram, u64::from(words - upto)) as u32;
+                self.store_at(time, index, upto);
+                time += self.draw(self.model.split, chooser);
+            }
+        }
+        self.store_at(time, index, words);
+        self.homes[owner.index()].gates[region].last = time;
+        self.way_mut(from, owner).last = time;
+        time
+    }
+
+    fn flight(
+        &mut self,
+        writer: Pid,
+        (owner, region, at): (Pid, RegionId, u32),
+        source: Source,
+        ticket: Option<Ticket>,
+    ) -> Write {
+        self.posted += 1;
+        Write {
+            order: self.posted,
+            writer,
+            owner,
+            life: self.homes[owner.index()].life,
+            region,
+            at,
+            source,
+            copy: None,
+            ticket,
+            bell: false,
+            stored: 0,
+            limit: source.count() * STRIDE,
+            not_before: Time::ZERO,
+            fate: Fate::Open,
+            answered: false,
+            events: 0,
+        }
+    }
+
+    /// Whether the owner lives, and the other knows of this life.
+    fn reachable(&self, from: Pid, owner: Pid) -> bool {
+        let home = &self.homes[owner.index()];
+        home.alive && self.way(from, owner).known == home.life
+    }
+
+    fn store_at(&mut self, at: Time, write: usize, upto: u32) {
+        self.writes[write].events += 1;
+        self.due.push(at, Due::Store { write, upto });
+    }
+
+    fn answer_at(&mut self, at: Time, write: usize) {
+        self.writes[write].events += 1;
+        self.due.push(at, Due::Answer { write });
+    }
+
+    /// An entry of the queue about this write is dealt with.
+    fn settle(&mut self, write: usize) {
+        let flight = &mut self.writes[write];
+        flight.events -= 1;
+        if flight.events == 0 {
+            self.writes.remove(write);
+        }
+    }
+
+    fn read_source(&self, write: &Write) -> Vec<RawLine> {
+        let line =
+            |i| core::array::from_fn(|word| self.source_word(write, i * STRIDE + word as u32));
+        (0..write.source.count()).map(line).collect()
+    }
+
+    /// One word of what a write carries, from where it lies now.
+    fn source_word(&self, write: &Write, word: u32) -> u64 {
+        let (line, word) = (word / STRIDE, word % STRIDE);
+        if let Some(copy) = &write.copy {
+            return copy[line as usize][word as usize];
+        }
+        let own = |region, at: u32| {
+            let lines = self.lines(write.writer, region);
+            lines[at as usize].raw(word as usize).load(Ordering::Relaxed)
+        };
+        match &write.source {
+            Source::Copy(lines) => own(lines.region, lines.at + line),
+            Source::Made { stamp, .. } if word == LINE_WORDS as u32 => stamp.0,
+            Source::Made { head, .. } if line == 0 => head[word as usize],
+            Source::Made { rest, .. } => own(rest.region, rest.at + line - 1),
+        }
+    }
+
+    pub(super) fn store(&mut self, now: Time, index: usize, upto: u32, chooser: &mut Chooser) {
+        let write = &self.writes[index];
+        let (owner, region) = (write.owner, write.region);
+        let home = &self.homes[owner.index()];
+        if write.life != home.life {
+            return self.settle(index);
+        }
+        let gate = home.gates[usize::from(region.0)];
+        let wait = if write.fate == Fate::Denied { write.not_before } else { gate.floor };
+        if now < wait {
+            self.store_at(wait, index, upto);
+            return self.settle(index);
+        }
+        let guarded = home.specs[usize::from(region.0)].guarded;
+        if guarded && !gate.allowed && write.fate == Fate::Open {
+            self.deny(now, index, chooser);
+            if now < self.writes[index].not_before {
+                self.store_at(self.writes[index].not_before, index, upto);
+                return self.settle(index);
+            }
+        }
+        let write = &self.writes[index];
+        let upto = upto.min(write.limit);
+        let lines = self.lines(owner, region);
+        for word in write.stored..upto {
+            let value = self.source_word(write, word);
+            let line = &lines[(write.at + word / STRIDE) as usize];
+            line.raw((word % STRIDE) as usize).store(value, Ordering::Relaxed);
+        }
+        if write.stored < upto {
+            let write = &mut self.writes[index];
+            write.stored = upto;
+            let bell = write.bell && write.whole();
+            self.happened.push_back(Happening::Changed { owner, bell });
+        }
+        self.settle(index);
+    }
+
+    /// The region of this write was revoked before the write was wholly there.
+    fn deny(&mut self, now: Time, index: usize, chooser: &mut Chooser) {
+        let mut write = self.writes.slots[index].take().expect("it is on its way");
+        write.fate = Fate::Denied;
+        // Once it is answered the writer may change the source.
+        if write.copy.is_none() {
+            write.copy = Some(self.read_source(&write));
+        }
+        let gate = self.homes[write.owner.index()].gates[usize::from(write.region.0)];
+        if !gate.gap && chooser.chance(Concern::Ram, self.model.denied_lands_ppm) {
+            let rest = u64::from(write.limit - write.stored);
+            // Most land wholly; the others stop somewhere.
+            if chooser.chance(Concern::Ram, 300_000) {
+                write.limit -= 1 + chooser.spread(Concern::Ram, rest) as u32;
+            }
+            let late = if chooser.chance(Concern::Ram, self.model.denied_late_ppm) {
+                self.draw(self.model.denied_late, chooser)
+            } else {
+                Span::ZERO
+            };
+            write.not_before = (now + late).max(gate.floor);
+        } else {
+            write.limit = write.stored;
+        }
+        let gate = &mut self.homes[write.owner.index()].gates[usize::from(write.region.0)];
+        gate.gap |= write.limit < write.words();
+        gate.floor = gate.floor.max(write.not_before);
+        gate.last = gate.last.max(gate.floor);
+        self.writes.slots[index] = Some(write);
+    }
+
+    pub(super) fn revoke(
+        &mut self,
+        now: Time,
+        owner: Pid,
+        region: RegionId,
+        chooser: &mut Chooser,
+    ) {
+        self.homes[owner.index()].gates[usize::from(region.0)].allowed = false;
+        if !self.homes[owner.index()].specs[usize::from(region.0)].guarded {
+            return;
+        }
+        let life = self.homes[owner.index()].life;
+        let hit = |w: &Write| {
+            (w.owner, w.region, w.life) == (owner, region, life)
+                && w.fate == Fate::Open
+                && w.stored < w.limit
+        };
+        for index in self.in_order(hit) {
+            self.deny(now, index, chooser);
+        }
+    }
+
+    fn in_order(&self, hit: impl Fn(&Write) -> bool) -> Vec<usize> {
+        let mut found: Vec<(u64, usize)> =
+            self.writes.iter().filter(|(_, w)| hit(w)).map(|(i, w)| (w.order, i)).collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// A write's answer would be at hand now, if those before it were answered.
+    pub(super) fn answer(&mut self, now: Time, index: usize, chooser: &mut Chooser) {
+        let write = &mut self.writes[index];
+        let (writer, owner) = (write.writer, write.owner);
+        let home = &self.homes[owner.index()];
+        if write.fate == Fate::Open && write.life == home.life && write.stored < write.limit {
+            // Held back behind a write that lingers: answered when it is there.
+            let floor = home.gates[usize::from(write.region.0)].floor;
+            let at = now.max(floor) + self.draw(self.model.answer, chooser);
+            self.answer_at(at.max(now + Span(1)), index);
+            return self.settle(index);
+        }
+        // The entry of the queue that is dealt with here stays counted until it is its turn.
+        write.answered = true;
+        while let Some(&first) = self.way(writer, owner).asked.front() {
+            if !self.writes[first].answered {
+                break;
+            }
+            self.way_mut(writer, owner).asked.pop_front();
+            self.say(first);
+            self.settle(first);
+        }
+    }
+
+    /// Answers a write, as things are now.
+    fn say(&mut self, index: usize) {
+        let write = &mut self.writes[index];
+        let home = &self.homes[write.owner.index()];
+        let region = usize::from(write.region.0);
+        let shut = home.specs[region].guarded && !home.gates[region].allowed;
+        let answer = match write.fate {
+            _ if write.life != home.life => Answer::Lost,
+            Fate::Denied => Answer::Denied,
+            Fate::Lost => Answer::Lost,
+            Fate::Open if shut => Answer::Denied,
+            Fate::Open => Answer::Written,
+        };
+        if let Some(ticket) = write.ticket.take() {
+            self.happened.push_back(Happening::Done { to: write.writer, ticket, answer });
+        }
+    }
+
+    pub(super) fn read(
+        &mut self,
+        now: Time,
+        from: Pid,
+        (owner, region, at, count): (Pid, RegionId, u32, u32),
+        ticket: Ticket,
+        chooser: &mut Chooser,
+    ) {
+        let leaves = self.depart(now, from, 0);
+        let way = self.way(from, owner);
+        let (stalled, cut) = (way.stalled, way.cut);
+        let lost = !self.reachable(from, owner) || now < cut;
+        let read = self.reads.add(Read {
+            reader: from,
+            reader_life: self.homes[from.index()].life,
+            owner,
+            life: self.homes[owner.index()].life,
+            region,
+            at,
+            ticket,
+            lines: alloc::vec![[0; LINE_WORDS + 1]; if lost { 0 } else { count as usize }],
+            lost,
+            events: 1,
+        });
+        if lost {
+            let at = leaves + self.draw(self.model.lost, chooser);
+            return self.due.push(at, Due::Words { read });
+        }
+        let mut time = leaves.max(stalled) + self.draw(self.model.read, chooser);
+        let split = count > 1 && chooser.chance(Concern::Ram, self.model.split_ppm);
+        let cut = if split {
+            1 + chooser.spread(Concern::Ram, u64::from(count) - 1) as u32
+        } else {
+            count
+        };
+        let mut parts = [(0, cut), (cut, count)];
+        // No order is promised among the lines of a read.
+        if split && chooser.pick(Concern::Ram, 2) == 1 {
+            parts.reverse();
+        }
+        for (from, upto) in parts.into_iter().filter(|(from, upto)| from < upto) {
+            self.reads[read].events += 1;
+            self.due.push(time, Due::Look { read, from, upto });
+            if split {
+                time += self.draw(self.model.split, chooser);
+            }
+        }
+        let at = time + self.draw(self.model.answer, chooser);
+        self.due.push(at, Due::Words { read });
+    }
+
+    pub(super) fn look(&mut self, index: usize, from: u32, upto: u32) {
+        let mut read = self.reads.slots[index].take().expect("it is on its way");
+        if read.life == self.homes[read.owner.index()].life {
+            let lines = self.lines(read.owner, read.region);
+            for i in from..upto {
+                let line = &lines[(read.at + i) as usize];
+                read.lines[i as usize] =
+                    core::array::from_fn(|word| line.raw(word).load(Ordering::Relaxed));
+            }
+        } else {
+            read.lost = true;
+        }
+        self.reads.slots[index] = Some(read);
+        self.settle_read(index);
+    }
+
+    pub(super) fn words(&mut self, index: usize) {
+        let read = &mut self.reads[index];
+        let reader = &self.homes[read.reader.index()];
+        if reader.alive && reader.life == read.reader_life {
+            let lines = core::mem::take(&mut read.lines);
+            let answer = if read.lost { Answer::Lost } else { Answer::Words(lines) };
+            let (to, ticket) = (read.reader, read.ticket);
+            self.happened.push_back(Happening::Done { to, ticket, answer });
+        }
+        self.settle_read(index);
+    }
+
+    fn settle_read(&mut self, index: usize) {
+        let read = &mut self.reads[index];
+        read.events -= 1;
+        if read.events == 0 {
+            self.reads.remove(index);
+        }
+    }
+
+    /// The writer died: what is on its way to `owner` stops somewhere, in order, and nobody is
+    /// told.
+    pub(super) fn stop(&mut self, writer: Pid, owner: Pid, chooser: &mut Chooser) {
+        let mut lanes: Vec<(RegionId, Vec<usize>)> = Vec::new();
+        for index in self.in_order(|w| (w.writer, w.owner) == (writer, owner)) {
+            let lane = match self.model.order {
+                Order::PerRegion => self.writes[index].region,
+                Order::PerOwner => RegionId(0),
+            };
+            match lanes.iter_mut().find(|(region, _)| *region == lane) {
+                Some((_, writes)) => writes.push(index),
+                None => lanes.push((lane, alloc::vec![index])),
+            }
+        }
+        for (_, writes) in lanes {
+            // The ordinary choice: everything that was posted arrives.
+            let gone = chooser.pick(Concern::Ram, writes.len() as u64 + 1) as usize;
+            let kept = writes.len() - gone;
+            for (i, index) in writes.into_iter().enumerate() {
+                let mut write = self.writes.slots[index].take().expect("it is on its way");
+                let rest = u64::from(write.limit.saturating_sub(write.stored));
+                if i == kept && rest > 0 {
+                    write.limit = write.stored + chooser.spread(Concern::Ram, rest) as u32;
+                } else if i >= kept {
+                    write.limit = write.stored.min(write.limit);
+                }
+                if write.copy.is_none() && write.stored < write.limit {
+                    write.copy = Some(self.read_source(&write));
+                }
+                write.ticket = None;
+                self.writes.slots[index] = Some(write);
+            }
+        }
+    }
+
+    /// What is on the way from `writer` to `owner` is answered `Lost`, and lands all the same.
+    pub(super) fn lose(&mut self, writer: Pid, owner: Pid) {
+        let open = |w: &Write| (w.writer, w.owner) == (writer, owner) && w.fate == Fate::Open;
+        for index in self.in_order(|w| open(w) && !w.whole()) {
+            let mut write = self.writes.slots[index].take().expect("it is on its way");
+            write.fate = Fate::Lost;
+            if write.copy.is_none() {
+                write.copy = Some(self.read_source(&write));
+            }
+            self.writes.slots[index] = Some(write);
+        }
+    }
+}

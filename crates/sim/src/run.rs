@@ -1,0 +1,179 @@
+//! One run: [`run()`] from a seed, [`replay`] from a record.
+
+use crate::chooser::{Choices, Chooser};
+use crate::faults::Profile;
+use crate::ledger::{Breach, Stuck};
+use crate::plan::{Model, Pace, Plan};
+use crate::world::World;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use amcast_core::trace::Event;
+use amcast_core::{Config, ConfigError, Entry, Span, Time};
+
+/// What kind of run is wanted; the seed decides the rest.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Which faults there may be.
+    pub profile: Profile,
+    /// How many multicasts, of all senders: the clients, or the replicas if there are no clients.
+    pub messages: usize,
+    /// The largest payload, in bytes; most are far smaller.
+    pub payload_max: usize,
+    /// Every payload has this size, in bytes; drawn if none.
+    pub payload: Option<usize>,
+    /// Every multicast goes to this many groups; drawn if none.
+    pub destinations: Option<usize>,
+    /// When senders multicast.
+    pub pace: Pace,
+    /// How long faults last and multicasts begin; drawn if none.
+    pub faulty: Option<Span>,
+    /// How the surroundings behave; drawn if none.
+    pub model: Option<Model>,
+    /// Whether processes that crashed come back.
+    pub restarts: bool,
+    /// How long after the last fault the run may take to settle.
+    pub settle: Span,
+    /// How often it is looked whether the run has settled.
+    pub quiet: Span,
+    /// How many things may happen in a run.
+    pub events_max: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            profile: Profile::None,
+            messages: 100,
+            payload_max: 16 << 10,
+            payload: None,
+            destinations: None,
+            pace: Pace::Open,
+            faulty: None,
+            model: None,
+            restarts: true,
+            settle: Span::secs(5),
+            quiet: Span::millis(1),
+            events_max: 20_000_000,
+        }
+    }
+}
+
+impl Settings {
+    /// The default run with faults of `profile`.
+    pub fn with(profile: Profile) -> Self {
+        Self { profile, ..Self::default() }
+    }
+
+    /// A run for measuring: no faults, no chance but in who sends what; everything takes the time
+    /// that `model` says. Read latencies from the events.
+    pub fn latency(model: Model, pace: Pace, payload: usize, destinations: usize) -> Self {
+        Self {
+            pace,
+            payload: Some(payload),
+            destinations: Some(destinations),
+            model: Some(model),
+            ..Self::default()
+        }
+    }
+}
+
+/// A run that can be run again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recorded {
+    /// What was to happen.
+    pub plan: Plan,
+    /// What was chosen on the way.
+    pub choices: Choices,
+}
+
+/// How a run ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// All that had to be delivered was, and every process that lives is fit. [`Event::End`] was
+    /// said.
+    Settled,
+    /// That did not come about in time. What each process says, those first that miss something.
+    NotSettled(Vec<Stuck>),
+    /// The protocol broke what it owes its driver, and the run stopped.
+    Breach(Breach),
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Multicasts made.
+    pub casts: u64,
+    /// Deliveries made, of all processes.
+    pub deliveries: u64,
+    /// Simulated time at the end.
+    pub time: Time,
+    /// Steps taken, of all processes.
+    pub steps: u64,
+    /// Things that happened in carriers and timers.
+    pub events: u64,
+    /// A hash of every event, input and output, in order.
+    pub hash: u64,
+    /// How often each rare branch was taken ([`amcast_core::step::Note::Mark`]).
+    pub marks: BTreeMap<&'static str, u64>,
+    /// How many crashes there were.
+    pub crashes: u64,
+    /// The run, to run it again.
+    pub recorded: Recorded,
+}
+
+impl Report {
+    /// Whether it settled.
+    pub fn settled(&self) -> bool {
+        self.outcome == Outcome::Settled
+    }
+}
+
+/// Runs an entry from a seed. The same entry, configuration, settings and seed give the same run.
+/// Panics where the protocol asserts.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn run(
+    entry: &dyn Entry,
+    config: &Config,
+    settings: &Settings,
+    seed: u64,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
+    let mut planning = Chooser::seeded(!seed);
+    let plan = Plan::draw(entry.about(), config.cluster(), settings, &mut planning);
+    let (report, _) = run_with(entry, config, plan, Chooser::seeded(seed), sink)?;
+    Ok(report)
+}
+
+/// Runs a recorded run again.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn replay(
+    entry: &dyn Entry,
+    config: &Config,
+    recorded: &Recorded,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
+    let chooser = Chooser::listed(recorded.choices.clone());
+    let (report, _) = run_with(entry, config, recorded.plan.clone(), chooser, sink)?;
+    Ok(report)
+}
+
+/// Runs a plan with any source of chance; gives back the odometer if it was one.
+pub(crate) fn run_with(
+    entry: &dyn Entry,
+    config: &Config,
+    plan: Plan,
+    chooser: Chooser,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<(Report, Option<crate::chooser::Odometer>), ConfigError> {
+    let mut world = World::new(entry, config, &plan, chooser, sink)?;
+    let outcome = world.run();
+    let (mut report, odometer) = world.report(outcome);
+    report.recorded.plan = plan;
+    Ok((report, odometer))
+}

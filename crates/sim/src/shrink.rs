@@ -1,0 +1,96 @@
+//! Makes a failing run smaller: fewer faults, fewer messages, fewer choices.
+
+use crate::chooser::Concern;
+use crate::run::Recorded;
+use alloc::vec::Vec;
+
+/// Gives a smaller run for which `fails` still holds, trying at most `tries` runs. `fails` must
+/// hold for `run`; it replays what it is given and judges it.
+pub fn shrink(run: Recorded, tries: usize, fails: &mut dyn FnMut(&Recorded) -> bool) -> Recorded {
+    let mut shrinking = Shrinking { best: run, tries, fails };
+    loop {
+        let before = shrinking.best.clone();
+        shrinking.drop_items(|run| &mut run.plan.strikes);
+        shrinking.drop_items(|run| &mut run.plan.casts);
+        for concern in Concern::ALL {
+            shrinking.cut_choices(concern);
+        }
+        for concern in Concern::ALL {
+            shrinking.zero_choices(concern);
+        }
+        if shrinking.tries == 0 || shrinking.best == before {
+            shrinking.best.choices.trim();
+            return shrinking.best;
+        }
+    }
+}
+
+struct Shrinking<'a> {
+    best: Recorded,
+    tries: usize,
+    fails: &'a mut dyn FnMut(&Recorded) -> bool,
+}
+
+impl Shrinking<'_> {
+    /// Keeps a candidate if it still fails.
+    fn keep(&mut self, candidate: Recorded) -> bool {
+        if self.tries == 0 {
+            return false;
+        }
+        self.tries -= 1;
+        let fails = (self.fails)(&candidate);
+        if fails {
+            self.best = candidate;
+        }
+        fails
+    }
+
+    /// Leaves out runs of items: halves first, then ever smaller ones.
+    fn drop_items<T>(&mut self, list: fn(&mut Recorded) -> &mut Vec<T>) {
+        let mut size = list(&mut self.best).len();
+        while size > 0 && self.tries > 0 {
+            let mut at = 0;
+            while at < list(&mut self.best).len() && self.tries > 0 {
+                let mut candidate = self.best.clone();
+                let items = list(&mut candidate);
+                let end = (at + size).min(items.len());
+                items.drain(at..end);
+                if !self.keep(candidate) {
+                    at += size;
+                }
+            }
+            size /= 2;
+        }
+    }
+
+    /// Cuts the list of a concern: what is missing is the ordinary choice.
+    fn cut_choices(&mut self, concern: Concern) {
+        let mut cut = self.best.choices.of(concern).len();
+        while cut > 0 && self.tries > 0 {
+            let mut candidate = self.best.clone();
+            let list = candidate.choices.of_mut(concern);
+            list.truncate(list.len().saturating_sub(cut));
+            if !self.keep(candidate) || cut > self.best.choices.of(concern).len() {
+                cut /= 2;
+            }
+        }
+    }
+
+    /// Makes runs of choices ordinary ones.
+    fn zero_choices(&mut self, concern: Concern) {
+        let mut size = self.best.choices.of(concern).len() / 2;
+        while size > 0 && self.tries > 0 {
+            let mut at = 0;
+            while at < self.best.choices.of(concern).len() && self.tries > 0 {
+                let end = (at + size).min(self.best.choices.of(concern).len());
+                if self.best.choices.of(concern)[at..end].iter().any(|&choice| choice != 0) {
+                    let mut candidate = self.best.clone();
+                    candidate.choices.of_mut(concern)[at..end].fill(0);
+                    self.keep(candidate);
+                }
+                at = end;
+            }
+            size /= 2;
+        }
+    }
+}

@@ -1,0 +1,489 @@
+//! The run itself: the processes, the carriers, and the loop that drives them.
+
+use crate::chooser::{Chooser, Concern, Odometer};
+use crate::disk::Disk;
+use crate::faults::When;
+use crate::hash::RunHash;
+use crate::ledger::{Breach, Ledger, Stuck};
+use crate::network::{Heard, Network};
+use crate::plan::{Pace, Plan};
+use crate::process::{Letter, Process};
+use crate::queue::Queue;
+use crate::ram::{Happening, Ram};
+use crate::run::{Outcome, Recorded, Report};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use amcast_core::entry::build_all;
+use amcast_core::memory::Memory;
+use amcast_core::messages::Frames;
+use amcast_core::trace::Event;
+use amcast_core::{
+    Cluster, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Node, Outbox, Output,
+    Pid, Property, Span, Time,
+};
+
+/// What is due in the harness itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Due {
+    /// Look into the inbox: the process is free again.
+    Run(Pid),
+    Wake(Pid, u32),
+    Poll(Pid, u32),
+    /// The application says how far it has applied.
+    Apply(Pid, u32),
+    /// Something for this life of a process.
+    Letter(Pid, u32, Letter),
+    /// The index of a multicast in the plan.
+    Cast(usize),
+    /// A sender may have room again.
+    Go(Pid),
+    /// The index of a strike in the plan.
+    Strike(usize),
+    Restart(Pid),
+    /// The oracle tells a process the truth.
+    Truth(Pid, Subject),
+    Check,
+}
+
+/// What an oracle may speak of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Subject {
+    Process(Pid),
+    Group(Gid),
+}
+
+/// An outbox and room to take its items out into.
+#[derive(Debug)]
+pub(crate) struct Tray<M: amcast_core::Medium> {
+    pub outbox: Outbox<M>,
+    pub items: Vec<Output<M>>,
+}
+
+impl<M: amcast_core::Medium> Default for Tray<M> {
+    fn default() -> Self {
+        Self { outbox: Outbox::default(), items: Vec::new() }
+    }
+}
+
+/// How soon a process that asks for it is woken again, at the least: keeps one that always asks
+/// for now from stopping time.
+const WAKE_GRAIN: Span = Span(200);
+
+/// What a run consists of.
+pub(crate) struct World<'a> {
+    pub entry: &'a dyn Entry,
+    pub config: &'a Config,
+    pub cluster: Cluster,
+    pub plan: &'a Plan,
+    pub chooser: Chooser,
+    sink: &'a mut dyn FnMut(&Event<'_>),
+    pub now: Time,
+    pub queue: Queue<Due>,
+    pub network: Network,
+    pub ram: Ram,
+    pub disk: Disk,
+    pub procs: Vec<Process>,
+    pub ledger: Ledger,
+    pub hash: RunHash,
+    pub marks: BTreeMap<&'static str, u64>,
+    pub frames: Tray<Frames>,
+    pub memory: Tray<Memory>,
+    pub scratch: Vec<u8>,
+    pub steps: u64,
+    pub crashes: u64,
+    events: u64,
+    /// Strikes that wait for a number of events.
+    by_event: Vec<(u64, usize)>,
+    /// Whom the oracle takes for the leader of each group.
+    pub leaders: Vec<Pid>,
+    /// What stops the run.
+    pub breach: Option<Breach>,
+    deliveries_seen: u64,
+}
+
+impl<'a> World<'a> {
+    /// Builds every process; nothing has started yet.
+    pub(crate) fn new(
+        entry: &'a dyn Entry,
+        config: &'a Config,
+        plan: &'a Plan,
+        chooser: Chooser,
+        sink: &'a mut dyn FnMut(&Event<'_>),
+    ) -> Result<Self, ConfigError> {
+        let cluster = *config.cluster();
+        let nodes = build_all(entry, config)?;
+        let count = cluster.processes();
+        let specs = nodes.iter().map(|node| node.regions().to_vec()).collect();
+        let procs = nodes.into_iter().zip(cluster.pids()).map(|(node, p)| {
+            let drift = plan.drift_ppm.get(p.index()).copied().unwrap_or(0);
+            let mut process = Process::new(cluster.group_of(p), drift);
+            process.node = Some(node);
+            process
+        });
+        let uniform = [
+            Property::UniformAgreement,
+            Property::UniformPrefixOrder,
+            Property::Ua,
+            Property::Suto,
+        ];
+        let uniform = entry.about().promises.iter().any(|promise| uniform.contains(promise));
+        let leaders = cluster.all_groups().iter().map(|g| cluster.replica(g, 0)).collect();
+        Ok(Self {
+            entry,
+            config,
+            cluster,
+            plan,
+            chooser,
+            sink,
+            now: Time::ZERO,
+            queue: Queue::default(),
+            network: Network::new(count, plan.model.network),
+            ram: Ram::new(specs, plan.model.ram),
+            disk: Disk::new(count, plan.model.disk),
+            procs: procs.collect(),
+            ledger: Ledger::new(count, uniform),
+            hash: RunHash::new(),
+            marks: BTreeMap::new(),
+            frames: Tray::default(),
+            memory: Tray::default(),
+            scratch: Vec::new(),
+            steps: 0,
+            crashes: 0,
+            events: 0,
+            by_event: Vec::new(),
+            leaders,
+            breach: None,
+            deliveries_seen: 0,
+        })
+    }
+
+    /// Runs until the run has settled, or cannot.
+    pub(crate) fn run(&mut self) -> Outcome {
+        self.begin();
+        let end = self.plan.calm + self.plan.settle;
+        loop {
+            if let Some(breach) = self.breach.take() {
+                return Outcome::Breach(breach);
+            }
+            let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
+            let now = next.into_iter().min().unwrap_or(Time::NEVER);
+            if now > end || self.events >= self.plan.events_max {
+                return Outcome::NotSettled(self.stuck());
+            }
+            self.now = now;
+            self.events += 1;
+            while let Some(at) = self.by_event.iter().position(|(event, _)| *event == self.events) {
+                let (_, strike) = self.by_event.swap_remove(at);
+                self.strike(strike);
+            }
+            // Ties between carriers go to the first of them.
+            if next[0] == now {
+                self.network.step(&mut self.chooser);
+                self.hear();
+            } else if next[1] == now {
+                self.ram.step(&mut self.chooser);
+                self.feel();
+            } else if next[2] == now {
+                self.disk.step();
+                while let Some((p, ticket)) = self.disk.take() {
+                    self.letter(p, Letter::Durable(ticket));
+                }
+            } else if let Some((_, due)) = self.queue.pop() {
+                if matches!(due, Due::Check) && self.check_settled() {
+                    self.emit(&Event::End);
+                    return Outcome::Settled;
+                }
+                self.due(due);
+            }
+        }
+    }
+
+    fn begin(&mut self) {
+        for p in self.cluster.pids() {
+            let groups = self.cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
+            self.emit(&Event::Process { p, groups });
+        }
+        if self.entry.about().medium == MediumKind::Messages {
+            self.network.connect_all(Time::ZERO, &mut self.chooser);
+        }
+        for p in self.cluster.pids() {
+            self.letter(p, Letter::Start(0));
+        }
+        for (i, cast) in self.plan.casts.iter().enumerate() {
+            self.queue.push(cast.at, Due::Cast(i));
+        }
+        for (i, strike) in self.plan.strikes.iter().enumerate() {
+            match strike.at {
+                When::Time(at) => self.queue.push(at, Due::Strike(i)),
+                When::Event(event) => self.by_event.push((event, i)),
+            }
+        }
+        for g in self.cluster.all_groups().iter() {
+            for p in self.cluster.pids() {
+                self.truth(p, Subject::Group(g), false);
+            }
+        }
+        self.queue.push(self.plan.calm, Due::Check);
+    }
+
+    fn due(&mut self, due: Due) {
+        match due {
+            Due::Run(p) => {
+                if self.procs[p.index()].run_at == Some(self.now) {
+                    self.procs[p.index()].run_at = None;
+                    self.pump(p);
+                }
+            }
+            Due::Wake(p, life) => self.wake(p, life),
+            Due::Poll(p, life) => {
+                let process = &mut self.procs[p.index()];
+                if process.life == life && process.poll_at == Some(self.now) {
+                    process.poll_at = None;
+                    self.letter(p, Letter::Poll);
+                }
+            }
+            Due::Apply(p, life) => self.apply(p, life),
+            Due::Letter(p, life, letter) => {
+                if self.procs[p.index()].life == life {
+                    self.letter(p, letter);
+                }
+            }
+            Due::Cast(i) => {
+                let p = self.plan.casts[i].sender;
+                self.procs[p.index()].backlog.push_back(i);
+                self.pump(p);
+            }
+            Due::Go(p) => self.pump(p),
+            Due::Strike(i) => self.strike(i),
+            Due::Restart(p) => self.restart(p),
+            Due::Truth(p, subject) => self.tell(p, subject),
+            Due::Check => self.queue.push(self.now + self.plan.quiet, Due::Check),
+        }
+    }
+
+    fn hear(&mut self) {
+        while let Some(heard) = self.network.take() {
+            match heard {
+                Heard::Frame { to, from, bytes } => self.letter(to, Letter::From(from, bytes)),
+                Heard::Up { to, of } => self.letter(to, Letter::Up(of)),
+                Heard::Down { to, of } => self.letter(to, Letter::Down(of)),
+            }
+        }
+    }
+
+    fn feel(&mut self) {
+        while let Some(happening) = self.ram.take() {
+            match happening {
+                Happening::Changed { owner, bell } => {
+                    let model = &self.plan.model;
+                    let wait = if bell { model.bell } else { model.idle };
+                    let at = self.now + wait.draw(&mut self.chooser, Concern::Schedule);
+                    let process = &mut self.procs[owner.index()];
+                    if process.alive() && process.poll_at.is_none_or(|earlier| at < earlier) {
+                        process.poll_at = Some(at);
+                        let life = process.life;
+                        self.queue.push(at, Due::Poll(owner, life));
+                    }
+                }
+                Happening::Done { to, ticket, answer } => {
+                    self.letter(to, Letter::Done(ticket, answer));
+                }
+                Happening::Fresh { to, of, life } => self.letter(to, Letter::Fresh(of, life)),
+            }
+        }
+    }
+
+    /// Gives a process something to take notice of, as soon as it is free.
+    pub(crate) fn letter(&mut self, p: Pid, letter: Letter) {
+        let process = &mut self.procs[p.index()];
+        if process.alive() {
+            process.put(letter);
+            self.pump(p);
+        }
+    }
+
+    /// Lets a process work off its inbox, then multicast while it has room.
+    pub(crate) fn pump(&mut self, p: Pid) {
+        let mut submitted = false;
+        while self.breach.is_none() {
+            let now = self.now;
+            let process = &mut self.procs[p.index()];
+            if !process.alive() {
+                return;
+            }
+            if process.free_at > now {
+                if process.run_at != Some(process.free_at) {
+                    process.run_at = Some(process.free_at);
+                    self.queue.push(process.free_at, Due::Run(p));
+                }
+                return;
+            }
+            let letter = match process.inbox.pop_front() {
+                Some(letter) => letter,
+                None => match self.submission(p) {
+                    Some(cast) => Letter::Submit(cast),
+                    // A run of submissions is followed by something else.
+                    None if submitted => self.nothing(),
+                    None => break,
+                },
+            };
+            submitted = matches!(letter, Letter::Submit(_));
+            self.step(p, letter);
+        }
+        self.rearm(p);
+    }
+
+    /// What a process is told when there is nothing to tell.
+    fn nothing(&self) -> Letter {
+        match self.entry.about().medium {
+            MediumKind::Memory => Letter::Poll,
+            MediumKind::Messages => Letter::Wake,
+        }
+    }
+
+    /// The next multicast of a process, if it may make it now.
+    fn submission(&mut self, p: Pid) -> Option<usize> {
+        let process = &self.procs[p.index()];
+        let &cast = process.backlog.front()?;
+        let wanted = &self.plan.casts[cast];
+        if let Pace::Closed(most) = self.plan.pace {
+            if self.ledger.open_of(p) >= most {
+                return None;
+            }
+        }
+        let (room, most) = match process.node.as_ref()? {
+            Node::Messages(node) => {
+                let most = node.payload_max();
+                (node.room(wanted.dst, wanted.bytes.min(most)), most)
+            }
+            Node::Memory(node, _) => {
+                let most = node.payload_max();
+                (node.room(wanted.dst, wanted.bytes.min(most)), most)
+            }
+        };
+        if room == 0 {
+            return None;
+        }
+        let process = &mut self.procs[p.index()];
+        process.backlog.pop_front();
+        process.casts += 1;
+        let m = MsgId { sender: p, seq: process.casts };
+        let (dst, bytes, life) = (wanted.dst, wanted.bytes.min(most), process.life);
+        self.ledger.cast(m, dst, bytes, life, &mut self.scratch);
+        let t = self.now;
+        self.emit(&Event::Cast { t, p, m, dst });
+        Some(cast)
+    }
+
+    fn wake(&mut self, p: Pid, life: u32) {
+        let now = self.now;
+        let process = &mut self.procs[p.index()];
+        if process.life != life || process.wake_at != Some(now) {
+            return;
+        }
+        process.wake_at = None;
+        let deadline = process.deadline();
+        if deadline.is_some_and(|at| at <= process.clock(now)) {
+            self.letter(p, Letter::Wake);
+        } else {
+            self.rearm(p);
+        }
+    }
+
+    /// Sees to it that the process is woken at its deadline.
+    fn rearm(&mut self, p: Pid) {
+        let process = &self.procs[p.index()];
+        let Some(deadline) = process.deadline() else { return };
+        let at = process.when(deadline).max(self.now + WAKE_GRAIN);
+        if process.wake_at.is_some_and(|set| set <= at) {
+            return;
+        }
+        let late = self.plan.model.timer.draw(&mut self.chooser, Concern::Schedule);
+        let process = &mut self.procs[p.index()];
+        process.wake_at = Some(at + late);
+        let life = process.life;
+        self.queue.push(at + late, Due::Wake(p, life));
+    }
+
+    pub(crate) fn emit(&mut self, event: &Event<'_>) {
+        self.hash.event(event);
+        (self.sink)(event);
+    }
+
+    fn check_settled(&mut self) -> bool {
+        let still = self.deliveries_seen == self.ledger.deliveries;
+        self.deliveries_seen = self.ledger.deliveries;
+        let all_cast = || self.procs.iter().all(|p| !p.alive() || p.backlog.is_empty());
+        still && all_cast() && self.all_fit() && self.missing(1).is_empty()
+    }
+
+    fn all_fit(&self) -> bool {
+        self.cluster.pids().all(|p| {
+            let process = &self.procs[p.index()];
+            let whole = !self.ledger.uniform || process.app.log.len() >= self.ledger.ever(p);
+            !process.alive() || process.fit && whole
+        })
+    }
+
+    /// Deliveries that are still to come, at most so many for each process that lives.
+    fn missing(&self, most: usize) -> Vec<(Pid, Vec<MsgId>)> {
+        let alive = |p: Pid| self.procs[p.index()].alive();
+        let due = |m: &&crate::ledger::Message| {
+            let sender = &self.procs[m.id.sender.index()];
+            let owed = sender.alive() && sender.life == m.sender_life;
+            let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
+            owed || members().any(|p| alive(p) && m.delivered_by(p))
+        };
+        let due: Vec<_> = self.ledger.messages.iter().filter(due).collect();
+        let replicas = self.cluster.pids().filter(|&p| alive(p));
+        let lacks = replicas.filter_map(|p| {
+            let group = self.cluster.group_of(p)?;
+            let missing = due.iter().filter(|m| m.dst.contains(group) && !m.delivered_by(p));
+            let missing: Vec<_> = missing.take(most).map(|m| m.id).collect();
+            (!missing.is_empty()).then_some((p, missing))
+        });
+        lacks.collect()
+    }
+
+    fn stuck(&self) -> Vec<Stuck> {
+        const SHOWN: usize = 8;
+        let missing: BTreeMap<_, _> = self.missing(SHOWN).into_iter().collect();
+        let mut stuck: Vec<Stuck> = self
+            .cluster
+            .pids()
+            .map(|p| {
+                let process = &self.procs[p.index()];
+                let (status, waits) = process.explain(SHOWN);
+                Stuck {
+                    p,
+                    alive: process.alive(),
+                    fit: process.fit,
+                    status,
+                    backlog: process.backlog.len(),
+                    missing: missing.get(&p).cloned().unwrap_or_default(),
+                    waits,
+                }
+            })
+            .collect();
+        stuck.sort_by_key(|s| s.missing.is_empty() && (s.fit || !s.alive));
+        stuck
+    }
+
+    /// What came of it. The caller puts the plan into the record.
+    pub(crate) fn report(self, outcome: Outcome) -> (Report, Option<Odometer>) {
+        let (choices, odometer) = self.chooser.finish();
+        let report = Report {
+            outcome,
+            casts: self.ledger.messages.len() as u64,
+            deliveries: self.ledger.deliveries,
+            time: self.now,
+            steps: self.steps,
+            events: self.events,
+            hash: self.hash.0,
+            marks: self.marks,
+            crashes: self.crashes,
+            recorded: Recorded { plan: self.plan.clone(), choices },
+        };
+        (report, odometer)
+    }
+}
