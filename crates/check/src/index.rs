@@ -84,11 +84,6 @@ impl<'a> Index<'a> {
         &self.firsts[self.starts[p as usize]..self.starts[p as usize + 1]]
     }
 
-    /// How many first deliveries there are in all.
-    pub(crate) fn deliveries(&self) -> usize {
-        self.firsts.len()
-    }
-
     pub(crate) fn was_cast(&self, m: u32) -> bool {
         self.h.casts[m as usize].sender != NONE
     }

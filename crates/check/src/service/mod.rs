@@ -1,20 +1,73 @@
-//! stub for now
-use crate::{History, Verdict};
-/// Budget.
-#[derive(Clone, Copy, Default, Debug)]
+//! What the clients of a service saw: linearizability, sequential consistency, read-your-writes and
+//! exactly-once, from the calls and returns of a history.
+//!
+//! A call is `{"ev":"call",..}` and ends with the `{"ev":"return",..}` of the same process and
+//! message; a call without return may have taken effect or not. A second call with the same message
+//! is a retry of the same command and changes nothing. The text of `op` and `out` is that of a
+//! [`Model`]; [`check`](crate::check) takes the key-value store's, [`kv`].
+//!
+//! - *linearizable*: there is one order of all calls, in which a call that returned before another
+//!   was made comes first, that explains every answer. Decided key by key; keys that one call
+//!   touches together are decided together.
+//! - *sequential*: the same, but only calls of one client keep their order [MRP 6.1]. Decided for
+//!   each set of connected keys, then for all keys at once.
+//! - *read-your-writes*, *exactly-once*: see [`read_your_writes`] and [`exactly_once`].
+//!
+//! The first two are decided by search, which can take for ever: it counts the different situations
+//! it meets and gives up at a [`Budget`], with [`Verdict::NotJudged`].
+
+mod calls;
+pub mod kv;
+mod linear;
+mod model;
+mod once;
+mod search;
+mod session;
+
+pub use model::Model;
+pub use once::exactly_once;
+pub use session::read_your_writes;
+
+use crate::history::History;
+use crate::report::Verdict;
+
+/// How long a search may go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
-    /// States.
+    /// Different situations (calls ordered so far, and state) that one property's search may
+    /// remember. Each takes 32 to 64 bytes while the search of its keys lasts.
     pub states: u64,
 }
-pub(crate) fn linearizable(_: &History, _: Budget) -> Verdict {
-    Verdict::Holds
+
+impl Default for Budget {
+    /// Four million states: some seconds, and at most 256 MB.
+    fn default() -> Self {
+        Self { states: 4_000_000 }
+    }
 }
-pub(crate) fn sequential(_: &History, _: Budget) -> Verdict {
-    Verdict::Holds
+
+/// Whether the calls of a key-value store are linearizable.
+pub fn linearizable(history: &History, budget: Budget) -> Verdict {
+    linearizable_as(kv::Kv::new(), history, budget)
 }
-pub(crate) fn read_your_writes(_: &History) -> Verdict {
-    Verdict::Holds
+
+/// Whether the calls of a key-value store are sequentially consistent.
+pub fn sequential(history: &History, budget: Budget) -> Verdict {
+    sequential_as(kv::Kv::new(), history, budget)
 }
-pub(crate) fn exactly_once(_: &History) -> Verdict {
-    Verdict::Holds
+
+/// Whether the calls of a service with this model are linearizable.
+pub fn linearizable_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
+    match calls::Calls::new(history, &mut model) {
+        Ok(calls) => linear::linearizable(&model, &calls, budget.states),
+        Err(why) => Verdict::NotJudged(why),
+    }
+}
+
+/// Whether the calls of a service with this model are sequentially consistent.
+pub fn sequential_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
+    match calls::Calls::new(history, &mut model) {
+        Ok(calls) => linear::sequential(&model, &calls, budget.states),
+        Err(why) => Verdict::NotJudged(why),
+    }
 }

@@ -1,0 +1,303 @@
+//! How histories are read: clear errors, several files, events of a simulated run, and no panic on
+//! anything.
+
+mod script;
+
+use amcast_check::{
+    History, Problem, Property, Verdict, check, execution_patterns, expand, service,
+};
+use amcast_core::rng::Rng;
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Time};
+
+const PROCESS: &str = r#"{"ev":"process","p":"a","groups":["g"]}"#;
+
+/// The error for the last of `lines`.
+fn refused(lines: &[&str]) -> String {
+    let mut h = History::new();
+    let (last, good) = lines.split_last().unwrap();
+    for line in good {
+        h.push_line(line).unwrap();
+    }
+    h.push_line(last).unwrap_err().to_string()
+}
+
+#[test]
+fn an_error_names_line_column_and_field() {
+    assert_eq!(refused(&["", "{\"ev\":\"deliver\""]), "line 2, column 16: the line ends too early");
+    assert_eq!(
+        refused(&[r#"{"ev":"deliver","t":-1,"p":"a","m":"a:1"}"#]),
+        "line 1, column 21: \"t\" should be a whole number of nanoseconds"
+    );
+    assert_eq!(
+        refused(&[PROCESS, r#"{"ev":"deliver","t":1,"p":"b","m":"a:1"}"#]),
+        "line 2, column 27: the process \"b\" needs a line {\"ev\":\"process\",..} before this"
+    );
+    assert_eq!(
+        refused(&[PROCESS, r#"{"ev":"deliver","t":1,"p":"a"}"#]),
+        "line 2: the field \"m\" is missing"
+    );
+    assert_eq!(
+        refused(&[PROCESS, r#"{"ev":"cast","t":1,"p":"a","m":"a:1","dst":[]}"#]),
+        "line 2: \"dst\" is empty: a message has a destination"
+    );
+    assert_eq!(
+        refused(&[PROCESS, r#"{"ev":"cast","t":1,"p":"a","m":"a:1","dst":["g",4]}"#]),
+        "line 2, column 44: \"dst\" should be a list of strings"
+    );
+    assert_eq!(
+        refused(&[PROCESS, r#"{"ev":"crash","t":5,"p":"a"}"#, r#"{"ev":"recover","t":4,"p":"a"}"#]),
+        "line 3: the time of \"a\" went back: it was 5 before"
+    );
+    assert_eq!(refused(&[r#"{"ev":"end"}"#, PROCESS]), "line 2: an event follows {\"ev\":\"end\"}");
+    assert!(
+        refused(&[r#"{"ev":"vote"}"#]).starts_with("line 1, column 7: no event is called \"vote\"")
+    );
+    assert!(refused(&["[1]"]).ends_with("not JSON: '{' should stand here"));
+    assert!(
+        refused(&[PROCESS, r#"{"ev":"process","p":"a","groups":[]}"#]).contains("other groups")
+    );
+}
+
+#[test]
+fn a_refused_line_leaves_the_history_as_it_was() {
+    let mut h = History::new();
+    h.push_line(PROCESS).unwrap();
+    let a = h.process("a").unwrap();
+    h.push_line(r#"{"ev":"deliver","t":1,"p":"a","m":"a:1","extra":{"x":[1]}}"#).unwrap();
+    let cut = h.push_line(r#"{"ev":"deliver","t":2,"p":"a","m":"a:"#).unwrap_err();
+    assert!(cut.is_cut() && cut.problem == Problem::Cut);
+    h.push_line(r#"{"ev":"deliver","t":2,"p":"a","m":"a:2"}"#).unwrap();
+    let names: Vec<_> = h.delivered(a).into_iter().map(|m| h.message_name(m)).collect();
+    assert_eq!(names, ["a:1", "a:2"]);
+    assert_eq!((h.lines(), h.deliveries(), h.settled()), (4, 2, false));
+}
+
+#[test]
+fn messages_may_have_any_name_and_similar_names_differ() {
+    let mut h = History::new();
+    h.push_line(PROCESS).unwrap();
+    let given = ["a:1", "a:01", "a:+1", "1", ":", "x y", "a:18446744073709551615", "g/r:7:8", "a"];
+    for m in given {
+        let line = format!(r#"{{"ev":"deliver","t":1,"p":"a","m":"{m}"}}"#);
+        h.push_line(&line).unwrap();
+    }
+    let p = h.process("a").unwrap();
+    let read: Vec<_> = h.delivered(p).into_iter().map(|m| h.message_name(m)).collect();
+    assert_eq!(read, given);
+    let integrity = check(&h, &[Property::Ui]).to_string();
+    assert!(integrity.contains("which nobody cast"), "{integrity}");
+}
+
+#[test]
+fn several_files_are_one_run() {
+    let mut h = History::new();
+    let mut read = |file: &str, lines: &[&str]| {
+        h.file(file);
+        lines.iter().try_for_each(|line| h.push_line(line))
+    };
+    // The second life of "a" was written to a file that is read first.
+    read(
+        "b",
+        &[
+            r#"{"ev":"process","p":"b","groups":["g"]}"#,
+            r#"{"ev":"deliver","t":5,"p":"b","m":"a:1"}"#,
+            r#"{"ev":"deliver","t":6,"p":"b","m":"a:2"}"#,
+            r#"{"ev":"end"}"#,
+        ],
+    )
+    .unwrap();
+    read(
+        "a.2",
+        &[
+            PROCESS,
+            r#"{"ev":"recover","t":20,"p":"a"}"#,
+            r#"{"ev":"deliver","t":21,"p":"a","m":"a:2"}"#,
+        ],
+    )
+    .unwrap();
+    read(
+        "a.1",
+        &[
+            PROCESS,
+            r#"{"ev":"cast","t":5,"p":"a","m":"a:1","dst":["g"]}"#,
+            r#"{"ev":"cast","t":5,"p":"a","m":"a:2","dst":["g"]}"#,
+            r#"{"ev":"deliver","t":7,"p":"a","m":"a:1"}"#,
+            r#"{"ev":"crash","t":8,"p":"a"}"#,
+        ],
+    )
+    .unwrap();
+    let error = read("c", &[r#"{"ev":"crash","t":8,"p":"c"}"#]).unwrap_err();
+    assert!(error.to_string().starts_with("c: line 1, column 25:"), "{error}");
+    assert!(h.settled() && h.is_correct(h.process("a").unwrap()));
+    let mut required = expand("atomic-multicast").unwrap();
+    required.extend(expand("TO(UA,SUTO)").unwrap());
+    required.extend([Property::FifoOrder, Property::CausalOrder]);
+    let report = check(&h, &required);
+    assert!(report.all_hold(), "{report}");
+
+    h.file("late");
+    h.push_line(r#"{"ev":"deliver","t":22,"p":"a","m":"a:1"}"#).unwrap();
+    let report = check(&h, &[Property::Ui]);
+    let Verdict::Violated(why) = &report.findings[0].1 else { panic!("{report}") };
+    let places: Vec<_> = why.events.iter().map(|e| (&*e.place.file, e.place.line)).collect();
+    assert_eq!(places, [("a.1", 4), ("late", 1)]);
+}
+
+#[test]
+fn events_and_their_lines_give_the_same_history() {
+    let c = Cluster::new(2, 2, 1).unwrap();
+    let (m, dst) = (MsgId { sender: c.client(0), seq: 7 }, GroupSet::first(2));
+    let mut events: Vec<Event<'_>> = c
+        .pids()
+        .map(|p| Event::Process { p, groups: c.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one) })
+        .collect();
+    let (r, t) = (c.replica(Gid(1), 1), Time(5));
+    events.extend([
+        Event::Cast { t, p: c.client(0), m, dst },
+        Event::Part { t, p: r, m },
+        Event::Deliver { t, p: r, m },
+        Event::View { t, p: r, view: "7", members: &[] },
+        Event::Crash { t, p: r },
+        Event::Recover { t: Time(6), p: r },
+        Event::Call { t, p: c.client(0), m, op: "SET \"a b\" 1" },
+        Event::Return { t, p: c.client(0), m, out: "OK" },
+        Event::End,
+    ]);
+    let (mut direct, mut lines) = (History::new(), History::new());
+    for event in &events {
+        direct.push_event(event, &c).unwrap();
+        lines.push_line(&event.json(&c).to_string()).unwrap();
+    }
+    assert_eq!(check(&direct, Property::ALL), check(&lines, Property::ALL));
+    assert_eq!((direct.lines(), direct.messages()), (lines.lines(), lines.messages()));
+    let stranger = Event::Crash { t, p: amcast_core::Pid(99) };
+    let error = History::new().push_event(&stranger, &c).unwrap_err();
+    assert_eq!(error.problem, Problem::NotInCluster);
+    let early = History::new().push_event(&events[5], &c).unwrap_err();
+    assert_eq!(early.problem, Problem::Undeclared("c0".into()));
+}
+
+#[test]
+fn faulty_processes_show_their_execution_patterns() {
+    let shown = |deliveries: &[&str]| {
+        let mut text = String::from("process a g\nprocess p g\nprocess q g\n");
+        for m in ["m1", "m2", "m3", "m4"] {
+            text += &format!("cast a {m} g\n");
+        }
+        for m in ["m1", "m2", "m3"] {
+            text += &format!("deliver a {m}\ndeliver q {m}\n");
+        }
+        for m in deliveries {
+            text += &format!("deliver p {m}\n");
+        }
+        let h = script::history(&(text + "crash p\nend"));
+        let found = execution_patterns(&h).unwrap();
+        assert_eq!(h.process_name(found[0].process), "p");
+        (found.len(), found[0].patterns.to_string())
+    };
+    assert_eq!(shown(&["m1", "m2"]), (1, "EP1".into()));
+    assert_eq!(shown(&["m1", "m4"]), (1, "EP2".into()));
+    assert_eq!(shown(&["m1", "m3"]), (1, "EP3".into()));
+    assert_eq!(shown(&["m2", "m1"]), (1, "EP4".into()));
+    assert_eq!(shown(&["m4", "m3", "m1"]), (1, "EP2+EP3+EP4".into()));
+    assert!(execution_patterns(&History::new()).is_err());
+}
+
+/// A few lines of every kind, to be damaged.
+const SCRIPT: &str = "
+    process g0/r0 g0
+    process g0/r1 g0
+    process c0
+    cast c0 c0:1 g0
+    cast g0/r0 g0/r0:1 g0
+    part g0/r0 c0:1
+    deliver g0/r0 c0:1
+    deliver g0/r1 c0:1
+    deliver g0/r0 g0/r0:1
+    deliver g0/r1 g0/r0:1
+    crash g0/r1
+    recover g0/r1
+    call c0 c0:1 MULTI; IF a 1; SET \"a b\" 2; MGET a b
+    return c0 c0:1 OK; 1 nil
+    call c0 c0:2 INCR n
+    return c0 c0:2 1
+    call c0 c0:3 APPEND s x
+    call c0 c0:4 GET n
+    return c0 c0:4 1
+    end";
+
+fn judge_all(h: &History) {
+    let report = check(h, Property::ALL);
+    assert_eq!(report.findings.len(), Property::ALL.len());
+    assert!(!report.to_string().is_empty() && report.json().starts_with("{\"ok\":"));
+    assert_eq!(execution_patterns(h).is_ok(), h.settled());
+}
+
+#[test]
+fn nothing_panics_on_damaged_lines() {
+    let mut rng = Rng::stream(5, "damage");
+    let good = script::lines(SCRIPT);
+    let (mut taken, mut refused) = (0_u64, 0_u64);
+    for _ in 0..4_000 {
+        let mut h = History::new();
+        for _ in 0..rng.below(40) {
+            let mut line = good[rng.below(good.len() as u64) as usize].clone().into_bytes();
+            for _ in 0..rng.below(3) {
+                let at = rng.below(line.len().max(1) as u64) as usize;
+                match rng.below(4) {
+                    0 => line.truncate(at),
+                    1 if at < line.len() => line[at] = rng.word() as u8,
+                    2 if at < line.len() => drop(line.remove(at)),
+                    _ => line.insert(at.min(line.len()), b"\"\\{}[],:0;"[rng.below(10) as usize]),
+                }
+            }
+            if rng.chance(50_000) {
+                h.file("next");
+            }
+            match h.push_line(&String::from_utf8_lossy(&line)) {
+                Ok(()) => taken += 1,
+                Err(e) => {
+                    assert!(e.line > 0 && !e.to_string().is_empty());
+                    refused += 1;
+                }
+            }
+        }
+        judge_all(&h);
+    }
+    assert!(taken > 5_000 && refused > 5_000, "{taken} taken, {refused} refused");
+}
+
+#[test]
+fn nothing_panics_on_any_order_of_lines_or_any_bytes() {
+    let mut rng = Rng::stream(6, "bytes");
+    let good = script::lines(SCRIPT);
+    for _ in 0..4_000 {
+        let mut h = History::new();
+        for p in &good[..3] {
+            h.push_line(p).unwrap();
+        }
+        for _ in 0..rng.below(40) {
+            let line = &good[rng.below(good.len() as u64) as usize];
+            // All at one time, so that no order of lines is refused for going back.
+            let at = line.find("\"t\":").map(|at| at + 4);
+            let end = at.and_then(|at| Some(at + line[at..].find(',')?));
+            let same = at.zip(end).map(|(at, end)| format!("{}9{}", &line[..at], &line[end..]));
+            // After the end of the run lines are refused.
+            let _ = h.push_line(same.as_ref().unwrap_or(line));
+        }
+        judge_all(&h);
+        let bytes: Vec<u8> = (0..rng.below(60)).map(|_| rng.word() as u8).collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let blank = text.trim_ascii().is_empty();
+        assert_eq!(h.push_line(&text).is_ok(), blank, "{text:?}");
+    }
+}
+
+#[test]
+fn a_model_of_the_readers_own_can_be_judged() {
+    let h = script::history("process c0\ncall c0 c0:1 GET a\nreturn c0 c0:1 nil");
+    let budget = service::Budget::default();
+    assert_eq!(service::linearizable_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
+    assert_eq!(service::sequential_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
+}
