@@ -296,13 +296,10 @@ impl History {
         Ok(m)
     }
 
-    /// Counts a line in, unless no line may follow.
+    /// Counts a line in, unless there are as many as can be numbered.
     pub(crate) fn next_line(&mut self) -> Result<(), Problem> {
-        self.lines = self
-            .lines
-            .checked_add(1)
-            .filter(|&n| n < NONE)
-            .ok_or_else(|| Problem::TooMany("lines"))?;
+        let next = self.lines.checked_add(1).filter(|&n| n < NONE);
+        self.lines = next.ok_or(Problem::TooMany("lines"))?;
         Ok(())
     }
 

@@ -83,11 +83,11 @@ impl Run {
                 if !rng.chance(fault / 2) {
                     run.events.push((p, Ev::Cast(m)));
                 }
-            } else if let Some(&m) = plans[p].get(at[p]) {
-                if cast[m] || rng.chance(fault / 8) {
-                    at[p] += 1;
-                    run.events.push((p, Ev::Deliver(m)));
-                }
+            } else if let Some(&m) = plans[p].get(at[p])
+                && (cast[m] || rng.chance(fault / 8))
+            {
+                at[p] += 1;
+                run.events.push((p, Ev::Deliver(m)));
             }
         }
         run
@@ -130,9 +130,8 @@ impl Run {
     }
 
     fn correct(&self, p: usize) -> bool {
-        let lives =
-            self.events.iter().filter(|(q, e)| *q == p && matches!(e, Ev::Crash | Ev::Recover));
-        lives.last().is_none_or(|(_, e)| *e == Ev::Recover)
+        let life = |e: &&(usize, Ev)| e.0 == p && matches!(e.1, Ev::Crash | Ev::Recover);
+        self.events.iter().rfind(life).is_none_or(|(_, e)| *e == Ev::Recover)
     }
 
     /// When `p` did this first.

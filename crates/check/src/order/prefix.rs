@@ -13,6 +13,7 @@ use crate::index::Index;
 use crate::intern::NONE;
 use crate::report::Verdict;
 use alloc::format;
+use alloc::string::ToString;
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -67,10 +68,10 @@ fn first_difference(
 }
 
 fn differ(x: &Index<'_>, (p, g, a): (u32, u32, u32), (q, h, b): (u32, u32, u32)) -> Verdict {
-    let both = match g == h {
-        true => format!("{}", x.group_name(g)),
-        false => format!("{} and {}", x.group_name(g), x.group_name(h)),
-    };
+    let mut both = x.group_name(g).to_string();
+    if g != h {
+        both += &format!(" and {}", x.group_name(h));
+    }
     let (pn, qn, an, bn) = (x.proc_name(p), x.proc_name(q), x.msg_name(a), x.msg_name(b));
     let mut events = x.seen_deliveries(p, &[a, b]);
     events.extend(x.seen_deliveries(q, &[b, a]));

@@ -151,11 +151,13 @@ impl<'a, M: Model> Search<'a, M> {
         open.swap(0, first);
         let (mut kept, mut at) = (1, 0);
         while at < kept {
-            for other in kept..open.len() {
+            let mut other = kept;
+            while other < open.len() {
                 if self.touch(open[at], open[other]) {
                     open.swap(kept, other);
                     kept += 1;
                 }
+                other += 1;
             }
             at += 1;
         }
