@@ -40,6 +40,8 @@ pub(super) struct Leader {
     batches: VecDeque<u64>,
     /// The source to look at first.
     turn: usize,
+    /// A message found no room in the log since the tail was last moved.
+    full: bool,
 }
 
 /// A follower as its leader sees it.
@@ -115,6 +117,7 @@ impl Leader {
             passed: r.edges.iter().map(passed).collect(),
             batches: VecDeque::new(),
             turn: 0,
+            full: false,
         }
     }
 
@@ -158,10 +161,8 @@ impl Replica {
     fn move_tail(&mut self, out: &mut Outbox<Memory>) {
         let mut tail = self.need();
         let lines = u64::from(self.layout.log_lines);
-        let short = {
-            let leader = self.leader();
-            leader.end - leader.tail > lines / 4 * 3
-        };
+        let leader = self.leader();
+        let short = core::mem::take(&mut leader.full) || leader.end - leader.tail > lines / 4 * 3;
         for rank in self.others() {
             let suspected = self.heartbeat.suspects(self.now, rank);
             let row = self.peers[rank].row.filter(|row| row.fit);
@@ -269,6 +270,7 @@ impl Replica {
         let start = ring.start(leader.end, lines);
         if start + u64::from(lines) - leader.end > leader.free(ring) {
             out.mark("tram-ring-full");
+            leader.full = true;
             return false;
         }
         let log = view.region(ring.region);

@@ -36,8 +36,8 @@
 //!   has it in the decided log, as told by *any* replica of the group. Nobody needs the old record
 //!   then: whoever leads later finds it in the log.
 //! - `LOG` (`log_lines`): the leader writes over an entry only when every replica that counts, and
-//!   every child, has told that it is past it. A follower that is suspected while the ring is three
-//!   quarters full counts no more; it finds the tail past its place and gets its state from
+//!   every child, has told that it is past it. A follower that is suspected while the ring has
+//!   little room counts no more; it finds the tail past its place and gets its state from
 //!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
 //!
