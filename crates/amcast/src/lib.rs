@@ -1,1 +1,17 @@
-//! amcast
+//! Ordered delivery to replicated shards: as a library, as services, and as a laboratory.
+//!
+//! This crate is the program, and the one crate that a user of the library names: it re-exports
+//! the vocabulary ([`core`]), the [`protocols`], the checker ([`check`]), the simulator ([`sim`]),
+//! the drivers on real memory ([`memory`], [`runtime`]) and the [`services`].
+
+pub use amcast_check as check;
+pub use amcast_core as core;
+pub use amcast_memory as memory;
+pub use amcast_protocols as protocols;
+pub use amcast_runtime as runtime;
+pub use amcast_services as services;
+pub use amcast_sim as sim;
+
+pub mod client;
+pub mod commands;
+pub mod service;

@@ -1,1 +1,5 @@
-fn main() {}
+//! The program `amcast`; see the library's [`amcast::commands`].
+
+fn main() -> std::process::ExitCode {
+    amcast::commands::main()
+}

@@ -137,6 +137,17 @@ struct Shared {
     open: AtomicUsize,
 }
 
+/// Tells how many commands of a front are open; may outlive it.
+#[derive(Clone)]
+pub struct OpenCount(Arc<Shared>);
+
+impl OpenCount {
+    /// Commands that were taken and are not answered.
+    pub fn now(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+}
+
 impl Front {
     /// Takes a client place and starts the loop.
     ///
@@ -179,9 +190,9 @@ impl Front {
         self.place
     }
 
-    /// A number that no other front of the cluster has or had.
-    pub fn unique(&self) -> u64 {
-        u64::from(self.place) << 32 | u64::from(self.life)
+    /// Which life of the place this front is: no other front of the place has or had it.
+    pub fn life(&self) -> u32 {
+        self.life
     }
 
     /// The largest command that it takes, in bytes.
@@ -192,6 +203,11 @@ impl Front {
     /// Commands that are sent and not answered.
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
+    }
+
+    /// Tells how many commands are open, from anywhere.
+    pub fn open_count(&self) -> OpenCount {
+        OpenCount(Arc::clone(&self.shared))
     }
 
     /// Multicasts a command to `dst` and tells `done` the answer, later. Never waits.

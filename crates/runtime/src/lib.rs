@@ -3,7 +3,8 @@
 //! Read [`seat`] first (one process of a protocol at its carrier), then [`node`] (the loop of a node
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
 //! [`answers`] carries answers back, [`control`] is a node's socket for status and state,
-//! [`config`] the cluster's file, [`record`] the histories, [`clock`] the time.
+//! [`config`] the cluster's file, [`home`] its directory, [`supervisor`] its processes,
+//! [`record`] the histories, [`clock`] the time.
 //!
 //! One thread a node runs everything between memory and the state machine. It takes no lock, waits
 //! on nobody, and parks when there is nothing to do.
@@ -14,6 +15,8 @@ pub mod clock;
 pub mod config;
 pub mod control;
 pub mod front;
+pub mod home;
 pub mod node;
 pub mod record;
 pub mod seat;
+pub mod supervisor;

@@ -1,0 +1,178 @@
+//! `amcast check`: a recorded history against the properties.
+
+use super::Failure;
+use amcast_check::{History, Property, check, expand};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+/// What is judged unless something else is asked for.
+const USUAL: &[Property] = &[
+    Property::Validity,
+    Property::UniformAgreement,
+    Property::UniformIntegrity,
+    Property::UniformPrefixOrder,
+    Property::UniformAcyclicOrder,
+];
+
+/// Judges a recorded history, or a directory of them, which is merged.
+///
+/// Exits with 1 if a property does not hold. Liveness is judged only if the run settled.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A history (JSON lines), or a directory of them
+    path: PathBuf,
+    /// Properties or specifications, such as uniform-acyclic-order or TO(UA,SUTO)
+    #[arg(long, value_name = "NAME", value_delimiter = ';', num_args = 1)]
+    require: Vec<String>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let properties = properties(&args.require)?;
+    let history = read(&args.path)?;
+    let report = check(&history, &properties);
+    if args.json {
+        println!("{}", report.json());
+    } else {
+        print!("{report}");
+        println!("{} messages, {} deliveries", history.messages(), history.deliveries());
+    }
+    if report.no_violation() { Ok(()) } else { Err(Failure::Said) }
+}
+
+/// The properties of these names; commas may stand between names, and within TO(A,O).
+fn properties(names: &[String]) -> Result<Vec<Property>, Failure> {
+    if names.is_empty() {
+        return Ok(USUAL.to_vec());
+    }
+    let mut all = Vec::new();
+    for name in names.iter().flat_map(|text| split(text)) {
+        let found = expand(&name).ok_or_else(|| {
+            let known: Vec<_> = Property::ALL.iter().map(|p| p.name()).collect();
+            Failure::Misuse(format!(
+                "no property is named {name:?}; there are: {}, and TO(A,O)",
+                known.join(", ")
+            ))
+        })?;
+        all.extend(found.into_iter().filter(|p| !all.contains(p)).collect::<Vec<_>>());
+    }
+    Ok(all)
+}
+
+/// Splits at commas that are not within parentheses.
+fn split(text: &str) -> Vec<String> {
+    let (mut parts, mut depth) = (vec![String::new()], 0_i32);
+    for ch in text.chars() {
+        depth += i32::from(ch == '(') - i32::from(ch == ')');
+        match (ch, parts.last_mut()) {
+            (',', _) if depth == 0 => parts.push(String::new()),
+            (_, Some(last)) => last.push(ch),
+            (_, None) => {}
+        }
+    }
+    parts.iter().map(|p| p.trim().to_string()).filter(|p| !p.is_empty()).collect()
+}
+
+fn read(path: &Path) -> Result<History, Failure> {
+    let fail = |path: &Path, e: &dyn std::fmt::Display| {
+        Failure::Misuse(format!("{}: {e}", path.display()))
+    };
+    let mut history = History::new();
+    if !path.is_dir() {
+        history.file(&path.display().to_string());
+        read_into(path, &mut |line| history.push_line(line).map_err(|e| e.to_string()))
+            .map_err(|e| fail(path, &e))?;
+        return Ok(history);
+    }
+    let entries = fs::read_dir(path).map_err(|e| fail(path, &e))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    files.retain(|f| f.extension().is_some_and(|e| e == "jsonl"));
+    files.sort();
+    if files.is_empty() {
+        return Err(fail(path, &"holds no history (*.jsonl)"));
+    }
+    for line in merged(&files)? {
+        history.file(&files[line.file].display().to_string());
+        history.push_line(&line.text).map_err(|e| fail(&files[line.file], &e))?;
+    }
+    Ok(history)
+}
+
+/// A line of one of several files.
+struct Line {
+    file: usize,
+    text: String,
+}
+
+/// The lines of all files in order of time: processes first, the end last. Lines of one file stay
+/// in their order. A last line that was cut off by a kill is left out.
+fn merged(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
+    let mut by_time: BTreeMap<(u64, usize, usize), Line> = BTreeMap::new();
+    for (file, path) in files.iter().enumerate() {
+        let (mut n, mut last) = (0, 0);
+        read_into(path, &mut |text| {
+            let Ok(event) = serde_json::from_str::<serde_json::Value>(text) else {
+                return Ok(());
+            };
+            let end = event.get("ev").is_some_and(|ev| ev == "end");
+            let t =
+                if end { u64::MAX } else { event.get("t").and_then(|t| t.as_u64()).unwrap_or(0) };
+            last = t.max(last);
+            n += 1;
+            by_time.insert((last, file, n), Line { file, text: text.to_string() });
+            Ok(())
+        })
+        .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+    }
+    Ok(by_time.into_values().collect())
+}
+
+fn read_into(path: &Path, take: &mut dyn FnMut(&str) -> Result<(), String>) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    for line in BufReader::new(file).lines() {
+        let line = line.map_err(|e| e.to_string())?;
+        if !line.is_empty() {
+            take(&line)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_split_outside_of_parentheses() {
+        assert_eq!(split("validity, TO(UA,SUTO),genuine"), ["validity", "TO(UA,SUTO)", "genuine"]);
+        assert!(properties(&["TO(UA,SUTO)".to_string()]).is_ok_and(|p| p.len() > 1));
+        assert!(matches!(properties(&["nope".to_string()]), Err(Failure::Misuse(_))));
+    }
+
+    #[test]
+    fn files_are_merged_by_time_and_a_cut_line_is_left_out() {
+        let dir = std::env::temp_dir().join(format!("amcast-merge-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let write = |name: &str, lines: &[&str]| {
+            let path = dir.join(name);
+            fs::write(&path, lines.join("\n")).unwrap();
+            path
+        };
+        let a = write("a.jsonl", &[r#"{"ev":"process","p":"a"}"#, r#"{"t":5}"#, r#"{"ev":"end"}"#]);
+        let b = write("b.jsonl", &[r#"{"ev":"process","p":"b"}"#, r#"{"t":3}"#, r#"{"t":7"#]);
+        let texts: Vec<_> = merged(&[a, b]).unwrap().into_iter().map(|l| l.text).collect();
+        let expected = [
+            r#"{"ev":"process","p":"a"}"#,
+            r#"{"ev":"process","p":"b"}"#,
+            r#"{"t":3}"#,
+            r#"{"t":5}"#,
+            r#"{"ev":"end"}"#,
+        ];
+        assert_eq!(texts, expected);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

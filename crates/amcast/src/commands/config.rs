@@ -1,0 +1,76 @@
+//! `amcast config`: check a cluster file, or explain every parameter.
+
+use super::{Failure, entry};
+use amcast_runtime::config::{ClusterFile, explain};
+use std::path::PathBuf;
+
+/// Checks a cluster file, or explains every parameter.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Explain what a cluster file may hold, and every parameter of the protocol
+    #[arg(long)]
+    explain: bool,
+    /// The protocol whose parameters are explained
+    #[arg(long, default_value = "tram")]
+    protocol: String,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check a cluster file; exits with 2 and says what is wrong
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// What a cluster file may hold besides the protocol's parameters.
+const FILE: &str = r#"# A cluster file. Every key may be left out.
+protocol = "tram"      # which protocol orders commands: `amcast protocols`
+shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
+replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; half may fail
+clients = 8            # places for fronts, benchmarks and tools: at most 256
+overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
+record = "DIR"         # every process writes its history there
+
+[ports]                # 0 takes any; left out: the usual one, or any if that is taken
+redis = 6379
+log = 6380
+http = 6381
+
+[set]                  # the protocol's parameters
+"#;
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(Command::Check { file: path }) = &args.command {
+        let file = ClusterFile::read(path).map_err(Failure::misuse)?;
+        file.check(entry(&file.protocol)?)
+            .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+        println!("{}: good", path.display());
+        return Ok(());
+    }
+    print!("{FILE}");
+    for param in entry(&args.protocol)?.about().params {
+        println!("\n{}", explain(param).trim_end());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_explained_file_is_a_cluster_file() {
+        let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
+        std::fs::write(&dir, FILE).unwrap();
+        let file = ClusterFile::read(&dir);
+        std::fs::remove_file(&dir).unwrap();
+        let usual = ClusterFile::default();
+        let file = file.unwrap();
+        assert_eq!((file.shards, file.clients, file.overlay), (3, 8, usual.overlay));
+    }
+}

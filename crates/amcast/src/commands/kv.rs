@@ -1,0 +1,39 @@
+//! `amcast kv`: a small client of the Redis front, for hands and scripts.
+
+use super::Failure;
+use crate::client::Connection;
+use amcast_runtime::home::Home;
+use std::path::PathBuf;
+
+/// Sends one command of the key-value store to a running cluster and prints the answer.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The cluster's directory [the cluster that was started last]
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Address of a Redis front, instead of a cluster of this machine
+    #[arg(long, conflicts_with = "data")]
+    at: Option<String>,
+    /// The command and its arguments, such as: set greeting hello
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let at = match &args.at {
+        Some(at) => at.clone(),
+        None => {
+            let home = Home::find(args.data.as_deref()).map_err(Failure::failed)?;
+            home.fronts().map_err(Failure::failed)?.redis
+        }
+    };
+    let mut connection =
+        Connection::open(&at).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
+    let words: Vec<&[u8]> = args.words.iter().map(String::as_bytes).collect();
+    let answer = connection.call(&words).map_err(Failure::failed)?;
+    if answer.is_error() {
+        return Err(Failure::Failed(answer.to_string()));
+    }
+    println!("{answer}");
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! The program's subcommands, a file each.
+//!
+//! Errors go to standard error and say what to do; the exit code is 2 for misuse and 1 for failure.
+
+mod check;
+mod config;
+mod kv;
+mod node;
+mod protocols;
+mod status;
+mod up;
+
+use amcast_core::Entry;
+use clap::{Parser, Subcommand};
+use std::fmt;
+use std::process::ExitCode;
+
+/// Ordered delivery to replicated shards: services, a library, and a laboratory.
+#[derive(Parser)]
+#[command(name = "amcast", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a cluster on this machine, a process for each node
+    Up(up::Args),
+    /// Run one node of a cluster in the foreground
+    Node(node::Args),
+    /// Show the groups, leaders and replicas of a running cluster
+    Status(status::Args),
+    /// List the protocols, with what they promise and assume
+    Protocols(protocols::Args),
+    /// Judge a recorded history, or a directory of them
+    Check(check::Args),
+    /// Send a command to a running cluster's key-value store
+    Kv(kv::Args),
+    /// Check a cluster file, or explain every parameter
+    Config(config::Args),
+}
+
+/// Why a command did not do what it was asked.
+#[derive(Debug)]
+enum Failure {
+    /// It was asked wrongly: exit code 2.
+    Misuse(String),
+    /// It failed: exit code 1.
+    Failed(String),
+    /// What it looked for was not so, and it has said it already: exit code 1.
+    Said,
+}
+
+impl Failure {
+    fn misuse(why: impl fmt::Display) -> Self {
+        Self::Misuse(why.to_string())
+    }
+
+    fn failed(why: impl fmt::Display) -> Self {
+        Self::Failed(why.to_string())
+    }
+}
+
+/// Reads the command line and does what it says.
+pub fn main() -> ExitCode {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("AMCAST_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let done = match Cli::parse().command {
+        Command::Up(args) => up::run(args),
+        Command::Node(args) => node::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Protocols(args) => protocols::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Kv(args) => kv::run(&args),
+        Command::Config(args) => config::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Said) => ExitCode::from(1),
+        Err(Failure::Failed(why)) => {
+            eprintln!("amcast: {why}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Misuse(why)) => {
+            eprintln!("amcast: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The protocol of that name.
+fn entry(name: &str) -> Result<&'static dyn Entry, Failure> {
+    amcast_protocols::catalog::find(name).ok_or_else(|| {
+        let all = amcast_protocols::catalog::CATALOG.iter().map(|e| e.name());
+        let all: Vec<_> = all.collect();
+        Failure::Misuse(format!("no protocol is named {name:?}; there are: {}", all.join(", ")))
+    })
+}
+
+/// Reads `name=value`.
+fn setting(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_string(), value.to_string())),
+        _ => Err("give name=value".to_string()),
+    }
+}

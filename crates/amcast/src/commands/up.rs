@@ -1,0 +1,277 @@
+//! `amcast up`: a cluster on this machine.
+
+use super::{Failure, entry, setting};
+use crate::client::Connection;
+use crate::service::{ClusterBackend, Watch};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Config, Gid};
+use amcast_memory::{Directory, Idle};
+use amcast_runtime::clock;
+use amcast_runtime::config::{ClusterFile, Ports, Setting};
+use amcast_runtime::front::{Front, FrontOptions};
+use amcast_runtime::home::{Fronts, Home, OwnHome};
+use amcast_runtime::record::Recorder;
+use amcast_runtime::supervisor::{NodeCommand, OnDeath, Supervisor};
+use amcast_services::kv::client::Server;
+use amcast_services::{Status, front};
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The usual ports: Redis's own, and two beside it.
+const USUAL_PORTS: [u16; 3] = [6379, 6380, 6381];
+
+/// How long a cluster may take until it serves.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long commands that are under way may take when the cluster stops.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Connections that the Redis front serves at a time.
+const REDIS_CLIENTS_MAX: usize = 10_000;
+
+/// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM).
+///
+/// Each node is a process of its own and hosts one replica of every shard; a node that dies is
+/// started again. When all serve, one line on standard output says where.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Shards of the key-value store [3]
+    #[arg(long)]
+    shards: Option<usize>,
+    /// Replicas of each shard, and so nodes [3]
+    #[arg(long)]
+    replicas: Option<usize>,
+    /// The protocol that orders commands [tram]
+    #[arg(long)]
+    protocol: Option<String>,
+    /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Option<String>,
+    /// A new or empty directory for the cluster's files and shared memory [one in /dev/shm]
+    #[arg(long)]
+    data: Option<PathBuf>,
+    /// Read the cluster from this file; flags win over it
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A parameter of the protocol; `amcast config --explain` lists them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Every process writes its history into this directory, for `amcast check`
+    #[arg(long)]
+    record: Option<PathBuf>,
+    /// Port of the Redis front; 0 takes any [6379, or any if that is taken]
+    #[arg(long)]
+    redis_port: Option<u16>,
+    /// Port of the log service; 0 takes any [6380, or any if that is taken]
+    #[arg(long)]
+    log_port: Option<u16>,
+    /// Port of the status page and metrics; 0 takes any [6381, or any if that is taken]
+    #[arg(long)]
+    http_port: Option<u16>,
+}
+
+impl Args {
+    fn file(&self) -> Result<ClusterFile, Failure> {
+        let mut file = match &self.config {
+            Some(path) => ClusterFile::read(path).map_err(Failure::misuse)?,
+            None => ClusterFile::default(),
+        };
+        file.shards = self.shards.unwrap_or(file.shards);
+        file.replicas = self.replicas.unwrap_or(file.replicas);
+        if let Some(protocol) = &self.protocol {
+            file.protocol.clone_from(protocol);
+        }
+        if let Some(overlay) = &self.overlay {
+            file.overlay.clone_from(overlay);
+        }
+        for (name, value) in &self.set {
+            file.set.insert(name.clone(), Setting::Word(value.clone()));
+        }
+        if let Some(dir) = self.record.as_ref().or(file.record.as_ref()) {
+            // Nodes read the file from elsewhere.
+            file.record = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+        }
+        file.ports = Ports {
+            redis: self.redis_port.or(file.ports.redis),
+            log: self.log_port.or(file.ports.log),
+            http: self.http_port.or(file.ports.http),
+        };
+        Ok(file)
+    }
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    let file = args.file()?;
+    let entry = entry(&file.protocol)?;
+    let config = file.check(entry).map_err(Failure::misuse)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        // The second signal ends at once: whoever sends it has waited long enough.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(Failure::failed)?;
+    }
+    let ports = reserve(file.ports)?;
+    let own = OwnHome::create(args.data.as_deref(), &file).map_err(Failure::failed)?;
+    let memory = own.home().memory(*config.cluster()).map_err(Failure::failed)?;
+    let served = serve(&own, &memory, &file, &config, ports, &stop);
+    let removed = own.remove(&memory, file.replicas).map_err(Failure::failed);
+    served.and(removed)
+}
+
+/// A listener that keeps a port until the front takes it over.
+struct Reserved([TcpListener; 3]);
+
+/// Takes the ports before anything else is started, so that a port in use is an error at once.
+fn reserve(ports: Ports) -> Result<Reserved, Failure> {
+    let wanted = [
+        ("redis", ports.redis, USUAL_PORTS[0]),
+        ("log", ports.log, USUAL_PORTS[1]),
+        ("http", ports.http, USUAL_PORTS[2]),
+    ];
+    let mut taken = Vec::new();
+    for (name, given, usual) in wanted {
+        let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
+        let listener = match given {
+            Some(port) => bind(port).map_err(|e| {
+                Failure::Failed(format!(
+                    "port {port} cannot be used: {e}; give another --{name}-port, or 0 for any"
+                ))
+            })?,
+            None => bind(usual).or_else(|_| bind(0)).map_err(Failure::failed)?,
+        };
+        taken.push(listener);
+    }
+    let taken: [TcpListener; 3] = taken.try_into().expect("three were asked for");
+    Ok(Reserved(taken))
+}
+
+/// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
+fn serve(
+    own: &OwnHome,
+    memory: &Directory,
+    file: &ClusterFile,
+    config: &Config,
+    ports: Reserved,
+    stop: &AtomicBool,
+) -> Result<(), Failure> {
+    let cluster = *config.cluster();
+    let home = || Home::find(Some(own.home().path())).map_err(Failure::failed);
+    let config_path = own.home().file_path().display().to_string();
+    let command = NodeCommand {
+        program: std::env::current_exe().map_err(Failure::failed)?,
+        args: ["node", "--until-input-ends", "--config", &config_path, "--name"]
+            .map(str::to_string)
+            .to_vec(),
+    };
+    let on_death = record_deaths(file, cluster)?;
+    let nodes = Supervisor::start(command, file.nodes().collect(), memory.clone(), on_death)
+        .map_err(Failure::failed)?;
+    let watch = Watch::begin(home()?, file.protocol.clone(), cluster).map_err(Failure::failed)?;
+    let watch = Arc::new(watch);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let front = Front::start(&FrontOptions {
+        entry: entry(&file.protocol)?,
+        config,
+        directory: memory,
+        idle: Idle::for_loops(file.replicas + 1, cores),
+        record: file.record.clone(),
+    });
+    let front = Arc::new(front.map_err(Failure::failed)?);
+    let status = Arc::clone(&watch) as Arc<dyn Status>;
+    let server = Server::new(file.shards, REDIS_CLIENTS_MAX, file.replicas - 1, None, status);
+    let [redis, log, http] = ports.0;
+    let redis_at = redis.local_addr().map_err(Failure::failed)?;
+    // The front binds the port itself; nothing else had it since it was reserved.
+    drop(redis);
+    let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
+    let redis = front::redis::start(
+        front::redis::Config::new(redis_at, first_session + 1),
+        Arc::new(ClusterBackend::new(Arc::clone(&front))),
+        Arc::new(server),
+    );
+    let redis = redis.map_err(|e| Failure::Failed(format!("{redis_at}: {e}")))?;
+    let ready = wait_until_it_serves(&watch, redis_at, stop)?;
+    if ready {
+        let address = |l: &TcpListener| l.local_addr().map_err(Failure::failed);
+        let fronts = Fronts {
+            redis: redis_at.to_string(),
+            log: address(&log)?.to_string(),
+            http: address(&http)?.to_string(),
+        };
+        own.announce(&fronts).map_err(Failure::failed)?;
+        let Fronts { redis, log, http } = fronts;
+        println!("ready redis={redis} log={log} http={http}");
+        std::io::stdout().flush().map_err(Failure::failed)?;
+    }
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drain(&front);
+    redis.stop();
+    drop(front);
+    drop(watch);
+    drop(nodes);
+    Ok(())
+}
+
+/// Waits until every node is ready and a write over all shards went through. False if it was told
+/// to stop before.
+fn wait_until_it_serves(
+    watch: &Watch,
+    redis: SocketAddr,
+    stop: &AtomicBool,
+) -> Result<bool, Failure> {
+    let begun = Instant::now();
+    let mut last = String::new();
+    while begun.elapsed() < START_PATIENCE {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        match watch.all_ready().and_then(|()| probe(redis)) {
+            Ok(()) => return Ok(true),
+            Err(why) => last = why,
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Err(Failure::Failed(format!("the cluster does not serve after {START_PATIENCE:?}: {last}")))
+}
+
+/// A write that leaves nothing behind, over enough keys that every shard takes part.
+fn probe(redis: SocketAddr) -> Result<(), String> {
+    let keys: Vec<String> = (0..256).map(|i| format!("amcast:probe:{i}")).collect();
+    let words: Vec<&[u8]> =
+        std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
+    let mut connection = Connection::open(&redis.to_string()).map_err(|e| e.to_string())?;
+    match connection.call(&words) {
+        Ok(answer) if answer.is_error() => Err(answer.to_string()),
+        Ok(_) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Waits for what is under way.
+fn drain(front: &Front) {
+    let begun = Instant::now();
+    while front.open() > 0 && begun.elapsed() < DRAIN_PATIENCE {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A node that is killed cannot write its own end into the history.
+fn record_deaths(file: &ClusterFile, cluster: Cluster) -> Result<OnDeath, Failure> {
+    let Some(dir) = &file.record else { return Ok(Box::new(|_| {})) };
+    let mut recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now())
+        .map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
+    Ok(Box::new(move |rank| {
+        for g in 0..cluster.groups() {
+            let p = cluster.replica(Gid(g as u8), rank);
+            recorder.event(&Event::Crash { t: clock::now(), p });
+        }
+        recorder.flush();
+    }))
+}

@@ -1,0 +1,9 @@
+//! The key-value service on a real cluster: what ties the services to the runtime.
+
+mod backend;
+mod store;
+mod watch;
+
+pub use backend::ClusterBackend;
+pub use store::KvNode;
+pub use watch::{Watch, ask};
