@@ -7,6 +7,7 @@ mod config;
 mod kv;
 mod node;
 mod protocols;
+mod sim;
 mod status;
 mod up;
 
@@ -33,6 +34,8 @@ enum Command {
     Status(status::Args),
     /// List the protocols, with what they promise and assume
     Protocols(protocols::Args),
+    /// Run a protocol in the deterministic simulator and judge it
+    Sim(sim::Args),
     /// Judge a recorded history, or a directory of them
     Check(check::Args),
     /// Send a command to a running cluster's key-value store
@@ -72,6 +75,7 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Protocols(args) => protocols::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),
         Command::Config(args) => config::run(&args),
