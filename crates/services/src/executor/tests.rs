@@ -1,1 +1,304 @@
+//! The executor with the store as its machine.
 
+use super::*;
+use crate::kv::{Kv, SlotMap, decode_args, destinations, encode_args, registry};
+use amcast_core::Pid;
+use amcast_core::rng::Rng;
+
+const SHARDS: usize = 3;
+
+/// A command with all that a node needs to deliver it.
+#[derive(Clone)]
+struct Cast {
+    id: MsgId,
+    dst: GroupSet,
+    payload: Vec<u8>,
+}
+
+fn cast(seq: u64, request: u64, stamp_ms: u64, text: &str) -> Cast {
+    let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+    let command = registry::lookup(args[0]).expect("a known command");
+    let dst = destinations(command, &args, SlotMap::new(SHARDS)).expect("proper arguments");
+    let mut payload = Vec::new();
+    let read_only = !command.writes();
+    let open_from = request.saturating_sub(20).max(1);
+    Envelope { session: 1, request, open_from, stamp_ms, read_only }.encode(&mut payload);
+    encode_args(&args, &mut payload);
+    Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+}
+
+/// A node, and the answers that it gave.
+struct Node {
+    executor: Executor<Kv>,
+    next: [u64; SHARDS],
+    answers: Vec<(u64, String)>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, Limits::default());
+        Self { executor, next: [1; SHARDS], answers: Vec::new() }
+    }
+
+    fn deliver(&mut self, shard: u8, c: &Cast) -> Result<Delivered, Full> {
+        let (shard, answers) = (Gid(shard), &mut self.answers);
+        let position = self.next[shard.index()];
+        let outcome = self.executor.deliver(shard, position, c.id, c.dst, &c.payload, &mut |a| {
+            answers.push((a.id.seq, String::from_utf8_lossy(a.bytes).into_owned()));
+        });
+        self.next[shard.index()] += u64::from(outcome.is_ok());
+        outcome
+    }
+
+    /// Delivers in all destinations, one after the other.
+    fn run(&mut self, c: &Cast) -> String {
+        c.dst.iter().for_each(|g| assert_eq!(self.deliver(g.0, c), Ok(Delivered::Taken)));
+        self.answers.last().expect("an answer").1.clone()
+    }
+
+    fn data(&self) -> Vec<Vec<u8>> {
+        (0..SHARDS as u8)
+            .map(|g| {
+                let mut out = Vec::new();
+                self.executor.machine().snapshot(Gid(g), &mut out);
+                out
+            })
+            .collect()
+    }
+}
+
+/// A key of each shard.
+fn key(shard: u8) -> String {
+    let map = SlotMap::new(SHARDS);
+    (0..).map(|i| format!("k{i}")).find(|k| map.of_key(k.as_bytes()) == Gid(shard)).unwrap()
+}
+
+#[test]
+fn nothing_of_a_command_is_seen_before_all_its_shards_delivered_it() {
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
+    assert_eq!(node.deliver(0, &write), Ok(Delivered::Taken));
+    node.deliver(0, &cast(2, 2, 0, &format!("GET {x}"))).unwrap();
+    node.deliver(1, &cast(3, 3, 0, &format!("GET {y}"))).unwrap();
+    assert_eq!(node.answers, [(3, "_\r\n".into())], "the read of x waits for shard 1");
+    assert_eq!(node.executor.applied(Gid(0)), 0);
+    node.deliver(1, &write).unwrap();
+    let answers: Vec<_> = node.answers.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(answers, [3, 1, 2]);
+    assert_eq!(node.answers[2].1, "$1\r\n1\r\n");
+    assert_eq!((node.executor.applied(Gid(0)), node.executor.applied(Gid(1))), (2, 2));
+}
+
+#[test]
+fn what_does_not_conflict_overtakes() {
+    let (x, y) = (key(0), key(1));
+    let other = (0..)
+        .map(|i| format!("o{i}"))
+        .find(|k| SlotMap::new(SHARDS).of_key(k.as_bytes()) == Gid(0))
+        .unwrap();
+    let mut node = Node::new();
+    let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
+    node.deliver(0, &write).unwrap();
+    node.deliver(0, &cast(2, 2, 0, &format!("SET {other} 1"))).unwrap();
+    assert_eq!(node.answers, [(2, "+OK\r\n".into())]);
+    let count = cast(3, 3, 0, "DBSIZE");
+    node.deliver(0, &count).unwrap();
+    node.deliver(0, &cast(4, 4, 0, &format!("GET {other}"))).unwrap();
+    assert_eq!(node.answers.len(), 1, "DBSIZE conflicts with all, so the read behind it waits");
+    node.deliver(1, &write).unwrap();
+    node.deliver(1, &count).unwrap();
+    assert_eq!(node.answers.len(), 2);
+    node.deliver(2, &count).unwrap();
+    assert_eq!(node.answers[2..], [(3, ":3\r\n".into()), (4, "$1\r\n1\r\n".into())]);
+}
+
+#[test]
+fn a_retry_gets_the_first_answer_and_has_no_effect() {
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    let one = cast(1, 1, 0, &format!("INCR {x}"));
+    let both = cast(2, 2, 0, &format!("EXEC 0 2 2 INCR {x} 2 INCR {y}"));
+    assert_eq!(node.run(&one), ":1\r\n");
+    assert_eq!(node.run(&both), "*2\r\n:2\r\n:1\r\n");
+    let again = |c: &Cast, seq| Cast { id: MsgId { sender: Pid(9), seq }, ..c.clone() };
+    assert_eq!(node.run(&again(&one, 3)), ":1\r\n");
+    assert_eq!(node.run(&again(&both, 4)), "*2\r\n:2\r\n:1\r\n");
+    assert_eq!(node.run(&cast(5, 3, 0, &format!("MGET {x} {y}"))), "*2\r\n$1\r\n2\r\n$1\r\n1\r\n");
+    let chunks = node.executor.snapshot();
+    node.executor = Executor::restore(Kv::new(SHARDS, 1), &chunks, Limits::default()).unwrap();
+    assert_eq!(node.run(&again(&both, 6)), "*2\r\n:2\r\n:1\r\n", "the sessions are restored too");
+    for (request, expected) in [(40, ":3\r\n"), (41, ":4\r\n")] {
+        assert_eq!(node.run(&cast(100 + request, request, 0, &format!("INCR {x}"))), expected);
+    }
+    assert!(node.run(&again(&one, 7)).starts_with("-ERR The command was executed once"));
+    let late = cast(200, 42, 700_000, &format!("GET {x}"));
+    assert_eq!(node.run(&late), "$1\r\n4\r\n");
+    assert!(node.run(&cast(201, 43, 1, &format!("INCR {x}"))).starts_with("-TRYAGAIN"));
+}
+
+#[test]
+fn keys_expire_by_ordered_time() {
+    let x = key(0);
+    let mut node = Node::new();
+    node.run(&cast(1, 1, 5_000, &format!("SET {x} 1 PX 100")));
+    assert_eq!(node.run(&cast(2, 2, 4_000, &format!("PTTL {x}"))), ":100\r\n", "time stands still");
+    assert_eq!(node.run(&cast(3, 3, 5_100, &format!("GET {x}"))), "$1\r\n1\r\n");
+    assert_eq!(node.run(&cast(4, 4, 5_101, &format!("EXISTS {x}"))), ":0\r\n");
+    assert_eq!(node.run(&cast(5, 5, 5_000, "DBSIZE")), ":0\r\n");
+}
+
+#[test]
+fn a_full_shard_refuses_and_goes_on_later() {
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    let limits = Limits { waiting: 2, ..Limits::default() };
+    node.executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, limits);
+    let write = cast(1, 1, 0, &format!("MSET {x} 1 {y} 1"));
+    let read = cast(2, 2, 0, &format!("GET {x}"));
+    node.deliver(0, &write).unwrap();
+    node.deliver(0, &read).unwrap();
+    let third = cast(3, 3, 0, &format!("GET {x}"));
+    assert_eq!(node.deliver(0, &third), Err(Full));
+    node.deliver(1, &write).unwrap();
+    assert_eq!(node.deliver(0, &third), Ok(Delivered::Taken));
+    assert_eq!(node.answers.len(), 3);
+}
+
+/// A random history: one total order of commands, some of them sent twice.
+fn history(seed: u64, len: u64) -> Vec<Cast> {
+    let (mut rng, mut casts) = (Rng::new(seed), Vec::<Cast>::new());
+    for seq in 1..=len {
+        let [a, b, c] = [0; 3].map(|_| format!("k{}", rng.below(8)));
+        let text = match rng.below(14) {
+            0..=2 => format!("SET {a} {seq}"),
+            3 => format!("MSET {a} {seq} {b} {seq} {c} {seq}"),
+            4 => format!("RENAME {a} {b}"),
+            5 => format!("SET {a} {seq} PX {}", rng.below(30)),
+            6 => format!("SADD s{a} {a} {b} {c}"),
+            7 => format!("SPOP s{a}"),
+            8 => format!("SMOVE s{a} s{b} {c}"),
+            9 => "DBSIZE".into(),
+            10 => format!("EXEC 0 2 3 SET {a} {seq} 2 GET {b}"),
+            11 => format!("WATCH {a}"),
+            12 => format!("MGET {a} {b}"),
+            _ => format!("APPEND {a} x"),
+        };
+        casts.push(cast(seq, seq, 10 * seq + rng.below(40), &text));
+        if rng.chance(200_000) {
+            let mut retry = casts[rng.below(casts.len() as u64) as usize].clone();
+            retry.id.seq = 1_000_000 + seq;
+            casts.push(retry);
+        }
+    }
+    casts
+}
+
+/// Feeds a node with the shards' streams, interleaved at random.
+fn feed(casts: &[Cast], seed: u64, restart: bool) -> Node {
+    let mut rng = Rng::new(seed);
+    let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+        .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
+        .collect();
+    let mut node = Node::new();
+    let mut shard = 0;
+    while (0..SHARDS).any(|g| node.next[g] as usize <= streams[g].len()) {
+        if rng.chance(300_000) {
+            shard = rng.below(SHARDS as u64) as usize;
+        }
+        match streams[shard].get(node.next[shard] as usize - 1) {
+            Some(c) => assert_eq!(node.deliver(shard as u8, c), Ok(Delivered::Taken)),
+            None => shard = rng.below(SHARDS as u64) as usize,
+        }
+        if restart && rng.chance(20_000) {
+            let chunks = node.executor.snapshot();
+            node.executor =
+                Executor::restore(Kv::new(SHARDS, 1), &chunks, Limits::default()).unwrap();
+        }
+    }
+    node
+}
+
+#[test]
+fn all_interleavings_and_restarts_give_the_same_answers_and_state() {
+    for seed in 0..15 {
+        let casts = history(seed, 400);
+        let reference = {
+            let mut node = Node::new();
+            casts.iter().for_each(|c| drop(node.run(c)));
+            node
+        };
+        let sorted = |node: &Node| {
+            let mut answers = node.answers.clone();
+            answers.sort();
+            answers
+        };
+        let probe = |node: &mut Node| {
+            let gets: Vec<String> = (0..8).map(|i| format!("k{i}")).collect();
+            let sets = (0..8).map(|i| format!("SMEMBERS sk{i}"));
+            let lines = [format!("MGET {}", gets.join(" "))].into_iter().chain(sets);
+            let seqs = 2_000_000..;
+            lines.zip(seqs).map(|(l, seq)| node.run(&cast(seq, 500, 0, &l))).collect::<Vec<_>>()
+        };
+        let mut first = reference;
+        let expected = sorted(&first);
+        let state = probe(&mut first);
+        for turn in 0..12 {
+            let mut node = feed(&casts, 100 * seed + turn, turn % 2 == 1);
+            assert_eq!(sorted(&node), expected, "seed {seed}, turn {turn}");
+            assert_eq!(probe(&mut node), state, "seed {seed}, turn {turn}");
+        }
+    }
+}
+
+#[test]
+fn snapshots_are_golden_and_damage_is_noticed() {
+    let mut node = Node::new();
+    node.run(&cast(1, 1, 7, &format!("SET {} v", key(1))));
+    node.deliver(0, &cast(2, 2, 8, &format!("MSET {} a {} b", key(0), key(2)))).unwrap();
+    let chunks = node.executor.snapshot();
+    let restored = Executor::restore(Kv::new(SHARDS, 1), &chunks, Limits::default()).unwrap();
+    assert_eq!(restored.snapshot(), chunks);
+    let sums: Vec<_> = chunks.iter().map(|c| (c.bytes.len(), crc32c::crc32c(&c.bytes))).collect();
+    assert_eq!(chunks[1].bytes[..8], *b"amKV\x01\x01\x03\0", "{sums:?}");
+    assert_eq!(sums.iter().map(|s| s.0).collect::<Vec<_>>(), GOLDEN_LENGTHS);
+    assert_eq!(crc32c::crc32c(&chunks[1].bytes[..chunks[1].bytes.len() - 4]), GOLDEN_SUM);
+    let restore =
+        |chunks: &[Chunk]| Executor::restore(Kv::new(SHARDS, 1), chunks, Limits::default()).err();
+    for at in 8..chunks[1].bytes.len() {
+        let mut damaged = chunks.clone();
+        damaged[1].bytes[at] ^= 1;
+        assert_eq!(restore(&damaged), Some(crate::machine::Corrupt::Checksum));
+    }
+    let mut later = chunks.clone();
+    later[0].bytes[4] = 2;
+    assert_eq!(restore(&later), Some(crate::machine::Corrupt::Version(2)));
+    assert_eq!(restore(&chunks[..2]), Some(crate::machine::Corrupt::Mixed));
+    node.run(&cast(3, 3, 9, &format!("SET {} w", key(1))));
+    let mixed = [chunks[0].clone(), node.executor.snapshot()[1].clone(), chunks[2].clone()];
+    assert_eq!(restore(&mixed), Some(crate::machine::Corrupt::Mixed));
+}
+
+const GOLDEN_LENGTHS: [usize; 3] = [264, 189, 76];
+const GOLDEN_SUM: u32 = 4_284_679_993;
+
+#[test]
+fn malformed_payloads_take_their_place_and_nothing_else() {
+    let mut node = Node::new();
+    let mut rng = Rng::new(4);
+    let good = cast(1, 1, 0, &format!("MSET {} 1 {} 2", key(0), key(1)));
+    for seq in 2..3000 {
+        let mut bad = good.clone();
+        bad.id.seq = seq;
+        let at = rng.below(bad.payload.len() as u64) as usize;
+        bad.payload[at] = rng.below(256) as u8;
+        bad.payload.truncate(bad.payload.len() - rng.below(3) as usize);
+        bad.dst = GroupSet::one(Gid(0));
+        node.deliver(0, &bad).unwrap();
+    }
+    assert_eq!(node.executor.applied(Gid(0)), 2998);
+    assert!(decode_args(&good.payload[Envelope::BYTES..], &mut Vec::new()).is_some());
+    let untouched = node.data();
+    assert_eq!(untouched[1], node.data()[1]);
+    assert_eq!(node.executor.machine().keys(Gid(1)).0, 0, "a key outside the destinations");
+}

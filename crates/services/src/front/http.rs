@@ -1,1 +1,180 @@
-//! Stub.
+//! A page for people, metrics for Prometheus, and health checks.
+//!
+//! `/` shows the shards, `/metrics` the counters, `/healthz` answers while the process lives, and
+//! `/readyz` while it can serve commands.
+
+use crate::kv::client::Server;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse};
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+use std::fmt::Write;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+/// A running HTTP front.
+pub struct Http {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The pages, for a program that serves them beside its own.
+pub fn routes(server: Arc<Server>) -> Router {
+    Router::new()
+        .route("/", get(page))
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .with_state(server)
+}
+
+/// Serves the pages at `listen`; port 0 takes a free one.
+///
+/// # Errors
+/// When the address cannot be listened at, or the thread not be started.
+pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
+    let listener = TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (stop, stopped) = oneshot::channel();
+    let serve = async move {
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let app = routes(server);
+        tokio::select! {
+            served = async { axum::serve(listener, app).await } => served,
+            _ = stopped => Ok(()),
+        }
+    };
+    let thread = std::thread::Builder::new().name("http-front".into()).spawn(move || {
+        if let Err(e) = runtime.block_on(serve) {
+            eprintln!("the HTTP front ended: {e}");
+        }
+    })?;
+    Ok(Http { address, stop: Some(stop), thread: Some(thread) })
+}
+
+impl Http {
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Ends it.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        // A receiver that is gone has ended already.
+        let _ = self.stop.take().map(|s| s.send(()));
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            eprintln!("the HTTP front panicked");
+        }
+    }
+}
+
+async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, String) {
+    match server.status.ready() {
+        Ok(()) => (StatusCode::OK, "ready\n".into()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
+    let mut registry = Registry::with_prefix("amcast");
+    let commands = ConstCounter::new(server.commands.load(Relaxed));
+    registry.register("commands", "Commands taken by the Redis front", commands);
+    let connections = ConstCounter::new(server.connections.load(Relaxed));
+    registry.register("connections", "Connections accepted by the Redis front", connections);
+    let connected = ConstGauge::new(server.connected() as i64);
+    registry.register("connected_clients", "Connections to the Redis front now", connected);
+    let is_ready = ConstGauge::new(i64::from(server.status.ready().is_ok()));
+    registry.register("ready", "1 while commands can be served", is_ready);
+    let shards = server.status.shards();
+    let family = |value: &dyn Fn(&crate::ShardStatus) -> usize| {
+        use prometheus_client::metrics::family::Family;
+        use prometheus_client::metrics::gauge::Gauge;
+        let family = Family::<Labels, Gauge>::default();
+        for s in &shards {
+            let labels = vec![("shard", s.shard.0.to_string())];
+            family.get_or_create(&labels).set(value(s) as i64);
+        }
+        family
+    };
+    for (name, help, values) in [
+        (
+            "shard_applied",
+            "Position up to which commands were executed",
+            family(&|s| s.applied as usize),
+        ),
+        ("shard_waiting", "Commands delivered but not executed", family(&|s| s.waiting)),
+        ("shard_keys", "Keys held", family(&|s| s.keys)),
+        ("shard_replicas_up", "Replicas that are up", family(&|s| s.replicas.0)),
+        ("shard_replicas", "Replicas there are", family(&|s| s.replicas.1)),
+    ] {
+        registry.register(name, help, values);
+    }
+    let mut text = String::new();
+    match encode(&mut text, &registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(e) => (StatusCode::INTERNAL_SERVER_ERROR, e.to_string()).into_response(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+async fn page(State(server): State<Arc<Server>>) -> Html<String> {
+    let status = &server.status;
+    let state = match status.ready() {
+        Ok(()) => "<b class=ok>ready</b>".to_owned(),
+        Err(why) => format!("<b class=bad>not ready: {}</b>", escaped(&why)),
+    };
+    let mut rows = String::new();
+    for s in status.shards() {
+        let leader = escaped(s.leader.as_deref().unwrap_or("none"));
+        let (up, of) = s.replicas;
+        let class = if up == of { "ok" } else { "bad" };
+        let (first, last) = server.map.range(s.shard);
+        write!(
+            rows,
+            "<tr><td>{}<td>{first} to {last}<td>{leader}<td class={class}>{up} of {of}<td>{}<td>{}<td>{}",
+            s.shard, s.applied, s.waiting, s.keys
+        )
+        .expect("a string takes all");
+    }
+    Html(format!(
+        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=refresh content=2>\
+         <title>amcast: {node}</title><style>body{{font:16px/1.5 system-ui,sans-serif;max-width:60rem;\
+         margin:2rem auto;padding:0 1rem;color-scheme:light dark}}table{{border-collapse:collapse;\
+         width:100%}}td,th{{text-align:right;padding:.3rem .6rem;border-bottom:1px solid #8884}}\
+         .ok{{color:#080}}.bad{{color:#c00}}</style><h1>amcast</h1><p>Node {node}, protocol {protocol}, \
+         {state}. {clients} clients, {commands} commands so far.<table><tr><th>shard<th>slots<th>leader\
+         <th>replicas<th>applied<th>waiting<th>keys{rows}</table><p><a href=/metrics>metrics</a>",
+        node = escaped(&status.node()),
+        protocol = escaped(&status.protocol()),
+        clients = server.connected(),
+        commands = server.commands.load(Relaxed),
+    ))
+}

@@ -116,12 +116,12 @@ impl Context<'_> {
 /// The destinations of a command: the shards of its keys. Empty if it touches none.
 ///
 /// # Errors
-/// When its arguments name no shard, or it holds a command that cannot be in it.
+/// When it is a transaction that holds something that cannot be in one.
 pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<GroupSet, Error> {
     let mut dst = GroupSet::EMPTY;
     match command.keys {
         Keys::All => dst = map.all(),
-        Keys::Shard(find) => dst = GroupSet::one(find(args, map)?),
+        Keys::Shard(find) => dst = GroupSet::one(find(args, map)),
         Keys::Inner => {
             let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
             for (key, _) in &script.watched {

@@ -94,12 +94,45 @@ pub(crate) fn parse_double(bytes: &[u8]) -> Option<f64> {
     (!d.is_nan()).then_some(d)
 }
 
-/// Prints a sum of `INCRBYFLOAT`: plain digits without an exponent.
-pub(crate) fn plain_double(d: f64) -> Vec<u8> {
-    let d = if d == 0.0 { 0.0 } else { d };
-    // A sum of decimals gains noise in the 17th digit; Redis computes it with more bits.
-    let rounded: f64 = format!("{d:.15e}").parse().unwrap_or(d);
-    format!("{rounded}").into_bytes()
+/// The sum of two decimal numbers as `INCRBYFLOAT` prints it: plain digits without an exponent;
+/// none if it is not finite. Numbers of usual size are added as decimals, exactly: Redis comes to
+/// the same digits with its 64 bits of mantissa.
+pub(crate) fn plain_sum(a: &[u8], b: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    let (x, y) = (double(a)?, double(b)?);
+    if let (Some(a), Some(b)) = (decimal(a), decimal(b)) {
+        let sum = a + b;
+        let (whole, rest) = (sum.unsigned_abs() / DECIMAL_ONE, sum.unsigned_abs() % DECIMAL_ONE);
+        let sign = if sum < 0 { "-" } else { "" };
+        let text = format!("{sign}{whole}.{rest:017}");
+        return Ok(Some(text.trim_end_matches('0').trim_end_matches('.').into()));
+    }
+    let sum = x + y;
+    Ok(sum.is_finite().then(|| format!("{}", if sum == 0.0 { 0.0 } else { sum }).into_bytes()))
+}
+
+/// One, in units of 10^-17.
+const DECIMAL_ONE: u128 = 100_000_000_000_000_000;
+
+/// Reads digits with at most 17 decimals and 19 places before them, in units of 10^-17.
+fn decimal(text: &[u8]) -> Option<i128> {
+    let (negative, text) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let dot = text.iter().position(|b| *b == b'.').unwrap_or(text.len());
+    let (whole, rest) = (&text[..dot], text.get(dot + 1..).unwrap_or_default());
+    if whole.len() > 19 || rest.len() > 17 {
+        return None;
+    }
+    let padding = std::iter::repeat_n(&b'0', 17 - rest.len());
+    let mut sum = 0_i128;
+    for b in whole.iter().chain(rest).chain(padding) {
+        if !b.is_ascii_digit() {
+            return None;
+        }
+        sum = sum * 10 + i128::from(b - b'0');
+    }
+    Some(if negative { -sum } else { sum })
 }
 
 #[cfg(test)]
@@ -128,8 +161,11 @@ mod tests {
         for (d, text) in cases {
             assert_eq!(shown(d), text);
         }
-        assert_eq!(plain_double(10.5 + 0.1), b"10.6");
-        assert_eq!(plain_double(5.0e3 + 200.0), b"5200");
+        assert_eq!(plain_sum(b"10.5", b"0.1").unwrap().unwrap(), b"10.6");
+        assert_eq!(plain_sum(b"5.0e3", b"200").unwrap().unwrap(), b"5200");
+        let large = plain_sum(b"9223372036854775807", b"9").unwrap().unwrap();
+        assert_eq!(large, b"9223372036854775816");
+        assert_eq!(plain_sum(b"inf", b"1"), Ok(None));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub enum Keys {
     /// It touches every key of all shards.
     All,
     /// It touches every key of the one shard that this function finds.
-    Shard(fn(&[&[u8]], super::SlotMap) -> Result<amcast_core::Gid, Error>),
+    Shard(fn(&[&[u8]], super::SlotMap) -> amcast_core::Gid),
     /// A transaction: keys are those of the commands in it.
     Inner,
 }

@@ -167,7 +167,7 @@ fn select(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
     match parse_int(args[1]) {
         Some(0) => reply.ok(),
         Some(_) => return Err(Error::new("ERR DB index is out of range")),
-        None => return Err(Error::new("ERR invalid DB index")),
+        None => return Err(Error::NOT_INTEGER),
     }
     DONE
 }

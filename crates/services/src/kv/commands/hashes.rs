@@ -1,3 +1,253 @@
-//! Stub.
-use super::super::registry::Command;
-pub(crate) const COMMANDS: &[Command] = &[];
+//! Hashes.
+
+use super::super::Context;
+use super::super::data::{Hash, SMALL};
+use super::super::number::{double, int, parse_double, parse_int, plain_sum, push_int};
+use super::super::registry::{Command, ONE};
+use super::super::reply::{Error, Reply};
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered("hset", -4, "write denyoom fast", ONE, hset, "Sets fields of a hash."),
+    Command::ordered("hmset", -4, "write denyoom fast", ONE, hmset, "Sets fields of a hash."),
+    Command::ordered(
+        "hsetnx",
+        4,
+        "write denyoom fast",
+        ONE,
+        hsetnx,
+        "Sets a field that is not there.",
+    ),
+    Command::ordered("hget", 3, "readonly fast", ONE, hget, "Returns a field."),
+    Command::ordered("hmget", -3, "readonly fast", ONE, hmget, "Returns fields."),
+    Command::ordered("hgetall", 2, "readonly", ONE, hgetall, "Returns all fields and values."),
+    Command::ordered("hdel", -3, "write fast", ONE, hdel, "Deletes fields."),
+    Command::ordered("hlen", 2, "readonly fast", ONE, hlen, "Counts fields."),
+    Command::ordered(
+        "hexists",
+        3,
+        "readonly fast",
+        ONE,
+        hexists,
+        "Tells whether a field is there.",
+    ),
+    Command::ordered("hkeys", 2, "readonly", ONE, hkeys, "Returns all fields."),
+    Command::ordered("hvals", 2, "readonly", ONE, hvals, "Returns all values."),
+    Command::ordered("hstrlen", 3, "readonly fast", ONE, hstrlen, "Returns a value's length."),
+    Command::ordered(
+        "hincrby",
+        4,
+        "write denyoom fast",
+        ONE,
+        hincrby,
+        "Adds to a number in a hash.",
+    ),
+    Command::ordered(
+        "hincrbyfloat",
+        4,
+        "write denyoom fast",
+        ONE,
+        hincrbyfloat,
+        "Adds to a double in a hash.",
+    ),
+    Command::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),
+];
+
+/// Removes a field; small hashes keep their order, large ones move their last field.
+fn remove(hash: &mut Hash, field: &[u8]) -> bool {
+    let removed =
+        if hash.len() <= SMALL { hash.shift_remove(field) } else { hash.swap_remove(field) };
+    removed.is_some()
+}
+
+/// Sets fields; how many are new.
+fn set_fields(c: &mut Context<'_>, args: &[&[u8]], name: &str) -> Result<usize, Error> {
+    if !args.len().is_multiple_of(2) {
+        return Err(Error::arity(name));
+    }
+    let store = c.store(args[1]);
+    let hash = store.get_or_new::<Hash>(args[1])?;
+    let mut new = 0;
+    for pair in args[2..].chunks_exact(2) {
+        match hash.get_mut(pair[0]) {
+            Some(value) => *value = pair[1].into(),
+            None => {
+                hash.insert(pair[0].into(), pair[1].into());
+                new += 1;
+            }
+        }
+    }
+    store.touch(args[1]);
+    Ok(new)
+}
+
+fn hset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let new = set_fields(c, args, "hset")?;
+    reply.count(new);
+    Ok(())
+}
+
+fn hmset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    set_fields(c, args, "hmset")?;
+    reply.ok();
+    Ok(())
+}
+
+fn hsetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let store = c.store(args[1]);
+    let there = store.get::<Hash>(args[1])?.is_some_and(|h| h.contains_key(args[2]));
+    if !there {
+        store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), args[3].into());
+        store.touch(args[1]);
+    }
+    reply.flag(!there);
+    Ok(())
+}
+
+fn hget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let value = c.get::<Hash>(args[1])?.and_then(|h| h.get(args[2]));
+    reply.bulk_or_null(value.map(|v| &**v));
+    Ok(())
+}
+
+fn hmget(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let hash = c.get::<Hash>(args[1])?;
+    reply.array(args.len() - 2);
+    for field in &args[2..] {
+        reply.bulk_or_null(hash.and_then(|h| h.get(*field)).map(|v| &**v));
+    }
+    Ok(())
+}
+
+fn hgetall(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let hash = c.get::<Hash>(args[1])?;
+    reply.map(hash.map_or(0, Hash::len));
+    for (field, value) in hash.into_iter().flatten() {
+        reply.bulk(field);
+        reply.bulk(value);
+    }
+    Ok(())
+}
+
+fn hdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let store = c.store(args[1]);
+    let hash = store.get_mut::<Hash>(args[1])?;
+    let removed = hash.map_or(0, |h| args[2..].iter().filter(|f| remove(h, f)).count());
+    store.settle(args[1], removed > 0);
+    reply.count(removed);
+    Ok(())
+}
+
+fn hlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(c.get::<Hash>(args[1])?.map_or(0, Hash::len));
+    Ok(())
+}
+
+fn hexists(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.flag(c.get::<Hash>(args[1])?.is_some_and(|h| h.contains_key(args[2])));
+    Ok(())
+}
+
+fn hkeys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let hash = c.get::<Hash>(args[1])?;
+    reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flatten().for_each(|(field, _)| reply.bulk(field));
+    Ok(())
+}
+
+fn hvals(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let hash = c.get::<Hash>(args[1])?;
+    reply.array(hash.map_or(0, Hash::len));
+    hash.into_iter().flatten().for_each(|(_, value)| reply.bulk(value));
+    Ok(())
+}
+
+fn hstrlen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let value = c.get::<Hash>(args[1])?.and_then(|h| h.get(args[2]));
+    reply.count(value.map_or(0, |v| v.len()));
+    Ok(())
+}
+
+fn hincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let n = int(args[3])?;
+    let store = c.store(args[1]);
+    let now = match store.get::<Hash>(args[1])?.and_then(|h| h.get(args[2])) {
+        Some(v) => parse_int(v).ok_or(Error::new("ERR hash value is not an integer"))?,
+        None => 0,
+    };
+    let sum = now.checked_add(n);
+    let sum = sum.ok_or(Error::new("ERR increment or decrement would overflow"))?;
+    let mut text = Vec::new();
+    push_int(&mut text, sum);
+    store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), text.into());
+    store.touch(args[1]);
+    reply.int(sum);
+    Ok(())
+}
+
+fn hincrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let n = double(args[3])?;
+    if !n.is_finite() {
+        return Err(Error::new("ERR value is NaN or Infinity"));
+    }
+    let store = c.store(args[1]);
+    let now = store.get::<Hash>(args[1])?.and_then(|h| h.get(args[2])).map_or(&b"0"[..], |v| v);
+    parse_double(now).ok_or(Error::new("ERR hash value is not a float"))?;
+    let sum = plain_sum(now, args[3])?;
+    let text = sum.ok_or(Error::new("ERR increment would produce NaN or Infinity"))?;
+    reply.bulk(&text);
+    store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), text.into());
+    store.touch(args[1]);
+    Ok(())
+}
+
+/// The largest count of random members that is answered: each is copied into the answer.
+pub(crate) const RANDOM_MAX: usize = 1 << 20;
+
+/// Indices that a random choice of `count` out of `len` takes: distinct ones, or any if negative.
+pub(crate) fn choose(c: &mut Context<'_>, count: i64, len: usize) -> Result<Vec<usize>, Error> {
+    if count.unsigned_abs() as usize > RANDOM_MAX && (count < 0 || len > RANDOM_MAX) {
+        return Err(Error::new("ERR value is out of range"));
+    }
+    if count < 0 {
+        let n = if len == 0 { 0 } else { count.unsigned_abs() };
+        return Ok((0..n).map(|_| c.pick(len)).collect());
+    }
+    let count = (count as usize).min(len);
+    let mut all: Vec<usize> = (0..len).collect();
+    for i in 0..count {
+        let j = i + c.pick(len - i);
+        all.swap(i, j);
+    }
+    all.truncate(count);
+    Ok(all)
+}
+
+fn hrandfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let len = c.get::<Hash>(args[1])?.map_or(0, Hash::len);
+    let Some(count) = args.get(2) else {
+        let i = c.pick(len);
+        let found = c.get::<Hash>(args[1])?.and_then(|h| h.get_index(i));
+        reply.bulk_or_null(found.map(|(f, _)| &**f));
+        return Ok(());
+    };
+    let count = int(count)?;
+    let with_values = match &args[3..] {
+        [] => false,
+        [word] if word.eq_ignore_ascii_case(b"withvalues") => true,
+        _ => return Err(Error::SYNTAX),
+    };
+    let chosen = choose(c, count, len)?;
+    if with_values {
+        reply.pairs(chosen.len());
+    } else {
+        reply.array(chosen.len());
+    }
+    let hash = c.get::<Hash>(args[1])?;
+    for (field, value) in chosen.iter().filter_map(|i| hash.and_then(|h| h.get_index(*i))) {
+        reply.bulk(field);
+        if with_values {
+            reply.bulk(value);
+        }
+    }
+    Ok(())
+}

@@ -1,3 +1,396 @@
-//! Stub.
-use super::super::registry::Command;
-pub(crate) const COMMANDS: &[Command] = &[];
+//! Lists.
+
+use super::super::Context;
+use super::super::data::{Blob, List};
+use super::super::number::{int, parse_int};
+use super::super::registry::{Command, Keys, ONE, TWO};
+use super::super::reply::{Error, Reply};
+use super::strings::clamp;
+
+const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered(
+        "lpush",
+        -3,
+        "write denyoom fast",
+        ONE,
+        lpush,
+        "Puts elements at a list's head.",
+    ),
+    Command::ordered(
+        "rpush",
+        -3,
+        "write denyoom fast",
+        ONE,
+        rpush,
+        "Puts elements at a list's tail.",
+    ),
+    Command::ordered(
+        "lpushx",
+        -3,
+        "write denyoom fast",
+        ONE,
+        lpushx,
+        "The same, if there is a list.",
+    ),
+    Command::ordered(
+        "rpushx",
+        -3,
+        "write denyoom fast",
+        ONE,
+        rpushx,
+        "The same, if there is a list.",
+    ),
+    Command::ordered("lpop", -2, "write fast", ONE, lpop, "Takes elements from a list's head."),
+    Command::ordered("rpop", -2, "write fast", ONE, rpop, "Takes elements from a list's tail."),
+    Command::ordered("llen", 2, "readonly fast", ONE, llen, "Returns a list's length."),
+    Command::ordered("lrange", 4, "readonly", ONE, lrange, "Returns part of a list."),
+    Command::ordered("lindex", 3, "readonly", ONE, lindex, "Returns an element."),
+    Command::ordered("lset", 4, "write denyoom", ONE, lset, "Sets an element."),
+    Command::ordered("linsert", 5, "write denyoom", ONE, linsert, "Inserts beside an element."),
+    Command::ordered("lrem", 4, "write", ONE, lrem, "Removes elements that are equal to one."),
+    Command::ordered("ltrim", 4, "write", ONE, ltrim, "Keeps part of a list."),
+    Command::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is."),
+    Command::ordered("rpoplpush", 3, "write denyoom", TWO, rpoplpush, "Moves a tail to a head."),
+    Command::ordered("lmove", 5, "write denyoom", TWO, lmove, "Moves an element between lists."),
+    Command::ordered(
+        "lmpop",
+        -4,
+        "write",
+        COUNTED,
+        lmpop,
+        "Takes elements from the first list that has some.",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Head,
+    Tail,
+}
+
+impl End {
+    fn parse(word: &[u8]) -> Result<Self, Error> {
+        match word.to_ascii_lowercase().as_slice() {
+            b"left" => Ok(Self::Head),
+            b"right" => Ok(Self::Tail),
+            _ => Err(Error::SYNTAX),
+        }
+    }
+
+    fn push(self, list: &mut List, element: Blob) {
+        match self {
+            Self::Head => list.push_front(element),
+            Self::Tail => list.push_back(element),
+        }
+    }
+
+    fn pop(self, list: &mut List) -> Option<Blob> {
+        match self {
+            Self::Head => list.pop_front(),
+            Self::Tail => list.pop_back(),
+        }
+    }
+}
+
+fn push(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+    (end, create): (End, bool),
+) -> Result<(), Error> {
+    let store = c.store(args[1]);
+    if !create && store.get::<List>(args[1])?.is_none() {
+        reply.int(0);
+        return Ok(());
+    }
+    let list = store.get_or_new::<List>(args[1])?;
+    args[2..].iter().for_each(|e| end.push(list, (*e).into()));
+    reply.count(list.len());
+    store.touch(args[1]);
+    Ok(())
+}
+
+fn lpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    push(c, args, reply, (End::Head, true))
+}
+
+fn rpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    push(c, args, reply, (End::Tail, true))
+}
+
+fn lpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    push(c, args, reply, (End::Head, false))
+}
+
+fn rpushx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    push(c, args, reply, (End::Tail, false))
+}
+
+/// Takes up to `count` elements from a list; none if there is no list.
+fn take(
+    c: &mut Context<'_>,
+    key: &[u8],
+    end: End,
+    count: usize,
+) -> Result<Option<Vec<Blob>>, Error> {
+    let store = c.store(key);
+    let Some(list) = store.get_mut::<List>(key)? else { return Ok(None) };
+    let n = count.min(list.len());
+    let taken: Vec<Blob> = (0..n).filter_map(|_| end.pop(list)).collect();
+    store.settle(key, !taken.is_empty());
+    Ok(Some(taken))
+}
+
+fn pop(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    reply: &mut Reply<'_>,
+    (end, name): (End, &str),
+) -> Result<(), Error> {
+    match args {
+        [_, key] => {
+            let taken = take(c, key, end, 1)?;
+            reply.bulk_or_null(taken.as_deref().and_then(<[Blob]>::first).map(|e| &**e));
+        }
+        [_, key, count] => {
+            let count = parse_int(count).filter(|n| *n >= 0);
+            let count = count.ok_or(Error::new("ERR value is out of range, must be positive"))?;
+            match take(c, key, end, count as usize)? {
+                None => reply.null_array(),
+                Some(taken) => {
+                    reply.array(taken.len());
+                    taken.iter().for_each(|e| reply.bulk(e));
+                }
+            }
+        }
+        _ => return Err(Error::arity(name)),
+    }
+    Ok(())
+}
+
+fn lpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    pop(c, args, reply, (End::Head, "lpop"))
+}
+
+fn rpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    pop(c, args, reply, (End::Tail, "rpop"))
+}
+
+fn llen(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.count(c.get::<List>(args[1])?.map_or(0, List::len));
+    Ok(())
+}
+
+fn lrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (start, end) = (int(args[2])?, int(args[3])?);
+    let Some(list) = c.get::<List>(args[1])? else {
+        reply.array(0);
+        return Ok(());
+    };
+    let range = clamp(start, end, list.len());
+    reply.array(range.len());
+    list.range(range).for_each(|e| reply.bulk(e));
+    Ok(())
+}
+
+/// The index that `i` names, counted from the end if negative.
+fn index(i: i64, len: usize) -> Option<usize> {
+    let i = if i < 0 { i.checked_add(len as i64)? } else { i };
+    usize::try_from(i).ok().filter(|i| *i < len)
+}
+
+fn lindex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let i = int(args[2])?;
+    let list = c.get::<List>(args[1])?;
+    let element = list.and_then(|l| l.get(index(i, l.len())?));
+    reply.bulk_or_null(element.map(|e| &**e));
+    Ok(())
+}
+
+fn lset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let store = c.store(args[1]);
+    let list = store.get_mut::<List>(args[1])?.ok_or(Error::NO_KEY)?;
+    let i = index(int(args[2])?, list.len()).ok_or(Error::OUT_OF_RANGE)?;
+    list[i] = args[3].into();
+    store.touch(args[1]);
+    reply.ok();
+    Ok(())
+}
+
+fn linsert(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let after = match args[2].to_ascii_lowercase().as_slice() {
+        b"before" => 0,
+        b"after" => 1,
+        _ => return Err(Error::SYNTAX),
+    };
+    let store = c.store(args[1]);
+    let Some(list) = store.get_mut::<List>(args[1])? else {
+        reply.int(0);
+        return Ok(());
+    };
+    match list.iter().position(|e| **e == *args[3]) {
+        None => reply.int(-1),
+        Some(i) => {
+            list.insert(i + after, args[4].into());
+            reply.count(list.len());
+            store.touch(args[1]);
+        }
+    }
+    Ok(())
+}
+
+fn lrem(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let count = int(args[2])?;
+    let store = c.store(args[1]);
+    let Some(list) = store.get_mut::<List>(args[1])? else {
+        reply.int(0);
+        return Ok(());
+    };
+    let equal = list.iter().filter(|e| ***e == *args[3]).count();
+    let limit = if count == 0 { equal } else { equal.min(count.unsigned_abs() as usize) };
+    // From the tail, the first ones are spared.
+    let spared = if count < 0 { equal - limit } else { 0 };
+    let mut seen = 0;
+    list.retain(|e| {
+        let hit = **e == *args[3];
+        seen += usize::from(hit);
+        !(hit && seen > spared && seen <= spared + limit)
+    });
+    store.settle(args[1], limit > 0);
+    reply.count(limit);
+    Ok(())
+}
+
+fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (start, end) = (int(args[2])?, int(args[3])?);
+    let store = c.store(args[1]);
+    if let Some(list) = store.get_mut::<List>(args[1])? {
+        let range = clamp(start, end, list.len());
+        list.truncate(range.end);
+        list.drain(..range.start.min(list.len()));
+        store.settle(args[1], true);
+    }
+    reply.ok();
+    Ok(())
+}
+
+fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (mut rank, mut count, mut maxlen) = (1_i64, None, 0_i64);
+    let options = &args[3..];
+    if options.len() % 2 != 0 {
+        return Err(Error::SYNTAX);
+    }
+    for pair in options.chunks_exact(2) {
+        let n = int(pair[1])?;
+        match pair[0].to_ascii_lowercase().as_slice() {
+            b"rank" if n == 0 => {
+                return Err(Error::new(
+                    "ERR RANK can't be zero: use 1 to start from the first match, 2 from the \
+                     second ... or use negative to start from the end of the list",
+                ));
+            }
+            b"rank" if n == i64::MIN => {
+                return Err(Error::new(
+                    "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+                ));
+            }
+            b"rank" => rank = n,
+            b"count" if n < 0 => return Err(Error::new("ERR COUNT can't be negative")),
+            b"count" => count = Some(n as usize),
+            b"maxlen" if n < 0 => return Err(Error::new("ERR MAXLEN can't be negative")),
+            b"maxlen" => maxlen = n,
+            _ => return Err(Error::SYNTAX),
+        }
+    }
+    let list = c.get::<List>(args[1])?;
+    let len = list.map_or(0, List::len);
+    let looked = if maxlen == 0 { len } else { len.min(maxlen as usize) };
+    let at = |i: usize| if rank > 0 { i } else { len - 1 - i };
+    let wanted = match count {
+        None => 1,
+        Some(0) => usize::MAX,
+        Some(n) => n,
+    };
+    let hits = (0..looked).map(at).filter(|i| list.is_some_and(|l| *l[*i] == *args[2]));
+    let found: Vec<usize> = hits.skip(rank.unsigned_abs() as usize - 1).take(wanted).collect();
+    match (count, found.first()) {
+        (None, Some(i)) => reply.count(*i),
+        (None, None) => reply.null(),
+        (Some(_), _) => {
+            reply.array(found.len());
+            found.iter().for_each(|i| reply.count(*i));
+        }
+    }
+    Ok(())
+}
+
+fn move_element(
+    c: &mut Context<'_>,
+    (from, to): (&[u8], &[u8]),
+    (out, into): (End, End),
+    reply: &mut Reply<'_>,
+) -> Result<(), Error> {
+    if c.get::<List>(from)?.is_none() {
+        reply.null();
+        return Ok(());
+    }
+    c.get::<List>(to)?;
+    let taken = take(c, from, out, 1)?.and_then(|mut t| t.pop());
+    reply.bulk_or_null(taken.as_deref());
+    if let Some(element) = taken {
+        let store = c.store(to);
+        into.push(store.get_or_new::<List>(to)?, element);
+        store.touch(to);
+    }
+    Ok(())
+}
+
+fn rpoplpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    move_element(c, (args[1], args[2]), (End::Tail, End::Head), reply)
+}
+
+fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let ends = (End::parse(args[3])?, End::parse(args[4])?);
+    move_element(c, (args[1], args[2]), ends, reply)
+}
+
+/// The keys behind a count at `args[at]`, and what follows them.
+pub(crate) fn counted<'a, 'b>(
+    args: &'b [&'a [u8]],
+    at: usize,
+) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Error> {
+    let n = parse_int(args[at]).filter(|n| *n > 0);
+    let n = n.ok_or(Error::new("ERR numkeys should be greater than 0"))?;
+    args[at + 1..].split_at_checked(n as usize).ok_or(Error::SYNTAX)
+}
+
+/// The `COUNT n` that ends `LMPOP` and `ZMPOP`.
+pub(crate) fn mpop_count(args: &[&[u8]]) -> Result<usize, Error> {
+    match args {
+        [] => Ok(1),
+        [word, n] if word.eq_ignore_ascii_case(b"count") => parse_int(n)
+            .filter(|n| *n > 0)
+            .map(|n| n as usize)
+            .ok_or(Error::new("ERR count should be greater than 0")),
+        _ => Err(Error::SYNTAX),
+    }
+}
+
+fn lmpop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (keys, rest) = counted(args, 1)?;
+    let (word, rest) = rest.split_first().ok_or(Error::SYNTAX)?;
+    let (end, count) = (End::parse(word)?, mpop_count(rest)?);
+    for key in keys {
+        if let Some(taken) = take(c, key, end, count)? {
+            reply.array(2);
+            reply.bulk(key);
+            reply.array(taken.len());
+            taken.iter().for_each(|e| reply.bulk(e));
+            return Ok(());
+        }
+    }
+    reply.null_array();
+    Ok(())
+}

@@ -8,6 +8,8 @@ pub(crate) mod lists;
 pub(crate) mod scan;
 pub(crate) mod server;
 pub(crate) mod sets;
+pub(crate) mod sorted_algebra;
+pub(crate) mod sorted_ranges;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
 pub(crate) mod transactions;
@@ -23,6 +25,8 @@ pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
     ("list", lists::COMMANDS),
     ("set", sets::COMMANDS),
     ("sorted-set", sorted_sets::COMMANDS),
+    ("sorted-set", sorted_ranges::COMMANDS),
+    ("sorted-set", sorted_algebra::COMMANDS),
     ("transactions", transactions::COMMANDS),
     ("connection", connection::COMMANDS),
     ("server", server::COMMANDS),

@@ -1,3 +1,222 @@
-//! Stub.
-use super::super::registry::Command;
-pub(crate) const COMMANDS: &[Command] = &[];
+//! Walking keys and members in steps, and keys in their order.
+//!
+//! `SCAN` walks one shard after the other, each in the order of the keys' hashes. Its cursor is
+//! `hash / 2^10 * 64 + shard` of where to go on, so a step touches one shard only and may be
+//! answered by any node. A key that is there from beginning to end is returned at least once.
+
+use super::super::Context;
+use super::super::data::{Data, Hash, SMALL, Set, Sorted};
+use super::super::glob;
+use super::super::number::{int, parse_int};
+use super::super::registry::{Command, Keys, ONE};
+use super::super::reply::{Error, Reply};
+use super::super::slots::SlotMap;
+use amcast_core::Gid;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered(
+        "scan",
+        -2,
+        "readonly",
+        Keys::Shard(cursor_shard),
+        scan,
+        "Walks all keys in steps.",
+    ),
+    Command::ordered("sscan", -3, "readonly", ONE, sscan, "Walks a set in steps."),
+    Command::ordered("hscan", -3, "readonly", ONE, hscan, "Walks a hash in steps."),
+    Command::ordered("zscan", -3, "readonly", ONE, zscan, "Walks a sorted set in steps."),
+    Command::ordered(
+        "range",
+        -3,
+        "readonly",
+        Keys::All,
+        range,
+        "Returns keys from START to before END (an empty END is none) in their order, of all \
+         shards at one moment: RANGE start end [LIMIT n] [WITHVALUES].",
+    ),
+];
+
+/// Bits of a hash that a cursor leaves out: it must stay below 2^60 for clients that use signed
+/// numbers, and has room for the shard.
+const HASH_BITS_CUT: u32 = 10;
+const SHARDS: u64 = 64;
+
+/// Keys that `RANGE` returns if it is not told how many.
+const RANGE_LIMIT: usize = 10_000;
+
+fn cursor(arg: &[u8]) -> Result<u64, Error> {
+    let n = core::str::from_utf8(arg).ok().and_then(|t| t.parse::<u64>().ok());
+    n.ok_or(Error::new("ERR invalid cursor"))
+}
+
+/// The shard of a cursor; some shard for one that was never given out.
+fn cursor_shard(args: &[&[u8]], map: SlotMap) -> Gid {
+    let at = args.get(1).and_then(|a| cursor(a).ok()).unwrap_or(0);
+    Gid((at % SHARDS).min(map.shards() as u64 - 1) as u8)
+}
+
+/// The options of all scans.
+struct Options<'a> {
+    count: usize,
+    pattern: Option<&'a [u8]>,
+    kind: Option<Vec<u8>>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(mut args: &[&'a [u8]], typed: bool) -> Result<Self, Error> {
+        let mut it = Self { count: 10, pattern: None, kind: None };
+        while let [word, value, rest @ ..] = args {
+            match word.to_ascii_lowercase().as_slice() {
+                b"count" => match int(value)? {
+                    n if n > 0 => it.count = n as usize,
+                    _ => return Err(Error::SYNTAX),
+                },
+                b"match" => it.pattern = Some(value),
+                b"type" if typed => it.kind = Some(value.to_ascii_lowercase()),
+                _ => return Err(Error::SYNTAX),
+            }
+            args = rest;
+        }
+        if args.is_empty() { Ok(it) } else { Err(Error::SYNTAX) }
+    }
+
+    fn matches(&self, text: &[u8]) -> bool {
+        self.pattern.is_none_or(|p| glob::matches(p, text))
+    }
+}
+
+fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let at = cursor(args[1])?;
+    let options = Options::parse(&args[2..], true)?;
+    let last_shard = c.map.shards() as u64 - 1;
+    let shard = (at % SHARDS).min(last_shard);
+    let from = at / SHARDS << HASH_BITS_CUT;
+    let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
+    for (hash, entry) in c.stores[shard as usize].scan(from) {
+        // All keys whose hashes have the same cursor belong to one step.
+        let step = hash >> HASH_BITS_CUT;
+        if looked >= options.count && next.is_some_and(|last| last != step) {
+            next = Some(step);
+            looked = usize::MAX;
+            break;
+        }
+        (looked, next) = (looked + 1, Some(step));
+        let fits = options.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
+        if fits && options.matches(&entry.key) {
+            found.push(&*entry.key);
+        }
+    }
+    let more = next.filter(|_| looked == usize::MAX).map(|step| step * SHARDS + shard);
+    let cursor = more.unwrap_or(if shard < last_shard { shard + 1 } else { 0 });
+    reply.array(2);
+    reply.bulk(cursor.to_string().as_bytes());
+    reply.array(found.len());
+    found.iter().for_each(|k| reply.bulk(k));
+    Ok(())
+}
+
+/// The positions that a step over a collection of `len` looks at, and the next cursor. Steps go
+/// from the end down: a removed member is replaced by the last one, which was seen already.
+fn step(at: u64, count: usize, len: usize) -> (std::ops::Range<usize>, u64) {
+    if len <= SMALL {
+        return (0..len, 0);
+    }
+    let end = if at == 0 { len } else { len.min(usize::try_from(at).unwrap_or(len)) };
+    let start = end.saturating_sub(count);
+    (start..end, start as u64)
+}
+
+/// Answers a step over a collection: cursor, then what was found, `each` bytes strings a member.
+fn members<'a>(
+    reply: &mut Reply<'_>,
+    next: u64,
+    found: impl Iterator<Item = (&'a [u8], Option<Vec<u8>>)>,
+) {
+    let found: Vec<_> = found.collect();
+    reply.array(2);
+    reply.bulk(next.to_string().as_bytes());
+    reply.array(found.iter().map(|(_, v)| 1 + usize::from(v.is_some())).sum());
+    for (member, value) in found {
+        reply.bulk(member);
+        if let Some(value) = value {
+            reply.bulk(&value);
+        }
+    }
+}
+
+fn sscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (at, set) = (cursor(args[2])?, c.get::<Set>(args[1])?);
+    let options = Options::parse(if set.is_some() { &args[3..] } else { &[] }, false)?;
+    let (range, next) = step(at, options.count, set.map_or(0, Set::len));
+    let found = range.filter_map(|i| set.and_then(|s| s.get_index(i)));
+    members(reply, next, found.map(|m| (&**m, None)).filter(|(m, _)| options.matches(m)));
+    Ok(())
+}
+
+fn hscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (at, hash) = (cursor(args[2])?, c.get::<Hash>(args[1])?);
+    let options = Options::parse(if hash.is_some() { &args[3..] } else { &[] }, false)?;
+    let (range, next) = step(at, options.count, hash.map_or(0, Hash::len));
+    let found = range.filter_map(|i| hash.and_then(|h| h.get_index(i)));
+    let found = found.filter(|(f, _)| options.matches(f)).map(|(f, v)| (&**f, Some(v.to_vec())));
+    members(reply, next, found);
+    Ok(())
+}
+
+fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (at, sorted) = (cursor(args[2])?, c.get::<Sorted>(args[1])?);
+    let options = Options::parse(if sorted.is_some() { &args[3..] } else { &[] }, false)?;
+    let (range, next) = step(at, options.count, sorted.map_or(0, Sorted::len));
+    let found = range.filter_map(|i| sorted.and_then(|z| z.at(i)));
+    let found = found.filter(|(m, _)| options.matches(m)).map(|(m, score)| {
+        let mut text = Vec::new();
+        super::super::number::push_double(&mut text, score);
+        (m, Some(text))
+    });
+    members(reply, next, found);
+    Ok(())
+}
+
+fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (mut limit, mut with_values) = (RANGE_LIMIT, false);
+    let mut rest = &args[3..];
+    loop {
+        rest = match rest {
+            [] => break,
+            [word, n, rest @ ..] if word.eq_ignore_ascii_case(b"limit") => {
+                limit =
+                    parse_int(n).and_then(|n| usize::try_from(n).ok()).ok_or(Error::NOT_INTEGER)?;
+                rest
+            }
+            [word, rest @ ..] if word.eq_ignore_ascii_case(b"withvalues") => {
+                with_values = true;
+                rest
+            }
+            _ => return Err(Error::SYNTAX),
+        };
+    }
+    // The first ones of all shards are among the first ones of each.
+    let mut found = Vec::new();
+    for store in c.each_store() {
+        let store = &*store;
+        found.extend(store.range(args[1], args[2]).take(limit).map(|e| {
+            (
+                e.key.clone(),
+                match &e.data {
+                    Data::Str(s) if with_values => Some(s.clone()),
+                    _ => None,
+                },
+            )
+        }));
+    }
+    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    found.truncate(limit);
+    reply.array(found.len() * if with_values { 2 } else { 1 });
+    for (key, value) in &found {
+        reply.bulk(key);
+        if with_values {
+            reply.bulk_or_null(value.as_deref());
+        }
+    }
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use super::super::Context;
 use super::super::data::{Data, Str};
-use super::super::number::{double, int, parse_double, parse_int, plain_double, push_int};
+use super::super::number::{int, parse_double, parse_int, plain_sum, push_int};
 use super::super::registry::{Command, EACH, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
@@ -306,14 +306,18 @@ pub(crate) fn clamp(start: i64, end: i64, len: usize) -> std::ops::Range<usize> 
     if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
+/// The same for strings and bits, where an end before the first one is taken as the first.
+fn clamp_string(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
+    if start < 0 && end < 0 && start > end {
+        return 0..0;
+    }
+    clamp(start, end.max(-(len as i64)), len)
+}
+
 fn getrange(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (start, end) = (int(args[2])?, int(args[3])?);
     let bytes = c.get::<Str>(args[1])?.map_or(&[][..], Vec::as_slice);
-    let range = if start < 0 && end < 0 && start > end {
-        0..0
-    } else {
-        clamp(start, end.max(-(bytes.len() as i64)), bytes.len())
-    };
+    let range = clamp_string(start, end, bytes.len());
     reply.bulk(&bytes[range]);
     Ok(())
 }
@@ -354,15 +358,10 @@ fn decrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 fn incrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let key = args[1];
     let store = c.store(key);
-    let now = match store.get::<Str>(key)? {
-        Some(bytes) => parse_double(bytes).ok_or(Error::NOT_FLOAT)?,
-        None => 0.0,
-    };
-    let sum = now + double(args[2])?;
-    if !sum.is_finite() {
-        return Err(Error::new("ERR increment would produce NaN or Infinity"));
-    }
-    let text = plain_double(sum);
+    let now = store.get::<Str>(key)?.map_or(&b"0"[..], Vec::as_slice);
+    parse_double(now).ok_or(Error::NOT_FLOAT)?;
+    let sum = plain_sum(now, args[2])?;
+    let text = sum.ok_or(Error::new("ERR increment would produce NaN or Infinity"))?;
     reply.bulk(&text);
     *store.get_or_new::<Str>(key)? = text;
     store.touch(key);
@@ -457,9 +456,9 @@ fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resul
         4 | 5 => {
             let (start, end) = (int(args[2])?, int(args[3])?);
             if bits {
-                clamp(start, end, bytes.len() * 8)
+                clamp_string(start, end, bytes.len() * 8)
             } else {
-                let r = clamp(start, end, bytes.len());
+                let r = clamp_string(start, end, bytes.len());
                 r.start * 8..r.end * 8
             }
         }

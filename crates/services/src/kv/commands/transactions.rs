@@ -52,7 +52,7 @@ pub(crate) struct Script<'a> {
 impl<'a> Script<'a> {
     pub(crate) fn parse(args: &[&'a [u8]]) -> Option<Self> {
         let mut rest = args[1..].iter().copied();
-        let mut number = |rest: &mut dyn Iterator<Item = &'a [u8]>| {
+        let number = |rest: &mut dyn Iterator<Item = &'a [u8]>| {
             rest.next().and_then(parse_int).and_then(|n| u64::try_from(n).ok())
         };
         let mut watched = Vec::new();

@@ -1,0 +1,275 @@
+//! Unions, intersections and differences of sorted sets; plain sets count with score 1.
+
+use super::super::Context;
+use super::super::data::{Data, Sorted};
+use super::super::number::{parse_double, parse_int};
+use super::super::registry::{Command, Keys};
+use super::super::reply::{Error, Reply};
+use super::sets::{card_limit, store_or_delete};
+
+const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
+const STORED: Keys = Keys::Counted { count: 2, before: 1 };
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has."),
+    Command::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have."),
+    Command::ordered(
+        "zdiff",
+        -3,
+        "readonly",
+        COUNTED,
+        zdiff,
+        "Returns what only the first set has.",
+    ),
+    Command::ordered(
+        "zunionstore",
+        -4,
+        "write denyoom",
+        STORED,
+        zunionstore,
+        "Stores what any set has.",
+    ),
+    Command::ordered(
+        "zinterstore",
+        -4,
+        "write denyoom",
+        STORED,
+        zinterstore,
+        "Stores what all sets have.",
+    ),
+    Command::ordered(
+        "zdiffstore",
+        -4,
+        "write denyoom",
+        STORED,
+        zdiffstore,
+        "Stores what only the first has.",
+    ),
+    Command::ordered(
+        "zintercard",
+        -3,
+        "readonly",
+        COUNTED,
+        zintercard,
+        "Counts what all sets have.",
+    ),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mix {
+    Union,
+    Inter,
+    Diff,
+}
+
+impl Mix {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Union => "zunion",
+            Self::Inter => "zinter",
+            Self::Diff => "zdiff",
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Aggregate {
+    Sum,
+    Min,
+    Max,
+}
+
+impl Aggregate {
+    fn of(self, a: f64, b: f64) -> f64 {
+        match self {
+            // Opposite infinities cancel out.
+            Self::Sum => Some(a + b).filter(|s| !s.is_nan()).unwrap_or(0.0),
+            Self::Min => a.min(b),
+            Self::Max => a.max(b),
+        }
+    }
+}
+
+/// The keys at `args[at + 1..]`, counted by `args[at]`, and what follows.
+fn counted<'a, 'b>(
+    args: &'b [&'a [u8]],
+    at: usize,
+    name: &str,
+) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Error> {
+    let n = parse_int(args[at]).ok_or(Error::NOT_INTEGER)?;
+    if n < 1 {
+        return Err(Error::new(format!("ERR at least 1 input key is needed for '{name}' command")));
+    }
+    args[at + 1..].split_at_checked(n as usize).ok_or(Error::SYNTAX)
+}
+
+struct Options {
+    weights: Vec<f64>,
+    aggregate: Aggregate,
+    with_scores: bool,
+}
+
+fn options(mut rest: &[&[u8]], keys: usize, (how, stored): (Mix, bool)) -> Result<Options, Error> {
+    let mut o = Options { weights: vec![1.0; keys], aggregate: Aggregate::Sum, with_scores: false };
+    while let [word, tail @ ..] = rest {
+        rest = match word.to_ascii_lowercase().as_slice() {
+            b"weights" if how != Mix::Diff && tail.len() >= keys => {
+                let weight = |w: &&[u8]| {
+                    parse_double(w).ok_or(Error::new("ERR weight value is not a float"))
+                };
+                o.weights = tail[..keys].iter().map(weight).collect::<Result<_, _>>()?;
+                &tail[keys..]
+            }
+            b"aggregate" if how != Mix::Diff && !tail.is_empty() => {
+                o.aggregate = match tail[0].to_ascii_lowercase().as_slice() {
+                    b"sum" => Aggregate::Sum,
+                    b"min" => Aggregate::Min,
+                    b"max" => Aggregate::Max,
+                    _ => return Err(Error::SYNTAX),
+                };
+                &tail[1..]
+            }
+            b"withscores" if !stored => {
+                o.with_scores = true;
+                tail
+            }
+            _ => return Err(Error::SYNTAX),
+        };
+    }
+    Ok(o)
+}
+
+/// One input: any kind of set, or nothing.
+#[derive(Clone, Copy)]
+enum Input<'a> {
+    Empty,
+    Plain(&'a super::super::data::Set),
+    Sorted(&'a Sorted),
+}
+
+impl<'a> Input<'a> {
+    fn of(c: &'a Context<'_>, key: &[u8]) -> Result<Self, Error> {
+        match c.find(key).map(|e| &e.data) {
+            None => Ok(Self::Empty),
+            Some(Data::Set(s)) => Ok(Self::Plain(s)),
+            Some(Data::Sorted(z)) => Ok(Self::Sorted(z)),
+            Some(_) => Err(Error::WRONG_TYPE),
+        }
+    }
+
+    fn score(self, member: &[u8]) -> Option<f64> {
+        match self {
+            Self::Empty => None,
+            Self::Plain(s) => s.contains(member).then_some(1.0),
+            Self::Sorted(z) => z.score(member),
+        }
+    }
+
+    fn len(self) -> usize {
+        match self {
+            Self::Empty => 0,
+            Self::Plain(s) => s.len(),
+            Self::Sorted(z) => z.len(),
+        }
+    }
+
+    fn each(self, tell: &mut dyn FnMut(&[u8], f64)) {
+        match self {
+            Self::Empty => {}
+            Self::Plain(s) => s.iter().for_each(|m| tell(m, 1.0)),
+            Self::Sorted(z) => z.iter_from(0).for_each(|(m, s)| tell(m, s)),
+        }
+    }
+}
+
+fn mix(c: &Context<'_>, keys: &[&[u8]], how: Mix, o: &Options) -> Result<Sorted, Error> {
+    let inputs = keys.iter().map(|k| Input::of(c, k)).collect::<Result<Vec<_>, _>>()?;
+    let weigh = |i: usize, s: f64| Some(s * o.weights[i]).filter(|s| !s.is_nan()).unwrap_or(0.0);
+    let mut out = Sorted::default();
+    match how {
+        Mix::Union => {
+            for (i, input) in inputs.iter().enumerate() {
+                input.each(&mut |m, s| {
+                    let s = weigh(i, s);
+                    let sum = out.score(m).map_or(s, |old| o.aggregate.of(old, s));
+                    out.set(m, sum);
+                });
+            }
+        }
+        Mix::Diff => inputs[0].each(&mut |m, s| {
+            if inputs[1..].iter().all(|other| other.score(m).is_none()) {
+                out.set(m, s);
+            }
+        }),
+        Mix::Inter => {
+            let smallest = inputs.iter().min_by_key(|i| i.len()).expect("an input at least");
+            smallest.each(&mut |m, _| {
+                let scores: Option<Vec<f64>> = inputs.iter().map(|i| i.score(m)).collect();
+                let weighed = scores.into_iter().flatten().enumerate().map(|(i, s)| weigh(i, s));
+                if let Some(s) = weighed.reduce(|a, b| o.aggregate.of(a, b)) {
+                    out.set(m, s);
+                }
+            });
+        }
+    }
+    Ok(out)
+}
+
+fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (keys, rest) = counted(args, 1, how.name())?;
+    let o = options(rest, keys.len(), (how, false))?;
+    let found = mix(c, keys, how, &o)?;
+    if o.with_scores {
+        reply.pairs(found.len());
+    } else {
+        reply.array(found.len());
+    }
+    for (member, score) in found.iter_from(0) {
+        reply.bulk(member);
+        if o.with_scores {
+            reply.double(score);
+        }
+    }
+    Ok(())
+}
+
+fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (keys, rest) = counted(args, 2, &format!("{}store", how.name()))?;
+    let o = options(rest, keys.len(), (how, true))?;
+    let found = mix(c, keys, how, &o)?;
+    reply.count(found.len());
+    store_or_delete(c, args[1], found);
+    Ok(())
+}
+
+fn zunion(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    show(c, args, Mix::Union, reply)
+}
+
+fn zinter(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    show(c, args, Mix::Inter, reply)
+}
+
+fn zdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    show(c, args, Mix::Diff, reply)
+}
+
+fn zunionstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    keep(c, args, Mix::Union, reply)
+}
+
+fn zinterstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    keep(c, args, Mix::Inter, reply)
+}
+
+fn zdiffstore(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    keep(c, args, Mix::Diff, reply)
+}
+
+fn zintercard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let (keys, rest) = counted(args, 1, "zintercard")?;
+    let limit = card_limit(rest)?;
+    let o = options(&[], keys.len(), (Mix::Inter, false))?;
+    reply.count(mix(c, keys, Mix::Inter, &o)?.len().min(limit));
+    Ok(())
+}

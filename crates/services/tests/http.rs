@@ -1,0 +1,31 @@
+//! The HTTP front, from outside.
+
+use amcast_services::front::http;
+use amcast_services::kv::client::Server;
+use amcast_services::{LocalBackend, Status};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+#[test]
+fn pages_tell_the_state() {
+    let backend = Arc::new(LocalBackend::new(3, 1));
+    let status: Arc<dyn Status> = backend;
+    let server = Arc::new(Server::new(3, 10, 2, None, status));
+    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(front.address()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(get("/healthz").starts_with("HTTP/1.1 200"));
+    assert!(get("/readyz").ends_with("ready\n"));
+    let metrics = get("/metrics");
+    assert!(metrics.contains("amcast_commands_total 0"), "{metrics}");
+    assert!(metrics.contains("amcast_shard_keys{shard=\"2\"} 0"), "{metrics}");
+    assert!(get("/").contains("<td>g2<td>"));
+    assert!(get("/nothing").starts_with("HTTP/1.1 404"));
+}
