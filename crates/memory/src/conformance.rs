@@ -59,8 +59,11 @@ impl Heard {
 /// Makes the fabric of [`shape`], all processes started for the first time.
 pub type Make<'a> = &'a mut dyn FnMut() -> Box<dyn Fabric>;
 
-/// The suite: what is tested, and the test. A test panics if the law is broken.
-pub const SUITE: &[(&str, fn(Make<'_>))] = &[
+/// A test of one law. Panics if the law is broken.
+pub type Test = fn(Make<'_>);
+
+/// The suite: what is tested, and the test.
+pub const SUITE: &[(&str, Test)] = &[
     ("sources arrive with their stamps", sources_arrive),
     ("a line is whole or stale", whole_or_stale),
     ("a line is whole or stale when its writer dies", whole_or_stale_after_death),

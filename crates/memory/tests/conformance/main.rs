@@ -2,6 +2,8 @@
 
 mod broken;
 mod mapped;
+#[cfg(not(miri))] // nothing in it is unsafe
+mod simulated;
 
 use amcast_memory::conformance::{Fabric, SUITE};
 

@@ -1,0 +1,117 @@
+//! The simulator's memory, quiet and unruly.
+
+use crate::run;
+use amcast_core::id::Pid;
+use amcast_core::memory::{Out, Window};
+use amcast_core::time::{Span, Time};
+use amcast_memory::conformance::{Fabric, Heard, shape};
+use amcast_sim::chooser::Chooser;
+use amcast_sim::delay::Delay;
+use amcast_sim::ram::{Answer, Happening, Order, Ram, RamModel};
+
+struct Simulated {
+    ram: Ram,
+    chooser: Chooser,
+    now: Time,
+    /// For each process what it has heard; fresh starts in it are not yet told to the memory.
+    heard: Vec<Vec<Heard>>,
+}
+
+impl Simulated {
+    fn new(model: RamModel, seed: u64) -> Self {
+        let heard = vec![Vec::new(); shape().len()];
+        let chooser = Chooser::seeded(seed);
+        Self { ram: Ram::new(shape(), model), chooser, now: Time::ZERO, heard }
+    }
+
+    fn collect(&mut self) {
+        while let Some(happening) = self.ram.take() {
+            match happening {
+                Happening::Changed { .. } => {}
+                Happening::Fresh { to, of, life } => {
+                    self.heard[to.index()].push(Heard::Fresh(of, life));
+                }
+                Happening::Done { to, ticket, answer } => {
+                    self.heard[to.index()].push(match answer {
+                        Answer::Written => Heard::Written(ticket),
+                        Answer::Denied => Heard::Denied(ticket),
+                        Answer::Lost => Heard::Lost(ticket),
+                        Answer::Words(words) => Heard::Words(ticket, words),
+                    });
+                }
+            }
+        }
+    }
+}
+
+impl Fabric for Simulated {
+    fn post(&mut self, from: Pid, outs: &[Out]) {
+        for out in outs {
+            self.ram.post(self.now, from, out, &mut self.chooser);
+        }
+        self.collect();
+    }
+
+    fn advance(&mut self) -> bool {
+        let next = self.ram.next();
+        if next == Time::NEVER {
+            return false;
+        }
+        self.now = self.now.max(next);
+        self.ram.step(&mut self.chooser);
+        self.collect();
+        true
+    }
+
+    fn heard(&mut self, by: Pid) -> Vec<Heard> {
+        let heard = std::mem::take(&mut self.heard[by.index()]);
+        for input in &heard {
+            if let Heard::Fresh(of, life) = *input {
+                self.ram.told(by, of, life);
+            }
+        }
+        heard
+    }
+
+    fn window(&self, of: Pid) -> Window<'_> {
+        self.ram.window(of)
+    }
+
+    fn crash(&mut self, pid: Pid) {
+        self.ram.crash(pid, &mut self.chooser);
+        self.collect();
+        self.heard[pid.index()].clear();
+    }
+
+    fn start(&mut self, pid: Pid) {
+        self.ram.start(self.now, pid, &mut self.chooser);
+    }
+}
+
+#[test]
+fn a_quiet_simulated_memory_keeps_the_laws() {
+    let model = RamModel::constant(Span::micros(1), Span::nanos(100), Span::nanos(10));
+    run("simulated, quiet", &mut || Box::new(Simulated::new(model, 0)));
+}
+
+#[test]
+fn an_unruly_simulated_memory_keeps_the_laws() {
+    let up_to = |micros| Delay::Uniform(Span::ZERO, Span::micros(micros));
+    let model = RamModel {
+        write: up_to(20),
+        answer: up_to(20),
+        read: up_to(20),
+        split_ppm: 700_000,
+        split: up_to(20),
+        early_ppm: 300_000,
+        denied_lands_ppm: 500_000,
+        denied_late_ppm: 300_000,
+        denied_late: up_to(100),
+        fresh: up_to(50),
+        order: Order::PerRegion,
+        ..RamModel::constant(Span::ZERO, Span::nanos(100), Span::nanos(10))
+    };
+    for seed in 0..30 {
+        run("simulated, unruly", &mut || Box::new(Simulated::new(model, seed)));
+    }
+}
