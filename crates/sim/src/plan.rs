@@ -202,9 +202,10 @@ impl Plan {
         let profile = settings.profile;
         let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
         let mut strikes = faults::draw(profile, about, cluster, calm, chooser);
-        if !settings.restarts {
-            for strike in &mut strikes {
-                if let faults::Fault::Crash { down, .. } = &mut strike.fault {
+        for strike in &mut strikes {
+            if let faults::Fault::Crash { p, down, .. } = &mut strike.fault {
+                let client = cluster.group_of(*p).is_none();
+                if if client { !settings.clients_return } else { !settings.restarts } {
                     *down = None;
                 }
             }
@@ -226,17 +227,19 @@ impl Plan {
     }
 }
 
-/// How long faults last: mostly some milliseconds, now and then a second or two.
+/// How long faults last: a millisecond to half a second, each order of magnitude as likely; now and
+/// then some seconds, for the longest of pauses.
 fn phase(medium: MediumKind, chooser: &mut Chooser) -> Span {
     let c = Concern::Faults;
     if chooser.pick(c, 100) == 99 {
-        return Span::millis(chooser.between(c, 500, 2000));
+        return Span::millis(chooser.between(c, 1000, 3000));
     }
-    let scale = match medium {
-        MediumKind::Memory => 1,
-        MediumKind::Messages => 4,
+    let least = match medium {
+        MediumKind::Memory => Span::millis(1),
+        MediumKind::Messages => Span::millis(4),
     };
-    Span::micros(scale * (1000 << chooser.pick(c, 4)) + chooser.between(c, 0, 1000))
+    let scale = least.times(1 << chooser.pick(c, 8));
+    scale + Span(chooser.between(c, 0, scale.0))
 }
 
 fn casts(cluster: &Cluster, settings: &Settings, faulty: Span, chooser: &mut Chooser) -> Vec<Cast> {

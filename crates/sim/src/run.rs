@@ -29,8 +29,12 @@ pub struct Settings {
     pub faulty: Option<Span>,
     /// How the surroundings behave; drawn if none.
     pub model: Option<Model>,
-    /// Whether processes that crashed come back.
+    /// Whether replicas that crashed come back.
     pub restarts: bool,
+    /// Whether the places of clients that crashed are taken again, with a higher incarnation and
+    /// higher numbers. A judge must then not hold a client that came back to what it had cast
+    /// before: it has forgotten it.
+    pub clients_return: bool,
     /// How long after the last fault the run may take to settle.
     pub settle: Span,
     /// How often it is looked whether the run has settled.
@@ -51,6 +55,7 @@ impl Default for Settings {
             faulty: None,
             model: None,
             restarts: true,
+            clients_return: false,
             settle: Span::secs(5),
             quiet: Span::millis(1),
             events_max: 20_000_000,
