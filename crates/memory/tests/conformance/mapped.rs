@@ -77,6 +77,7 @@ impl Drop for Carriers {
     }
 }
 
+#[cfg(not(miri))]
 fn files(id: u64, cleaned: bool) -> Box<dyn Fabric> {
     let id = ClusterId(u64::from(std::process::id()) << 16 | id);
     let base: &Path = &Directory::usual_base();
