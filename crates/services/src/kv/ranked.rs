@@ -7,25 +7,19 @@
 pub(crate) struct Ranked<T> {
     /// Never empty chunks.
     chunks: Vec<Vec<T>>,
-    len: usize,
 }
 
 const CHUNK_MAX: usize = 512;
 
 impl<T> Default for Ranked<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), len: 0 }
+        Self { chunks: Vec::new() }
     }
 }
 
 impl<T: Ord> Ranked<T> {
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// Adds `item`, which must not be there yet.
     pub(crate) fn insert(&mut self, item: T) {
-        self.len += 1;
         let at = self.chunks.partition_point(|c| c[c.len() - 1] < item);
         let at = at.min(self.chunks.len().saturating_sub(1));
         let Some(chunk) = self.chunks.get_mut(at) else {
@@ -49,7 +43,6 @@ impl<T: Ord> Ranked<T> {
         if chunk.is_empty() {
             self.chunks.remove(at);
         }
-        self.len -= 1;
         true
     }
 
@@ -107,7 +100,7 @@ mod tests {
                 assert_eq!(list.remove(&x), tree.remove(&x));
             }
         }
-        assert_eq!(list.len(), tree.len());
+        assert_eq!(list.iter_from(0).count(), tree.len());
         let sorted: Vec<u64> = tree.iter().copied().collect();
         for rank in [0, 1, 511, 512, 1000, sorted.len() - 1] {
             assert!(list.iter_from(rank).eq(&sorted[rank..]));

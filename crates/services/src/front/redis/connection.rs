@@ -15,6 +15,7 @@ use crate::kv::reply::{Error, Reply};
 use crate::kv::{destinations, encode_args, encoded_len, key_hashes};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -30,6 +31,12 @@ const COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - Envelope::BYTES - 4;
 const READ_BYTES: usize = 64 << 10;
 /// While more output waits, no commands are read.
 const OUTPUT_BYTES_CALM: usize = 1 << 20;
+
+thread_local! {
+    /// Where input lands: shared, so that an idle connection holds no buffer, and none is cleared
+    /// for each read.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
 
 /// What to do with the answer of an ordered command.
 enum Then {
@@ -577,10 +584,12 @@ impl<B: Backend> Connection<B> {
                 self.input.drain(..self.used);
                 self.used = 0;
             }
-            let len = self.input.len();
-            self.input.resize(len + READ_BYTES, 0);
-            let outcome = self.stream.try_read(&mut self.input[len..]);
-            self.input.truncate(len + *outcome.as_ref().unwrap_or(&0));
+            let (stream, input) = (&self.stream, &mut self.input);
+            let outcome = SCRATCH.with_borrow_mut(|scratch| {
+                let n = stream.try_read(scratch)?;
+                input.extend_from_slice(&scratch[..n]);
+                Ok::<usize, io::Error>(n)
+            });
             match outcome {
                 Ok(0) => {
                     // The client sends no more: it still gets its answers.

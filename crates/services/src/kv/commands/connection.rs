@@ -325,7 +325,7 @@ fn kill(c: &Client, filters: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Er
         reply.ok();
         return Ok(if found.id == c.info.id { Next::Close } else { Next::Answer });
     }
-    if filters.len() % 2 != 0 {
+    if !filters.len().is_multiple_of(2) {
         return Err(Error::SYNTAX);
     }
     let (mut spare_me, mut chosen) = (true, clients);

@@ -279,7 +279,7 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 fn lpos(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (mut rank, mut count, mut maxlen) = (1_i64, None, 0_i64);
     let options = &args[3..];
-    if options.len() % 2 != 0 {
+    if !options.len().is_multiple_of(2) {
         return Err(Error::SYNTAX);
     }
     for pair in options.chunks_exact(2) {
@@ -356,11 +356,14 @@ fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     move_element(c, (args[1], args[2]), ends, reply)
 }
 
+/// A part of a command's arguments.
+pub(crate) type Part<'a, 'b> = &'b [&'a [u8]];
+
 /// The keys behind a count at `args[at]`, and what follows them.
 pub(crate) fn counted<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
-) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Error> {
+) -> Result<(Part<'a, 'b>, Part<'a, 'b>), Error> {
     let n = parse_int(args[at]).filter(|n| *n > 0);
     let n = n.ok_or(Error::new("ERR numkeys should be greater than 0"))?;
     args[at + 1..].split_at_checked(n as usize).ok_or(Error::SYNTAX)

@@ -90,7 +90,7 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let options = Options::parse(&args[2..], true)?;
     let last_shard = c.map.shards() as u64 - 1;
     let shard = (at % SHARDS).min(last_shard);
-    let from = at / SHARDS << HASH_BITS_CUT;
+    let from = (at / SHARDS) << HASH_BITS_CUT;
     let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
     for (hash, entry) in c.stores[shard as usize].scan(from) {
         // All keys whose hashes have the same cursor belong to one step.

@@ -5,6 +5,7 @@ use super::super::data::{Data, Sorted};
 use super::super::number::{parse_double, parse_int};
 use super::super::registry::{Command, Keys};
 use super::super::reply::{Error, Reply};
+use super::lists::Part;
 use super::sets::{card_limit, store_or_delete};
 
 const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
@@ -95,7 +96,7 @@ fn counted<'a, 'b>(
     args: &'b [&'a [u8]],
     at: usize,
     name: &str,
-) -> Result<(&'b [&'a [u8]], &'b [&'a [u8]]), Error> {
+) -> Result<(Part<'a, 'b>, Part<'a, 'b>), Error> {
     let n = parse_int(args[at]).ok_or(Error::NOT_INTEGER)?;
     if n < 1 {
         return Err(Error::new(format!("ERR at least 1 input key is needed for '{name}' command")));

@@ -67,7 +67,7 @@ impl AddOptions {
             taken += 1;
         }
         let pairs = args.len() - taken;
-        if pairs == 0 || pairs % 2 != 0 {
+        if pairs == 0 || !pairs.is_multiple_of(2) {
             return Err(Error::SYNTAX);
         }
         if o.only_new && o.only_old {

@@ -1,0 +1,210 @@
+//! The front against a backend that answers late, from another thread, in another order, has
+//! commands delivered twice, and is often busy: all that its contract allows.
+
+use amcast_core::rng::Rng;
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_services::front::redis::{self, Front};
+use amcast_services::kv::Kv;
+use amcast_services::kv::client::Server;
+use amcast_services::{Answers, Backend, Busy, Executor, Limits, LocalBackend, Status};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+const SHARDS: usize = 3;
+const ROOM: usize = 24;
+
+struct Submitted {
+    dst: GroupSet,
+    command: Vec<u8>,
+    token: u64,
+}
+
+/// Holds what was submitted until its thread has it ordered.
+#[derive(Default)]
+struct Chaos {
+    pool: Mutex<Vec<Submitted>>,
+    more: Condvar,
+}
+
+/// The front's end of it.
+struct Handle(Arc<Chaos>);
+
+impl Backend for Handle {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        let chaos = self.0.clone();
+        std::thread::spawn(move || chaos.order(&*answers));
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        let mut pool = self.0.pool.lock().unwrap();
+        if pool.len() >= ROOM {
+            return Err(Busy);
+        }
+        pool.push(Submitted { dst, command: command.to_vec(), token });
+        self.0.more.notify_one();
+        Ok(())
+    }
+}
+
+impl Chaos {
+    /// Takes any command next, but keeps the order of those that go to the same single shard.
+    fn pick(&self, rng: &mut Rng) -> (Submitted, bool) {
+        let mut pool = self.pool.lock().unwrap();
+        while pool.is_empty() {
+            pool = self.more.wait(pool).unwrap();
+        }
+        let full = pool.len() == ROOM;
+        let any = rng.below(pool.len() as u64) as usize;
+        let dst = pool[any].dst;
+        let first = pool.iter().position(|s| dst.len() == 1 && s.dst == dst).unwrap_or(any);
+        (pool.remove(first), full)
+    }
+
+    fn order(&self, answers: &dyn Answers) {
+        let mut executor = Executor::new(Kv::new(SHARDS, 3), SHARDS, Limits::default());
+        let (mut rng, mut positions, mut seq) = (Rng::new(11), [0; SHARDS], 0);
+        loop {
+            let (next, was_full) = self.pick(&mut rng);
+            let times = if rng.chance(300_000) { 2 } else { 1 };
+            for turn in 0..times {
+                seq += 1;
+                let id = MsgId { sender: Pid(0), seq };
+                for shard in next.dst.iter() {
+                    positions[shard.index()] += 1;
+                    let position = positions[shard.index()];
+                    let mut answer = |a: amcast_services::Answer<'_>| {
+                        if turn == 0 {
+                            answers.answer(next.token, a.bytes);
+                        }
+                    };
+                    executor
+                        .deliver(Gid(shard.0), position, id, next.dst, &next.command, &mut answer)
+                        .expect("nothing waits for long");
+                }
+            }
+            if was_full {
+                answers.room();
+            }
+        }
+    }
+}
+
+fn front() -> Front {
+    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
+    let server = Arc::new(Server::new(SHARDS, 2000, 0, None, status));
+    let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    config.threads = 2;
+    redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
+}
+
+fn connect(front: &Front) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(front.address()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    BufReader::new(stream)
+}
+
+fn line(reader: &mut BufReader<TcpStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).expect("an answer in time");
+    line.trim_end().to_owned()
+}
+
+/// Sends inline commands at once and reads a line for each.
+fn pipeline(reader: &mut BufReader<TcpStream>, commands: &[String]) -> Vec<String> {
+    reader.get_mut().write_all((commands.join("\r\n") + "\r\n").as_bytes()).unwrap();
+    commands.iter().map(|_| line(reader)).collect()
+}
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_and_once() {
+    let front = front();
+    let workers: Vec<_> = (0..8)
+        .map(|w| {
+            let mut c = connect(&front);
+            std::thread::spawn(move || {
+                let mut rng = Rng::new(w);
+                let (mut model, mut shared) = ([0_i64; 6], 0);
+                for _ in 0..40 {
+                    let (mut commands, mut expected) = (Vec::new(), Vec::new());
+                    for _ in 0..40 {
+                        let (a, b) = (rng.below(6) as usize, rng.below(6) as usize);
+                        match rng.below(5) {
+                            0 if a != b => {
+                                commands.push(format!("MSET w{w}k{a} 5 w{w}k{b} 7"));
+                                (model[a], model[b]) = (5, 7);
+                                expected.push("+OK".to_owned());
+                            }
+                            1 => {
+                                commands.push("INCR shared".into());
+                                shared += 1;
+                                expected.push(String::new());
+                            }
+                            2 => {
+                                commands.push(format!("EXISTS w{w}k{a} w{w}k{b}"));
+                                let there = [a, b].iter().filter(|k| model[**k] != 0).count();
+                                expected.push(format!(":{there}"));
+                            }
+                            3 => {
+                                commands.push(format!("DEL w{w}k{a}"));
+                                expected.push(format!(":{}", i64::from(model[a] != 0)));
+                                model[a] = 0;
+                            }
+                            _ => {
+                                commands.push(format!("INCRBY w{w}k{a} 1"));
+                                model[a] += 1;
+                                expected.push(format!(":{}", model[a]));
+                            }
+                        }
+                    }
+                    let answers = pipeline(&mut c, &commands);
+                    for ((command, answer), expected) in commands.iter().zip(answers).zip(expected)
+                    {
+                        assert!(
+                            expected.is_empty() || answer == expected,
+                            "{command}: {answer}, not {expected}"
+                        );
+                    }
+                }
+                shared
+            })
+        })
+        .collect();
+    let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
+    let answers = pipeline(&mut connect(&front), &["INCRBY shared 0".into()]);
+    assert_eq!(answers, [format!(":{total}")]);
+}
+
+#[test]
+fn a_thousand_connections_are_served_and_their_lanes_used_again() {
+    let front = front();
+    for round in 1..=2 {
+        let mut all: Vec<_> = (0..1000).map(|_| connect(&front)).collect();
+        for c in &mut all {
+            c.get_mut().write_all(b"INCR n\r\nPING\r\n").unwrap();
+        }
+        for c in &mut all {
+            assert!(line(c).starts_with(':'));
+            assert_eq!(line(c), "+PONG");
+        }
+        let answers = pipeline(&mut all[0], &["INCRBY n 0".into()]);
+        assert_eq!(answers, [format!(":{}", 1000 * round)]);
+    }
+}
+
+#[test]
+fn a_password_is_asked_for() {
+    let backend = Arc::new(LocalBackend::new(1, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server = Arc::new(Server::new(1, 1, 0, Some("secret".into()), status));
+    let front =
+        redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap();
+    let mut c = connect(&front);
+    let commands = ["GET a", "AUTH wrong", "AUTH default secre", "AUTH secret", "SET a 1", "QUIT"];
+    let answers = pipeline(&mut c, &commands.map(str::to_owned));
+    assert_eq!(answers[0], "-NOAUTH Authentication required.");
+    assert!(answers[1].starts_with("-WRONGPASS") && answers[2].starts_with("-WRONGPASS"));
+    assert_eq!(answers[3..], ["+OK", "+OK", "+OK"]);
+    assert_eq!(c.read(&mut [0]).unwrap(), 0, "closed after QUIT");
+}
