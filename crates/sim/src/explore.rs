@@ -29,7 +29,7 @@ impl Default for Exploration {
         Self {
             deviations_max: 2,
             choices_max: 200,
-            grain: 2,
+            grain: 3,
             crashes: Vec::new(),
             runs_max: 100_000,
         }
@@ -102,24 +102,23 @@ fn sweep(
 ) -> Result<(), ConfigError> {
     let mut odometer = Odometer::new(bounds.grain, deviations, bounds.choices_max);
     loop {
-        // Runs with fewer deviations were made before.
-        if odometer.deviations() == deviations {
-            if explored.runs >= bounds.runs_max {
-                explored.complete = false;
-                return Ok(());
-            }
-            explored.runs += 1;
-            let chooser = Chooser::odometer(odometer);
-            let (report, back) =
-                run_with(entry, config, plan.clone(), chooser, &mut |e| judge.event(e))?;
-            if judge.failed(&report) {
-                explored.failed = Some(report.recorded);
-                return Ok(());
-            }
-            match back {
-                Some(back) => odometer = back,
-                None => return Ok(()),
-            }
+        // Runs with fewer were judged before; they are made again to learn what can be chosen.
+        let new = odometer.deviations() == deviations;
+        if new && explored.runs >= bounds.runs_max {
+            explored.complete = false;
+            return Ok(());
+        }
+        explored.runs += u64::from(new);
+        let chooser = Chooser::odometer(odometer);
+        let mut hear = |event: &Event<'_>| judge.event(event);
+        let (report, back) = run_with(entry, config, plan.clone(), chooser, &mut hear)?;
+        if judge.failed(&report) {
+            explored.failed = Some(report.recorded);
+            return Ok(());
+        }
+        match back {
+            Some(back) => odometer = back,
+            None => return Ok(()),
         }
         if !odometer.advance() {
             return Ok(());

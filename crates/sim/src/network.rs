@@ -380,3 +380,6 @@ impl Network {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

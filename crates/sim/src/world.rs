@@ -346,10 +346,10 @@ impl<'a> World<'a> {
         let process = &self.procs[p.index()];
         let &cast = process.backlog.front()?;
         let wanted = &self.plan.casts[cast];
-        if let Pace::Closed(most) = self.plan.pace {
-            if self.ledger.open_of(p) >= most {
-                return None;
-            }
+        if let Pace::Closed(most) = self.plan.pace
+            && self.ledger.open_of(p) >= most
+        {
+            return None;
         }
         let (room, most) = match process.node.as_ref()? {
             Node::Messages(node) => {

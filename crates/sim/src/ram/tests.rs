@@ -1,1 +1,250 @@
+use super::*;
+use amcast_core::memory::{Lines, Stamp};
 
+const OWNER: Pid = Pid(0);
+const WRITER: Pid = Pid(1);
+const PLAIN: RegionId = RegionId(0);
+const GUARDED: RegionId = RegionId(1);
+const STAGING: RegionId = RegionId(0);
+const STAMP: Stamp = Stamp::new(1, 0);
+
+fn ram(model: RamModel) -> Ram {
+    let spec = |name, writer, guarded| RegionSpec { name, lines: 8, writer, guarded };
+    let owner = alloc::vec![spec("plain", WRITER, false), spec("guarded", WRITER, true)];
+    Ram::new(alloc::vec![owner, alloc::vec![spec("staging", WRITER, false)]], model)
+}
+
+/// Everything is split, and nothing takes the same time twice.
+fn wild() -> RamModel {
+    RamModel {
+        write: Delay::Uniform(Span(10), Span(50)),
+        answer: Delay::Uniform(Span(1), Span(50)),
+        read: Delay::Uniform(Span(10), Span(50)),
+        split_ppm: 800_000,
+        split: Delay::Uniform(Span(1), Span(30)),
+        early_ppm: 500_000,
+        denied_lands_ppm: 700_000,
+        denied_late_ppm: 500_000,
+        denied_late: Delay::Uniform(Span(1), Span(500)),
+        lost: Delay::Uniform(Span(1), Span(90)),
+        fresh: Delay::Uniform(Span(1), Span(90)),
+        order: Order::PerRegion,
+        ..RamModel::constant(Span(10), Span(1), Span(1))
+    }
+}
+
+fn words(i: u64) -> [u64; LINE_WORDS] {
+    [i + 1; LINE_WORDS]
+}
+
+fn write(region: RegionId, at: u32) -> Out {
+    let source = Source::line(words(u64::from(at)), STAMP);
+    let ticket = Some(Ticket(u64::from(at)));
+    Out::Write { to: OWNER, region, at, source, ticket, bell: true }
+}
+
+/// What line `i` of a region looks like: not there, in part, or whole. Panics if it has its stamp
+/// and is not whole.
+fn state(ram: &Ram, region: RegionId, i: u32) -> u8 {
+    let line = &ram.window(OWNER).region(region)[i as usize];
+    if line.stamp() == STAMP {
+        assert_eq!(line.words(), words(u64::from(i)), "a stamp vouches for its line");
+        return 2;
+    }
+    u8::from(line.words() != [0; LINE_WORDS])
+}
+
+fn answers(ram: &mut Ram) -> Vec<(Ticket, Answer)> {
+    let happened = core::iter::from_fn(|| ram.take());
+    let done = happened.filter_map(|h| match h {
+        Happening::Done { ticket, answer, .. } => Some((ticket, answer)),
+        _ => None,
+    });
+    done.collect()
+}
+
+#[test]
+fn a_torn_line_is_seen_and_lines_come_in_order() {
+    let mut torn = 0;
+    for seed in 0..100 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        for at in 0..4 {
+            ram.post(Time::ZERO, WRITER, &write(PLAIN, at), &mut chooser);
+        }
+        while ram.next() < Time::NEVER {
+            ram.step(&mut chooser);
+            let states: Vec<u8> = (0..4).map(|i| state(&ram, PLAIN, i)).collect();
+            assert!(states.is_sorted_by(|a, b| a >= b), "{states:?}");
+            torn += u32::from(states.contains(&1));
+        }
+        let answered = answers(&mut ram);
+        let tickets: Vec<u64> = answered.iter().map(|(t, _)| t.0).collect();
+        assert_eq!(tickets, [0, 1, 2, 3], "answers keep the order of posting");
+        assert!(answered.iter().all(|(_, a)| *a == Answer::Written));
+    }
+    assert!(torn > 100, "{torn}");
+}
+
+#[test]
+fn a_writer_that_dies_leaves_a_torn_line_and_nothing_behind_it() {
+    let (mut torn, mut cut) = (0, 0);
+    for seed in 0..200 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        for at in 0..3 {
+            ram.post(Time::ZERO, WRITER, &write(PLAIN, at), &mut chooser);
+        }
+        ram.step(&mut chooser);
+        ram.crash(WRITER, &mut chooser);
+        ram.advance(Time(1_000_000), &mut chooser);
+        let states: Vec<u8> = (0..3).map(|i| state(&ram, PLAIN, i)).collect();
+        assert!(states.is_sorted_by(|a, b| a >= b), "{states:?}");
+        torn += u32::from(states.contains(&1));
+        cut += u32::from(states.contains(&0));
+        assert_eq!(answers(&mut ram), [], "the dead hear nothing");
+    }
+    assert!(torn > 10 && cut > 50, "{torn} {cut}");
+}
+
+#[test]
+fn what_is_revoked_is_denied_and_seen_all_the_same_by_chance() {
+    let (mut seen, mut later, mut gone) = (0, 0, 0);
+    for seed in 0..300 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        ram.post(Time::ZERO, OWNER, &Out::Allow(GUARDED), &mut chooser);
+        for at in 0..4 {
+            ram.post(Time::ZERO, WRITER, &write(GUARDED, at), &mut chooser);
+        }
+        let stop = Time(10 + chooser.pick(Concern::Faults, 80));
+        ram.advance(stop, &mut chooser);
+        let before = answers(&mut ram);
+        ram.post(stop, OWNER, &Out::Revoke(GUARDED), &mut chooser);
+        let there: Vec<bool> = (0..4).map(|i| state(&ram, GUARDED, i) == 2).collect();
+        for (ticket, answer) in &before {
+            assert_eq!(*answer, Answer::Written);
+            assert!(there[ticket.0 as usize], "law 3: written, and missed after revocation");
+        }
+        let mut denied = Vec::new();
+        while ram.next() < Time::NEVER {
+            ram.step(&mut chooser);
+            let states: Vec<u8> = (0..4).map(|i| state(&ram, GUARDED, i)).collect();
+            assert!(states.is_sorted_by(|a, b| a >= b), "law 2, no gaps: {states:?}");
+            for (ticket, answer) in answers(&mut ram) {
+                assert_eq!(answer, Answer::Denied, "law 4");
+                later += u32::from(states[ticket.0 as usize] != 2);
+                denied.push(ticket.0 as u32);
+            }
+        }
+        assert_eq!(before.len() + denied.len(), 4);
+        let (there_now, not): (Vec<u32>, Vec<u32>) =
+            denied.into_iter().partition(|&i| state(&ram, GUARDED, i) == 2);
+        seen += there_now.len();
+        gone += not.len();
+        later -= not.len() as u32;
+    }
+    assert!(seen > 100 && gone > 100 && later > 20, "{seen} {gone} {later}");
+}
+
+#[test]
+fn a_guarded_region_starts_revoked_and_opens() {
+    let model = RamModel { denied_lands_ppm: 0, ..wild() };
+    let (mut chooser, mut ram) = (Chooser::seeded(1), ram(model));
+    ram.post(Time::ZERO, WRITER, &write(GUARDED, 0), &mut chooser);
+    ram.advance(Time(1000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Denied)]);
+    assert_eq!(state(&ram, GUARDED, 0), 0);
+    ram.post(Time(1000), OWNER, &Out::Allow(GUARDED), &mut chooser);
+    ram.post(Time(1000), WRITER, &write(GUARDED, 1), &mut chooser);
+    ram.advance(Time(2000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(1), Answer::Written)]);
+    assert_eq!(state(&ram, GUARDED, 1), 2);
+}
+
+#[test]
+fn a_crash_zeroes_memory_and_what_was_not_told_of_it_is_lost() {
+    for seed in 0..50 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        ram.post(Time::ZERO, WRITER, &write(PLAIN, 0), &mut chooser);
+        ram.advance(Time(1000), &mut chooser);
+        assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+        ram.post(Time(1000), WRITER, &write(PLAIN, 1), &mut chooser);
+        ram.crash(OWNER, &mut chooser);
+        ram.start(Time(1001), OWNER, &mut chooser);
+        assert!((0..8).all(|i| state(&ram, PLAIN, i) == 0));
+        ram.post(Time(1002), WRITER, &write(PLAIN, 2), &mut chooser);
+        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
+        ram.post(Time(1002), WRITER, &read, &mut chooser);
+        ram.advance(Time(5000), &mut chooser);
+        let happened: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
+        let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 1 };
+        assert_eq!(happened.iter().filter(|h| **h == fresh).count(), 1);
+        let lost = |t| Happening::Done { to: WRITER, ticket: Ticket(t), answer: Answer::Lost };
+        for ticket in [1, 2, 9] {
+            assert!(happened.contains(&lost(ticket)), "{ticket}: {happened:?}");
+        }
+        assert!((0..8).all(|i| state(&ram, PLAIN, i) == 0));
+        ram.told(WRITER, OWNER, 1);
+        ram.post(Time(5000), WRITER, &write(PLAIN, 3), &mut chooser);
+        ram.advance(Time(9000), &mut chooser);
+        assert_eq!(answers(&mut ram), [(Ticket(3), Answer::Written)]);
+    }
+}
+
+#[test]
+fn a_source_is_read_some_time_before_the_answer() {
+    let mut changed = [0, 0];
+    for seed in 0..100 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        ram.window(WRITER).region(STAGING)[0].put(&words(0), STAMP);
+        let source = Source::Copy(Lines { region: STAGING, at: 0, count: 1 });
+        let out = Out::Write { to: OWNER, region: PLAIN, at: 0, source, ticket: None, bell: false };
+        ram.post(Time::ZERO, WRITER, &out, &mut chooser);
+        ram.window(WRITER).region(STAGING)[0].put(&words(7), STAMP);
+        ram.advance(Time(1000), &mut chooser);
+        let found = ram.window(OWNER).region(PLAIN)[0].words();
+        changed[usize::from(found != words(0))] += 1;
+    }
+    assert!(changed.iter().all(|&n| n > 20), "{changed:?}");
+}
+
+#[test]
+fn a_read_may_come_between_the_lines_of_a_write() {
+    let mut between = 0;
+    for seed in 0..200 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(wild()));
+        let rest = Lines { region: STAGING, at: 0, count: 3 };
+        let source = Source::Made { head: words(0), stamp: STAMP, rest };
+        let out = Out::Write { to: OWNER, region: PLAIN, at: 0, source, ticket: None, bell: false };
+        ram.post(Time::ZERO, WRITER, &out, &mut chooser);
+        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 4, ticket: Ticket(1) };
+        ram.post(Time::ZERO, WRITER, &read, &mut chooser);
+        ram.advance(Time(1000), &mut chooser);
+        let answered = answers(&mut ram);
+        let [(_, Answer::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
+        let stamped = lines.iter().filter(|line| line[LINE_WORDS] == STAMP.0).count();
+        between += u32::from((1..4).contains(&stamped));
+    }
+    assert!(between > 10, "{between}");
+}
+
+#[test]
+fn posting_takes_time_once_a_batch() {
+    let model = RamModel::constant(Span(1000), Span(100), Span(10));
+    let (mut chooser, mut ram) = (Chooser::seeded(0), ram(model));
+    for at in 0..3 {
+        ram.post(Time::ZERO, WRITER, &write(PLAIN, at), &mut chooser);
+    }
+    let mut times = Vec::new();
+    while ram.next() < Time::NEVER {
+        let now = ram.next();
+        ram.step(&mut chooser);
+        times.extend(answers(&mut ram).iter().map(|_| now.0));
+    }
+    assert_eq!(times, [1100, 1110, 1120]);
+}
+
+#[test]
+#[should_panic(expected = "are not in")]
+fn writing_past_the_end_is_a_bug_of_the_protocol() {
+    let (mut chooser, mut ram) = (Chooser::seeded(0), ram(wild()));
+    ram.post(Time::ZERO, WRITER, &write(PLAIN, 8), &mut chooser);
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+const A: Pid = Pid(0);
+const B: Pid = Pid(1);
+
+fn wild() -> NetworkModel {
+    NetworkModel {
+        stream: Delay::Uniform(Span(10), Span(100)),
+        datagram: Delay::Uniform(Span(10), Span(100)),
+        loss_ppm: 100_000,
+        double_ppm: 100_000,
+        late_ppm: 200_000,
+        late: Delay::Uniform(Span(10), Span(1000)),
+        down: Delay::Uniform(Span(1), Span(200)),
+        reconnect: Delay::Uniform(Span(1), Span(200)),
+        ..NetworkModel::constant(Span(10))
+    }
+}
+
+/// Two connected processes that have heard so.
+fn network(model: NetworkModel, chooser: &mut Chooser) -> Network {
+    let mut network = Network::new(2, model);
+    network.connect_all(Time::ZERO, chooser);
+    let heard = heard(&mut network, Time(999), chooser);
+    assert_eq!(heard.len(), 2);
+    network
+}
+
+fn send(network: &mut Network, now: u64, lane: Lane, number: u8, chooser: &mut Chooser) {
+    network.send(Time(now), A, B, lane, &Rc::from([number]), chooser);
+}
+
+/// What is heard up to then, in order.
+fn heard(network: &mut Network, until: Time, chooser: &mut Chooser) -> Vec<Heard> {
+    let mut all = Vec::new();
+    while network.next() <= until {
+        network.step(chooser);
+        all.extend(core::iter::from_fn(|| network.take()));
+    }
+    all
+}
+
+/// The frames' numbers, 100 for `Up` and 200 for `Down`, as heard by B.
+fn at_b(heard: &[Heard]) -> Vec<u8> {
+    let number = |h: &Heard| match h {
+        Heard::Frame { to: B, bytes, .. } => Some(bytes[0]),
+        Heard::Up { to: B, .. } => Some(100),
+        Heard::Down { to: B, .. } => Some(200),
+        _ => None,
+    };
+    heard.iter().filter_map(number).collect()
+}
+
+const LATE: Time = Time(1_000_000);
+
+#[test]
+fn a_stream_keeps_its_order_and_loses_nothing() {
+    for seed in 0..50 {
+        let chooser = &mut Chooser::seeded(seed);
+        let mut network = network(wild(), chooser);
+        (0..20).for_each(|i| send(&mut network, 1000 + u64::from(i), Lane::Stream, i, chooser));
+        let heard = heard(&mut network, LATE, chooser);
+        assert_eq!(at_b(&heard), (0..20).collect::<Vec<u8>>());
+    }
+}
+
+#[test]
+fn datagrams_are_lost_doubled_and_overtaken_and_never_changed() {
+    let (mut lost, mut doubled, mut overtaken) = (0, 0, 0);
+    for seed in 0..50 {
+        let chooser = &mut Chooser::seeded(seed);
+        let mut network = network(wild(), chooser);
+        (0..20).for_each(|i| send(&mut network, 1000 + u64::from(i), Lane::Datagram, i, chooser));
+        let heard = at_b(&heard(&mut network, LATE, chooser));
+        assert!(heard.iter().all(|&i| i < 20));
+        let count = |i| heard.iter().filter(|&&j| j == i).count();
+        lost += (0..20).filter(|&i| count(i) == 0).count();
+        doubled += (0..20).filter(|&i| count(i) == 2).count();
+        overtaken += u32::from(!heard.is_sorted());
+    }
+    assert!(lost > 20 && doubled > 20 && overtaken > 40, "{lost} {doubled} {overtaken}");
+}
+
+#[test]
+fn a_break_loses_a_tail_and_a_new_stream_begins_after_up() {
+    let mut tails = alloc::collections::BTreeSet::new();
+    for seed in 0..100 {
+        let chooser = &mut Chooser::seeded(seed);
+        let mut network = network(wild(), chooser);
+        (0..10).for_each(|i| send(&mut network, 1000, Lane::Stream, i, chooser));
+        network.cut(Time(1001), A, B, Span(5000), chooser);
+        let mut all = heard(&mut network, Time(5500), chooser);
+        // Nothing stands now: this one goes nowhere.
+        send(&mut network, 5500, Lane::Stream, 50, chooser);
+        all.extend(heard(&mut network, Time(8000), chooser));
+        (10..13).for_each(|i| send(&mut network, 8000, Lane::Stream, i, chooser));
+        all.extend(heard(&mut network, LATE, chooser));
+        let numbers = at_b(&all);
+        let arrived = numbers.iter().position(|&n| n == 200).unwrap();
+        assert!(numbers[..arrived].iter().copied().eq(0..arrived as u8), "{numbers:?}");
+        assert_eq!(numbers[arrived..], [200, 100, 10, 11, 12]);
+        tails.insert(arrived);
+    }
+    assert!(tails.len() > 5 && tails.contains(&0), "{tails:?}");
+}
+
+#[test]
+fn a_crash_is_heard_and_a_new_life_begins_with_up() {
+    for seed in 0..50 {
+        let chooser = &mut Chooser::seeded(seed);
+        let mut network = network(wild(), chooser);
+        (0..5).for_each(|i| send(&mut network, 1000, Lane::Stream, i, chooser));
+        network.crash(Time(1001), A, chooser);
+        network.start(Time(1002), A, chooser);
+        // Sent before it heard that the connection stands, and not lost: nobody said otherwise.
+        send(&mut network, 1003, Lane::Stream, 9, chooser);
+        let numbers = at_b(&heard(&mut network, LATE, chooser));
+        let arrived = numbers.iter().position(|&n| n == 200).unwrap();
+        assert_eq!(numbers[arrived..], [200, 100, 9], "seed {seed}: {numbers:?}");
+    }
+}
+
+#[test]
+fn a_partition_holds_streams_back_and_loses_datagrams() {
+    let chooser = &mut Chooser::seeded(1);
+    let mut network = network(NetworkModel::constant(Span(10)), chooser);
+    network.block(A, B, Time(5000));
+    send(&mut network, 1000, Lane::Stream, 1, chooser);
+    send(&mut network, 1000, Lane::Datagram, 2, chooser);
+    assert_eq!(heard(&mut network, Time(5000), chooser), []);
+    network.send(Time(5000), B, A, Lane::Stream, &Rc::from([3]), chooser);
+    assert_eq!(heard(&mut network, LATE, chooser).len(), 2);
+}
+
+#[test]
+fn frames_wait_for_the_port() {
+    let chooser = &mut Chooser::seeded(1);
+    // 1 ns a byte, at both ends.
+    let model = NetworkModel { port_ps_per_byte: 1000, ..NetworkModel::constant(Span(10)) };
+    let mut network = network(model, chooser);
+    let bytes: Rc<[u8]> = Rc::from([0; 100]);
+    for _ in 0..3 {
+        network.send(Time(1000), A, B, Lane::Stream, &bytes, chooser);
+    }
+    let mut times = Vec::new();
+    while network.next() < Time::NEVER {
+        let now = network.next();
+        network.step(chooser);
+        times.extend(network.take().map(|_| now.0));
+    }
+    assert_eq!(times, [1210, 1310, 1410]);
+}
+
+#[test]
+fn what_a_process_sends_to_itself_is_never_lost() {
+    let chooser = &mut Chooser::seeded(1);
+    let mut network = network(NetworkModel { loss_ppm: 1_000_000, ..wild() }, chooser);
+    for lane in [Lane::Stream, Lane::Datagram] {
+        network.send(Time(1000), B, B, lane, &Rc::from([7]), chooser);
+    }
+    assert_eq!(at_b(&heard(&mut network, LATE, chooser)), [7, 7]);
+}

@@ -1,0 +1,186 @@
+//! Whole runs of toy protocols: what is right settles under every fault it does not rule out, what
+//! is wrong is caught, and the same seed gives the same run.
+
+mod toys;
+
+use amcast_core::{Pid, Span, Time};
+use amcast_sim::{
+    Breach, Fault, Model, Outcome, Pace, Profile, Report, Settings, Strike, When, replay, run,
+    shrink,
+};
+use toys::{Seen, config, memory, messages, run3};
+
+fn settings(profile: Profile) -> Settings {
+    Settings { messages: 40, payload_max: 1000, ..Settings::with(profile) }
+}
+
+#[test]
+fn what_is_right_settles_under_every_profile() {
+    for profile in Profile::ALL {
+        for seed in 0..20 {
+            let report = run3(&memory::Toy(memory::Kind::Right), &settings(profile), seed);
+            assert_eq!(report.outcome, Outcome::Settled, "memory, {profile:?}, seed {seed}");
+            assert_eq!((report.casts, report.deliveries), (40, 120));
+        }
+    }
+    // Its orderer must live: crashes are planned by hand below.
+    for profile in [Profile::None, Profile::Pause, Profile::Network, Profile::Oracle] {
+        for seed in 0..20 {
+            let report = run3(&messages::Toy(messages::Kind::Right), &settings(profile), seed);
+            assert_eq!(report.outcome, Outcome::Settled, "messages, {profile:?}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_seed_another() {
+    let entry = memory::Toy(memory::Kind::Right);
+    let hash = |seed| run3(&entry, &settings(Profile::All), seed).hash;
+    assert_eq!(hash(7), hash(7));
+    assert_ne!(hash(7), hash(8));
+}
+
+#[test]
+fn a_recorded_run_replays_to_the_same_hash() {
+    let entry = messages::Toy(messages::Kind::Right);
+    let first = run3(&entry, &settings(Profile::Network), 11);
+    let again = replay(&entry, &config(3), &first.recorded, &mut |_| {}).unwrap();
+    assert_eq!((first.hash, first.time), (again.hash, again.time));
+    assert_eq!(first.recorded, again.recorded);
+}
+
+#[test]
+fn events_are_told_in_order_and_end_comes_last() {
+    let mut seen = Seen::default();
+    let entry = memory::Toy(memory::Kind::Right);
+    let settings = settings(Profile::None);
+    run(&entry, &config(3), &settings, 1, &mut |event| {
+        assert_eq!(seen.ends, 0, "{event:?} after the end");
+        seen.note(event);
+    })
+    .unwrap();
+    let expected = Seen { processes: 3, casts: 40, delivers: 120, ends: 1, ..Seen::default() };
+    assert_eq!(seen, expected);
+}
+
+/// The first of some seeds whose run ends badly.
+fn first_bad(entry: &dyn amcast_core::Entry, profile: Profile) -> Option<Report> {
+    let runs = (0..60).map(|seed| run3(entry, &settings(profile), seed));
+    runs.into_iter().find(|report| !report.settled())
+}
+
+#[test]
+fn believing_a_line_before_its_stamp_is_caught() {
+    let report = first_bad(&memory::Toy(memory::Kind::Hasty), Profile::Memory).unwrap();
+    let expected = |b: &Breach| matches!(b, Breach::Payload { .. } | Breach::Invented { .. });
+    assert!(matches!(&report.outcome, Outcome::Breach(b) if expected(b)), "{:?}", report.outcome);
+}
+
+#[test]
+fn changing_a_source_before_the_answer_is_caught() {
+    let report = first_bad(&memory::Toy(memory::Kind::Reuses), Profile::Memory);
+    assert!(report.is_some());
+}
+
+#[test]
+fn a_lost_datagram_that_nobody_sends_again_leaves_the_run_unsettled() {
+    let report = first_bad(&messages::Toy(messages::Kind::Careless), Profile::Network).unwrap();
+    let Outcome::NotSettled(stuck) = &report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(stuck.iter().any(|s| !s.missing.is_empty()));
+}
+
+#[test]
+fn orders_that_differ_are_caught() {
+    let report = first_bad(&messages::Toy(messages::Kind::Unordered), Profile::None).unwrap();
+    assert!(matches!(report.outcome, Outcome::Breach(Breach::Diverged { .. })));
+}
+
+#[test]
+#[should_panic(expected = "five is right out")]
+fn assertions_of_a_protocol_reach_the_caller() {
+    run3(&memory::Toy(memory::Kind::Asserts), &settings(Profile::None), 1);
+}
+
+/// Process 1 dies in the middle of the run and comes back.
+fn with_crash(kind: messages::Kind) -> Report {
+    let entry = messages::Toy(kind);
+    let settings = settings(Profile::None);
+    let mut recorded = run3(&entry, &settings, 5).recorded;
+    let at = When::Time(Time(recorded.plan.calm.0 / 2));
+    let down = Some(Span::millis(1));
+    let fault = Fault::Crash { p: Pid(1), mid_step: false, down };
+    recorded.plan.strikes.push(Strike { at, fault });
+    recorded.plan.casts.retain(|cast| cast.sender != Pid(1));
+    let mut seen = Seen::default();
+    let report = replay(&entry, &config(3), &recorded, &mut |event| seen.note(event)).unwrap();
+    assert_eq!((seen.crashes, seen.recovers), (1, 1));
+    if report.settled() {
+        assert_eq!(seen.delivers, seen.casts * 3, "what was delivered before is not told again");
+    }
+    report
+}
+
+#[test]
+fn who_comes_back_takes_over_a_state_and_goes_on() {
+    let report = with_crash(messages::Kind::Right);
+    assert_eq!(report.outcome, Outcome::Settled);
+    assert_eq!(report.marks.get("toy-installed"), Some(&1));
+}
+
+#[test]
+fn a_state_that_lacks_what_was_delivered_is_caught() {
+    let report = with_crash(messages::Kind::Forgets);
+    assert!(
+        matches!(
+            report.outcome,
+            Outcome::Breach(Breach::Diverged { .. } | Breach::Forgotten { .. })
+        ),
+        "{:?}",
+        report.outcome
+    );
+}
+
+#[test]
+fn a_failing_run_shrinks_and_still_fails() {
+    let entry = memory::Toy(memory::Kind::Hasty);
+    let report = first_bad(&entry, Profile::All).unwrap();
+    let fails = |recorded: &amcast_sim::Recorded| {
+        let report = replay(&entry, &config(3), recorded, &mut |_| {}).unwrap();
+        matches!(report.outcome, Outcome::Breach(_))
+    };
+    let small = shrink(report.recorded.clone(), 2000, &mut |recorded| fails(recorded));
+    assert!(fails(&small));
+    assert!(small.plan.casts.len() <= 3, "{} casts left", small.plan.casts.len());
+    assert_eq!(small.plan.strikes, []);
+    assert!(small.choices.deviations() < report.recorded.choices.deviations() / 4);
+}
+
+#[test]
+fn latencies_are_what_the_model_says() {
+    let mut model = Model::constant(Span::micros(2), Span::micros(10));
+    model.ram.post = Span::nanos(100);
+    model.ram.post_more = Span::nanos(100);
+    let settings = Settings {
+        messages: 30,
+        faulty: Some(Span::millis(1)),
+        ..Settings::latency(model, Pace::Closed(1), 8, 1)
+    };
+    let mut cast = std::collections::BTreeMap::new();
+    let mut latencies = Vec::new();
+    let entry = memory::Toy(memory::Kind::Right);
+    // One sender, so that nothing queues.
+    let mut recorded = run3(&entry, &settings, 1).recorded;
+    recorded.plan.casts.retain(|cast| cast.sender == Pid(1));
+    let sent = recorded.plan.casts.len();
+    replay(&entry, &config(3), &recorded, &mut |event| match *event {
+        amcast_core::trace::Event::Cast { t, m, .. } => drop(cast.insert(m, t)),
+        amcast_core::trace::Event::Deliver { t, p: Pid(0), m } => {
+            latencies.push(t.since(cast[&m]).0);
+        }
+        _ => {}
+    })
+    .unwrap();
+    // Two writes, each posted in 100 ns.
+    assert_eq!(latencies, vec![2 * 2000 + 2 * 100; sent]);
+    assert!(sent > 3);
+}

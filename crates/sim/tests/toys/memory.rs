@@ -1,0 +1,180 @@
+//! Over memory: each sender has a region at process 0, which copies what it finds into everyone's
+//! log. No line is used twice.
+
+use super::about;
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
+use amcast_core::memory::{
+    In, LINE_WORDS, Line, Lines, Memory, Out, RegionId, RegionSpec, Source, Stamp, Window,
+};
+use amcast_core::step::{Status, Ticket, Wait, Why};
+use amcast_core::{
+    Config, ConfigError, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Submission, Time,
+};
+
+pub(crate) const LINES: u32 = 256;
+const STAMP: Stamp = Stamp::new(1, 0);
+const LOG: RegionId = RegionId(0);
+const STAGING: RegionId = RegionId(1);
+/// The region of sender `p` at process 0.
+const fn inbox(p: Pid) -> RegionId {
+    RegionId(2 + p.0 as u16)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// As it should be.
+    Right,
+    /// Believes a line before its stamp is there.
+    Hasty,
+    /// Uses one staging line for every message, before the write is answered.
+    Reuses,
+    /// Asserts something that is not so.
+    Asserts,
+}
+
+#[derive(Debug)]
+pub(crate) struct Toy(pub Kind);
+
+static ABOUT: About = about(MediumKind::Memory, &[Assumption::NoCrash]);
+
+impl Entry for Toy {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let count = config.cluster().processes() as u32;
+        let spec = |name, writer| RegionSpec { name, lines: LINES, writer, guarded: false };
+        let mut regions = vec![spec("log", Pid(0)), spec("staging", me)];
+        regions.extend((0..count).map(|p| spec("inbox", Pid(p))));
+        let state = State {
+            kind: self.0,
+            me,
+            count,
+            sent: 0,
+            read: vec![0; count as usize],
+            log: 0,
+            done: 0,
+            position: 0,
+        };
+        Ok(Node::Memory(Box::new(state), regions))
+    }
+    fn show(&self, bytes: &[u8]) -> String {
+        format!("{bytes:?}")
+    }
+}
+
+struct State {
+    kind: Kind,
+    me: Pid,
+    count: u32,
+    sent: u32,
+    read: Vec<u32>,
+    log: u32,
+    done: u32,
+    position: u64,
+}
+
+impl State {
+    fn seen(&self, line: &Line) -> Option<[u64; LINE_WORDS]> {
+        let there = match self.kind {
+            Kind::Hasty => line.word(0) != 0,
+            _ => line.stamp() == STAMP,
+        };
+        there.then(|| line.words())
+    }
+
+    fn submit(&mut self, view: Window<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
+        let mut head = [0; LINE_WORDS];
+        head[0] = u64::from(self.me.0 + 1);
+        head[1] = s.seq;
+        head[2] = s.payload.len() as u64;
+        for (word, bytes) in head[3..].iter_mut().zip(s.payload.chunks(8)) {
+            let mut eight = [0; 8];
+            eight[..bytes.len()].copy_from_slice(bytes);
+            *word = u64::from_le_bytes(eight);
+        }
+        let place = if self.kind == Kind::Reuses { 0 } else { self.sent };
+        view.region(STAGING)[place as usize].put(&head, STAMP);
+        let lines = Lines { region: STAGING, at: place, count: 1 };
+        out.ask(Out::Write {
+            to: Pid(0),
+            region: inbox(self.me),
+            at: self.sent,
+            source: Source::Copy(lines),
+            ticket: Some(Ticket(u64::from(self.sent))),
+            bell: true,
+        });
+        self.sent += 1;
+        assert!(self.kind != Kind::Asserts || self.sent < 5, "five is right out");
+    }
+
+    fn order(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        for p in (0..self.count).map(Pid) {
+            while let Some(line) = view.region(inbox(p)).get(self.read[p.index()] as usize) {
+                let Some(words) = self.seen(line) else { break };
+                self.read[p.index()] += 1;
+                for to in (0..self.count).map(Pid) {
+                    out.ask(Out::Write {
+                        to,
+                        region: LOG,
+                        at: self.log,
+                        source: Source::line(words, STAMP),
+                        ticket: None,
+                        bell: true,
+                    });
+                }
+                self.log += 1;
+            }
+        }
+    }
+
+    fn deliver(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        while let Some(line) = view.region(LOG).get(self.done as usize) {
+            let Some(words) = self.seen(line) else { break };
+            self.done += 1;
+            self.position += 1;
+            let msg = MsgId { sender: Pid((words[0] - 1) as u32), seq: words[1] };
+            let bytes: Vec<u8> = words[3..].iter().flat_map(|w| w.to_le_bytes()).collect();
+            let payload = &bytes[..(words[2] as usize).min(32)];
+            out.deliver(msg, GroupSet(1), self.position, |to| to.extend_from_slice(payload));
+        }
+    }
+}
+
+impl Protocol for State {
+    type Medium = Memory;
+    fn step(
+        &mut self,
+        _: Time,
+        view: Window<'_>,
+        input: Input<'_, Memory>,
+        out: &mut Outbox<Memory>,
+    ) {
+        match input {
+            Input::Submit(s) => self.submit(view, s, out),
+            Input::Medium(In::Poll) => {
+                if self.me == Pid(0) {
+                    self.order(view, out);
+                }
+                self.deliver(view, out);
+            }
+            _ => {}
+        }
+    }
+    fn deadline(&self) -> Option<(Time, Why)> {
+        None
+    }
+    fn room(&self, _: GroupSet, bytes: usize) -> usize {
+        if bytes <= 32 { ((LINES - 1) / self.count - self.sent) as usize } else { 0 }
+    }
+    fn payload_max(&self) -> usize {
+        32
+    }
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+    fn status(&self) -> Status {
+        Status { delivered: self.position, ..Status::default() }
+    }
+}

@@ -1,0 +1,199 @@
+//! Over messages: everyone sends to process 0, which numbers and sends on. It never forgets
+//! anything; whoever comes back gets the state from it, then the rest.
+
+use super::about;
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
+use amcast_core::messages::{Frames, In, Lane, Out};
+use amcast_core::step::{Status, Ticket, Wait, Why};
+use amcast_core::{
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Time,
+};
+use std::collections::BTreeMap;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// As it should be.
+    Right,
+    /// Sends datagrams and never again.
+    Careless,
+    /// Everyone delivers what comes, as it comes.
+    Unordered,
+    /// Forgets its newest delivery when it comes back.
+    Forgets,
+}
+
+#[derive(Debug)]
+pub(crate) struct Toy(pub Kind);
+
+static ABOUT: About =
+    about(MediumKind::Messages, &[Assumption::StreamsHold, Assumption::MajorityFit]);
+
+impl Entry for Toy {
+    fn name(&self) -> &'static str {
+        "toy"
+    }
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+    fn build(&self, me: Pid, _: &Config) -> Result<Node, ConfigError> {
+        let state = State {
+            kind: self.0,
+            me,
+            next: 1,
+            early: BTreeMap::new(),
+            sent: Vec::new(),
+            fit: true,
+        };
+        Ok(Node::Messages(Box::new(state)))
+    }
+    fn show(&self, bytes: &[u8]) -> String {
+        format!("{bytes:?}")
+    }
+}
+
+const SUBMIT: u8 = 0;
+const ORDERED: u8 = 1;
+const ASK: u8 = 2;
+const STATE: u8 = 3;
+
+struct State {
+    kind: Kind,
+    me: Pid,
+    next: u64,
+    early: BTreeMap<u64, (MsgId, Vec<u8>)>,
+    sent: Vec<(MsgId, Vec<u8>)>,
+    fit: bool,
+}
+
+fn frame(kind: u8, number: u64, m: MsgId, bytes: &[u8], to: &mut Vec<u8>) {
+    kind.encode(to);
+    number.encode(to);
+    m.encode(to);
+    to.extend_from_slice(bytes);
+}
+
+impl State {
+    fn lane(&self) -> Lane {
+        if self.kind == Kind::Careless { Lane::Datagram } else { Lane::Stream }
+    }
+
+    fn order(&mut self, m: MsgId, bytes: &[u8], out: &mut Outbox<Frames>) {
+        self.sent.push((m, bytes.to_vec()));
+        let number = self.sent.len() as u64;
+        let extent = out.fill(|to| frame(ORDERED, number, m, bytes, to));
+        out.ask(Out::Group(Gid(0), self.lane(), extent));
+    }
+
+    fn ordered(&mut self, number: u64, m: MsgId, bytes: &[u8], out: &mut Outbox<Frames>) {
+        if number >= self.next {
+            self.early.insert(number, (m, bytes.to_vec()));
+        }
+        while self.fit
+            && let Some((m, bytes)) = self.early.remove(&self.next)
+        {
+            out.deliver(m, GroupSet(1), self.next, |to| to.extend_from_slice(&bytes));
+            self.next += 1;
+        }
+    }
+
+    fn from(&mut self, from: Pid, mut r: Reader<'_>, out: &mut Outbox<Frames>) -> Option<()> {
+        let kind = u8::decode(&mut r).ok()?;
+        let number = u64::decode(&mut r).ok()?;
+        let m = MsgId::decode(&mut r).ok()?;
+        match kind {
+            SUBMIT if self.kind == Kind::Unordered => {
+                out.deliver(m, GroupSet(1), self.next, |to| to.extend_from_slice(r.rest()));
+                self.next += 1;
+            }
+            SUBMIT => self.order(m, r.rest(), out),
+            ORDERED => self.ordered(number, m, r.rest(), out),
+            ASK => {
+                out.push(Output::Capture { ticket: Ticket(u64::from(from.0)), reader: from });
+            }
+            STATE => {
+                let mut rest = r.rest();
+                let mut reached = number;
+                if self.kind == Kind::Forgets && rest.len() >= 32 {
+                    rest = &rest[32..];
+                }
+                if rest.is_empty() {
+                    reached = 0;
+                }
+                let piece = out.fill(|to| to.extend_from_slice(rest));
+                out.push(Output::Install { piece, first: true, last: true, position: reached });
+                self.fit = true;
+                self.next = reached + 1;
+                out.mark("toy-installed");
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+impl Protocol for State {
+    type Medium = Frames;
+    fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
+        match input {
+            Input::Start { incarnation } if incarnation > 0 => self.fit = false,
+            Input::Medium(In::Up(Pid(0))) if !self.fit => {
+                let m = MsgId { sender: self.me, seq: 0 };
+                let extent = out.fill(|to| frame(ASK, 0, m, &[], to));
+                out.ask(Out::To(Pid(0), Lane::Stream, extent));
+            }
+            Input::Submit(s) => {
+                let m = MsgId { sender: self.me, seq: s.seq };
+                let extent = out.fill(|to| frame(SUBMIT, 0, m, s.payload, to));
+                let lane = self.lane();
+                out.ask(match self.kind {
+                    Kind::Unordered => Out::Group(Gid(0), lane, extent),
+                    _ => Out::To(Pid(0), lane, extent),
+                });
+            }
+            Input::Captured { ticket, position, bytes } => {
+                out.push(Output::Piece { ticket, offset: 0, bytes: bytes as u32 });
+                self.early.insert(
+                    u64::MAX - ticket.0,
+                    (MsgId { sender: self.me, seq: position }, vec![]),
+                );
+            }
+            Input::Piece { ticket, bytes, .. } => {
+                let to = Pid(ticket.0 as u32);
+                let kept = self.early.remove(&(u64::MAX - ticket.0)).expect("it was captured");
+                let position = kept.0.seq;
+                let m = MsgId { sender: self.me, seq: 0 };
+                let extent = out.fill(|b| frame(STATE, position, m, bytes, b));
+                out.ask(Out::To(to, Lane::Stream, extent));
+                out.push(Output::Release { ticket });
+                for number in position + 1..=self.sent.len() as u64 {
+                    let (m, bytes) = &self.sent[number as usize - 1];
+                    let extent = out.fill(|b| frame(ORDERED, number, *m, bytes, b));
+                    out.ask(Out::To(to, Lane::Stream, extent));
+                }
+            }
+            Input::Medium(In::From(from, bytes)) => {
+                assert!(self.from(from, Reader::new(bytes), out).is_some(), "frames are ours");
+            }
+            _ => {}
+        }
+    }
+    fn deadline(&self) -> Option<(Time, Why)> {
+        None
+    }
+    fn room(&self, _: GroupSet, _: usize) -> usize {
+        usize::from(self.fit)
+    }
+    fn payload_max(&self) -> usize {
+        1000
+    }
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        self.early.values().for_each(|(m, _)| tell(*m, Wait::Turn));
+    }
+    fn fit(&self) -> bool {
+        self.fit
+    }
+    fn status(&self) -> Status {
+        Status { delivered: self.next - 1, ..Status::default() }
+    }
+}
