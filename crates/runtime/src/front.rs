@@ -162,7 +162,7 @@ impl Front {
         let pid = cluster.client(place as usize);
         let node = options.entry.build(pid, options.config).map_err(FrontError::Config)?;
         let tracing = options.record.is_some();
-        let seat = Seat::start(options.directory, pid, node, None, tracing);
+        let seat = Seat::start(options.directory, &cluster, pid, node, None, tracing);
         let seat = seat.map_err(FrontError::Seat)?;
         let bell = seat.bell().clone();
         let places = Places(cluster);

@@ -127,7 +127,7 @@ impl<A: Application> Node<A> {
             let node = entry.build(pid, config).map_err(NodeError::Config)?;
             let bell = seats.first().map(|s| s.bell().clone());
             let tracing = options.record.is_some();
-            let seat = Seat::start(directory, pid, node, bell, tracing);
+            let seat = Seat::start(directory, &cluster, pid, node, bell, tracing);
             seats.push(seat.map_err(NodeError::Seat)?);
         }
         let bell = seats[0].bell().clone();

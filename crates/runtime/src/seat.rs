@@ -6,7 +6,7 @@
 
 use amcast_core::memory::{In, Memory, Out};
 use amcast_core::step::{Note, Ticket, Why};
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
+use amcast_core::{Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 use std::collections::VecDeque;
 
@@ -50,6 +50,8 @@ pub struct Seat {
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
     applied: u64,
+    /// How many processes the protocol has.
+    processes: usize,
 }
 
 impl Seat {
@@ -60,6 +62,7 @@ impl Seat {
     /// When its memory cannot be set aside, or the process runs already.
     pub fn start(
         directory: &Directory,
+        cluster: &Cluster,
         pid: Pid,
         node: amcast_core::Node,
         bell: Option<Bell>,
@@ -78,6 +81,7 @@ impl Seat {
             owed: VecDeque::new(),
             captures: Vec::new(),
             applied: 0,
+            processes: cluster.processes(),
         })
     }
 
@@ -123,6 +127,10 @@ impl Seat {
         let mut busy = self.carrier.has_answers();
         self.carrier.begin_round();
         while let Some((window, input)) = self.carrier.next_input() {
+            // Mailboxes and offices share the memory and are none of the protocol's processes.
+            if matches!(input, In::Fresh { pid, .. } if pid.index() >= self.processes) {
+                continue;
+            }
             let poll = matches!(input, In::Poll);
             self.protocol.step(now, window, Input::Medium(input), &mut self.outbox);
             busy |= !poll || !self.outbox.items().is_empty();
