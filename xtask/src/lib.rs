@@ -1,0 +1,14 @@
+//! The project's own tools: what `cargo xtask` does, and what two ordinary tests of this crate
+//! check on every `cargo test`.
+//!
+//! [`tidy`] holds the rules of the house, each with its reason and with a sample that breaks it.
+//! [`papers`] ties every step of an algorithm to code and tests. [`source`] reads the tree for
+//! both. [`licences`], [`no_os`] and [`steps`] are commands.
+
+pub mod licences;
+pub mod no_os;
+pub mod papers;
+pub mod scan;
+pub mod source;
+pub mod steps;
+pub mod tidy;

@@ -1,0 +1,254 @@
+//! Looks at Rust source without parsing it: enough to tell code from comments and strings, to match
+//! braces and to find words. A parser would know more and pull in more than it is worth here.
+
+/// The source with comments and the insides of strings and characters turned to spaces. Bytes keep
+/// their places and lines their numbers.
+pub fn mask(text: &str) -> String {
+    let mut masked = text.as_bytes().to_vec();
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (end, blank) = next(bytes, at);
+        if let Some((from, to)) = blank {
+            for byte in &mut masked[from..to] {
+                if *byte != b'\n' {
+                    *byte = b' ';
+                }
+            }
+        }
+        at = end;
+    }
+    String::from_utf8(masked).expect("whole tokens are blanked")
+}
+
+/// What begins at `at`: where it ends, and which part of it is no code.
+fn next(bytes: &[u8], at: usize) -> (usize, Option<(usize, usize)>) {
+    let rest = &bytes[at..];
+    if rest.starts_with(b"//") {
+        let end = at + rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len());
+        return (end, Some((at, end)));
+    }
+    if rest.starts_with(b"/*") {
+        let end = block_comment(bytes, at);
+        return (end, Some((at, end)));
+    }
+    let fresh = at == 0 || !is_word(bytes[at - 1]);
+    if fresh && let Some((open, hashes)) = raw_string(rest) {
+        let close: Vec<u8> = [b'"'].into_iter().chain((0..hashes).map(|_| b'#')).collect();
+        let inside = at + open;
+        let end = find(bytes, inside, &close).unwrap_or(bytes.len());
+        return ((end + close.len()).min(bytes.len()), Some((inside, end)));
+    }
+    match rest[0] {
+        b'"' => {
+            let end = quoted(bytes, at + 1, b'"');
+            (end + 1, Some((at + 1, end)))
+        }
+        b'\'' => character(bytes, at),
+        _ => (at + 1, None),
+    }
+}
+
+/// Where a block comment that begins at `at` ends; they nest.
+fn block_comment(bytes: &[u8], at: usize) -> usize {
+    let mut depth = 0;
+    let mut i = at;
+    while i < bytes.len() {
+        if bytes[i..].starts_with(b"/*") {
+            (depth, i) = (depth + 1, i + 2);
+        } else if bytes[i..].starts_with(b"*/") {
+            (depth, i) = (depth - 1, i + 2);
+            if depth == 0 {
+                return i;
+            }
+        } else {
+            i += 1;
+        }
+    }
+    bytes.len()
+}
+
+/// For `r"`, `br##"` and the like: how long the opening is, and its hashes.
+fn raw_string(rest: &[u8]) -> Option<(usize, usize)> {
+    let prefix = [&b"br"[..], b"cr", b"r"].into_iter().find(|p| rest.starts_with(p))?.len();
+    let hashes = rest[prefix..].iter().take_while(|&&b| b == b'#').count();
+    (rest.get(prefix + hashes) == Some(&b'"')).then_some((prefix + hashes + 1, hashes))
+}
+
+/// Where the closing quote of a string or character is.
+fn quoted(bytes: &[u8], from: usize, quote: u8) -> usize {
+    let mut i = from;
+    while i < bytes.len() && bytes[i] != quote {
+        i += if bytes[i] == b'\\' { 2 } else { 1 };
+    }
+    i.min(bytes.len() - 1)
+}
+
+/// A character literal; or a lifetime, which is code.
+fn character(bytes: &[u8], at: usize) -> (usize, Option<(usize, usize)>) {
+    let rest = &bytes[at + 1..];
+    let width = match rest.first() {
+        None => return (at + 1, None),
+        Some(b'\\') => {
+            let end = quoted(bytes, at + 1, b'\'');
+            return (end + 1, Some((at + 1, end)));
+        }
+        Some(b) if b.is_ascii() => 1,
+        Some(b) if b >> 5 == 0b110 => 2,
+        Some(b) if b >> 4 == 0b1110 => 3,
+        Some(_) => 4,
+    };
+    match rest.get(width) {
+        Some(b'\'') => (at + width + 2, Some((at + 1, at + 1 + width))),
+        _ => (at + 1, None),
+    }
+}
+
+fn find(bytes: &[u8], from: usize, what: &[u8]) -> Option<usize> {
+    bytes[from..].windows(what.len()).position(|w| w == what).map(|i| from + i)
+}
+
+/// Whether a byte can be part of an identifier.
+pub const fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
+}
+
+/// Where `word` stands for itself, not inside a longer identifier.
+pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let bytes = text.as_bytes();
+    text.match_indices(word).map(|(i, _)| i).filter(move |&i| {
+        let before = i == 0 || !is_word(bytes[i - 1]) || !is_word(word.as_bytes()[0]);
+        let end = i + word.len();
+        let last = word.as_bytes()[word.len() - 1];
+        before && (end >= bytes.len() || !is_word(bytes[end]) || !is_word(last))
+    })
+}
+
+/// The identifier that `text` begins with; may be empty.
+pub fn identifier(text: &str) -> &str {
+    let end = text.bytes().position(|b| !is_word(b)).unwrap_or(text.len());
+    &text[..end]
+}
+
+/// The number of the line that holds the byte at `at`, from 1.
+pub fn line_of(text: &str, at: usize) -> usize {
+    1 + text.as_bytes()[..at].iter().filter(|&&b| b == b'\n').count()
+}
+
+/// Where the bracket that opens at `open` is closed, in masked text.
+pub fn closing(masked: &str, open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (i, b) in masked.bytes().enumerate().skip(open) {
+        match b {
+            b'(' | b'[' | b'{' => depth += 1,
+            b')' | b']' | b'}' => {
+                depth = depth.checked_sub(1)?;
+                if depth == 0 {
+                    return Some(i);
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// A function with a body.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Function<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The line of its `fn`.
+    pub line: usize,
+    /// Lines from `fn` to the closing brace.
+    pub lines: usize,
+}
+
+/// Every function with a body, in masked text.
+pub fn functions(masked: &str) -> Vec<Function<'_>> {
+    let named = words(masked, "fn").filter_map(|at| {
+        let name = Some(identifier(masked[at + 2..].trim_start())).filter(|n| !n.is_empty())?;
+        let open = body(masked, at + 2)?;
+        let end = closing(masked, open)?;
+        let line = line_of(masked, at);
+        Some(Function { name, line, lines: line_of(masked, end) + 1 - line })
+    });
+    named.collect()
+}
+
+/// Where the body of a signature begins; none if there is only a signature.
+fn body(masked: &str, from: usize) -> Option<usize> {
+    let bytes = masked.as_bytes();
+    let mut i = from;
+    while i < bytes.len() {
+        match bytes[i] {
+            b'(' | b'[' => i = closing(masked, i)?,
+            b'{' => return Some(i),
+            b';' | b'}' => return None,
+            _ => {}
+        }
+        i += 1;
+    }
+    None
+}
+
+/// The parts of a masked file that are compiled for tests only: items under `#[cfg(test)]`.
+pub fn test_ranges(masked: &str) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for (at, _) in masked.match_indices("#[cfg(") {
+        let Some(end) = closing(masked, at + 1) else { continue };
+        let condition = &masked[at..end];
+        if words(condition, "test").next().is_none() || condition.contains("not(test") {
+            continue;
+        }
+        let stop = masked[end..].find(['{', ';']).map(|i| end + i);
+        let Some(stop) = stop else { continue };
+        let last = if masked.as_bytes()[stop] == b'{' { closing(masked, stop) } else { Some(stop) };
+        found.push((at, last.unwrap_or(masked.len())));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_code_is_blanked_and_keeps_its_place() {
+        let text = "let a = \"x\\\"{\"; // {\nlet b = r#\"{\"}\"#; /* { /* } */ */ 'c'; &'a {}";
+        let masked = mask(text);
+        assert_eq!(masked.len(), text.len());
+        assert_eq!(masked.matches('{').count(), 1, "{masked}");
+        assert_eq!(masked.lines().count(), 2);
+        assert!(masked.contains("&'a {}"));
+        assert_eq!(mask("b'\\'' '{' 'é' x"), "b'  ' ' ' '  ' x");
+    }
+
+    #[test]
+    fn functions_are_measured_with_their_signature() {
+        let text = "fn a();\nfn b(x: [u8; 3]) -> u8\nwhere\n{\n  if true { 1 } else { 2 }\n}\n";
+        let masked = mask(text);
+        assert_eq!(functions(&masked), [Function { name: "b", line: 2, lines: 5 }]);
+        assert!(functions("let f: fn(u8) -> u8 = g;").is_empty());
+    }
+
+    #[test]
+    fn words_are_not_parts_of_words() {
+        assert_eq!(words("unsafe_code unsafe my_unsafe", "unsafe").collect::<Vec<_>>(), [12]);
+        assert_eq!(words("a::b b::a", "::a").count(), 1);
+    }
+
+    #[test]
+    fn items_for_tests_are_found() {
+        let text = "fn a() {}\n#[cfg(test)]\nmod tests { fn b() {} }\nfn c() {}\n\
+                    #[cfg(not(test))]\nfn d() {}\n#[cfg(test)]\nmod more;\n";
+        let masked = mask(text);
+        let ranges = test_ranges(&masked);
+        let within = |what: &str| {
+            let at = masked.find(what).expect("it is there");
+            ranges.iter().any(|&(from, to)| from <= at && at <= to)
+        };
+        assert!(within("fn b") && within("mod more"));
+        assert!(!within("fn a") && !within("fn c") && !within("fn d"));
+    }
+}

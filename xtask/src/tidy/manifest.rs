@@ -1,0 +1,72 @@
+//! Rules on manifests: few dependencies, and a reason for each.
+
+use super::{Finding, Rule};
+use crate::source::File;
+
+pub(super) const REASONS: Rule = Rule {
+    name: "dependency-reasons",
+    why: "each dependency is code that we answer for; a reason beside it can be weighed again",
+    find: |tree, found| {
+        for file in tree.files.iter().filter(|f| f.is_manifest()) {
+            for (line, name) in dependencies(file) {
+                if line < 2 || !reason(file.text.lines().nth(line - 2).unwrap_or("")) {
+                    let says = format!("`{name}` has no comment right above it that says why");
+                    found.push(Finding { place: file.line(line), says });
+                }
+            }
+        }
+    },
+    bad: &[("Cargo.toml", "[dependencies]\nserde = \"1\"\n")],
+    good: &[(
+        "Cargo.toml",
+        "[dependencies]\namcast-core.workspace = true\n# Written form of files.\nserde = { version = \
+         \"1\", features = [\n  \"derive\",\n] }\n\n[features]\nextra = []\n",
+    )],
+};
+
+pub(super) const CORE_ALONE: Rule = Rule {
+    name: "core-alone",
+    why: "the vocabulary of all crates builds anywhere, in a second, and pulls in nothing",
+    find: |tree, found| {
+        let Some(file) = tree.file("crates/core/Cargo.toml") else { return };
+        for (line, name) in dependencies(file) {
+            let says = format!("core depends on `{name}`, and may depend on nothing");
+            found.push(Finding { place: file.line(line), says });
+        }
+    },
+    bad: &[("crates/core/Cargo.toml", "[dependencies]\n# Maths.\nlibm = \"1\"\n")],
+    good: &[("crates/core/Cargo.toml", "[dependencies]\n\n[features]\nstd = []\n")],
+};
+
+/// The lines of a manifest that name a dependency from outside the workspace.
+fn dependencies(file: &File) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (i, line) in file.text.lines().enumerate() {
+        if let Some(header) = line.trim().strip_prefix('[').filter(|_| !line.starts_with(' ')) {
+            let header = header.trim_end_matches(']');
+            let listed = header.ends_with("dependencies");
+            let alone = header.rsplit_once("dependencies.").map(|(_, name)| name);
+            if let Some(name) = alone.filter(|name| !ours(name)) {
+                found.push((i + 1, name));
+            }
+            inside = listed;
+            continue;
+        }
+        // What begins further right continues a list.
+        let name = line.split(['=', '.']).next().unwrap_or("").trim();
+        let begins = line.starts_with(|c: char| c.is_alphanumeric() || c == '"');
+        if inside && begins && line.contains('=') && !ours(name) {
+            found.push((i + 1, name));
+        }
+    }
+    found
+}
+
+fn ours(name: &str) -> bool {
+    name == "amcast" || name.starts_with("amcast-") || name == "xtask"
+}
+
+fn reason(line: &str) -> bool {
+    line.trim().strip_prefix('#').is_some_and(|words| words.trim().len() > 3)
+}

@@ -1,0 +1,96 @@
+//! The rules of the house that neither the compiler nor the linters know. Each has its reason, and
+//! samples: one tree that breaks it and one that keeps it, so that a rule that cannot fail is found.
+//!
+//! Adding a rule: a [`Rule`] in the file where its noun lives, and its name in [`RULES`].
+
+mod catalog;
+mod manifest;
+mod marks;
+mod purity;
+mod shape;
+mod unsafety;
+mod wording;
+
+use crate::source::{Place, Tree};
+use std::fmt;
+
+/// Path and text of a file in a sample tree.
+pub type Sample = (&'static str, &'static str);
+
+/// A rule of the house.
+#[derive(Debug)]
+pub struct Rule {
+    /// What it is called in reports.
+    pub name: &'static str,
+    /// Why there is such a rule.
+    pub why: &'static str,
+    /// Finds what breaks it.
+    pub find: fn(&Tree, &mut Vec<Finding>),
+    /// A tree that breaks it.
+    pub bad: &'static [Sample],
+    /// A tree that looks similar and keeps it.
+    pub good: &'static [Sample],
+}
+
+/// Something that breaks a rule.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Finding {
+    /// Where.
+    pub place: Place,
+    /// What, and what to do about it.
+    pub says: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.says)
+    }
+}
+
+/// Every rule.
+pub const RULES: &[&Rule] = &[
+    &shape::FILE_LENGTH,
+    &shape::FUNCTION_LENGTH,
+    &shape::MODULE_DOC,
+    &shape::NOUNS,
+    &wording::UNFINISHED,
+    &wording::OUTSIDE,
+    &marks::MARKS,
+    &manifest::REASONS,
+    &manifest::CORE_ALONE,
+    &unsafety::UNSAFE_PLACE,
+    &unsafety::UNSAFE_ARGUED,
+    &purity::NO_SYSTEM,
+    &purity::NO_RANDOM_ORDER,
+    &purity::PROTOCOLS_SEE_CORE,
+    &catalog::CATALOG_COMPLETE,
+];
+
+/// What breaks any of the rules, by rule, in order of places.
+pub fn check(tree: &Tree) -> Vec<(&'static Rule, Vec<Finding>)> {
+    let found = RULES.iter().map(|&rule| (rule, rule.of(tree)));
+    found.filter(|(_, findings)| !findings.is_empty()).collect()
+}
+
+impl Rule {
+    /// What breaks this rule, in order of places.
+    pub fn of(&self, tree: &Tree) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        (self.find)(tree, &mut findings);
+        findings.sort();
+        findings.dedup();
+        findings
+    }
+}
+
+/// The report that people read; empty if all is tidy.
+pub fn report(found: &[(&'static Rule, Vec<Finding>)]) -> String {
+    let mut text = String::new();
+    for (rule, findings) in found {
+        text += &format!("{} ({})\n", rule.name, rule.why);
+        for finding in findings {
+            text += &format!("  {finding}\n");
+        }
+    }
+    text
+}
