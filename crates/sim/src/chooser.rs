@@ -165,11 +165,20 @@ impl Chooser {
         &self.record
     }
 
-    /// What was chosen, and the odometer if there is one.
-    pub fn finish(self) -> (Choices, Option<Odometer>) {
-        match self.source {
-            Source::Odometer(odometer) => (self.record, Some(odometer)),
-            _ => (self.record, None),
+    /// Takes out what was chosen so far.
+    pub fn take_record(&mut self) -> Choices {
+        core::mem::take(&mut self.record)
+    }
+
+    /// Takes out the odometer, if chance comes from one; ordinary choices follow.
+    pub fn take_odometer(&mut self) -> Option<Odometer> {
+        let ordinary = Source::Listed { choices: Choices::default(), at: [0; Concern::COUNT] };
+        match core::mem::replace(&mut self.source, ordinary) {
+            Source::Odometer(odometer) => Some(odometer),
+            other => {
+                self.source = other;
+                None
+            }
         }
     }
 
@@ -275,7 +284,7 @@ mod tests {
         let draw =
             |c: &mut Chooser| (c.pick(C, 100), c.chance(Concern::Ram, 500_000), c.pick(C, 7));
         let seen = draw(&mut first);
-        let (mut record, _) = first.finish();
+        let mut record = first.take_record();
         assert_eq!(draw(&mut Chooser::listed(record.clone())), seen);
         record.of_mut(C).truncate(1);
         assert_eq!(draw(&mut Chooser::listed(record)), (seen.0, seen.1, 0));
@@ -299,7 +308,7 @@ mod tests {
             let second = if first == 1 { chooser.chance(C, 10) } else { false };
             let third = chooser.spread(C, 1000);
             assert!(seen.insert((first, second, third)));
-            odometer = chooser.finish().1.expect("it was put in");
+            odometer = chooser.take_odometer().expect("it was put in");
             if !odometer.advance() {
                 break;
             }
@@ -317,7 +326,7 @@ mod tests {
             let sum: u64 = (0..4).map(|_| chooser.pick(C, 2)).sum();
             assert!(sum <= 1);
             runs += 1;
-            odometer = chooser.finish().1.expect("it was put in");
+            odometer = chooser.take_odometer().expect("it was put in");
             if !odometer.advance() {
                 break;
             }

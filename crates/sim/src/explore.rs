@@ -1,6 +1,6 @@
 //! Goes through all choices of a small configuration.
 
-use crate::chooser::{Chooser, Odometer};
+use crate::chooser::{Choices, Chooser, Odometer};
 use crate::faults::{Fault, Strike, When};
 use crate::plan::Plan;
 use crate::run::{Recorded, Report, run_with};
@@ -47,8 +47,8 @@ pub struct Explored {
     pub failed: Option<Recorded>,
 }
 
-/// Runs `plan` with all choices within the bounds until `fails` says so of a run. It is given the
-/// run's report and events.
+/// Runs `plan` with all choices within the bounds until `judge` says that a run failed. After a
+/// panic of the protocol, `last` is the run that panicked.
 ///
 /// # Errors
 /// When the entry refuses the configuration.
@@ -57,11 +57,13 @@ pub fn explore(
     config: &Config,
     plan: &Plan,
     bounds: &Exploration,
+    last: &mut Option<Recorded>,
     judge: &mut dyn Judge,
 ) -> Result<Explored, ConfigError> {
     let mut explored = Explored { runs: 0, complete: true, failed: None };
-    let (ordinary, _) =
-        run_with(entry, config, plan.clone(), Chooser::listed(Default::default()), &mut |_| {})?;
+    let last = last.insert(Recorded { plan: plan.clone(), choices: Choices::default() });
+    let chooser = Chooser::listed(Choices::default());
+    let (ordinary, _) = run_with(entry, config, last, chooser, &mut |_| {})?;
     let mut plans = alloc::vec![plan.clone()];
     for &p in &bounds.crashes {
         for event in 1..=ordinary.events {
@@ -73,7 +75,8 @@ pub fn explore(
     }
     for deviations in 0..=bounds.deviations_max {
         for plan in &plans {
-            sweep(entry, config, plan, bounds, deviations, judge, &mut explored)?;
+            last.plan.clone_from(plan);
+            sweep((entry, config), last, bounds, deviations, judge, &mut explored)?;
             if explored.failed.is_some() || !explored.complete {
                 return Ok(explored);
             }
@@ -92,9 +95,8 @@ pub trait Judge {
 
 /// All runs of one plan with exactly so many deviations.
 fn sweep(
-    entry: &dyn Entry,
-    config: &Config,
-    plan: &Plan,
+    (entry, config): (&dyn Entry, &Config),
+    last: &mut Recorded,
     bounds: &Exploration,
     deviations: usize,
     judge: &mut dyn Judge,
@@ -111,7 +113,7 @@ fn sweep(
         explored.runs += u64::from(new);
         let chooser = Chooser::odometer(odometer);
         let mut hear = |event: &Event<'_>| judge.event(event);
-        let (report, back) = run_with(entry, config, plan.clone(), chooser, &mut hear)?;
+        let (report, back) = run_with(entry, config, last, chooser, &mut hear)?;
         if judge.failed(&report) {
             explored.failed = Some(report.recorded);
             return Ok(());

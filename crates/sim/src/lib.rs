@@ -46,5 +46,5 @@ pub use ledger::{Breach, Stuck};
 pub use network::Network;
 pub use plan::{Model, Pace, Plan};
 pub use ram::Ram;
-pub use run::{Outcome, Recorded, Report, Settings, replay, run};
+pub use run::{Outcome, Recorded, Report, Settings, record, replay, run};
 pub use shrink::shrink;

@@ -147,7 +147,8 @@ impl World<'_> {
         if self.procs[p.index()].alive() {
             return;
         }
-        let Ok(node) = self.entry.build(p, self.config) else { return };
+        let node = self.entry.build(p, self.config);
+        let node = node.expect("it was built from this configuration before");
         let messages = matches!(node, Node::Messages(_));
         let t = self.now;
         self.emit(&Event::Recover { t, p });

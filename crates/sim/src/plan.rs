@@ -91,6 +91,9 @@ impl Model {
             capture: Delay::Uniform(Span::ZERO, apply),
             notice: Delay::Uniform(notice, notice.times(3)),
         };
+        if profile.has(Profile::Crash) {
+            model.disk.torn_ppm = chooser.between(c, 0, 500_000);
+        }
         if profile.has(Profile::Network) {
             model.trouble_network(net, chooser);
         }

@@ -1,6 +1,6 @@
 //! One run: [`run()`] from a seed, [`replay`] from a record.
 
-use crate::chooser::{Choices, Chooser};
+use crate::chooser::{Choices, Chooser, Odometer};
 use crate::faults::Profile;
 use crate::ledger::{Breach, Stuck};
 use crate::plan::{Model, Pace, Plan};
@@ -136,7 +136,7 @@ impl Report {
 }
 
 /// Runs an entry from a seed. The same entry, configuration, settings and seed give the same run.
-/// Panics where the protocol asserts.
+/// Panics where the protocol asserts; see [`record`].
 ///
 /// # Errors
 /// When the entry refuses the configuration.
@@ -147,9 +147,26 @@ pub fn run(
     seed: u64,
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Report, ConfigError> {
+    record(entry, config, settings, seed, &mut None, sink)
+}
+
+/// As [`run()`], and leaves the run in `recorded` also if the protocol panics, up to there: so that
+/// a caller who catches the panic can replay and shrink it.
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn record(
+    entry: &dyn Entry,
+    config: &Config,
+    settings: &Settings,
+    seed: u64,
+    recorded: &mut Option<Recorded>,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
     let mut planning = Chooser::seeded(!seed);
     let plan = Plan::draw(entry.about(), config.cluster(), settings, &mut planning);
-    let (report, _) = run_with(entry, config, plan, Chooser::seeded(seed), sink)?;
+    let recorded = recorded.insert(Recorded { plan, choices: Choices::default() });
+    let (report, _) = run_with(entry, config, recorded, Chooser::seeded(seed), sink)?;
     Ok(report)
 }
 
@@ -164,21 +181,25 @@ pub fn replay(
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Report, ConfigError> {
     let chooser = Chooser::listed(recorded.choices.clone());
-    let (report, _) = run_with(entry, config, recorded.plan.clone(), chooser, sink)?;
+    let mut again = Recorded { plan: recorded.plan.clone(), choices: Choices::default() };
+    let (report, _) = run_with(entry, config, &mut again, chooser, sink)?;
     Ok(report)
 }
 
-/// Runs a plan with any source of chance; gives back the odometer if it was one.
+/// Runs the plan of `recorded` with any source of chance, and records there what was chosen. Gives
+/// back the odometer if it was one.
 pub(crate) fn run_with(
     entry: &dyn Entry,
     config: &Config,
-    plan: Plan,
+    recorded: &mut Recorded,
     chooser: Chooser,
     sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<(Report, Option<crate::chooser::Odometer>), ConfigError> {
-    let mut world = World::new(entry, config, &plan, chooser, sink)?;
+) -> Result<(Report, Option<Odometer>), ConfigError> {
+    let Recorded { plan, choices } = &mut *recorded;
+    let mut world = World::new(entry, config, plan, chooser, choices, sink)?;
     let outcome = world.run();
     let (mut report, odometer) = world.report(outcome);
-    report.recorded.plan = plan;
+    drop(world);
+    report.recorded.choices.clone_from(&recorded.choices);
     Ok((report, odometer))
 }

@@ -1,6 +1,6 @@
 //! The run itself: the processes, the carriers, and the loop that drives them.
 
-use crate::chooser::{Chooser, Concern, Odometer};
+use crate::chooser::{Choices, Chooser, Concern, Odometer};
 use crate::disk::Disk;
 use crate::faults::When;
 use crate::hash::RunHash;
@@ -99,6 +99,14 @@ pub(crate) struct World<'a> {
     /// What stops the run.
     pub breach: Option<Breach>,
     deliveries_seen: u64,
+    /// Where the choices go, also if the protocol panics.
+    salvage: &'a mut Choices,
+}
+
+impl Drop for World<'_> {
+    fn drop(&mut self) {
+        *self.salvage = self.chooser.take_record();
+    }
 }
 
 impl<'a> World<'a> {
@@ -108,6 +116,7 @@ impl<'a> World<'a> {
         config: &'a Config,
         plan: &'a Plan,
         chooser: Chooser,
+        salvage: &'a mut Choices,
         sink: &'a mut dyn FnMut(&Event<'_>),
     ) -> Result<Self, ConfigError> {
         let cluster = *config.cluster();
@@ -154,6 +163,7 @@ impl<'a> World<'a> {
             leaders,
             breach: None,
             deliveries_seen: 0,
+            salvage,
         })
     }
 
@@ -469,9 +479,9 @@ impl<'a> World<'a> {
         stuck
     }
 
-    /// What came of it. The caller puts the plan into the record.
-    pub(crate) fn report(self, outcome: Outcome) -> (Report, Option<Odometer>) {
-        let (choices, odometer) = self.chooser.finish();
+    /// What came of it; the caller puts the choices into the record. And the odometer, if there is
+    /// one.
+    pub(crate) fn report(&mut self, outcome: Outcome) -> (Report, Option<Odometer>) {
         let report = Report {
             outcome,
             casts: self.ledger.messages.len() as u64,
@@ -480,10 +490,10 @@ impl<'a> World<'a> {
             steps: self.steps,
             events: self.events,
             hash: self.hash.0,
-            marks: self.marks,
+            marks: core::mem::take(&mut self.marks),
             crashes: self.crashes,
-            recorded: Recorded { plan: self.plan.clone(), choices },
+            recorded: Recorded { plan: self.plan.clone(), choices: Choices::default() },
         };
-        (report, odometer)
+        (report, self.chooser.take_odometer())
     }
 }

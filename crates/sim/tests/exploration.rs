@@ -35,7 +35,7 @@ fn settings() -> Settings {
 fn explored(entry: &dyn amcast_core::Entry, senders: &[u32], bounds: &Exploration) -> Explored {
     let plan = plan(entry, &settings(), senders);
     let mut judge = Settles::default();
-    let explored = explore(entry, &config(3), &plan, bounds, &mut judge).unwrap();
+    let explored = explore(entry, &config(3), &plan, bounds, &mut None, &mut judge).unwrap();
     assert!(judge.events > 0);
     explored
 }

@@ -5,8 +5,8 @@ mod toys;
 
 use amcast_core::{Pid, Span, Time};
 use amcast_sim::{
-    Breach, Fault, Model, Outcome, Pace, Profile, Report, Settings, Strike, When, replay, run,
-    shrink,
+    Breach, Fault, Model, Outcome, Pace, Profile, Report, Settings, Strike, When, record, replay,
+    run, shrink,
 };
 use toys::{Seen, config, memory, messages, run3};
 
@@ -99,6 +99,21 @@ fn orders_that_differ_are_caught() {
 #[should_panic(expected = "five is right out")]
 fn assertions_of_a_protocol_reach_the_caller() {
     run3(&memory::Toy(memory::Kind::Asserts), &settings(Profile::None), 1);
+}
+
+#[test]
+fn a_run_that_panicked_is_recorded_and_panics_again() {
+    let (entry, mut recorded) = (memory::Toy(memory::Kind::Asserts), None);
+    let settings = settings(Profile::None);
+    let again = |run: &mut dyn FnMut()| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("it asserts")
+    };
+    again(&mut || {
+        drop(record(&entry, &config(3), &settings, 1, &mut recorded, &mut |_| {}));
+    });
+    let recorded = recorded.unwrap();
+    assert!(!recorded.choices.is_empty());
+    again(&mut || drop(replay(&entry, &config(3), &recorded, &mut |_| {})));
 }
 
 /// Process 1 dies in the middle of the run and comes back.
