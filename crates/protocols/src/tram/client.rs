@@ -62,6 +62,7 @@ impl Client {
             return Err(ConfigError::Role("not a client"));
         };
         let copied = |pid| Copied { pid, posted: 0, done: 0 };
+        // [TRAM 1:1] every buffer starts out empty.
         let lane = |group| Lane {
             group,
             head: 0,
@@ -89,15 +90,32 @@ impl Client {
 
     // [TRAM 1:2-6] multicast: to the group where all destinations can be reached.
     fn submit(&mut self, view: Window<'_>, s: Submission<'_>, out: &mut Outbox<Memory>) {
-        let lca = self.config.overlay().lca(s.dst);
         if self.mutants.is(Mutant::SendsToEach) {
             s.dst.iter().for_each(|g| self.send(view, s, g, out));
-        } else if self.mutants.is(Mutant::SendsToRoot) {
-            let all = self.config.cluster().all_groups();
-            self.send(view, s, self.config.overlay().lca(all), out);
         } else {
-            self.send(view, s, lca, out);
+            self.send(view, s, self.target(s.dst), out);
         }
+    }
+
+    /// How many submissions of `bytes` bytes there is room for towards a group.
+    fn room_towards(&self, lca: Gid, bytes: usize) -> usize {
+        let ring = self.layout.sent(lca);
+        let lane = &self.lanes[lca.index()];
+        let lines = u64::from(lines_of(bytes as u32));
+        let free = lane.free(&ring);
+        // One pad at the ring's end may be needed on the way; it wastes less than one record.
+        let left = u64::from(ring.to_end(lane.head));
+        if lines <= left && lines <= free {
+            (1 + free.saturating_sub(2 * lines) / lines) as usize
+        } else {
+            (free.saturating_sub(left) / lines) as usize
+        }
+    }
+
+    /// The group that orders messages to `dst` first.
+    fn target(&self, dst: GroupSet) -> Gid {
+        let all = self.config.cluster().all_groups();
+        self.config.overlay().lca(if self.mutants.is(Mutant::SendsToRoot) { all } else { dst })
     }
 
     // [TRAM 1:4-6] write(p, HM[c, slot[g]], ..) for all replicas of the group.
@@ -242,18 +260,12 @@ impl Protocol for Client {
         if dst.is_empty() || bytes > self.payload_max() {
             return 0;
         }
-        let lca = self.config.overlay().lca(dst);
-        let ring = self.layout.sent(lca);
-        let lane = &self.lanes[lca.index()];
-        let lines = u64::from(lines_of(bytes as u32));
-        let free = lane.free(&ring);
-        // One pad at the ring's end may be needed on the way; it wastes less than one record.
-        let left = u64::from(ring.to_end(lane.head));
-        if lines <= left && lines <= free {
-            (1 + free.saturating_sub(2 * lines) / lines) as usize
-        } else {
-            (free.saturating_sub(left) / lines) as usize
+        if self.mutants.is(Mutant::SendsToEach) {
+            // The least of what its lanes have room for.
+            let room = |g: Gid| self.room_towards(g, bytes);
+            return dst.iter().map(room).min().unwrap_or(0);
         }
+        self.room_towards(self.target(dst), bytes)
     }
 
     fn payload_max(&self) -> usize {

@@ -1,7 +1,7 @@
 //! What every replica does: hears the others' rows, gives permissions, consumes the decided log,
 //! and tells how far it is.
 
-use super::layout::{CONTROL, Grant, HALVES, Promise, Row, rank_of};
+use super::layout::{CONTROL, Grant, Promise, Row, rank_of};
 use super::mutants::Mutant;
 use super::replica::{Force, Health, Phase, Replica, take_up};
 use super::ring::{Kind, Record, Ring};
@@ -83,13 +83,12 @@ impl Replica {
             out.note(Note::Demoted(u64::from(epoch)));
         }
         self.phase = Phase::Follower;
-        self.promise = Promise { epoch, grant: Grant::Closed, half: 0 };
+        self.promise = Promise { epoch, ..Promise::default() };
         self.epoch_seen = self.epoch_seen.max(epoch);
-        if let Some((writer, half)) = self.open.take()
-            && writer != self.rank
-            && !self.mutants.is(Mutant::SkipsRevocation)
-        {
-            out.ask(Out::Revoke(self.layout.log(writer, half).region));
+        let Some(open) = self.open.take() else { return };
+        self.closing = Some(open);
+        if open.writer != self.rank && !self.mutants.is(Mutant::SkipsRevocation) {
+            out.ask(Out::Revoke(self.layout.log(open.writer, open.half).region));
         }
     }
 
@@ -100,6 +99,7 @@ impl Replica {
             return;
         }
         self.adopt(view);
+        self.closing = None;
         let writer = rank_of(self.promise.epoch);
         let half = match self.force {
             Some(force) if force.writer == writer => 1 - force.half,
@@ -107,28 +107,25 @@ impl Replica {
         };
         self.promise.half = half as u8;
         self.promise.grant = if self.lost_memory() { Grant::Join } else { Grant::Full };
-        self.open = Some((writer, half));
+        if let Some(force) = self.force {
+            (self.promise.accepted, self.promise.accepted_half) = (force.epoch, force.half as u8);
+        }
+        self.open = Some(Force { writer, half, epoch: self.promise.epoch });
         if writer != self.rank {
             out.ask(Out::Allow(self.layout.log(writer, half).region));
         }
         self.row_due = true;
     }
 
-    /// Finds the log of the highest epoch that was installed here.
+    /// The log that is open here comes into force once its writer has installed it.
     pub(super) fn adopt(&mut self, view: Window<'_>) {
-        let open = self.open.into_iter();
-        // After a revocation a last write of the former writer may have come through.
-        let all = (0..self.n).flat_map(|w| (0..HALVES).map(move |h| (w, h)));
-        let closed = self.promise.grant == Grant::Closed;
-        for (writer, half) in open.chain(all.filter(|_| closed)) {
-            let ring = self.layout.log(writer, half);
-            let Some(control) = Control::read(&view.region(ring.region)[CONTROL as usize]) else {
-                continue;
-            };
-            let newer = self.force.is_none_or(|f| control.epoch > f.epoch);
-            if newer && control.epoch <= self.promise.epoch && rank_of(control.epoch) == writer {
-                self.force = Some(Force { writer, half, epoch: control.epoch });
-            }
+        let Some(open) = self.open.or(self.closing) else { return };
+        let ring = self.layout.log(open.writer, open.half);
+        // Of this term only: a denied write of an earlier one may still come through.
+        if Control::read(&view.region(ring.region)[CONTROL as usize])
+            .is_some_and(|control| control.epoch == open.epoch)
+        {
+            self.force = Some(open);
         }
     }
 
@@ -167,6 +164,7 @@ impl Replica {
             return;
         }
         let Some((ring, region, epoch)) = self.in_force(view) else { return };
+        // [TRAM 2:21-23] [TRAM 4:16-18] a leader delivers what it counted itself.
         if let Phase::Leader(leader) = &self.phase {
             self.decided = self.decided.max(leader.commit);
         } else if let Some(control) = Control::read(&region[CONTROL as usize]) {

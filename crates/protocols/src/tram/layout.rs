@@ -195,6 +195,12 @@ pub(super) struct Promise {
     pub(super) grant: Grant,
     /// The half of its log that it may use.
     pub(super) half: u8,
+    /// The epoch of the log that was in force here when the former writer had been revoked; 0 for
+    /// none. Whatever that writer was told it had written is in it. What came through later is not
+    /// looked at: its place may be given to a new term.
+    pub(super) accepted: u32,
+    /// The half where that log lies.
+    pub(super) accepted_half: u8,
 }
 
 /// What a promise allows.
@@ -216,7 +222,12 @@ impl Row {
         [
             u64::from(self.incarnation) << 40 | self.beat & 0xff_ffff_ffff,
             u64::from(self.request),
-            u64::from(p.epoch) | (p.grant as u64) << 32 | u64::from(p.half) << 40,
+            // One word, so that a promise is never seen beside another one's log.
+            u64::from(p.epoch)
+                | u64::from(p.accepted) << EPOCH_BITS
+                | (p.grant as u64) << (2 * EPOCH_BITS)
+                | u64::from(p.half) << 62
+                | u64::from(p.accepted_half) << 63,
             self.need,
             self.consumed,
             u64::from(self.fit)
@@ -241,13 +252,15 @@ impl Row {
             beat: w[0] & 0xff_ffff_ffff,
             request: w[1] as u32,
             promise: Promise {
-                epoch: w[2] as u32,
-                grant: match w[2] >> 32 & 0xff {
+                epoch: w[2] as u32 & EPOCH_MASK,
+                grant: match w[2] >> (2 * EPOCH_BITS) & 3 {
                     1 => Grant::Full,
                     2 => Grant::Join,
                     _ => Grant::Closed,
                 },
-                half: (w[2] >> 40) as u8 & 1,
+                half: (w[2] >> 62) as u8 & 1,
+                accepted: (w[2] >> EPOCH_BITS) as u32 & EPOCH_MASK,
+                accepted_half: (w[2] >> 63) as u8,
             },
             need: w[3],
             consumed: w[4],
@@ -264,9 +277,15 @@ pub(super) const fn rank_of(epoch: u32) -> usize {
     (epoch & 0xf) as usize
 }
 
-/// The smallest epoch of `rank` above `epoch`.
+/// Bits of an epoch: 67 million changes of leader.
+const EPOCH_BITS: u32 = 30;
+const EPOCH_MASK: u32 = (1 << EPOCH_BITS) - 1;
+
+/// The smallest epoch of `rank` above `epoch`. Panics when there is none left.
 pub(super) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
-    ((epoch >> 4) + 1) << 4 | rank as u32
+    let next = ((epoch >> 4) + 1) << 4 | rank as u32;
+    assert!(next <= EPOCH_MASK, "out of epochs");
+    next
 }
 
 const _: () = assert!(amcast_core::limits::REPLICAS_MAX <= 16);
@@ -305,7 +324,13 @@ mod tests {
             incarnation: 2,
             beat: 77,
             request: 0x13,
-            promise: Promise { epoch: 0x22, grant: Grant::Join, half: 1 },
+            promise: Promise {
+                epoch: EPOCH_MASK,
+                grant: Grant::Join,
+                half: 1,
+                accepted: EPOCH_MASK - 1,
+                accepted_half: 0,
+            },
             need: 9,
             consumed: 11,
             fit: true,

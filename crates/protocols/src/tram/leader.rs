@@ -236,12 +236,11 @@ impl Replica {
             return Some((self.layout.hm_client(source), cursor.lease));
         }
         self.config.overlay().parent(self.group)?;
-        (0..self.n).map(|w| self.layout.hm_parent(w)).find_map(|ring| {
-            let at = ring.at(cursor.next) as usize;
-            let there =
-                view.region(ring.region)[at].stamp() == ring.stamp(cursor.next, PARENT_EPOCH);
-            there.then_some((ring, PARENT_EPOCH))
-        })
+        // A whole one: a leader that died in mid-write left half of it in its buffer for ever.
+        (0..self.n)
+            .map(|w| self.layout.hm_parent(w))
+            .find(|ring| ring.read(view.region(ring.region), cursor.next, PARENT_EPOCH).is_some())
+            .map(|ring| (ring, PARENT_EPOCH))
     }
 
     // [TRAM 2:14-16] the next log entry is a copy of the message with its header.
@@ -324,6 +323,7 @@ impl Replica {
 
     // [TRAM 2:15-19] write the entries to every log that is open, several in one write, and the
     // control line behind them.
+    // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let (rank, depth, hurry) = (self.rank, self.pipeline, core::mem::take(&mut self.hurry));
         let half = self.leader().half;
@@ -466,9 +466,13 @@ impl Replica {
         leader.passed[i][rank].flying.pop_front();
     }
 
-    /// A replica of another group started anew: as a child it gets again what its group has not
-    /// taken over.
+    /// A replica of another group started anew: of the parent group it is told again how far this
+    /// group has taken over, of a child it gets again what its group has not taken over.
     pub(super) fn relative_restarted(&mut self, group: Gid, rank: usize) {
+        if self.config.overlay().parent(self.group) == Some(group) {
+            let parent = self.parent_source();
+            self.sources[parent].told_as = u64::MAX;
+        }
         let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
         let edge = &self.edges[i];
         let Phase::Leader(leader) = &mut self.phase else { return };

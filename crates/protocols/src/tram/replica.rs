@@ -38,8 +38,10 @@ pub(super) struct Replica {
 
     /// What it promised, and to whom its log is open.
     pub(super) promise: Promise,
-    /// The log region that is open for writing: its writer and half.
-    pub(super) open: Option<(usize, usize)>,
+    /// The log that is open for writing, and for which term.
+    pub(super) open: Option<Force>,
+    /// The region that is being revoked; it is looked at once more when that is done.
+    pub(super) closing: Option<Force>,
     /// The highest epoch it has seen anywhere.
     pub(super) epoch_seen: u32,
     /// The log it reads: the one of the highest epoch that was installed here.
@@ -77,7 +79,7 @@ pub(super) struct Replica {
     pub(super) hurry: bool,
 }
 
-/// A log that is in force.
+/// A log of one term: open, or in force.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Force {
     pub(super) writer: usize,
@@ -162,8 +164,10 @@ impl Replica {
             pipeline: config.get(&params::PIPELINE) as usize,
             incarnation: 0,
             now: Time::ZERO,
+            // [TRAM 2:1] nothing decided, nobody leads, no permission given.
             promise: Promise::default(),
             open: None,
+            closing: None,
             epoch_seen: 0,
             force: None,
             consumed: 0,
@@ -234,8 +238,8 @@ impl Replica {
                 self.pass_on(view, out);
             }
             Ticketed::Forward { group, rank } => self.forward_answered(group, rank),
-            Ticketed::Survey { rank, epoch, writer, half } => {
-                self.survey_answered(rank, epoch, (writer, half), outcome, view, out);
+            Ticketed::Survey { rank, epoch } => {
+                self.survey_answered(rank, epoch, outcome, view, out);
             }
             Ticketed::Copy { rank, epoch } => self.copy_answered(rank, epoch, outcome, view, out),
             Ticketed::Sent { .. } => {}

@@ -10,7 +10,7 @@
 //! member that knows it under that term or a later one.
 
 use super::follower::Control;
-use super::layout::{CONTROL, Grant, HALVES, next_epoch};
+use super::layout::{CONTROL, Grant, next_epoch, rank_of};
 use super::leader::Leader;
 use super::mutants::Mutant;
 use super::replica::{Force, Phase, Replica};
@@ -139,15 +139,13 @@ impl Replica {
         });
         let mut left = 0;
         for &rank in quorum.iter().filter(|&&r| r != self.rank) {
-            for writer in 0..self.n {
-                for half in 0..HALVES {
-                    let ticket = Ticketed::Survey { rank, epoch, writer, half }.ticket();
-                    let region = self.layout.log(writer, half).region;
-                    let of = self.pid(rank);
-                    out.ask(Out::Read { of, region, at: CONTROL, count: 1, ticket });
-                    left += 1;
-                }
-            }
+            let promise = self.peers[rank].row.expect("it has promised").promise;
+            // An empty log is asked for, too: the answer says that it is still the same life.
+            let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
+            let ticket = Ticketed::Survey { rank, epoch }.ticket();
+            let of = self.pid(rank);
+            out.ask(Out::Read { of, region: log.region, at: CONTROL, count: 1, ticket });
+            left += 1;
         }
         let stage = Stage::Surveying { left, found, quorum };
         self.phase = Phase::Candidate(Candidate { epoch, stage });
@@ -160,7 +158,6 @@ impl Replica {
         &mut self,
         rank: usize,
         epoch: u32,
-        (writer, half): (usize, usize),
         outcome: Outcome<'_>,
         view: Window<'_>,
         out: &mut Outbox<Memory>,
@@ -174,11 +171,19 @@ impl Replica {
             self.give_up();
             return;
         };
-        let control = Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS]));
-        if let Some(control) = control
-            && found[rank].is_none_or(|f: Found| control.epoch > f.control.epoch)
-        {
-            found[rank] = Some(Found { writer, half, control });
+        let Some(row) = self.peers[rank].row.filter(|row| row.promise.epoch == epoch) else {
+            self.give_up();
+            return;
+        };
+        let (accepted, half) = (row.promise.accepted, usize::from(row.promise.accepted_half));
+        if accepted != 0 {
+            let control = Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS]));
+            let Some(control) = control.filter(|c| c.epoch == accepted) else {
+                // Its place was given to a new term: somebody else has its promise by now.
+                self.give_up();
+                return;
+            };
+            found[rank] = Some(Found { writer: rank_of(accepted), half, control });
         }
         *left -= 1;
         if *left == 0 {
@@ -233,10 +238,12 @@ impl Replica {
             }
             let to = self.layout.log(self.rank, usize::from(self.promise.half));
             let (from, into) = (view.region(ring.region), view.region(to.region));
+            // [TRAM 4:9,19] on to the next entry, up to the first that is not there.
             while let Some(record) = ring.read(from, c.end, found.control.epoch) {
                 let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
                 for i in 0..lines {
                     let at = (ring.at(c.end) + i) as usize;
+                    // [TRAM 4:10] adopted under its own timestamp.
                     into[at].copy(&from[at], to.stamp(c.end, *epoch));
                 }
                 c.end += u64::from(record.lines());
@@ -302,6 +309,7 @@ impl Replica {
     }
 
     /// Lets the others have it, and tries again later if the oracle still says so.
+    // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
     pub(super) fn give_up(&mut self) {
         self.phase = Phase::Follower;
         let pause = self.config.get(&super::params::HEARTBEAT_US) * (1 + self.rank as u64);

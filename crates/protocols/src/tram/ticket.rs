@@ -17,8 +17,8 @@ pub(super) enum Ticketed {
     Log { rank: usize, epoch: u32, low: u64 },
     /// A leader's write to rank `rank` of child `group`.
     Forward { group: Gid, rank: usize },
-    /// A candidate's read of a control line: the log of `writer`, `half`, at `rank`.
-    Survey { rank: usize, epoch: u32, writer: usize, half: usize },
+    /// A candidate's read of the control line of the log in force at `rank`.
+    Survey { rank: usize, epoch: u32 },
     /// A candidate's read of log lines at `rank`.
     Copy { rank: usize, epoch: u32 },
 }
@@ -26,13 +26,11 @@ pub(super) enum Ticketed {
 impl Ticketed {
     pub(super) const fn ticket(self) -> Ticket {
         Ticket(match self {
-            Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, 0, low),
-            Self::Log { rank, epoch, low } => pack(2, epoch as u64 >> 4, rank, 0, low),
-            Self::Forward { group, rank } => pack(3, group.0 as u64, rank, 0, 0),
-            Self::Survey { rank, epoch, writer, half } => {
-                pack(4, writer as u64, rank, half as u64, epoch as u64)
-            }
-            Self::Copy { rank, epoch } => pack(5, 0, rank, 0, epoch as u64),
+            Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, low),
+            Self::Log { rank, epoch, low } => pack(2, epoch as u64 >> 4, rank, low),
+            Self::Forward { group, rank } => pack(3, group.0 as u64, rank, 0),
+            Self::Survey { rank, epoch } => pack(4, 0, rank, epoch as u64),
+            Self::Copy { rank, epoch } => pack(5, 0, rank, epoch as u64),
         })
     }
 
@@ -43,12 +41,7 @@ impl Ticketed {
             1 => Self::Sent { group: Gid(a as u8), rank, low },
             2 => Self::Log { rank, epoch: (a as u32) << 4, low },
             3 => Self::Forward { group: Gid(a as u8), rank },
-            4 => Self::Survey {
-                rank,
-                epoch: low as u32,
-                writer: a as usize,
-                half: (t >> 40 & 1) as usize,
-            },
+            4 => Self::Survey { rank, epoch: low as u32 },
             5 => Self::Copy { rank, epoch: low as u32 },
             _ => return None,
         })
@@ -67,8 +60,8 @@ pub(super) const fn full(low: u64, near: u64) -> u64 {
     if ahead <= LOW / 2 { near.wrapping_add(ahead) } else { near.saturating_sub(LOW + 1 - ahead) }
 }
 
-const fn pack(kind: u64, a: u64, rank: usize, flag: u64, low: u64) -> u64 {
-    kind << 60 | (rank as u64) << 56 | (a & 0xfff) << 44 | flag << 40 | low & LOW
+const fn pack(kind: u64, a: u64, rank: usize, low: u64) -> u64 {
+    kind << 60 | (rank as u64) << 56 | (a & 0xfff) << 44 | low & LOW
 }
 
 #[cfg(test)]
@@ -81,7 +74,7 @@ mod tests {
             Ticketed::Sent { group: Gid(63), rank: 8, low: LOW },
             Ticketed::Log { rank: 2, epoch: 0xfff0, low: 5 },
             Ticketed::Forward { group: Gid(7), rank: 1 },
-            Ticketed::Survey { rank: 3, epoch: u32::MAX, writer: 8, half: 1 },
+            Ticketed::Survey { rank: 3, epoch: u32::MAX },
             Ticketed::Copy { rank: 4, epoch: 0x1234_5678 },
         ] {
             assert_eq!(Ticketed::of(t.ticket()), Some(t));

@@ -157,7 +157,7 @@ impl Replica {
         intake.floor_known = true;
         self.epoch_seen = self.epoch_seen.max(floor);
         if floor > self.promise.epoch {
-            self.promise = Promise { epoch: floor, grant: Grant::Closed, half: 0 };
+            self.promise = Promise { epoch: floor, ..Promise::default() };
         }
     }
 
