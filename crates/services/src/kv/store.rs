@@ -63,6 +63,7 @@ pub(crate) struct Store {
     by_key: BTreeSet<Key>,
     by_deadline: BTreeSet<(u64, Key)>,
     marks: BTreeMap<Key, Mark>,
+    marks_by_deadline: BTreeSet<(u64, Key)>,
 }
 
 impl Store {
@@ -75,6 +76,7 @@ impl Store {
             by_key: BTreeSet::new(),
             by_deadline: BTreeSet::new(),
             marks: BTreeMap::new(),
+            marks_by_deadline: BTreeSet::new(),
         }
     }
 
@@ -251,8 +253,15 @@ impl Store {
                 _ => break,
             }
         }
-        if self.marks.first_key_value().is_some_and(|(_, m)| m.deadline_ms < now_ms) {
-            self.marks.pop_first();
+        for _ in 0..most {
+            match self.marks_by_deadline.first() {
+                Some((deadline, _)) if *deadline < now_ms => {
+                    if let Some((_, key)) = self.marks_by_deadline.pop_first() {
+                        self.marks.remove(&key);
+                    }
+                }
+                _ => break,
+            }
         }
     }
 
@@ -273,8 +282,13 @@ impl Store {
         if mark.deadline_ms < now_ms {
             mark.version = version;
         }
-        mark.deadline_ms = deadline_ms;
-        mark.version
+        let was_ms = std::mem::replace(&mut mark.deadline_ms, deadline_ms);
+        let version = mark.version;
+        let mut item = (was_ms, Key::from(key));
+        self.marks_by_deadline.remove(&item);
+        item.0 = deadline_ms;
+        self.marks_by_deadline.insert(item);
+        version
     }
 
     /// Whether `key` is as it was when [`Self::watch`] gave `version`.
@@ -313,6 +327,8 @@ impl Store {
     }
 
     pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
-        self.marks.insert(key.into(), mark);
+        let key = Key::from(key);
+        self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
+        self.marks.insert(key, mark);
     }
 }

@@ -190,6 +190,12 @@ impl<B: Backend> Connection<B> {
         }
     }
 
+    /// Whether as many commands are under way, or answers held back behind them, as may be.
+    fn full(&self) -> bool {
+        let open_max = self.shared.config.open_max;
+        self.pipeline.len() >= open_max || self.slots.len() >= 4 * open_max
+    }
+
     fn waiting_output(&self) -> usize {
         self.output.len() - self.written
     }
@@ -312,8 +318,7 @@ impl<B: Backend> Connection<B> {
                 break;
             }
             self.barrier = false;
-            let full = self.pipeline.len() >= self.shared.config.open_max;
-            if self.closing || full || self.waiting_output() > OUTPUT_BYTES_CALM {
+            if self.closing || self.full() || self.waiting_output() > OUTPUT_BYTES_CALM {
                 break;
             }
             if !self.take_command() {
@@ -567,7 +572,7 @@ impl<B: Backend> Connection<B> {
 
     /// Reads once; ready with `Ok` if there is something new to look at.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let full = self.pipeline.len() >= self.shared.config.open_max || self.barrier;
+        let full = self.full() || self.barrier;
         if self.closing
             || full
             || self.pending.is_some()

@@ -406,7 +406,7 @@ fn dbsize(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<(),
 
 fn flush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let known = |w: &&[u8]| w.eq_ignore_ascii_case(b"async") || w.eq_ignore_ascii_case(b"sync");
-    if args.len() > 2 || !args[1..].iter().all(|w| known(w)) {
+    if args.len() > 2 || !args[1..].iter().all(known) {
         return Err(Error::SYNTAX);
     }
     c.each_store().for_each(|s| s.clear());

@@ -150,7 +150,13 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
     Ok(())
 }
 
-fn watch(c: &mut Client, _: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+/// Keys that one client may watch: they travel with its transaction.
+const WATCHED_MAX: usize = 10_000;
+
+fn watch(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.watched.len() + args.len() > WATCHED_MAX {
+        return Err(Error::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
+    }
     if c.transaction.is_some() {
         return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
     }
