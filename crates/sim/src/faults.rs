@@ -156,7 +156,8 @@ pub(crate) fn draw(
     calm: Time,
     chooser: &mut Chooser,
 ) -> Vec<Strike> {
-    let mut draw = Drawing { about, cluster, calm, chooser, strikes: Vec::new() };
+    let least = u64::from(profile != Profile::All);
+    let mut draw = Drawing { about, cluster, calm, least, chooser, strikes: Vec::new() };
     if profile.has(Profile::Crash) && !assumes(about, Assumption::NoCrash) {
         draw.some(4, Drawing::crash);
     }
@@ -182,15 +183,17 @@ struct Drawing<'a> {
     about: &'a About,
     cluster: &'a Cluster,
     calm: Time,
+    /// How many faults of each kind there are at least: one where only one kind is asked for.
+    least: u64,
     chooser: &'a mut Chooser,
     strikes: Vec<Strike>,
 }
 
 impl Drawing<'_> {
-    /// Fewer than `below` faults of a kind; often none.
+    /// At most `below` faults of a kind; often none.
     fn some(&mut self, below: u64, fault: fn(&mut Self) -> Fault) {
         let most = self.pick(below);
-        for _ in 0..self.pick(most + 1) {
+        for _ in 0..self.least + self.pick(most + 1) {
             let at = When::Time(Time(self.pick(self.calm.0)));
             let fault = fault(self);
             self.strikes.push(Strike { at, fault });

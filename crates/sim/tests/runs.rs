@@ -3,6 +3,7 @@
 
 mod toys;
 
+use amcast_core::trace::Event;
 use amcast_core::{Pid, Span, Time};
 use amcast_sim::{
     Breach, Fault, Model, Outcome, Pace, Profile, Report, Settings, Strike, When, record, replay,
@@ -143,6 +144,27 @@ fn who_comes_back_takes_over_a_state_and_goes_on() {
 }
 
 #[test]
+fn no_more_replicas_are_down_than_the_entry_assumes() {
+    // Nobody takes over from its orderer, so runs need not settle: only who is down counts.
+    let entry = messages::Toy(messages::Kind::Right);
+    let settings = Settings { settle: Span::millis(5), ..settings(Profile::Crash) };
+    let mut crashes = 0;
+    for seed in 0..200 {
+        let mut down = std::collections::BTreeSet::new();
+        run(&entry, &config(3), &settings, seed, &mut |event| match *event {
+            Event::Crash { p, .. } => {
+                crashes += 1;
+                assert!(down.insert(p) && down.len() == 1, "seed {seed}: {down:?}");
+            }
+            Event::Recover { p, .. } => assert!(down.remove(&p)),
+            _ => {}
+        })
+        .unwrap();
+    }
+    assert!(crashes > 150, "{crashes} crashes");
+}
+
+#[test]
 fn a_state_that_lacks_what_was_delivered_is_caught() {
     let report = with_crash(messages::Kind::Forgets);
     assert!(
@@ -188,8 +210,8 @@ fn latencies_are_what_the_model_says() {
     recorded.plan.casts.retain(|cast| cast.sender == Pid(1));
     let sent = recorded.plan.casts.len();
     replay(&entry, &config(3), &recorded, &mut |event| match *event {
-        amcast_core::trace::Event::Cast { t, m, .. } => drop(cast.insert(m, t)),
-        amcast_core::trace::Event::Deliver { t, p: Pid(0), m } => {
+        Event::Cast { t, m, .. } => drop(cast.insert(m, t)),
+        Event::Deliver { t, p: Pid(0), m } => {
             latencies.push(t.since(cast[&m]).0);
         }
         _ => {}
