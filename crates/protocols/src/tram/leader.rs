@@ -333,7 +333,11 @@ impl Replica {
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
             leader.batches.pop_front();
         }
-        let hold = leader.batches.len() >= depth;
+        // A follower that comes in late gets what the others have, however much is on the way.
+        let upto = match leader.batches.back() {
+            Some(&sent) if leader.batches.len() >= depth => sent,
+            _ => leader.end,
+        };
         let control = Control { epoch: leader.epoch, tail: leader.tail, commit: leader.commit };
         let told = (control.tail, control.commit);
         view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
@@ -341,15 +345,14 @@ impl Replica {
         let mut posted = false;
         for (r, follower) in leader.followers.iter_mut().enumerate() {
             let Some(half) = follower.half else { continue };
-            let behind = follower.posted < leader.end && !hold;
-            if !behind && follower.told == told {
+            if follower.posted >= upto && follower.told == told {
                 continue;
             }
             let to = self.config.cluster().replica(self.group, r);
             let region = self.layout.log(rank, half).region;
-            while behind && follower.posted < leader.end {
-                let count = u64::from(from.to_end(follower.posted))
-                    .min(leader.end - follower.posted) as u32;
+            while follower.posted < upto {
+                let count =
+                    u64::from(from.to_end(follower.posted)).min(upto - follower.posted) as u32;
                 let at = from.at(follower.posted);
                 let source = Source::Copy(Lines { region: from.region, at, count });
                 out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
@@ -367,8 +370,8 @@ impl Replica {
             let bell = hurry || follower.posted - leader.tail > lines / 4;
             out.ask(Out::Write { to, region, at: CONTROL, source, ticket: Some(ticket), bell });
         }
-        if posted {
-            leader.batches.push_back(leader.end);
+        if posted && leader.batches.back().is_none_or(|&sent| sent < upto) {
+            leader.batches.push_back(upto);
         }
     }
 
