@@ -14,6 +14,7 @@ pub mod application;
 pub mod clock;
 pub mod config;
 pub mod control;
+mod diary;
 pub mod front;
 pub mod home;
 pub mod node;

@@ -12,10 +12,10 @@ use crate::answers::{Office, Places};
 use crate::application::{Application, Command};
 use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request};
-use crate::record::Recorder;
+use crate::diary::Diary;
 use crate::seat::{Above, Captured, Seat, SeatError};
+use amcast_core::codec::{Reader, put_bytes};
 use amcast_core::step::Note;
-use amcast_core::trace::Event;
 use amcast_core::{
     Cluster, Config, ConfigError, Delivery, Entry, Gid, MsgId, Pid, Role, Span, Time,
 };
@@ -29,6 +29,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 /// Bytes that stand for the application's state in the protocol's own state transfer.
 const PLACEHOLDER_BYTES: u64 = 8;
+
+/// Bytes of deliveries that wait for a state to come, before the protocol is held back.
+const INBOX_BYTES_MAX: usize = 256 << 20;
 
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -96,9 +99,10 @@ struct House<A> {
     cluster: Cluster,
     app: A,
     office: Office,
-    recorder: Option<Recorder>,
+    diary: Option<Diary>,
     state: State,
     inbox: Vec<VecDeque<Waiting>>,
+    inbox_bytes: usize,
 }
 
 /// A running node; [`Node::run`] is its loop.
@@ -109,7 +113,6 @@ pub struct Node<A> {
     seats: Vec<Seat>,
     house: House<A>,
     requests: Receiver<Request>,
-    /// Requests for a state that this node has not reached yet.
     idler: Idler,
 }
 
@@ -136,11 +139,11 @@ impl<A: Application> Node<A> {
         let name = crate::config::node_name(rank);
         let socket = options.sockets.join(format!("{name}.sock"));
         let requests = control::serve(&socket, bell).map_err(|e| NodeError::Io(socket, e))?;
-        let recorder = match &options.record {
+        let diary = match &options.record {
             None => None,
             Some(dir) => {
                 let pids: Vec<Pid> = seats.iter().map(Seat::pid).collect();
-                let begun = Recorder::begin(dir, &name, cluster, &pids, clock::now());
+                let begun = Diary::begin(dir, &name, cluster, &pids, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
         };
@@ -148,7 +151,7 @@ impl<A: Application> Node<A> {
         let reborn = seats.iter().any(|s| s.incarnation() > 0);
         let state = if reborn { State::Behind(vec![0; groups]) } else { State::Live };
         let inbox = (0..groups).map(|_| VecDeque::new()).collect();
-        let house = House { cluster, app, office, recorder, state, inbox };
+        let house = House { cluster, app, office, diary, state, inbox, inbox_bytes: 0 };
         let (idler, sockets) = (Idler::new(options.idle), options.sockets.clone());
         Ok(Self { name, rank, sockets, seats, house, requests, idler })
     }
@@ -168,8 +171,8 @@ impl<A: Application> Node<A> {
             if self.idler.pause() == Pause::Again {
                 continue;
             }
-            if let Some(recorder) = &mut self.house.recorder {
-                recorder.flush();
+            if let Some(diary) = &mut self.house.diary {
+                diary.flush();
             }
             bell.announce();
             if self.round() {
@@ -197,8 +200,7 @@ impl<A: Application> Node<A> {
         }
         busy |= self.house.drain();
         for (g, seat) in self.seats.iter_mut().enumerate() {
-            if matches!(self.house.state, State::Live) {
-                let applied = self.house.app.applied(Gid(g as u8));
+            if let Some(applied) = self.house.applied(Gid(g as u8)) {
                 seat.applied(now, applied, &mut self.house);
             }
         }
@@ -228,7 +230,7 @@ impl<A: Application> Node<A> {
             self.house.state = State::Behind(wanted);
             return;
         };
-        match self.house.app.restore(&bytes) {
+        match self.house.take_over(clock::now(), &bytes) {
             Ok(()) => {
                 tracing::info!("{}: has all state again ({} bytes)", self.name, bytes.len());
                 self.house.state = State::Live;
@@ -300,7 +302,12 @@ impl<A: Application> Node<A> {
                 return Err(format!("{} is at {have} in g{g}, not {position}", self.name));
             }
         }
-        Ok(self.house.app.snapshot())
+        let mut bytes = Vec::new();
+        put_bytes(&self.house.app.snapshot(), &mut bytes);
+        if let Some(diary) = &self.house.diary {
+            diary.write(&mut bytes);
+        }
+        Ok(bytes)
     }
 
     fn status(&self) -> NodeStatus {
@@ -357,6 +364,10 @@ impl<A: Application> House<A> {
                     if !self.app.deliver(command(Gid(g as u8), delivery, payload), &mut answer) {
                         break;
                     }
+                    self.inbox_bytes -= payload.len();
+                    if let Some(diary) = &mut self.diary {
+                        diary.deliver(clock::now(), Gid(g as u8), delivery.position, delivery.msg);
+                    }
                     self.inbox[g].pop_front();
                     took = true;
                 }
@@ -367,6 +378,27 @@ impl<A: Application> House<A> {
                 return any;
             }
         }
+    }
+
+    /// How far the replica of `group` may count as executed. While a state is awaited, what waits
+    /// here counts: nobody needs to keep it for this node, and the others are not held back.
+    fn applied(&self, group: Gid) -> Option<u64> {
+        match self.state {
+            State::Live => Some(self.app.applied(group)),
+            _ if self.inbox_bytes > INBOX_BYTES_MAX => None,
+            _ => self.inbox[group.index()].back().map(|w| w.delivery.position),
+        }
+    }
+
+    /// Takes over the state that another node gave.
+    fn take_over(&mut self, now: Time, bytes: &[u8]) -> Result<(), String> {
+        let mut from = Reader::new(bytes);
+        let state = from.bytes().map_err(|e| e.to_string())?;
+        self.app.restore(state)?;
+        let Some(diary) = &mut self.diary else { return Ok(()) };
+        let groups = self.cluster.groups();
+        let delivered: Vec<u64> = (0..groups).map(|g| self.app.delivered(Gid(g as u8))).collect();
+        diary.take_over(now, from.rest(), &delivered)
     }
 
     fn group(&self, p: Pid) -> Gid {
@@ -389,17 +421,19 @@ fn answerer(office: &mut Office, cluster: Cluster) -> impl FnMut(MsgId, &[u8]) {
 }
 
 impl<A: Application> Above for House<A> {
-    fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.event(&Event::Deliver { t: now, p, m: delivery.msg });
-        }
+    fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let group = self.group(p);
         if matches!(self.state, State::Live) && self.inbox[group.index()].is_empty() {
             let mut answer = answerer(&mut self.office, self.cluster);
             if self.app.deliver(command(group, delivery, payload), &mut answer) {
+                if let Some(diary) = &mut self.diary {
+                    // The round's time may be older than the multicast.
+                    diary.deliver(clock::now(), group, delivery.position, delivery.msg);
+                }
                 return;
             }
         }
+        self.inbox_bytes += payload.len();
         self.inbox[group.index()].push_back(Waiting { delivery, payload: payload.into() });
     }
 
@@ -423,6 +457,8 @@ impl<A: Application> Above for House<A> {
         // What is in the state need not wait for the application any more, and what the
         // application has of other groups must not be lost to an older state.
         self.inbox[group.index()].retain(|w| w.delivery.position > position);
+        let waiting = self.inbox.iter().flatten();
+        self.inbox_bytes = waiting.map(|w| w.payload.len()).sum();
         let state = std::mem::replace(&mut self.state, State::Live);
         let mut wanted = match state {
             State::Behind(wanted) | State::Fetching(wanted, _) => wanted,
@@ -435,12 +471,12 @@ impl<A: Application> Above for House<A> {
         self.state = State::Behind(wanted);
     }
 
-    fn note(&mut self, now: Time, p: Pid, note: Note) {
+    fn note(&mut self, _: Time, p: Pid, note: Note) {
         let name = self.cluster.name(p);
         match note {
             Note::Part(m) => {
-                if let Some(recorder) = &mut self.recorder {
-                    recorder.event(&Event::Part { t: now, p, m });
+                if let Some(diary) = &mut self.diary {
+                    diary.part(clock::now(), p, m);
                 }
             }
             Note::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),

@@ -4,7 +4,7 @@ use super::{Failure, entry, setting};
 use crate::client::Connection;
 use crate::service::{ClusterBackend, Watch};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, Gid};
+use amcast_core::{Cluster, Config};
 use amcast_memory::{Directory, Idle};
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting};
@@ -17,8 +17,8 @@ use amcast_services::{Status, front};
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The usual ports: Redis's own, and two beside it.
@@ -168,7 +168,8 @@ fn serve(
             .map(str::to_string)
             .to_vec(),
     };
-    let on_death = record_deaths(file, cluster)?;
+    let chronicle = chronicle(file, cluster)?;
+    let on_death = record_deaths(&chronicle, cluster);
     let nodes = Supervisor::start(command, file.nodes().collect(), memory.clone(), on_death)
         .map_err(Failure::failed)?;
     let watch = Watch::begin(home()?, file.protocol.clone(), cluster).map_err(Failure::failed)?;
@@ -213,9 +214,13 @@ fn serve(
     }
     drain(&front);
     redis.stop();
+    let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, cluster);
     drop(front);
     drop(watch);
     drop(nodes);
+    if settled {
+        tell(&chronicle, [Event::End]);
+    }
     Ok(())
 }
 
@@ -262,16 +267,46 @@ fn drain(front: &Front) {
     }
 }
 
-/// A node that is killed cannot write its own end into the history.
-fn record_deaths(file: &ClusterFile, cluster: Cluster) -> Result<OnDeath, Failure> {
-    let Some(dir) = &file.record else { return Ok(Box::new(|_| {})) };
-    let mut recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now())
-        .map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
-    Ok(Box::new(move |rank| {
-        for g in 0..cluster.groups() {
-            let p = cluster.replica(Gid(g as u8), rank);
-            recorder.event(&Event::Crash { t: clock::now(), p });
+/// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
+type Chronicle = Option<Arc<Mutex<Recorder>>>;
+
+fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<Chronicle, Failure> {
+    let Some(dir) = &file.record else { return Ok(None) };
+    let recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now());
+    let recorder = recorder.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
+    Ok(Some(Arc::new(Mutex::new(recorder))))
+}
+
+fn tell(chronicle: &Chronicle, events: impl IntoIterator<Item = Event<'static>>) {
+    let Some(recorder) = chronicle else { return };
+    let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    events.into_iter().for_each(|event| recorder.event(&event));
+    recorder.flush();
+}
+
+fn record_deaths(chronicle: &Chronicle, cluster: Cluster) -> OnDeath {
+    let chronicle = chronicle.clone();
+    Box::new(move |rank| {
+        let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
+        tell(&chronicle, replicas.map(|p| Event::Crash { t: clock::now(), p }));
+    })
+}
+
+/// Waits until every replica has delivered what any of them has. Whether that came about.
+fn settle(watch: &Watch, cluster: Cluster) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < DRAIN_PATIENCE {
+        let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();
+        let level = |g: usize| {
+            let mut at = nodes.iter().filter_map(|n| n.replicas.get(g).map(|r| r.delivered));
+            let first = at.next();
+            at.all(|position| Some(position) == first)
+        };
+        let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
+        if whole && (0..cluster.groups()).all(level) {
+            return true;
         }
-        recorder.flush();
-    }))
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
 }

@@ -23,6 +23,7 @@ type Said = Vec<Option<NodeStatus>>;
 pub struct Watch {
     protocol: String,
     cluster: Cluster,
+    home: Arc<Home>,
     said: Arc<Mutex<Said>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -44,24 +45,30 @@ impl Watch {
     /// When no thread can be started.
     pub fn begin(home: Home, protocol: String, cluster: Cluster) -> io::Result<Self> {
         let nodes = cluster.replicas();
+        let home = Arc::new(home);
         let said = Arc::new(Mutex::new(vec![None; nodes]));
         let stop = Arc::new(AtomicBool::new(false));
-        let (board, ended) = (Arc::clone(&said), Arc::clone(&stop));
+        let (board, ended, asked) = (Arc::clone(&said), Arc::clone(&stop), Arc::clone(&home));
         let look = move || {
             while !ended.load(Ordering::Acquire) {
-                let heard = ask(&home, nodes);
+                let heard = ask(&asked, nodes);
                 let ready = heard.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
                 *lock(&board) = heard;
                 std::thread::park_timeout(if ready { ASK_EVERY } else { ASK_SOON });
             }
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
-        Ok(Self { protocol, cluster, said, stop, thread: Some(thread) })
+        Ok(Self { protocol, cluster, home, said, stop, thread: Some(thread) })
     }
 
     /// What each node said last.
     pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
         lock(&self.said).clone()
+    }
+
+    /// Asks each node now.
+    pub fn ask_now(&self) -> Vec<Option<NodeStatus>> {
+        ask(&self.home, self.cluster.replicas())
     }
 
     /// Whether every node is a full member; else why not.

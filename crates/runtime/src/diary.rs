@@ -1,0 +1,149 @@
+//! A node's history over all its lives, kept only where histories are recorded.
+//!
+//! What a process delivers over all its lives is one sequence. A node that comes back takes over a
+//! state instead of delivering what is in it; so whoever gives the state tells what came with it,
+//! and the node records that as delivered, from where its earlier lives' files end. Where nothing is
+//! recorded none of this exists; where it is, memory grows with the run, as the files do.
+
+use crate::record::Recorder;
+use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Gid, MsgId, Pid, Time};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The deliveries of a node's replicas, in a file and in memory.
+pub(crate) struct Diary {
+    recorder: Recorder,
+    /// The replica of each group.
+    pids: Vec<Pid>,
+    /// Each group's deliveries: position and message.
+    delivered: Vec<Vec<(u64, MsgId)>>,
+    /// How many deliveries of each group the files of earlier lives have.
+    earlier: Vec<usize>,
+}
+
+impl Diary {
+    /// Begins the next file of the node.
+    pub(crate) fn begin(
+        dir: &Path,
+        name: &str,
+        cluster: Cluster,
+        pids: &[Pid],
+        now: Time,
+    ) -> io::Result<Self> {
+        let earlier = earlier_lives(dir, name, cluster, pids);
+        let recorder = Recorder::begin(dir, name, cluster, pids, now)?;
+        let delivered = vec![Vec::new(); pids.len()];
+        Ok(Self { recorder, pids: pids.to_vec(), delivered, earlier: earlier? })
+    }
+
+    /// The replica of `group` delivered.
+    pub(crate) fn deliver(&mut self, t: Time, group: Gid, position: u64, m: MsgId) {
+        let list = &mut self.delivered[group.index()];
+        if list.last().is_some_and(|&(last, _)| last >= position) {
+            return;
+        }
+        list.push((position, m));
+        if list.len() > self.earlier[group.index()] {
+            self.recorder.event(&Event::Deliver { t, p: self.pids[group.index()], m });
+        }
+    }
+
+    /// The process `p` took part.
+    pub(crate) fn part(&mut self, t: Time, p: Pid, m: MsgId) {
+        self.recorder.event(&Event::Part { t, p, m });
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.recorder.flush();
+    }
+
+    /// Appends every delivery, for a node that takes over this one's state.
+    pub(crate) fn write(&self, to: &mut Vec<u8>) {
+        for list in &self.delivered {
+            (list.len() as u64).encode(to);
+            for (position, m) in list {
+                position.encode(to);
+                m.encode(to);
+            }
+        }
+    }
+
+    /// Records what came with a state whose groups stand at `positions`.
+    pub(crate) fn take_over(
+        &mut self,
+        now: Time,
+        bytes: &[u8],
+        positions: &[u64],
+    ) -> Result<(), String> {
+        let mut from = Reader::new(bytes);
+        for (g, &end) in positions.iter().enumerate() {
+            let list = read_list(&mut from).map_err(|e| e.to_string())?;
+            for (position, m) in list.into_iter().filter(|&(position, _)| position <= end) {
+                self.deliver(now, Gid(g as u8), position, m);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read_list(from: &mut Reader<'_>) -> Result<Vec<(u64, MsgId)>, CodecError> {
+    let n = u64::decode(from)?;
+    (0..n).map(|_| Ok((u64::decode(from)?, MsgId::decode(from)?))).collect()
+}
+
+/// How many deliveries of each replica the files of earlier lives have.
+fn earlier_lives(dir: &Path, name: &str, cluster: Cluster, pids: &[Pid]) -> io::Result<Vec<usize>> {
+    let mut counts = vec![0; pids.len()];
+    let needles: Vec<String> =
+        pids.iter().map(|&p| format!("\"p\":\"{}\"", cluster.name(p))).collect();
+    for run in 0.. {
+        let text = match fs::read(dir.join(format!("{name}.{run}.jsonl"))) {
+            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => break,
+            Err(e) => return Err(e),
+        };
+        // A line that a kill has cut off does not end in a brace, and does not count.
+        let whole = text.lines().filter(|l| l.contains("\"ev\":\"deliver\"") && l.ends_with('}'));
+        for line in whole {
+            if let Some(g) = needles.iter().position(|needle| line.contains(needle)) {
+                counts[g] += 1;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_later_life_records_what_came_with_the_state_after_what_its_files_have() {
+        let dir = std::env::temp_dir().join(format!("amcast-diary-{}", std::process::id()));
+        let cluster = Cluster::new(1, 2, 1).unwrap();
+        let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
+        let m = |seq| MsgId { sender: cluster.client(0), seq };
+        let mut donor = Diary::begin(&dir, "n1", cluster, &[q], Time(0)).unwrap();
+        let mut first = Diary::begin(&dir, "n0", cluster, &[p], Time(0)).unwrap();
+        for (position, seq) in [(3, 1), (5, 2), (9, 3)] {
+            donor.deliver(Time(1), Gid(0), position, m(seq));
+        }
+        first.deliver(Time(1), Gid(0), 3, m(1));
+        drop(first);
+        let mut state = Vec::new();
+        donor.write(&mut state);
+        let mut second = Diary::begin(&dir, "n0", cluster, &[p], Time(2)).unwrap();
+        second.take_over(Time(3), &state, &[5]).unwrap();
+        second.deliver(Time(4), Gid(0), 9, m(3));
+        second.deliver(Time(5), Gid(0), 9, m(3));
+        drop(second);
+        let text = fs::read_to_string(dir.join("n0.1.jsonl")).unwrap();
+        let messages: Vec<_> = text.lines().filter(|l| l.contains("deliver")).collect();
+        assert_eq!(messages.len(), 2, "{text}");
+        assert!(messages[0].contains("c0:2") && messages[1].contains("c0:3"), "{text}");
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
