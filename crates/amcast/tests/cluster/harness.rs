@@ -1,0 +1,166 @@
+//! A cluster of real processes for one test.
+
+use amcast::client::{Answer, Connection};
+use amcast::memory::Directory;
+use amcast::runtime::control::NodeStatus;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// The program.
+pub(crate) const AMCAST: &str = env!("CARGO_BIN_EXE_amcast");
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A path that no other test has, in memory.
+pub(crate) fn unique(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    Directory::usual_base().join(format!("amcast-test-{name}-{}-{n}", std::process::id()))
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    Command::new(AMCAST).args(args).output().expect("the program can be started")
+}
+
+/// A running cluster. Dropping it ends it.
+pub(crate) struct Up {
+    child: Child,
+    pub(crate) data: PathBuf,
+    pub(crate) redis: String,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Up {
+    /// Starts a cluster with small rings on free ports, and waits for its line.
+    pub(crate) fn start(more: &[&str]) -> Self {
+        let data = unique("up");
+        let mut child = Command::new(AMCAST)
+            .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
+            .arg(&data)
+            .args(["--set", "hm_lines=4096", "--set", "log_lines=16384"])
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut line = String::new();
+        stdout.read_line(&mut line).expect("standard output can be read");
+        let fields: Vec<_> = line.split_whitespace().collect();
+        let [word, redis, log, http] = fields[..] else { panic!("not the ready line: {line:?}") };
+        assert_eq!(word, "ready");
+        for (field, name) in [(redis, "redis="), (log, "log="), (http, "http=")] {
+            let at = field.strip_prefix(name).unwrap_or_else(|| panic!("{field} for {name}"));
+            assert!(at.starts_with("127.0.0.1:") && !at.ends_with(":0"), "{line:?}");
+        }
+        let redis = redis["redis=".len()..].to_string();
+        Self { child, data, redis, _stdout: stdout }
+    }
+
+    /// A new connection to its store.
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::open(&self.redis).expect("the front listens")
+    }
+
+    /// What each node says.
+    pub(crate) fn nodes(&self) -> Vec<Option<NodeStatus>> {
+        let socket = |n| self.data.join(format!("n{n}.sock"));
+        (0..3).map(|n| amcast::runtime::control::status_of(&socket(n)).ok()).collect()
+    }
+
+    /// Kills a node as `kill -9` does; returns its number in the operating system.
+    pub(crate) fn kill(&self, node: usize) -> u32 {
+        let status = self.nodes()[node].clone().expect("the node answers");
+        signal(status.os_pid, rustix::process::Signal::KILL);
+        status.os_pid
+    }
+
+    /// Waits until every node is a full member, `node` as another process than `before`.
+    pub(crate) fn wait_for_return(&self, node: usize, before: u32) {
+        let begun = Instant::now();
+        loop {
+            let nodes = self.nodes();
+            let ready = nodes.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
+            if ready && nodes[node].as_ref().is_some_and(|n| n.os_pid != before) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "n{node} does not come back: {nodes:?}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Asks it to stop; its exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        signal(self.child.id(), rustix::process::Signal::TERM);
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is a child of ours") {
+                return status.code();
+            }
+            assert!(begun.elapsed() < PATIENCE, "the cluster does not stop");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Its number in the operating system.
+    pub(crate) fn os_pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        // It may have ended already; then there is nothing to end.
+        if matches!(self.child.try_wait(), Ok(None)) {
+            signal(self.child.id(), rustix::process::Signal::TERM);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Sends a signal to a process that this test started.
+pub(crate) fn signal(os_pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(os_pid as i32).expect("a process has a number");
+    rustix::process::kill_process(pid, signal).expect("the process is ours");
+}
+
+/// Whether a process still runs.
+pub(crate) fn runs(os_pid: u32) -> bool {
+    let mut stat = String::new();
+    let file = std::fs::File::open(format!("/proc/{os_pid}/stat"));
+    file.and_then(|mut f| f.read_to_string(&mut stat)).is_ok() && !stat.contains(") Z ")
+}
+
+/// Calls the store with words.
+pub(crate) fn call(connection: &mut Connection, words: &[&str]) -> Answer {
+    let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+    connection.call(&words).expect("the front answers")
+}
+
+/// An answer of bytes.
+pub(crate) fn bytes(text: &str) -> Answer {
+    Answer::Bytes(text.as_bytes().to_vec())
+}
+
+/// Waits until `path` is gone.
+pub(crate) fn wait_until_gone(os_pids: &[u32]) {
+    let begun = Instant::now();
+    while os_pids.iter().any(|&p| runs(p)) {
+        assert!(begun.elapsed() < PATIENCE, "processes stay: {os_pids:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Text of standard error.
+pub(crate) fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Whether a path is there.
+pub(crate) fn exists(path: &Path) -> bool {
+    path.exists()
+}

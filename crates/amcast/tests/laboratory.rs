@@ -1,0 +1,54 @@
+//! The laboratory's commands: the simulator and the checker, as a user calls them.
+
+use std::process::{Command, Output};
+
+fn amcast(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_amcast")).args(args).output().expect("it can be started")
+}
+
+#[test]
+fn the_same_seed_gives_the_same_history_file_and_the_checker_accepts_it() {
+    let path = |n: u32| {
+        let name = format!("amcast-history-{}-{n}.jsonl", std::process::id());
+        std::env::temp_dir().join(name)
+    };
+    for n in 0..2 {
+        let file = path(n).display().to_string();
+        let run = ["sim", "--protocol", "skeen", "--seed", "7", "--faults", "all", "--history"];
+        let output = amcast(&[&run[..], &[&file]].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    let [a, b] = [0, 1].map(|n| std::fs::read(path(n)).unwrap());
+    assert!(a.len() > 1000 && a == b);
+    let checked = amcast(&["check", &path(0).display().to_string(), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
+    assert_eq!(report["ok"], true, "{report}");
+    assert!(report["findings"].as_array().is_some_and(|f| f.len() == 5), "{report}");
+    [0, 1].map(|n| std::fs::remove_file(path(n)).unwrap());
+}
+
+#[test]
+fn a_history_that_lacks_a_property_exits_with_1_and_shows_why() {
+    let path = std::env::temp_dir().join(format!("amcast-twice-{}.jsonl", std::process::id()));
+    let lines = [
+        r#"{"ev":"process","p":"g0/r0","groups":["g0"]}"#,
+        r#"{"ev":"process","p":"c0","groups":[]}"#,
+        r#"{"ev":"cast","t":1,"p":"c0","m":"c0:1","dst":["g0"]}"#,
+        r#"{"ev":"deliver","t":2,"p":"g0/r0","m":"c0:1"}"#,
+        r#"{"ev":"deliver","t":3,"p":"g0/r0","m":"c0:1"}"#,
+    ];
+    std::fs::write(&path, lines.join("\n")).unwrap();
+    let output = amcast(&["check", &path.display().to_string()]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("g0/r0 delivers c0:1 twice"), "{text}");
+}
+
+#[test]
+fn the_catalog_is_one_json_document() {
+    let output = amcast(&["protocols", "--json"]);
+    let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<_> = all["protocols"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
+    assert!(names.iter().any(|n| **n == "tram") && names.iter().any(|n| **n == "skeen"), "{all}");
+}
