@@ -1,18 +1,21 @@
 //! `cargo xtask <command>`: one command per wish, the same for people and for CI.
 
+use serde_json::Value;
 use std::fs;
-use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use xtask::{licences, no_os, source, steps};
 
 const HELP: &str = "\
-cargo xtask check             all that CI checks: format, tidy, papers, lints, tests, docs, licences, no-os
+cargo xtask check             all that CI checks: what `lint` does, then all tests
+cargo xtask lint              format, tidy, papers, lints, docs, licences, no-os
 cargo xtask tidy              the rules of the house (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
 cargo xtask licences          licences of all dependencies
 cargo xtask no-os             the pure crates build where there is no operating system
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
-cargo xtask replay PROTOCOL SEED [MORE ..]    one simulation again
+cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask fuzz              the fuzz targets there are
 ";
 
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let result = match args[..] {
         ["check"] => steps::check(),
+        ["lint"] => steps::lint(),
         ["tidy"] => steps::tidy(),
         ["papers"] => steps::papers(),
         ["licences"] => licences::check().map(|says| println!("{says}")),
@@ -31,7 +35,7 @@ fn main() -> ExitCode {
         },
         ["replay", protocol, seed, ref more @ ..] => {
             let args = [&["sim", "--protocol", protocol, "--seed", seed], more].concat();
-            steps::program(&args)
+            steps::program().and_then(|program| replay(&program, &args))
         }
         ["fuzz"] => fuzz(),
         ["help" | "--help" | "-h"] => {
@@ -54,44 +58,55 @@ fn misuse(why: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Seeds simulated in one go, before looking at the time again.
-const SEEDS_AT_ONCE: u64 = 200;
-
-/// Simulates every protocol of the catalog under all faults that it does not assume away, with new
-/// seeds until the time is over. A failure prints the command that replays it.
+/// Simulates every protocol of the catalog in turn, under all faults that it does not assume away,
+/// a new seed each time, until the time is over. A failure prints the command that replays it.
 fn simulate(time: Duration) -> Result<(), String> {
-    let names = protocols()?;
+    let program = steps::program()?;
+    let names = protocols(&program)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let first =
+        now.map_err(|e| format!("the clock stands before 1970: {e}"))?.as_secs() * 1_000_000;
     let begin = Instant::now();
-    let mut first: u64 = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_err(|e| format!("the clock stands before 1970: {e}"))?
-        .as_secs()
-        * 1_000_000;
-    while begin.elapsed() < time {
+    let mut runs = 0;
+    for seed in first.. {
         for name in &names {
-            let (seed, count) = (first.to_string(), SEEDS_AT_ONCE.to_string());
-            let seeds = ["--seed", &seed, "--seeds", &count, "--faults", "all"];
-            steps::program(&[&["sim", "--protocol", name], &seeds[..]].concat())?;
+            if begin.elapsed() >= time {
+                println!("sim: {runs} runs of {}, none failed", names.join(", "));
+                return Ok(());
+            }
+            run(
+                &program,
+                &["sim", "--protocol", name, "--seed", &seed.to_string(), "--faults", "all"],
+            )?;
+            runs += 1;
         }
-        first += SEEDS_AT_ONCE;
     }
     Ok(())
 }
 
-/// The names of the catalog, as the program tells them.
-fn protocols() -> Result<Vec<String>, String> {
-    let answer = std::process::Command::new("cargo")
-        .args(["run", "--quiet", "--release", "--package", "amcast", "--bin", "amcast", "--"])
-        .args(["protocols", "--json"])
-        .current_dir(source::root())
-        .output()
-        .map_err(|e| format!("cargo: {e}"))?;
-    if !answer.status.success() {
-        return Err(format!("amcast protocols: {}", String::from_utf8_lossy(&answer.stderr)));
+/// Runs the program for people to watch.
+fn replay(program: &Path, args: &[&str]) -> Result<(), String> {
+    let status = Command::new(program).args(args).status().map_err(|e| e.to_string())?;
+    if status.success() { Ok(()) } else { Err(format!("amcast {}: {status}", args.join(" "))) }
+}
+
+/// Runs the program; what it prints is of interest only if it fails.
+fn run(program: &Path, args: &[&str]) -> Result<(), String> {
+    let answer = Command::new(program).args(args).output().map_err(|e| e.to_string())?;
+    if answer.status.success() {
+        return Ok(());
     }
-    let catalog: serde_json::Value = serde_json::from_slice(&answer.stdout)
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Err(format!("amcast {}\n{}{}", args.join(" "), text(&answer.stdout), text(&answer.stderr)))
+}
+
+/// The names of the catalog, as the program tells them.
+fn protocols(program: &Path) -> Result<Vec<String>, String> {
+    let answer = Command::new(program).args(["protocols", "--json"]).output();
+    let answer = answer.map_err(|e| format!("{}: {e}", program.display()))?;
+    let catalog: Value = serde_json::from_slice(&answer.stdout)
         .map_err(|e| format!("amcast protocols --json: {e}"))?;
-    let entries = catalog.as_array().or_else(|| catalog["protocols"].as_array());
+    let entries = catalog["protocols"].as_array();
     let names = entries.into_iter().flatten().filter_map(|p| p["name"].as_str());
     let names: Vec<String> = names.map(str::to_string).collect();
     if names.is_empty() {

@@ -1,9 +1,11 @@
-//! What `cargo xtask check` goes through, in order: cheap and telling steps first.
+//! What `cargo xtask check` goes through, in order: cheap and telling steps first, tests last.
 
 use crate::{licences, no_os, papers, source, source::Tree, tidy};
-use std::process::Command;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-/// One step of the check.
+/// One step that runs no test.
 struct Step {
     name: &'static str,
     run: fn() -> Result<(), String>,
@@ -17,7 +19,6 @@ const STEPS: &[Step] = &[
         name: "lints",
         run: || cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
     },
-    Step { name: "tests", run: || cargo(&["test", "--workspace"], &[]) },
     Step {
         name: "docs",
         run: || cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
@@ -26,11 +27,21 @@ const STEPS: &[Step] = &[
     Step { name: "no-os", run: no_os::check },
 ];
 
-/// Goes through all steps, and stops at the first that fails.
+/// All that is checked, the tests last: their closing lines are the last ones printed.
 ///
 /// # Errors
 /// Which step failed, and why.
 pub fn check() -> Result<(), String> {
+    lint()?;
+    eprintln!("== tests");
+    cargo(&["test", "--workspace"], &[])
+}
+
+/// All that is checked without running a test. Stops at the first step that fails.
+///
+/// # Errors
+/// Which step failed, and why.
+pub fn lint() -> Result<(), String> {
     for step in STEPS {
         eprintln!("== {}", step.name);
         (step.run)().map_err(|why| format!("{}: {why}", step.name))?;
@@ -64,13 +75,23 @@ pub fn papers() -> Result<(), String> {
     if faults == 0 { Ok(()) } else { Err(format!("{faults} faults in the ties to the papers")) }
 }
 
-/// Runs the program of this repository, built for speed.
+/// Builds the program of this repository for speed; where it lies.
 ///
 /// # Errors
-/// When it does not start, or fails.
-pub fn program(args: &[&str]) -> Result<(), String> {
-    let run = ["run", "--quiet", "--release", "--package", "amcast", "--bin", "amcast", "--"];
-    cargo(&[&run[..], args].concat(), &[])
+/// When it does not build.
+pub fn program() -> Result<PathBuf, String> {
+    let answer = Command::new("cargo")
+        .args(["build", "--release", "--package", "amcast", "--bin", "amcast"])
+        .args(["--message-format", "json-render-diagnostics"])
+        .current_dir(source::root())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|e| format!("cargo: {e}"))?;
+    let messages = String::from_utf8_lossy(&answer.stdout);
+    let built = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let mut programs =
+        built.filter_map(|message| message["executable"].as_str().map(PathBuf::from));
+    programs.next_back().ok_or_else(|| "cargo build gave no program".to_string())
 }
 
 /// Runs cargo at the root.
