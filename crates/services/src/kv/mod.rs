@@ -121,7 +121,7 @@ pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<G
     let mut dst = GroupSet::EMPTY;
     match command.keys {
         Keys::All => dst = map.all(),
-        Keys::Shard(find) => dst = GroupSet::one(find(args, map)),
+        Keys::Shards(find) => dst = find(args, map),
         Keys::Inner => {
             let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
             for (key, _) in &script.watched {
@@ -140,7 +140,7 @@ pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<G
 /// The hashes of the keys that a command touches; none if it touches whole shards.
 pub(crate) fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])) -> bool {
     match command.keys {
-        Keys::All | Keys::Shard(_) => return false,
+        Keys::All | Keys::Shards(_) => return false,
         Keys::Inner => {
             let Some(script) = commands::transactions::Script::parse(args) else { return true };
             script.watched.iter().for_each(|(key, _)| tell(key));

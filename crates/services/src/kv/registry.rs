@@ -49,8 +49,8 @@ pub enum Keys {
     },
     /// It touches every key of all shards.
     All,
-    /// It touches every key of the one shard that this function finds.
-    Shard(fn(&[&[u8]], super::SlotMap) -> amcast_core::Gid),
+    /// It touches every key of the shards that this function finds.
+    Shards(fn(&[&[u8]], super::SlotMap) -> amcast_core::GroupSet),
     /// A transaction: keys are those of the commands in it.
     Inner,
 }
@@ -139,7 +139,7 @@ impl Command {
     /// The keys among `args`.
     pub fn keys_of<'a>(&self, args: &[&'a [u8]], tell: &mut dyn FnMut(&'a [u8])) {
         match self.keys {
-            Keys::None | Keys::All | Keys::Shard(_) | Keys::Inner => {}
+            Keys::None | Keys::All | Keys::Shards(_) | Keys::Inner => {}
             Keys::Range { first, last, step } => {
                 let last = if last < 0 { args.len() as isize + last } else { last };
                 for i in (first..=last.max(0) as usize).step_by(step) {

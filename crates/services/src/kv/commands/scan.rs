@@ -2,7 +2,8 @@
 //!
 //! `SCAN` walks one shard after the other, each in the order of the keys' hashes. Its cursor is
 //! `hash / 2^10 * 64 + shard` of where to go on, so a step touches one shard only and may be
-//! answered by any node. A key that is there from beginning to end is returned at least once.
+//! answered by any node; but the first step, from cursor 0, goes over all shards, so that a small
+//! store is walked in one step. A key that is there from beginning to end is returned at least once.
 
 use super::super::Context;
 use super::super::data::{Data, Hash, SMALL, Set, Sorted};
@@ -11,14 +12,14 @@ use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::slots::SlotMap;
-use amcast_core::Gid;
+use amcast_core::{Gid, GroupSet};
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered(
         "scan",
         -2,
         "readonly",
-        Keys::Shard(cursor_shard),
+        Keys::Shards(cursor_shards),
         scan,
         "Walks all keys in steps.",
     ),
@@ -49,10 +50,12 @@ fn cursor(arg: &[u8]) -> Result<u64, Error> {
     n.ok_or(Error::new("ERR invalid cursor"))
 }
 
-/// The shard of a cursor; some shard for one that was never given out.
-fn cursor_shard(args: &[&[u8]], map: SlotMap) -> Gid {
-    let at = args.get(1).and_then(|a| cursor(a).ok()).unwrap_or(0);
-    Gid((at % SHARDS).min(map.shards() as u64 - 1) as u8)
+/// The shards that a step from a cursor touches; some shard for one that was never given out.
+fn cursor_shards(args: &[&[u8]], map: SlotMap) -> GroupSet {
+    match args.get(1).and_then(|a| cursor(a).ok()).unwrap_or(0) {
+        0 => map.all(),
+        at => GroupSet::one(Gid((at % SHARDS).min(map.shards() as u64 - 1) as u8)),
+    }
 }
 
 /// The options of all scans.
@@ -88,26 +91,33 @@ impl<'a> Options<'a> {
 fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let at = cursor(args[1])?;
     let options = Options::parse(&args[2..], true)?;
-    let last_shard = c.map.shards() as u64 - 1;
-    let shard = (at % SHARDS).min(last_shard);
-    let from = (at / SHARDS) << HASH_BITS_CUT;
+    let shards = c.map.shards() as u64;
+    let mut shard = (at % SHARDS).min(shards - 1);
+    let mut from = (at / SHARDS) << HASH_BITS_CUT;
     let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
-    for (hash, entry) in c.stores[shard as usize].scan(from) {
-        // All keys whose hashes have the same cursor belong to one step.
-        let step = hash >> HASH_BITS_CUT;
-        if looked >= options.count && next.is_some_and(|last| last != step) {
-            next = Some(step);
-            looked = usize::MAX;
+    while next.is_none() && looked < options.count && c.dst.contains(Gid(shard as u8)) {
+        let mut last = None;
+        for (hash, entry) in c.stores[shard as usize].scan(from) {
+            // All keys whose hashes have the same cursor belong to one step.
+            let step = hash >> HASH_BITS_CUT;
+            if looked >= options.count && last != Some(step) {
+                next = Some(step * SHARDS + shard);
+                break;
+            }
+            (looked, last) = (looked + 1, Some(step));
+            let fits = options.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
+            if fits && options.matches(&entry.key) {
+                found.push(&*entry.key);
+            }
+        }
+        if next.is_none() {
+            (shard, from) = (shard + 1, 0);
+        }
+        if shard == shards {
             break;
         }
-        (looked, next) = (looked + 1, Some(step));
-        let fits = options.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
-        if fits && options.matches(&entry.key) {
-            found.push(&*entry.key);
-        }
     }
-    let more = next.filter(|_| looked == usize::MAX).map(|step| step * SHARDS + shard);
-    let cursor = more.unwrap_or(if shard < last_shard { shard + 1 } else { 0 });
+    let cursor = next.unwrap_or(if shard == shards { 0 } else { shard });
     reply.array(2);
     reply.bulk(cursor.to_string().as_bytes());
     reply.array(found.len());
