@@ -150,6 +150,50 @@ fn reserve(ports: Ports) -> Result<Reserved, Failure> {
     Ok(Reserved(taken))
 }
 
+/// Everything that listens for users.
+struct Listening {
+    redis: front::redis::Front,
+    http: front::http::Http,
+    log: SocketAddr,
+}
+
+impl Listening {
+    fn begin(
+        ports: Reserved,
+        front: &Arc<Front>,
+        watch: &Arc<Watch>,
+        file: &ClusterFile,
+    ) -> Result<Self, Failure> {
+        let [redis, log, http] = ports.0;
+        let address = |l: &TcpListener| l.local_addr().map_err(Failure::failed);
+        let (redis_at, http_at, log_at) = (address(&redis)?, address(&http)?, address(&log)?);
+        let status = Arc::clone(watch) as Arc<dyn Status>;
+        let others = file.replicas - 1;
+        let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
+        // The fronts bind the ports themselves; nothing else had them since they were reserved.
+        drop((redis, http));
+        let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
+        let redis = front::redis::start(
+            front::redis::Config::new(redis_at, first_session + 1),
+            Arc::new(ClusterBackend::new(Arc::clone(front))),
+            Arc::clone(&server),
+        );
+        let redis = redis.map_err(|e| Failure::Failed(format!("{redis_at}: {e}")))?;
+        let http = front::http::start(http_at, server);
+        let http = http.map_err(|e| Failure::Failed(format!("{http_at}: {e}")))?;
+        turn_away(log)?;
+        Ok(Self { redis, http, log: log_at })
+    }
+}
+
+/// Closes every connection to the port that is kept for the log service, which does not serve yet,
+/// so that nobody waits for an answer. The thread ends with the process.
+fn turn_away(listener: TcpListener) -> Result<(), Failure> {
+    let close = move || listener.incoming().for_each(drop);
+    let thread = std::thread::Builder::new().name("log-port".to_string()).spawn(close);
+    thread.map(drop).map_err(Failure::failed)
+}
+
 /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
 fn serve(
     own: &OwnHome,
@@ -183,26 +227,13 @@ fn serve(
         record: file.record.clone(),
     });
     let front = Arc::new(front.map_err(Failure::failed)?);
-    let status = Arc::clone(&watch) as Arc<dyn Status>;
-    let server = Server::new(file.shards, REDIS_CLIENTS_MAX, file.replicas - 1, None, status);
-    let [redis, log, http] = ports.0;
-    let redis_at = redis.local_addr().map_err(Failure::failed)?;
-    // The front binds the port itself; nothing else had it since it was reserved.
-    drop(redis);
-    let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-    let redis = front::redis::start(
-        front::redis::Config::new(redis_at, first_session + 1),
-        Arc::new(ClusterBackend::new(Arc::clone(&front))),
-        Arc::new(server),
-    );
-    let redis = redis.map_err(|e| Failure::Failed(format!("{redis_at}: {e}")))?;
-    let ready = wait_until_it_serves(&watch, redis_at, stop)?;
+    let listening = Listening::begin(ports, &front, &watch, file)?;
+    let ready = wait_until_it_serves(&watch, listening.redis.address(), stop)?;
     if ready {
-        let address = |l: &TcpListener| l.local_addr().map_err(Failure::failed);
         let fronts = Fronts {
-            redis: redis_at.to_string(),
-            log: address(&log)?.to_string(),
-            http: address(&http)?.to_string(),
+            redis: listening.redis.address().to_string(),
+            log: listening.log.to_string(),
+            http: listening.http.address().to_string(),
         };
         own.announce(&fronts).map_err(Failure::failed)?;
         let Fronts { redis, log, http } = fronts;
@@ -213,7 +244,7 @@ fn serve(
         std::thread::sleep(Duration::from_millis(20));
     }
     drain(&front);
-    redis.stop();
+    drop(listening);
     let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, cluster);
     drop(front);
     drop(watch);
