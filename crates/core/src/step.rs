@@ -171,7 +171,7 @@ pub enum Output<M: Medium> {
         /// The capture.
         ticket: Ticket,
     },
-    /// Replace the application's state, piece by piece.
+    /// Replace the application's state, piece by piece. What the state holds counts as applied.
     Install {
         /// The piece, of the outbox's bytes.
         piece: Extent,

@@ -220,7 +220,8 @@ impl World<'_> {
             self.ledger.check_item(p, &item)?;
             self.add(p, item)?;
         }
-        self.apply_later(p);
+        // What is installed is applied.
+        self.procs[p.index()].app.applied = position;
         Ok(())
     }
 

@@ -132,11 +132,7 @@ impl Replica {
     /// Takes notice of a new life of a process: what it said and promised before is void.
     pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         match self.config.cluster().role(pid) {
-            Role::Client { client } => {
-                let source = &mut self.sources[usize::from(client)];
-                source.probe = true;
-                source.told_as = 0;
-            }
+            Role::Client { client } => self.client_restarted(usize::from(client)),
             Role::Replica { group, rank } if group == self.group => {
                 let (rank, peer) = (usize::from(rank), &mut self.peers[usize::from(rank)]);
                 if incarnation > peer.incarnation {
@@ -247,7 +243,7 @@ impl Replica {
         out.mark("tram-left-behind");
         out.note(Note::Recovering);
         self.phase = Phase::Follower;
-        self.health = Health::Lacking(super::transfer::Intake::left_behind());
+        self.health = Health::Lacking(super::transfer::Intake::left_behind(self.consumed));
         self.row_due = true;
     }
 

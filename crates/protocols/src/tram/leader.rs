@@ -89,7 +89,7 @@ impl Leader {
     ) -> Self {
         let ring = r.layout.log(r.rank, half);
         let mut taken = r.sources.clone();
-        taken.iter_mut().for_each(|c| c.told = 0);
+        taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
         let mut pos = r.consumed.max(r.cursors_from).min(end);
         while pos < end {
@@ -216,15 +216,14 @@ impl Replica {
 
     /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
     fn probe(&mut self, source: usize, view: Window<'_>) {
-        if !self.sources[source].probe {
+        let ring = self.layout.hm_client(source);
+        let cursor = &mut self.leader().taken[source];
+        if !cursor.probe {
             return;
         }
-        let ring = self.layout.hm_client(source);
         let stamp = view.region(ring.region)[ring.base as usize].stamp();
-        let cursor = &mut self.leader().taken[source];
         if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
-            (cursor.lease, cursor.next) = (stamp.epoch(), 0);
-            self.sources[source].probe = false;
+            (cursor.lease, cursor.next, cursor.probe) = (stamp.epoch(), 0, false);
         }
     }
 
@@ -467,6 +466,14 @@ impl Replica {
         let Some(i) = self.edges.iter().position(|e| e.child == group) else { return };
         // Writes to one process are answered in order, lost ones too.
         leader.passed[i][rank].flying.pop_front();
+    }
+
+    /// A client's place has a new holder: its first message begins the buffer anew.
+    pub(super) fn client_restarted(&mut self, client: usize) {
+        self.sources[client].told_as = 0;
+        if let Phase::Leader(leader) = &mut self.phase {
+            leader.taken[client].probe = true;
+        }
     }
 
     /// A replica of another group started anew: of the parent group it is told again how far this

@@ -98,7 +98,7 @@ pub(super) struct Cursor {
     pub(super) told: u64,
     /// The lease or term with which it was told.
     pub(super) told_as: u64,
-    /// Whether a new lease may have begun.
+    /// A leader's: whether a new lease may have begun.
     pub(super) probe: bool,
 }
 
@@ -176,7 +176,7 @@ impl Replica {
             delivered: 0,
             applied: 0,
             clear: 0,
-            sources: alloc::vec![Cursor { probe: true, ..Cursor::default() }; cluster.clients() + 1],
+            sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
             edges: overlay.children(group).iter().map(edge).collect(),
             peers: alloc::vec![Peer::default(); n],
             heartbeat: Heartbeat::new(

@@ -39,6 +39,8 @@ pub(super) struct Intake {
     head: Option<Head>,
     /// Application bytes that came so far.
     got: u64,
+    /// The application stands at this position: an older state is not taken.
+    least: u64,
 }
 
 /// The head of a state stream.
@@ -79,9 +81,10 @@ struct Stream {
 }
 
 impl Intake {
-    fn new(crashed: bool) -> Self {
+    fn new(crashed: bool, least: u64) -> Self {
         Self {
             crashed,
+            least,
             floor_known: !crashed,
             donor: None,
             attempt: 0,
@@ -94,11 +97,11 @@ impl Intake {
     }
 
     pub(super) fn after_crash() -> Self {
-        Self::new(true)
+        Self::new(true, 0)
     }
 
-    pub(super) fn left_behind() -> Self {
-        Self::new(false)
+    pub(super) fn left_behind(consumed: u64) -> Self {
+        Self::new(false, consumed)
     }
 
     fn complete(&self) -> bool {
@@ -165,13 +168,14 @@ impl Replica {
     fn choose_donor(&mut self) {
         let patience = self.heartbeat.patience(self.rank).times(4);
         let leader = super::layout::rank_of(self.promise.epoch);
+        let Health::Lacking(intake) = &self.health else { return };
         let works = |r: usize| {
-            let fit = self.peers[r].row.is_some_and(|row| row.fit);
+            let fit = self.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
             r != self.rank && fit && !self.heartbeat.suspects(self.now, r)
         };
-        let Health::Lacking(intake) = &self.health else { return };
         let stuck = self.now.since(intake.moved) > patience;
-        if intake.donor.is_some_and(|d| works(d) && !stuck) || !intake.floor_known {
+        let going = intake.donor.is_some_and(|d| works(d) && !stuck);
+        if going || intake.complete() || !intake.floor_known {
             return;
         }
         let far = |r: &usize| {
@@ -248,7 +252,7 @@ impl Replica {
         self.decided = self.decided.max(head.position);
         self.cursors_from = head.cursors_from;
         for (source, &(lease, next)) in self.sources.iter_mut().zip(&head.sources) {
-            *source = Cursor { lease, next, probe: true, ..Cursor::default() };
+            *source = Cursor { lease, next, ..Cursor::default() };
         }
         for (edge, &(log, at)) in self.edges.iter_mut().zip(&head.edges) {
             (edge.log, edge.out) = (log, at);
@@ -448,7 +452,11 @@ impl Intake {
                 return Ok(());
             }
             let head = Head::decode(&mut Reader::new(&self.head_bytes[4..])).map_err(|_| ())?;
+            if head.position < self.least {
+                return Err(());
+            }
             if head.bytes == 0 {
+                self.least = head.position;
                 Self::install(&[], (true, true), head.delivered, out);
             }
             self.head = Some(head);
@@ -462,7 +470,11 @@ impl Intake {
         if self.got > head.bytes {
             return Err(());
         }
-        Self::install(bytes, (first, self.got == head.bytes), head.delivered, out);
+        let last = self.got == head.bytes;
+        if last {
+            self.least = head.position;
+        }
+        Self::install(bytes, (first, last), head.delivered, out);
         Ok(())
     }
 
