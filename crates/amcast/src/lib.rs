@@ -12,6 +12,7 @@ pub use amcast_runtime as runtime;
 pub use amcast_services as services;
 pub use amcast_sim as sim;
 
+pub mod bench;
 pub mod client;
 pub mod commands;
 pub mod service;

@@ -2,6 +2,7 @@
 //!
 //! Errors go to standard error and say what to do; the exit code is 2 for misuse and 1 for failure.
 
+mod bench;
 mod check;
 mod config;
 mod kv;
@@ -36,6 +37,8 @@ enum Command {
     Protocols(protocols::Args),
     /// Run a protocol in the deterministic simulator and judge it
     Sim(sim::Args),
+    /// Measure a protocol on shared memory or in the simulator
+    Bench(bench::Args),
     /// Judge a recorded history, or a directory of them
     Check(check::Args),
     /// Send a command to a running cluster's key-value store
@@ -76,6 +79,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(&args),
         Command::Protocols(args) => protocols::run(&args),
         Command::Sim(args) => sim::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),
         Command::Config(args) => config::run(&args),

@@ -1,0 +1,161 @@
+//! Measurements of protocols: the same code on shared memory and in the simulator.
+//!
+//! A run warms up, runs for a stated time, and afterwards judges the order of all that was
+//! delivered. Latency is from the multicast (or, at a given rate, from when it was due, so that a
+//! stall counts for all that it held up) to the first delivery in the last destination group.
+
+mod machine;
+mod shared;
+mod simulated;
+
+pub use machine::{Machine, line_one_way_ns};
+pub use shared::run as run_shared;
+pub use simulated::run as run_simulated;
+
+use amcast_check::{History, Verdict, check};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Property, Time};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// What is measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Load {
+    /// Destination groups of each multicast.
+    pub destinations: usize,
+    /// Bytes of each payload.
+    pub payload: usize,
+    /// Multicasts that each client has on the way, in a closed loop.
+    pub outstanding: usize,
+    /// Multicasts a second of each client, in an open loop; instead of a closed one.
+    pub rate: Option<u64>,
+    /// Seconds before measuring.
+    pub warm_up_s: f64,
+    /// Seconds of measuring.
+    pub duration_s: f64,
+    /// Threads that the processes are dealt to.
+    pub threads: usize,
+    /// Whether each thread is bound to a core.
+    pub pin: bool,
+}
+
+/// What came out, latencies in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Measured {
+    /// Multicasts finished while measuring.
+    pub multicasts: u64,
+    /// Of these, each second.
+    pub per_second: f64,
+    /// Latencies.
+    pub latency_ns: Latency,
+    /// Deliveries of all replicas, judged afterwards.
+    pub deliveries_judged: u64,
+    /// Properties that were judged and hold.
+    pub holds: Vec<&'static str>,
+}
+
+/// Percentiles of a latency, in nanoseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// The smallest.
+    pub min: u64,
+    /// Half are below.
+    pub p50: u64,
+    /// 90 % are below.
+    pub p90: u64,
+    /// 99 % are below.
+    pub p99: u64,
+    /// 99.9 % are below.
+    pub p999: u64,
+    /// The largest.
+    pub max: u64,
+    /// The mean.
+    pub mean: f64,
+}
+
+impl Latency {
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let at = |q| histogram.value_at_quantile(q);
+        Self {
+            min: histogram.min(),
+            p50: at(0.5),
+            p90: at(0.9),
+            p99: at(0.99),
+            p999: at(0.999),
+            max: histogram.max(),
+            mean: histogram.mean(),
+        }
+    }
+}
+
+/// Latencies up to a minute, to three digits.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in range")
+}
+
+/// The destinations of a client's `n`-th multicast: groups in a row, the first one going round.
+fn destinations(cluster: &Cluster, client: usize, n: u64, count: usize) -> GroupSet {
+    let groups = cluster.groups();
+    let first = client + n as usize;
+    (0..count).map(|i| Gid(((first + i) % groups) as u8)).collect()
+}
+
+/// A multicast and what a replica delivered, for the judge.
+type Delivered = Vec<(MsgId, GroupSet)>;
+
+/// Judges what every replica delivered: integrity and order.
+///
+/// # Errors
+/// With what is wrong.
+fn judge(cluster: &Cluster, all: &[Delivered]) -> Result<Vec<&'static str>, String> {
+    const JUDGED: [Property; 3] =
+        [Property::UniformIntegrity, Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
+    let mut history = History::new();
+    let mut push = |event: Event<'_>| {
+        history.push_event(&event, cluster).map_err(|e| format!("the history makes no sense: {e}"))
+    };
+    for p in cluster.pids() {
+        let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
+        push(Event::Process { p, groups })?;
+    }
+    let mut cast: Vec<(MsgId, GroupSet)> = all.iter().flatten().copied().collect();
+    cast.sort_unstable();
+    cast.dedup();
+    for (m, dst) in cast {
+        push(Event::Cast { t: Time::ZERO, p: m.sender, m, dst })?;
+    }
+    for (p, delivered) in cluster.pids().zip(all) {
+        for &(m, _) in delivered {
+            push(Event::Deliver { t: Time(1), p, m })?;
+        }
+    }
+    let report = check(&history, &JUDGED);
+    for (property, verdict) in &report.findings {
+        if let Verdict::Violated(why) = verdict {
+            return Err(format!("{property} does not hold: {why}"));
+        }
+    }
+    Ok(JUDGED.iter().map(|p| p.name()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_order_is_found() {
+        let cluster = Cluster::new(2, 1, 1).unwrap();
+        let both = GroupSet::first(2);
+        let m = |seq| (MsgId { sender: cluster.client(0), seq }, both);
+        assert!(judge(&cluster, &[vec![m(1), m(2)], vec![m(1), m(2)]]).is_ok());
+        let why = judge(&cluster, &[vec![m(1), m(2)], vec![m(2), m(1)]]).unwrap_err();
+        assert!(why.contains("does not hold"), "{why}");
+    }
+
+    #[test]
+    fn destinations_go_round_and_are_as_many_as_asked() {
+        let cluster = Cluster::new(3, 1, 1).unwrap();
+        let sets: Vec<_> = (0..3).map(|n| destinations(&cluster, 0, n, 2).0).collect();
+        assert_eq!(sets, [0b011, 0b110, 0b101]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Measurements in the simulator: what the protocol costs in delays, on any machine the same.
+
+use super::{Delivered, Latency, Load, Measured, histogram, judge};
+use amcast_core::trace::Event;
+use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
+use amcast_sim::{Model, Outcome, Pace, Settings};
+use std::collections::BTreeMap;
+
+/// Measures `messages` multicasts of `entry` in simulated time.
+///
+/// # Errors
+/// With what the configuration lacks, or with what went wrong in the run.
+pub fn run(
+    entry: &dyn Entry,
+    config: &Config,
+    load: &Load,
+    model: Model,
+    messages: usize,
+) -> Result<Measured, String> {
+    let cluster = *config.cluster();
+    let pace = Pace::Closed(load.outstanding.max(1) as u32);
+    let settings =
+        Settings { messages, ..Settings::latency(model, pace, load.payload, load.destinations) };
+    let mut open: BTreeMap<MsgId, (Time, GroupSet, GroupSet)> = BTreeMap::new();
+    let mut dst_of: BTreeMap<MsgId, GroupSet> = BTreeMap::new();
+    let mut all: Vec<Delivered> = vec![Vec::new(); cluster.processes()];
+    let mut latencies = histogram();
+    let (mut first, mut last) = (Time::NEVER, Time::ZERO);
+    let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
+        Event::Cast { t, m, dst, .. } => {
+            open.insert(m, (t, dst, GroupSet::EMPTY));
+            dst_of.insert(m, dst);
+            first = first.min(t);
+        }
+        Event::Deliver { t, p, m } => {
+            let dst = dst_of.get(&m).copied().unwrap_or_default();
+            all[p.index()].push((m, dst));
+            let (Some(entry), Some(group)) = (open.get_mut(&m), cluster.group_of(p)) else {
+                return;
+            };
+            entry.2 = entry.2.with(group);
+            if entry.1.within(entry.2) {
+                latencies.saturating_record(t.since(entry.0).0);
+                last = last.max(t);
+                open.remove(&m);
+            }
+        }
+        _ => {}
+    });
+    let report = report.map_err(|e| e.to_string())?;
+    if report.outcome != Outcome::Settled {
+        return Err(format!("the run did not settle: {:?}", report.outcome));
+    }
+    let holds = judge(&cluster, &all)?;
+    Ok(Measured {
+        multicasts: latencies.len(),
+        per_second: latencies.len() as f64 / (last.since(first).0.max(1) as f64 / 1e9),
+        latency_ns: Latency::of(&latencies),
+        deliveries_judged: all.iter().map(|d| d.len() as u64).sum(),
+        holds,
+    })
+}
