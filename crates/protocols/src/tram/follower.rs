@@ -72,6 +72,20 @@ impl Replica {
         if asked > self.promise.epoch && self.may_promise() {
             self.give_way(asked, out);
         }
+        self.step_down(out);
+    }
+
+    /// A leader whose follower has promised more to somebody who is gone cannot go on with that
+    /// follower: it asks for permission anew.
+    fn step_down(&mut self, out: &mut Outbox<Memory>) {
+        let Phase::Leader(leader) = &self.phase else { return };
+        let epoch = leader.epoch;
+        let promised = self.peers.iter().filter_map(|p| p.row).map(|row| row.promise.epoch);
+        if let Some(higher) = promised.max().filter(|&p| p > epoch) {
+            out.mark("tram-leader-steps-down");
+            out.note(Note::Demoted(u64::from(higher)));
+            self.give_up();
+        }
     }
 
     /// Promises to accept nothing below `epoch`, and revokes who may write now. The new writer is
