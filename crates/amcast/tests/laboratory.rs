@@ -24,7 +24,7 @@ fn the_same_seed_gives_the_same_history_file_and_the_checker_accepts_it() {
     let report: serde_json::Value = serde_json::from_slice(&checked.stdout).unwrap();
     assert_eq!(report["ok"], true, "{report}");
     assert!(report["findings"].as_array().is_some_and(|f| f.len() == 5), "{report}");
-    [0, 1].map(|n| std::fs::remove_file(path(n)).unwrap());
+    (0..2).for_each(|n| std::fs::remove_file(path(n)).unwrap());
 }
 
 #[test]

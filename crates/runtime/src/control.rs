@@ -12,12 +12,15 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
 /// How long a node's loop may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Requests that wait for the loop; more are refused.
+const REQUESTS_MAX: usize = 64;
 
 /// The longest request line, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -84,7 +87,7 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
-    let (to_loop, requests) = channel();
+    let (to_loop, requests) = sync_channel(REQUESTS_MAX);
     thread::Builder::new().name("control".to_string()).spawn(move || {
         for stream in listener.incoming() {
             match stream {
@@ -96,7 +99,7 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
     Ok(requests)
 }
 
-fn begin(stream: UnixStream, to_loop: Sender<Request>, bell: Bell) {
+fn begin(stream: UnixStream, to_loop: SyncSender<Request>, bell: Bell) {
     let talk = move || {
         if let Err(e) = answer(stream, &to_loop, &bell) {
             tracing::debug!("control connection: {e}");
@@ -107,7 +110,7 @@ fn begin(stream: UnixStream, to_loop: Sender<Request>, bell: Bell) {
     }
 }
 
-fn answer(stream: UnixStream, to_loop: &Sender<Request>, bell: &Bell) -> io::Result<()> {
+fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, bell: &Bell) -> io::Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.set_write_timeout(Some(ANSWER_TIMEOUT * 4))?;
     let mut line = String::new();
@@ -140,8 +143,8 @@ fn answer(stream: UnixStream, to_loop: &Sender<Request>, bell: &Bell) -> io::Res
     }
 }
 
-fn ask(to_loop: &Sender<Request>, bell: &Bell, request: Request) -> io::Result<()> {
-    to_loop.send(request).map_err(|_| io::Error::other("the node stops"))?;
+fn ask(to_loop: &SyncSender<Request>, bell: &Bell, request: Request) -> io::Result<()> {
+    to_loop.try_send(request).map_err(|_| io::Error::other("the node is busy or stops"))?;
     bell.ring();
     Ok(())
 }

@@ -243,7 +243,7 @@ impl Front {
     /// # Errors
     /// As [`NoAnswer`] says.
     pub fn call(&self, dst: GroupSet, payload: &[u8]) -> Result<Vec<u8>, NoAnswer> {
-        let (to, from) = std::sync::mpsc::channel();
+        let (to, from) = sync_channel(1);
         let done = move |answer: Result<&[u8], NoAnswer>| {
             // The caller waits below.
             let _ = to.send(answer.map(<[u8]>::to_vec));

@@ -25,7 +25,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// Bytes that stand for the application's state in the protocol's own state transfer.
 const PLACEHOLDER_BYTES: u64 = 8;
@@ -245,7 +245,7 @@ impl<A: Application> Node<A> {
 
     /// Asks the other nodes in turn, in a thread.
     fn fetch(&mut self, wanted: Vec<u64>) {
-        let (done, answer) = channel();
+        let (done, answer) = sync_channel(1);
         let replicas = self.house.cluster.replicas();
         let others = (1..replicas).map(|i| crate::config::node_name((self.rank + i) % replicas));
         let sockets: Vec<PathBuf> =
