@@ -1,7 +1,8 @@
-//! The catalog names every protocol.
+//! Rules on protocols: the catalog names each, and each says the same things in the same order.
 
 use super::{Finding, Rule};
 use crate::scan;
+use crate::source::{Place, Tree};
 use std::collections::BTreeMap;
 
 const SOURCES: &str = "crates/protocols/src/";
@@ -12,16 +13,7 @@ pub(super) const CATALOG_COMPLETE: Rule = Rule {
     why: "what is not in the catalog is in no command, no fault matrix and no test",
     find: |tree, found| {
         let listed = tree.file(LIST).map_or("", |file| list(&file.masked));
-        let mut entries = BTreeMap::new();
-        for file in tree.rust().filter(|f| f.path.starts_with(SOURCES)) {
-            let at = scan::words(&file.masked, "Entry for").find(|&at| !file.in_test(at));
-            if let Some(at) = at {
-                let below = &file.path[SOURCES.len()..];
-                let module = scan::identifier(below);
-                entries.entry(module).or_insert_with(|| file.at(at));
-            }
-        }
-        for (module, place) in entries {
+        for (module, place) in protocols(tree) {
             if scan::words(listed, &format!("{module}::")).next().is_none() {
                 let says = format!("protocol `{module}` has no line in {LIST}");
                 found.push(Finding { place, says });
@@ -41,6 +33,61 @@ pub(super) const CATALOG_COMPLETE: Rule = Rule {
         ("crates/protocols/src/b/mod.rs", "impl Entry for B {}\n"),
     ],
 };
+
+/// What the doc of a protocol's module answers, in this order.
+const SECTIONS: &[&str] = &[
+    "What it orders and promises",
+    "What it assumes",
+    "The normal case",
+    "Roles and phases",
+    "Limits",
+    "Deviations",
+    "Read first",
+];
+
+pub(super) const PROTOCOL_DOC: Rule = Rule {
+    name: "protocol-doc",
+    why: "who knows one protocol's page knows where to look in the next one's",
+    find: |tree, found| {
+        for (module, _) in protocols(tree) {
+            let paths = [format!("{SOURCES}{module}.rs"), format!("{SOURCES}{module}/mod.rs")];
+            let Some(file) = paths.iter().find_map(|path| tree.file(path)) else { continue };
+            let heading = |line: &'_ str| line.strip_prefix("//! # ").map(str::to_string);
+            let headings: Vec<String> = file.text.lines().filter_map(heading).collect();
+            let mut rest = headings.iter();
+            for section in SECTIONS {
+                if !rest.any(|heading| heading.starts_with(section)) {
+                    let says = format!("its doc has no section `# {section}` in its place");
+                    found.push(Finding { place: file.line(1), says });
+                    break;
+                }
+            }
+        }
+    },
+    bad: &[(
+        "crates/protocols/src/b.rs",
+        "//! B.\n//! # What it assumes\n//! # What it orders and promises\nimpl Entry for B {}\n",
+    )],
+    good: &[(
+        "crates/protocols/src/b.rs",
+        "//! B.\n//! # What it orders and promises\n//! # What it assumes\n//! # The normal case\n\
+         //! # Roles and phases\n//! # Limits, and why\n//! # Deviations\n//! # Read first\n\
+         impl Entry for B {}\n",
+    )],
+};
+
+/// The modules that implement an entry of the catalog, and where.
+fn protocols(tree: &Tree) -> BTreeMap<&str, Place> {
+    let mut entries = BTreeMap::new();
+    for file in tree.rust().filter(|f| f.path.starts_with(SOURCES)) {
+        let at = scan::words(&file.masked, "Entry for").find(|&at| !file.in_test(at));
+        if let Some(at) = at {
+            let module = scan::identifier(&file.path[SOURCES.len()..]);
+            entries.entry(module).or_insert_with(|| file.at(at));
+        }
+    }
+    entries
+}
 
 /// The part of the catalog's source that lists the entries.
 fn list(masked: &str) -> &str {

@@ -53,6 +53,7 @@ pub const RULES: &[&Rule] = &[
     &shape::FUNCTION_LENGTH,
     &shape::MODULE_DOC,
     &shape::NOUNS,
+    &shape::NO_DEAD_FILE,
     &wording::UNFINISHED,
     &wording::OUTSIDE,
     &marks::MARKS,
@@ -64,6 +65,7 @@ pub const RULES: &[&Rule] = &[
     &purity::NO_RANDOM_ORDER,
     &purity::PROTOCOLS_SEE_CORE,
     &catalog::CATALOG_COMPLETE,
+    &catalog::PROTOCOL_DOC,
 ];
 
 /// What breaks any of the rules, by rule, in order of places.

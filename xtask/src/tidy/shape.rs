@@ -89,6 +89,44 @@ pub(super) const NOUNS: Rule = Rule {
     good: &[("src/utility_model.rs", "//! A.\nmod modern;\n// mod util\n")],
 };
 
+pub(super) const NO_DEAD_FILE: Rule = Rule {
+    name: "no-dead-file",
+    why: "a file that no module names is not compiled, not tested, and read all the same",
+    find: |tree, found| {
+        for file in tree.rust() {
+            let Some((root, below)) = file.path.split_once("src/") else { continue };
+            let path = below.trim_end_matches(".rs").trim_end_matches("/mod");
+            if matches!(path, "lib" | "main" | "mod") || path.starts_with("bin/") {
+                continue;
+            }
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let mut parents = match parent {
+                "" => vec!["lib".to_string(), "main".to_string()],
+                _ => vec![parent.to_string(), format!("{parent}/mod")],
+            };
+            parents.iter_mut().for_each(|p| *p = format!("{root}src/{p}.rs"));
+            let declares = |path: &String| {
+                tree.file(path).is_some_and(|f| {
+                    let mods =
+                        scan::words(&f.masked, "mod").map(|at| f.masked[at + 3..].trim_start());
+                    mods.into_iter().any(|rest| scan::identifier(rest) == name)
+                })
+            };
+            if !parents.iter().any(declares) {
+                let says = format!("no `mod {name};` leads here");
+                found.push(Finding { place: file.line(1), says });
+            }
+        }
+    },
+    bad: &[("crates/a/src/b.rs", "//! B.\n"), ("crates/a/src/c/d.rs", "//! D.\n")],
+    good: &[
+        ("crates/a/src/lib.rs", "//! A.\nmod b;\npub mod c;\n"),
+        ("crates/a/src/b.rs", "//! B.\n"),
+        ("crates/a/src/c.rs", "//! C.\n#[cfg(test)]\nmod d;\n"),
+        ("crates/a/src/c/d.rs", "//! D.\n"),
+    ],
+};
+
 /// 801 lines, all of one function.
 const LONG: &str = {
     const HEAD: &[u8] = b"fn a() {";
