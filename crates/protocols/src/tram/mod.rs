@@ -1,7 +1,7 @@
 //! TRAM: atomic multicast over shared memory and a tree of groups.
 //!
 //! Source: L. Martignetti, E. Batista, G. Cugola, F. Pedone, "Scaling atomic ordering in shared
-//! memory", 2025 ([TRAM]; `papers/tram.toml` ties each line of its algorithms to this code).
+//! memory", 2025 (cited as TRAM; `papers/tram.toml` ties each line of its algorithms to this code).
 //!
 //! # What it orders and promises
 //! Clients multicast messages to sets of groups; every replica of a destination delivers them.
