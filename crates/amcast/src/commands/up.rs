@@ -123,31 +123,35 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     served.and(removed)
 }
 
-/// A listener that keeps a port until the front takes it over.
-struct Reserved([TcpListener; 3]);
+/// Where the fronts are to listen. Port 0 is left to them, so that nobody else can take it between.
+struct Reserved {
+    redis: SocketAddr,
+    http: SocketAddr,
+    log: TcpListener,
+}
 
-/// Takes the ports before anything else is started, so that a port in use is an error at once.
+/// Tries the ports before anything else is started, so that a port in use is an error at once.
 fn reserve(ports: Ports) -> Result<Reserved, Failure> {
-    let wanted = [
-        ("redis", ports.redis, USUAL_PORTS[0]),
-        ("log", ports.log, USUAL_PORTS[1]),
-        ("http", ports.http, USUAL_PORTS[2]),
-    ];
-    let mut taken = Vec::new();
-    for (name, given, usual) in wanted {
-        let bind = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port));
-        let listener = match given {
-            Some(port) => bind(port).map_err(|e| {
-                Failure::Failed(format!(
-                    "port {port} cannot be used: {e}; give another --{name}-port, or 0 for any"
-                ))
-            })?,
-            None => bind(usual).or_else(|_| bind(0)).map_err(Failure::failed)?,
-        };
-        taken.push(listener);
-    }
-    let taken: [TcpListener; 3] = taken.try_into().expect("three were asked for");
-    Ok(Reserved(taken))
+    let bind = |name: &str, given: Option<u16>, usual: u16| match given {
+        Some(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| {
+            Failure::Failed(format!(
+                "port {port} cannot be used: {e}; give another --{name}-port, or 0 for any"
+            ))
+        }),
+        None => TcpListener::bind((Ipv4Addr::LOCALHOST, usual))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .map_err(Failure::failed),
+    };
+    let address = |name: &str, given: Option<u16>, usual: u16| {
+        let at = bind(name, given, usual)?.local_addr().map_err(Failure::failed)?;
+        let port = if given.unwrap_or(usual) == at.port() { at.port() } else { 0 };
+        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    Ok(Reserved {
+        redis: address("redis", ports.redis, USUAL_PORTS[0])?,
+        http: address("http", ports.http, USUAL_PORTS[2])?,
+        log: bind("log", ports.log, USUAL_PORTS[1])?,
+    })
 }
 
 /// Everything that listens for users.
@@ -164,14 +168,11 @@ impl Listening {
         watch: &Arc<Watch>,
         file: &ClusterFile,
     ) -> Result<Self, Failure> {
-        let [redis, log, http] = ports.0;
-        let address = |l: &TcpListener| l.local_addr().map_err(Failure::failed);
-        let (redis_at, http_at, log_at) = (address(&redis)?, address(&http)?, address(&log)?);
+        let Reserved { redis: redis_at, http: http_at, log } = ports;
+        let log_at = log.local_addr().map_err(Failure::failed)?;
         let status = Arc::clone(watch) as Arc<dyn Status>;
         let others = file.replicas - 1;
         let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
-        // The fronts bind the ports themselves; nothing else had them since they were reserved.
-        drop((redis, http));
         let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
         let redis = front::redis::start(
             front::redis::Config::new(redis_at, first_session + 1),

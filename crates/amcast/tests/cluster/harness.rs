@@ -93,6 +93,15 @@ impl Up {
         }
     }
 
+    /// Waits until every node is a full member.
+    pub(crate) fn wait_until_ready(&self) {
+        let begun = Instant::now();
+        while !self.nodes().iter().all(|n| n.as_ref().is_some_and(|n| n.ready)) {
+            assert!(begun.elapsed() < PATIENCE, "not ready: {:?}", self.nodes());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Asks it to stop; its exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
         signal(self.child.id(), rustix::process::Signal::TERM);
@@ -146,7 +155,7 @@ pub(crate) fn bytes(text: &str) -> Answer {
     Answer::Bytes(text.as_bytes().to_vec())
 }
 
-/// Waits until `path` is gone.
+/// Waits until these processes are gone.
 pub(crate) fn wait_until_gone(os_pids: &[u32]) {
     let begun = Instant::now();
     while os_pids.iter().any(|&p| runs(p)) {
