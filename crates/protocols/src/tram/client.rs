@@ -104,7 +104,7 @@ impl Client {
         let lines = u64::from(lines_of(bytes as u32));
         let free = lane.free(&ring);
         // One pad at the ring's end may be needed on the way; it wastes less than one record.
-        let left = u64::from(ring.to_end(lane.head));
+        let left = u64::from(ring.left_at(lane.head));
         if lines <= left && lines <= free {
             (1 + free.saturating_sub(2 * lines) / lines) as usize
         } else {
@@ -126,7 +126,7 @@ impl Client {
         let lines = lines_of(s.payload.len() as u32);
         assert!(lane.free(&ring) >= u64::from(lines), "submitted beyond room()");
         let region = view.region(ring.region);
-        if ring.to_end(lane.head) < lines {
+        if ring.left_at(lane.head) < lines {
             ring.write_pad(region, lane.head, epoch);
             lane.head = ring.start(lane.head, lines);
         }
@@ -208,7 +208,7 @@ impl Lane {
         for (rank, replica) in self.replicas.iter_mut().enumerate() {
             while replica.posted < head {
                 let count =
-                    u64::from(ring.to_end(replica.posted)).min(head - replica.posted) as u32;
+                    u64::from(ring.left_at(replica.posted)).min(head - replica.posted) as u32;
                 let at = ring.at(replica.posted);
                 let source = Source::Copy(Lines { region: ring.region, at, count });
                 replica.posted += u64::from(count);

@@ -5,7 +5,7 @@ use super::layout::{CONTROL, Grant, Promise, Row, rank_of};
 use super::mutants::Mutant;
 use super::replica::{Force, Health, Phase, Replica, take_up};
 use super::ring::{Kind, Record, Ring};
-use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Stamp, Window};
+use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Source, Stamp, Window};
 use amcast_core::step::{Delivery, Note};
 use amcast_core::{Outbox, Output, Pid, Role};
 
@@ -53,7 +53,12 @@ impl Replica {
         let mut asked = 0;
         for rank in self.others() {
             let line = &view.region(self.layout.row(rank))[0];
+            let stamp = line.stamp();
             let Some(row) = Row::parse(&line.words()) else { continue };
+            // The first row of a life is whole or not there. Later ones are read word by word.
+            if stamp != Row::stamp(row.incarnation) {
+                continue;
+            }
             let known = self.peers[rank].incarnation;
             if row.incarnation < known {
                 continue;
@@ -153,6 +158,7 @@ impl Replica {
                     peer.incarnation = incarnation;
                     peer.row = None;
                     self.row_due = true;
+                    self.reader_restarted(rank);
                     self.peer_restarted(rank, out);
                 }
             }
@@ -181,7 +187,7 @@ impl Replica {
             if control.epoch != epoch {
                 return;
             }
-            if control.tail > self.consumed {
+            if self.misses(control.tail) {
                 self.fall_behind(out);
                 return;
             }
@@ -200,7 +206,7 @@ impl Replica {
                 self.fall_behind(out);
                 return;
             };
-            if !self.consume_one(&ring, region, &record, out) {
+            if !self.consume_one(&ring, region, &record, epoch, out) {
                 return;
             }
         }
@@ -211,6 +217,7 @@ impl Replica {
         ring: &Ring,
         region: &[Line],
         record: &Record,
+        epoch: u32,
         out: &mut Outbox<Memory>,
     ) -> bool {
         let end = self.consumed + u64::from(record.lines());
@@ -220,16 +227,17 @@ impl Replica {
         }
         let deliver = record.dst.contains(self.group);
         let pos = self.consumed;
+        let mut whole = true;
         let payload = out.fill(|to| {
             if deliver {
-                ring.payload(region, pos, record, to);
+                whole = ring.payload(region, pos, epoch, record, to);
             }
         });
         if !matches!(self.phase, Phase::Leader(_)) {
             // The writer moves the tail before it writes over what lay there: if the tail is not
             // past this record now, what was read is the record.
             let control = Control::read(&region[CONTROL as usize]);
-            if control.is_none_or(|c| c.tail > self.consumed) {
+            if !whole || control.is_none_or(|c| c.tail > self.consumed) {
                 self.fall_behind(out);
                 return false;
             }
@@ -261,10 +269,17 @@ impl Replica {
         self.row_due = true;
     }
 
-    /// The first log position that this replica may still need: for its application, or for a
-    /// child that has not taken over what lies there.
+    /// The first log position that this replica may still need: for its application, for a child
+    /// that has not taken over what lies there, or for the reader of its state.
     pub(super) fn need(&self) -> u64 {
-        self.edges.iter().map(|e| e.log).fold(self.clear, u64::min)
+        let own = self.edges.iter().map(|e| e.log).fold(self.clear, u64::min);
+        self.held().map_or(own, |held| own.min(held))
+    }
+
+    /// Whether it needs something that a log with this tail has no more: its application does, or
+    /// a child.
+    pub(super) fn misses(&self, tail: u64) -> bool {
+        self.consumed < tail || self.edges.iter().any(|e| e.log < tail)
     }
 
     /// Tells clients and the parent group how far their buffers are taken over.
@@ -328,7 +343,9 @@ impl Replica {
         (self.row, self.row_due) = (row, false);
         let region = self.layout.row(self.rank);
         for rank in self.others() {
-            Self::write_line(out, self.pid(rank), region, row.words(), urgent || far);
+            let source = Source::line(row.words(), Row::stamp(self.incarnation));
+            let (to, bell) = (self.pid(rank), urgent || far);
+            out.ask(Out::Write { to, region, at: 0, source, ticket: None, bell });
         }
     }
 

@@ -8,7 +8,7 @@ use super::params;
 use super::ring::{Ring, lines_of, payload_within};
 use alloc::vec::Vec;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec};
+use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec, Stamp};
 use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 
 /// The line of a log region where its writer publishes epoch, tail and commit index.
@@ -237,6 +237,11 @@ impl Row {
             // must not be taken for that attempt's.
             u64::from(self.attempt) << 48 | self.read & 0xffff_ffff_ffff,
         ]
+    }
+
+    /// The stamp of every row of a life.
+    pub(super) const fn stamp(incarnation: u32) -> Stamp {
+        Stamp::new(incarnation, 0)
     }
 
     /// None if nothing was written yet.

@@ -9,7 +9,7 @@ use super::ring::{Kind, Record, Ring};
 use super::ticket::{self, Ticketed};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{Line, Lines, Memory, Out, Outcome, Source, Window};
+use amcast_core::memory::{LINE_WORDS, Line, Lines, Memory, Out, Outcome, Source, Stamp, Window};
 use amcast_core::step::Note;
 use amcast_core::{Gid, Outbox};
 
@@ -59,10 +59,14 @@ pub(super) struct Follower {
     failed_at: Option<u64>,
     /// Nothing waits for it.
     left: bool,
+    /// Writes to it that are not answered yet.
+    flying: u32,
+    /// They copy from the log from here on, so nothing is written over there.
+    safe: u64,
 }
 
 impl Follower {
-    /// It lost its memory, or closed its log.
+    /// It lost its memory, or closed its log. What is on the way to it still is.
     pub(super) const fn forget(&mut self) {
         (self.half, self.posted, self.acked, self.told) = (None, 0, 0, (0, 0));
     }
@@ -169,8 +173,8 @@ impl Replica {
             let pid = self.pid(rank);
             let leader = self.leader();
             let follower = &mut leader.followers[rank];
-            if follower.acked < follower.posted {
-                tail = tail.min(follower.acked.max(leader.tail));
+            if follower.flying > 0 {
+                tail = tail.min(follower.safe.max(leader.tail));
             }
             let Some(row) = row.filter(|row| row.need >= leader.tail) else { continue };
             let leave = short && suspected;
@@ -223,7 +227,7 @@ impl Replica {
         }
         let stamp = view.region(ring.region)[ring.base as usize].stamp();
         if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
-            (cursor.lease, cursor.next, cursor.probe) = (stamp.epoch(), 0, false);
+            *cursor = Cursor { lease: stamp.epoch(), ..Cursor::default() };
         }
     }
 
@@ -231,6 +235,9 @@ impl Replica {
     /// parent write the same messages to the same positions, each to a buffer of its own.
     fn next_in(&mut self, source: usize, view: Window<'_>) -> Option<(Ring, u32)> {
         let cursor = self.leader().taken[source];
+        if cursor.broken {
+            return None;
+        }
         if source < self.parent_source() {
             return Some((self.layout.hm_client(source), cursor.lease));
         }
@@ -257,9 +264,10 @@ impl Replica {
             return true;
         }
         if let Some(wrong) = self.wrong(source, record) {
+            // Whoever writes this cannot be followed: the buffer rests until its next holder.
             out.note(Note::Malformed(record.msg.sender, wrong));
-            self.leader().taken[source].next += u64::from(lines);
-            return true;
+            self.leader().taken[source].broken = true;
+            return false;
         }
         let half = self.leader().half;
         let ring = &self.layout.log(self.rank, half);
@@ -283,6 +291,8 @@ impl Replica {
         // Whoever writes the buffer writes over a message only once it is decided: had that
         // happened meanwhile, someone else leads.
         if from.read(region, pos, epoch) != Some(*record) {
+            // What was copied is no record: nobody may take it for one.
+            log[write].put(&[0; LINE_WORDS], Stamp::default());
             out.mark("tram-buffer-moved");
             return false;
         }
@@ -347,11 +357,15 @@ impl Replica {
             if follower.posted >= upto && follower.told == told {
                 continue;
             }
+            if follower.flying == 0 {
+                follower.safe = follower.posted;
+            }
+            follower.flying += 1;
             let to = self.config.cluster().replica(self.group, r);
             let region = self.layout.log(rank, half).region;
             while follower.posted < upto {
                 let count =
-                    u64::from(from.to_end(follower.posted)).min(upto - follower.posted) as u32;
+                    u64::from(from.left_at(follower.posted)).min(upto - follower.posted) as u32;
                 let at = from.at(follower.posted);
                 let source = Source::Copy(Lines { region: from.region, at, count });
                 out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
@@ -389,12 +403,14 @@ impl Replica {
             return;
         }
         let follower = &mut leader.followers[rank];
+        follower.flying = follower.flying.saturating_sub(1);
         if follower.half.is_none() {
             return;
         }
         match outcome {
             Outcome::Written => {
                 follower.acked = follower.acked.max(ticket::full(low, follower.posted));
+                follower.safe = follower.safe.max(follower.acked);
                 follower.failed_at = None;
             }
             Outcome::Denied if ignores => {
@@ -534,7 +550,7 @@ fn write_on(
     let start = hm.start(out_pos, at.count);
     if start != out_pos {
         let source = Source::Made {
-            head: Record::pad(hm.to_end(out_pos)).words([0; 3]),
+            head: Record::pad(hm.left_at(out_pos)).words([0; 3]),
             stamp: hm.stamp(out_pos, PARENT_EPOCH),
             rest: none,
         };

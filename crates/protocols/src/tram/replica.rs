@@ -100,6 +100,8 @@ pub(super) struct Cursor {
     pub(super) told_as: u64,
     /// A leader's: whether a new lease may have begun.
     pub(super) probe: bool,
+    /// A leader's: what lies there makes no sense.
+    pub(super) broken: bool,
 }
 
 /// A child group.

@@ -137,14 +137,14 @@ impl Ring {
     }
 
     /// Lines from a position to the ring's end.
-    pub(super) const fn to_end(&self, pos: u64) -> u32 {
+    pub(super) const fn left_at(&self, pos: u64) -> u32 {
         self.lines - (pos % self.lines as u64) as u32
     }
 
     /// Where a record of `lines` lines lies that is written when the ring stands at `pos`: there,
     /// or after a pad.
     pub(super) const fn start(&self, pos: u64, lines: u32) -> u64 {
-        let left = self.to_end(pos);
+        let left = self.left_at(pos);
         if lines <= left { pos } else { pos + left as u64 }
     }
 
@@ -162,7 +162,7 @@ impl Ring {
         }
         let record = Record::parse(&first.words())?;
         let lines = record.lines();
-        if lines == 0 || lines > self.to_end(pos) {
+        if lines == 0 || lines > self.left_at(pos) {
             return None;
         }
         if lines == 1 || record.kind == Kind::Pad {
@@ -173,12 +173,23 @@ impl Ring {
         (region[last as usize].stamp() == stamp).then_some(record)
     }
 
-    /// Appends the payload of the record at `pos` to `to`.
-    pub(super) fn payload(&self, region: &[Line], pos: u64, record: &Record, to: &mut Vec<u8>) {
+    /// Appends the payload of the record at `pos` to `to`. False if a line of it is another one's:
+    /// then it was written over meanwhile.
+    pub(super) fn payload(
+        &self,
+        region: &[Line],
+        pos: u64,
+        epoch: u32,
+        record: &Record,
+        to: &mut Vec<u8>,
+    ) -> bool {
+        let stamp = self.stamp(pos, epoch);
+        let mut whole = true;
         let at = self.at(pos) as usize;
         let mut left = record.bytes as usize;
         to.reserve(left);
         for (i, line) in region[at..at + record.lines() as usize].iter().enumerate() {
+            whole &= line.stamp() == stamp;
             let mut bytes = [0; LINE_WORDS * 8];
             for (chunk, word) in bytes.chunks_exact_mut(8).zip(line.words()) {
                 chunk.copy_from_slice(&word.to_le_bytes());
@@ -188,6 +199,7 @@ impl Ring {
             to.extend_from_slice(&bytes[from..from + take]);
             left -= take;
         }
+        whole
     }
 
     /// Writes a record with its payload at `pos`; it must fit before the ring's end.
@@ -215,7 +227,7 @@ impl Ring {
 
     /// Writes a pad at `pos` over the rest of the ring.
     pub(super) fn write_pad(&self, region: &[Line], pos: u64, epoch: u32) {
-        let pad = Record::pad(self.to_end(pos));
+        let pad = Record::pad(self.left_at(pos));
         region[self.at(pos) as usize].put(&pad.words([0; 3]), self.stamp(pos, epoch));
     }
 }
@@ -257,7 +269,7 @@ mod tests {
             ring.write(&memory, 32, 5, &record, &payload);
             assert_eq!(ring.read(&memory, 32, 5), Some(record));
             let mut back = Vec::new();
-            ring.payload(&memory, 32, &record, &mut back);
+            assert!(ring.payload(&memory, 32, 5, &record, &mut back));
             assert_eq!(back, payload);
             assert_eq!(ring.read(&memory, 16, 5), None, "another lap");
             assert_eq!(ring.read(&memory, 32, 4), None, "another epoch");

@@ -207,7 +207,7 @@ impl Replica {
         // Its own copy first: it needs no reading from afar.
         sources.sort_by_key(|&(r, _)| (r != self.rank, r));
         let tail = sources.iter().map(|(_, f)| f.control.tail).max().unwrap_or(0);
-        if tail > self.consumed {
+        if self.misses(tail) {
             self.fall_behind(out);
             return;
         }
@@ -230,7 +230,7 @@ impl Replica {
             };
             let ring = self.layout.log(found.writer, found.half);
             if rank != self.rank {
-                let count = c.chunk.min(ring.to_end(c.end));
+                let count = c.chunk.min(ring.left_at(c.end));
                 let ticket = Ticketed::Copy { rank, epoch: *epoch }.ticket();
                 let (of, at) = (self.config.cluster().replica(self.group, rank), ring.at(c.end));
                 out.ask(Out::Read { of, region: ring.region, at, count, ticket });
@@ -365,7 +365,7 @@ impl Copying {
                 Kind::Pad => (record.lines() as usize, 1),
                 _ => (record.lines() as usize, record.lines() as usize),
             };
-            if all == 0 || all > to.to_end(self.end) as usize {
+            if all == 0 || all > to.left_at(self.end) as usize {
                 return Progress::Ended;
             }
             if stored > rest.len() {

@@ -64,6 +64,8 @@ pub(super) struct Donation {
     reader: usize,
     attempt: u32,
     stream: Option<Stream>,
+    /// Its reader has lost it.
+    void: bool,
 }
 
 #[derive(Debug)]
@@ -78,6 +80,8 @@ struct Stream {
     pos: u64,
     /// A piece of the state is on its way from the application.
     asked: bool,
+    /// The first log position that the reader will need.
+    need: u64,
 }
 
 impl Intake {
@@ -208,8 +212,8 @@ impl Replica {
         while let Some(record) = ring.read(region, intake.read, intake.attempt) {
             if record.kind == Kind::State {
                 chunk.clear();
-                ring.payload(region, intake.read, &record, &mut chunk);
-                if intake.feed(&chunk, out).is_err() {
+                let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
+                if !whole || intake.feed(&chunk, out).is_err() {
                     out.note(Note::Malformed(
                         self.config.cluster().replica(self.group, donor),
                         "state",
@@ -238,7 +242,7 @@ impl Replica {
         if control.epoch != epoch || epoch != self.promise.epoch {
             return;
         }
-        if control.tail > head.position {
+        if control.tail > head.position || head.edges.iter().any(|&(log, _)| log < control.tail) {
             // The log has moved on past the state: again, from whoever is far enough.
             out.mark("tram-state-too-old");
             let donor = intake.donor.expect("a complete state came from someone");
@@ -277,7 +281,7 @@ impl Replica {
                     && row.attempt == donation.attempt
                     && !self.heartbeat.suspects(self.now, donation.reader)
             });
-            if !still || !self.has_state() {
+            if !still || donation.void || !self.has_state() {
                 out.push(Output::Release { ticket: donation.ticket() });
                 self.donation = None;
             }
@@ -291,7 +295,7 @@ impl Replica {
             };
             let Some(reader) = (0..self.n).find(asks) else { return };
             let attempt = self.peers[reader].row.expect("it asks").attempt;
-            let donation = Donation { reader, attempt, stream: None };
+            let donation = Donation { reader, attempt, stream: None, void: false };
             let ticket = donation.ticket();
             self.donation = Some(donation);
             out.push(Output::Capture { ticket, reader: self.pid(reader) });
@@ -328,7 +332,8 @@ impl Replica {
         head.encode(&mut encoded);
         let mut framed = Vec::new();
         encoded.encode(&mut framed);
-        let stream = Stream { head: framed, bytes, staged: 0, pos: 0, asked: false };
+        let need = self.edges.iter().map(|e| e.log).fold(at, u64::min);
+        let stream = Stream { head: framed, bytes, staged: 0, pos: 0, asked: false, need };
         donation.stream = Some(stream);
         self.stream_on(out);
     }
@@ -410,6 +415,18 @@ impl Replica {
             out.ask(Out::Write { to, region: xfer.region, at, source, ticket: None, bell: true });
         }
         self.stream_on(out);
+    }
+
+    /// What the reader of its state will need of the log.
+    pub(super) fn held(&self) -> Option<u64> {
+        Some(self.donation.as_ref()?.stream.as_ref()?.need)
+    }
+
+    /// The reader lost its memory: the stream went nowhere.
+    pub(super) fn reader_restarted(&mut self, rank: usize) {
+        if let Some(donation) = self.donation.as_mut().filter(|d| d.reader == rank) {
+            donation.void = true;
+        }
     }
 
     /// Everything before `clear` is applied and no longer needed here.
