@@ -134,11 +134,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Permission { path, doing } => write!(
-                f,
-                "{}: no permission to {doing}; choose a directory that this user may write to",
-                path.display()
-            ),
+            Self::Permission { path, doing } => {
+                let path = path.display();
+                write!(f, "{path}: no permission to {doing}; choose a directory that you may write")
+            }
             Self::NoSpace { path, needed_bytes, free_bytes } => write!(
                 f,
                 "{}: {needed_bytes} bytes are needed and {free_bytes} are free; \

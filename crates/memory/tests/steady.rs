@@ -14,12 +14,14 @@ struct Counting;
 
 // SAFETY: every call is handed on to the system's allocator as it is.
 unsafe impl GlobalAlloc for Counting {
+    // SAFETY: the contract is the trait's, and is handed on.
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller keeps the contract of `alloc`.
         unsafe { System.alloc(layout) }
     }
 
+    // SAFETY: the contract is the trait's, and is handed on.
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         // SAFETY: `at` came from `alloc` above, that is from `System`.
         unsafe { System.dealloc(at, layout) }

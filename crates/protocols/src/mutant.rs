@@ -110,6 +110,8 @@ macro_rules! mutants {
     ) => {
         $(#[$of_enum])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        // Public where the feature exports it.
+        #[allow(unreachable_pub)]
         $vis enum $name {
             $(
                 #[doc = $what]

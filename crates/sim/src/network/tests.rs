@@ -1,3 +1,5 @@
+//! What the network keeps of its laws, and what it may do beside them.
+
 use super::*;
 
 const A: Pid = Pid(0);

@@ -1,3 +1,5 @@
+//! What the memory keeps of its laws, and what it may do beside them.
+
 use super::*;
 use amcast_core::memory::{Lines, Stamp};
 
