@@ -179,6 +179,13 @@ impl Heartbeat {
         self.override_leader.or_else(|| self.preference.iter().copied().find(works))
     }
 
+    /// `rank` began a new life: that it was silent before was no false alarm, and its counter
+    /// starts again.
+    pub fn restarted(&mut self, now: Time, rank: usize) {
+        let peer = &mut self.peers[rank];
+        (peer.counter, peer.moved, peer.silent, peer.hint) = (0, now, false, None);
+    }
+
     /// An outside detector suspects `rank`. Of this process itself it is not believed.
     pub fn suspect(&mut self, rank: usize) {
         self.peers[rank].hint = Some(Hint::Suspect);

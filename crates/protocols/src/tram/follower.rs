@@ -5,6 +5,7 @@ use super::layout::{CONTROL, Grant, Promise, Row, rank_of};
 use super::mutants::Mutant;
 use super::replica::{Force, Health, Phase, Replica, take_up};
 use super::ring::{Kind, Record, Ring};
+use super::ticket::Ticketed;
 use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Source, Stamp, Window};
 use amcast_core::step::{Delivery, Note};
 use amcast_core::{Outbox, Output, Pid, Role};
@@ -159,6 +160,7 @@ impl Replica {
                     peer.row = None;
                     self.row_due = true;
                     self.reader_restarted(rank);
+                    self.heartbeat.restarted(self.now, rank);
                     self.peer_restarted(rank, out);
                 }
             }
@@ -345,7 +347,8 @@ impl Replica {
         for rank in self.others() {
             let source = Source::line(row.words(), Row::stamp(self.incarnation));
             let (to, bell) = (self.pid(rank), urgent || far);
-            out.ask(Out::Write { to, region, at: 0, source, ticket: None, bell });
+            let ticket = Some(Ticketed::Row { rank }.ticket());
+            out.ask(Out::Write { to, region, at: 0, source, ticket, bell });
         }
     }
 

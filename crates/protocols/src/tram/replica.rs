@@ -73,6 +73,10 @@ pub(super) struct Replica {
     pub(super) health: Health,
     pub(super) phase: Phase,
     pub(super) donation: Option<Donation>,
+    /// How many donations it began.
+    pub(super) donations: u32,
+    /// By rank: the attempt at a state transfer that it served last; 0 for none.
+    pub(super) served: Vec<u32>,
     /// Not before this time does it try again to become leader.
     pub(super) retry_at: Time,
     /// Messages for the current step's bells: whether someone beside the leader must hurry.
@@ -192,6 +196,8 @@ impl Replica {
             health: Health::Fit,
             phase: Phase::Follower,
             donation: None,
+            donations: 0,
+            served: alloc::vec![0; n],
             retry_at: Time::ZERO,
             hurry: false,
         })
@@ -244,7 +250,9 @@ impl Replica {
                 self.survey_answered(rank, epoch, outcome, view, out);
             }
             Ticketed::Copy { rank, epoch } => self.copy_answered(rank, epoch, outcome, view, out),
-            Ticketed::Sent { .. } => {}
+            // Only a hint, as an oracle's: a beat that arrives takes it back.
+            Ticketed::Row { rank } if outcome == Outcome::Lost => self.heartbeat.suspect(rank),
+            Ticketed::Row { .. } | Ticketed::Sent { .. } => {}
         }
     }
 

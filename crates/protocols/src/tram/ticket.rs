@@ -21,6 +21,8 @@ pub(super) enum Ticketed {
     Survey { rank: usize, epoch: u32 },
     /// A candidate's read of log lines at `rank`.
     Copy { rank: usize, epoch: u32 },
+    /// The row, written to `rank`.
+    Row { rank: usize },
 }
 
 impl Ticketed {
@@ -31,6 +33,7 @@ impl Ticketed {
             Self::Forward { group, rank } => pack(3, group.0 as u64, rank, 0),
             Self::Survey { rank, epoch } => pack(4, 0, rank, epoch as u64),
             Self::Copy { rank, epoch } => pack(5, 0, rank, epoch as u64),
+            Self::Row { rank } => pack(6, 0, rank, 0),
         })
     }
 
@@ -43,6 +46,7 @@ impl Ticketed {
             3 => Self::Forward { group: Gid(a as u8), rank },
             4 => Self::Survey { rank, epoch: low as u32 },
             5 => Self::Copy { rank, epoch: low as u32 },
+            6 => Self::Row { rank },
             _ => return None,
         })
     }
@@ -76,6 +80,7 @@ mod tests {
             Ticketed::Forward { group: Gid(7), rank: 1 },
             Ticketed::Survey { rank: 3, epoch: u32::MAX },
             Ticketed::Copy { rank: 4, epoch: 0x1234_5678 },
+            Ticketed::Row { rank: 8 },
         ] {
             assert_eq!(Ticketed::of(t.ticket()), Some(t));
         }

@@ -63,6 +63,8 @@ struct Head {
 pub(super) struct Donation {
     reader: usize,
     attempt: u32,
+    /// Which donation of this replica it is.
+    serial: u32,
     stream: Option<Stream>,
     /// Its reader has lost it.
     void: bool,
@@ -290,12 +292,20 @@ impl Replica {
             let asks = |r: &usize| {
                 let row = self.peers[*r].row;
                 *r != self.rank
-                    && row.is_some_and(|row| !row.fit && row.donor == Some(self.rank as u8))
+                    && row.is_some_and(|row| {
+                        // What was broken off is not begun again: the reader has read part of it.
+                        !row.fit
+                            && row.donor == Some(self.rank as u8)
+                            && row.attempt != self.served[*r]
+                    })
                     && !self.heartbeat.suspects(self.now, *r)
             };
             let Some(reader) = (0..self.n).find(asks) else { return };
             let attempt = self.peers[reader].row.expect("it asks").attempt;
-            let donation = Donation { reader, attempt, stream: None, void: false };
+            self.served[reader] = attempt;
+            self.donations += 1;
+            let serial = self.donations;
+            let donation = Donation { reader, attempt, serial, stream: None, void: false };
             let ticket = donation.ticket();
             self.donation = Some(donation);
             out.push(Output::Capture { ticket, reader: self.pid(reader) });
@@ -424,6 +434,7 @@ impl Replica {
 
     /// The reader lost its memory: the stream went nowhere.
     pub(super) fn reader_restarted(&mut self, rank: usize) {
+        self.served[rank] = 0;
         if let Some(donation) = self.donation.as_mut().filter(|d| d.reader == rank) {
             donation.void = true;
         }
@@ -441,9 +452,9 @@ impl Replica {
 }
 
 impl Donation {
-    /// Names the reader and its attempt to the application.
+    /// Names the donation to the application.
     const fn ticket(&self) -> Ticket {
-        Ticket((self.reader as u64) << 32 | self.attempt as u64)
+        Ticket((self.reader as u64) << 32 | self.serial as u64)
     }
 }
 
