@@ -132,9 +132,15 @@ impl Leader {
 }
 
 impl Replica {
+    /// What follows from the others' rows: who is written to, and what may be written over.
+    pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
+        if matches!(self.phase, Phase::Leader(_)) {
+            self.admit();
+            self.move_tail(out);
+        }
+    }
+
     pub(super) fn lead(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        self.admit();
-        self.move_tail(out);
         self.pull(view, out);
         self.replicate(view, out);
         self.count();

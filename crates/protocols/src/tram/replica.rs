@@ -19,6 +19,10 @@ use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Span, Time,
 };
 
+/// How often a replica that is polled without a pause looks at what is not on the way of a message:
+/// rows, cursors, heartbeats. Far below what anyone waits for, and dear enough to leave out.
+const ROUND: Span = Span::micros(2);
+
 /// A TRAM replica.
 #[derive(Debug)]
 pub(super) struct Replica {
@@ -35,6 +39,8 @@ pub(super) struct Replica {
     pub(super) pipeline: usize,
     pub(super) incarnation: u32,
     pub(super) now: Time,
+    /// When it last looked at everything.
+    looked: Time,
 
     /// What it promised, and to whom its log is open.
     pub(super) promise: Promise,
@@ -170,6 +176,7 @@ impl Replica {
             pipeline: config.get(&params::PIPELINE) as usize,
             incarnation: 0,
             now: Time::ZERO,
+            looked: Time::ZERO,
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
             promise: Promise::default(),
             open: None,
@@ -211,11 +218,16 @@ impl Replica {
         }
     }
 
-    // [TRAM 2] the main loop: what a replica looks at, in this order.
+    // [TRAM 2] the main loop: what a replica looks at, in this order. What lies on the way of a
+    // message is looked at on every poll, the rest now and then.
     fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         self.settle_promise(view, out);
-        self.hear(view, out);
-        let beat = self.heartbeat.beat(self.now);
+        let round = self.now.since(self.looked) >= ROUND || self.looked == Time::ZERO;
+        if round {
+            self.looked = self.now;
+            self.hear(view, out);
+            self.prepare_to_lead(out);
+        }
         self.adopt(view);
         match self.phase {
             Phase::Follower => self.consider(out),
@@ -224,9 +236,17 @@ impl Replica {
         }
         self.consume(view, out);
         self.pass_on(view, out);
+        if round {
+            self.look_after(view, out);
+        }
+    }
+
+    /// What follows a round of looking at the others.
+    fn look_after(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let beat = self.heartbeat.beat(self.now);
         self.settle_edges(view);
         self.take_in(view, out);
-        self.donate(view, out);
+        self.donate(out);
         self.settle_applied();
         self.tell_sources(beat.is_some(), out);
         self.publish(beat, out);

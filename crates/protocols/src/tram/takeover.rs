@@ -305,6 +305,7 @@ impl Replica {
         self.phase = Phase::Leader(leader);
         self.row_due = true;
         out.note(Note::Leads(u64::from(epoch)));
+        self.prepare_to_lead(out);
         self.lead(view, out);
     }
 

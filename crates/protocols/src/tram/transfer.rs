@@ -273,8 +273,7 @@ impl Replica {
     }
 
     /// The donor's part of a poll.
-    pub(super) fn donate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let _ = view;
+    pub(super) fn donate(&mut self, out: &mut Outbox<Memory>) {
         if let Some(donation) = &self.donation {
             let row = self.peers[donation.reader].row;
             let still = row.is_some_and(|row| {
