@@ -13,8 +13,9 @@ pub use shared::run as run_shared;
 pub use simulated::run as run_simulated;
 
 use amcast_check::{History, Verdict, check};
+use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Property, Time};
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Property, Time};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
@@ -23,6 +24,8 @@ use serde::Serialize;
 pub struct Load {
     /// Destination groups of each multicast.
     pub destinations: usize,
+    /// How they are chosen.
+    pub choice: Choice,
     /// Bytes of each payload.
     pub payload: usize,
     /// Multicasts that each client has on the way, in a closed loop.
@@ -37,6 +40,16 @@ pub struct Load {
     pub threads: usize,
     /// Whether each thread is bound to a core.
     pub pin: bool,
+}
+
+/// How the destinations of a multicast are chosen [TRAM 8.2, 8.3].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Choice {
+    /// Any groups, all sets alike.
+    Uniform,
+    /// Groups that hang together in the tree, so that nobody else takes part.
+    Neighbouring,
 }
 
 /// What came out, latencies in nanoseconds.
@@ -93,11 +106,27 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("the bounds are in range")
 }
 
-/// The destinations of a client's `n`-th multicast: groups in a row, the first one going round.
-fn destinations(cluster: &Cluster, client: usize, n: u64, count: usize) -> GroupSet {
-    let groups = cluster.groups();
-    let first = client + n as usize;
-    (0..count).map(|i| Gid(((first + i) % groups) as u8)).collect()
+/// Draws the destinations of a multicast.
+fn destinations(overlay: &Overlay, rng: &mut Rng, load: &Load) -> GroupSet {
+    let all = GroupSet::first(overlay.groups());
+    let mut chosen = GroupSet::EMPTY;
+    for _ in 0..load.destinations {
+        let from = match load.choice {
+            Choice::Neighbouring if !chosen.is_empty() => {
+                chosen.iter().map(|g| beside(overlay, g)).fold(GroupSet::EMPTY, GroupSet::or)
+            }
+            _ => all,
+        };
+        let free = GroupSet(from.0 & !chosen.0);
+        let nth = rng.below(free.len() as u64) as usize;
+        chosen = chosen.with(free.iter().nth(nth).expect("below their number"));
+    }
+    chosen
+}
+
+/// The groups beside `g` in the tree.
+fn beside(overlay: &Overlay, g: Gid) -> GroupSet {
+    overlay.parent(g).map_or(GroupSet::EMPTY, GroupSet::one).or(overlay.children(g))
 }
 
 /// A multicast and what a replica delivered, for the judge.
@@ -153,9 +182,32 @@ mod tests {
     }
 
     #[test]
-    fn destinations_go_round_and_are_as_many_as_asked() {
-        let cluster = Cluster::new(3, 1, 1).unwrap();
-        let sets: Vec<_> = (0..3).map(|n| destinations(&cluster, 0, n, 2).0).collect();
-        assert_eq!(sets, [0b011, 0b110, 0b101]);
+    fn destinations_are_as_many_as_asked_and_neighbours_hang_together() {
+        let overlay = Overlay::base(8);
+        let mut rng = Rng::new(1);
+        for count in 1..=8 {
+            for choice in [Choice::Uniform, Choice::Neighbouring] {
+                let load = Load {
+                    destinations: count,
+                    choice,
+                    payload: 0,
+                    outstanding: 1,
+                    rate: None,
+                    warm_up_s: 0.0,
+                    duration_s: 1.0,
+                    threads: 1,
+                    pin: false,
+                };
+                for _ in 0..100 {
+                    let dst = destinations(&overlay, &mut rng, &load);
+                    assert_eq!(dst.len(), count);
+                    let inner = dst
+                        .iter()
+                        .filter(|&g| overlay.parent(g).is_some_and(|parent| dst.contains(parent)));
+                    let whole = inner.count() == count - 1;
+                    assert!(whole || choice == Choice::Uniform, "{dst:?}");
+                }
+            }
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Measurements on shared memory: the nodes' and clients' loops as threads over mapped files.
 
 use super::{Delivered, Latency, Load, Measured, destinations, histogram, judge};
+use amcast_core::rng::Rng;
 use amcast_core::step::Note;
 use amcast_core::{
-    Cluster, Config, Delivery, Entry, GroupSet, MsgId, Pid, Role, Span, Submission, Time,
+    Cluster, Config, Delivery, Entry, GroupSet, MsgId, Overlay, Pid, Role, Span, Submission, Time,
 };
 use amcast_memory::{ClusterId, Directory, Idle, Idler, Pause};
 use amcast_runtime::clock;
@@ -76,7 +77,10 @@ impl Above for Sink<'_> {
 /// A client under way.
 struct Client<'a> {
     load: &'a Load,
-    cluster: Cluster,
+    overlay: &'a Overlay,
+    rng: Rng,
+    /// Where the next multicast goes, if it is drawn already.
+    drawn: Option<GroupSet>,
     number: usize,
     seq: u64,
     /// For each place of the window: what was multicast there, and when it was due.
@@ -91,10 +95,12 @@ struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    fn new(load: &'a Load, cluster: Cluster, number: usize, window: usize, now: Time) -> Self {
+    fn new(load: &'a Load, overlay: &'a Overlay, number: usize, window: usize, now: Time) -> Self {
         Self {
             load,
-            cluster,
+            overlay,
+            rng: Rng::stream(number as u64, "destinations"),
+            drawn: None,
             number,
             seq: 0,
             window: vec![None; window],
@@ -149,12 +155,17 @@ impl<'a> Client<'a> {
             let n = self.window.len() as u64;
             let next = self.seq + 1;
             let place = (next % n) as usize;
-            let dst = destinations(&self.cluster, self.number, next, self.load.destinations);
+            let dst = match self.drawn {
+                Some(dst) => dst,
+                None => destinations(self.overlay, &mut self.rng, self.load),
+            };
+            self.drawn = Some(dst);
             let room = seat.protocol().room(dst, self.payload.len()) > 0;
             // Places are used in turn: the number of the message names its place.
             if self.window[place].is_some() || !room {
                 break;
             }
+            self.drawn = None;
             self.seq = next;
             self.open += 1;
             let due = if self.load.rate.is_some() { self.next_due } else { clock::now() };
@@ -284,7 +295,7 @@ fn drive(
         .iter()
         .map(|&p| match cluster.role(p) {
             Role::Client { client } => {
-                Some(Client::new(load, cluster, usize::from(client), window, now))
+                Some(Client::new(load, config.overlay(), usize::from(client), window, now))
             }
             Role::Replica { .. } => None,
         })

@@ -1,7 +1,7 @@
 //! `amcast bench`: a protocol measured, on shared memory or in the simulator.
 
 use super::{Failure, entry, setting};
-use crate::bench::{Load, Machine, Measured, run_shared, run_simulated};
+use crate::bench::{Choice, Load, Machine, Measured, run_shared, run_simulated};
 use amcast_core::{Config, RawConfig, Span};
 use amcast_sim::Model;
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -34,6 +34,9 @@ pub(super) struct Args {
     /// Destination groups of each multicast
     #[arg(long, default_value_t = 1)]
     destinations: usize,
+    /// How the destination groups are chosen
+    #[arg(long, value_enum, default_value_t = Choice::Uniform)]
+    choice: Choice,
     /// Bytes of each payload
     #[arg(long, default_value_t = 64)]
     payload: usize,
@@ -87,6 +90,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let machine = Machine::here();
     let load = Load {
         destinations: args.destinations,
+        choice: args.choice,
         payload: args.payload,
         outstanding: args.outstanding,
         rate: args.rate,
