@@ -158,8 +158,12 @@ impl Client {
                 // The lease is in the word itself, so a word of a former holder is never believed.
                 let word = line.word(0);
                 if (word >> 48) as u16 == epoch as u16 {
-                    let full = lane.head - (lane.head.wrapping_sub(word) & 0xffff_ffff_ffff);
-                    lane.taken = lane.taken.max(full);
+                    let open = lane.head.wrapping_sub(word) & 0xffff_ffff_ffff;
+                    // What was never sent cannot have been taken over.
+                    match lane.head.checked_sub(open) {
+                        Some(full) => lane.taken = lane.taken.max(full),
+                        None => out.note(Note::Malformed(lane.replicas[rank].pid, "credit")),
+                    }
                 }
                 let term = line.word(1);
                 if term > leading {

@@ -6,39 +6,39 @@ crate::mutant::mutants! {
         /// In the replicas.
         DecidesAlone = "decides-alone":
             "A leader takes an entry for decided when it has written it to itself."
-            breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+            breaks [Validity, UniformAgreement, UniformPrefixOrder];
         LeadsAlone = "leads-alone":
             "A replica becomes leader with its own permission only."
-            breaks [UniformAgreement, UniformAcyclicOrder];
+            breaks [UniformPrefixOrder, UniformAcyclicOrder];
         CountsDenied = "counts-denied":
             "A leader counts a write that was denied."
-            breaks [UniformAgreement, UniformAcyclicOrder];
+            breaks [UniformPrefixOrder];
         SkipsRevocation = "skips-revocation":
             "A replica lets a new leader in without revoking the former one."
-            breaks [UniformAgreement, UniformAcyclicOrder];
+            breaks [UniformPrefixOrder, UniformAcyclicOrder];
         SkipsGroupCatchUp = "skips-group-catch-up":
             "A new leader adopts its own log, whatever the quorum has."
-            breaks [UniformAgreement, UniformAcyclicOrder];
+            breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
         SkipsTreeCatchUp = "skips-tree-catch-up":
             "A new leader does not pass on what its predecessor left."
             breaks [Validity, UniformAgreement];
         DeliversUndecided = "delivers-undecided":
             "A follower delivers what it finds in its log, committed or not."
-            breaks [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+            breaks [UniformAgreement, UniformPrefixOrder];
         ForgetsFollowers = "forgets-followers":
             "A leader writes over entries that followers have not read."
             breaks [Validity];
         ForgetsAmnesia = "forgets-amnesia":
             "A replica that lost its memory goes on as if it had promised nothing."
-            breaks [UniformAgreement, UniformIntegrity];
+            breaks [Validity, UniformAgreement];
         SendsToEach = "sends-to-each":
             "A client sends a message to each destination for itself, not to the lowest ancestor."
-            breaks [UniformPrefixOrder, UniformAcyclicOrder];
+            breaks [Validity, UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
         SendsToRoot = "sends-to-root":
             "A client sends every message to the root."
             breaks [PartiallyGenuine];
         TakesUpTwice = "takes-up-twice":
             "A leader takes up some messages two times."
-            breaks [UniformIntegrity];
+            breaks [Validity, UniformIntegrity];
     }
 }

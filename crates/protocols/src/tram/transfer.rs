@@ -384,9 +384,9 @@ impl Replica {
     ) {
         let max = self.layout.piece_max() as usize;
         let (stage, xfer) = (self.layout.stage(), self.layout.xfer(self.rank));
-        let Some(donation) = self.donation.as_mut().filter(|d| d.ticket() == ticket) else {
-            return;
-        };
+        // To a new life of the reader nothing more of an old stream may be written.
+        let mine = |d: &&mut Donation| d.ticket() == ticket && !d.void;
+        let Some(donation) = self.donation.as_mut().filter(mine) else { return };
         let (reader, attempt) = (donation.reader, donation.attempt);
         let to = self.config.cluster().replica(self.group, reader);
         let Some(stream) = donation.stream.as_mut().filter(|s| s.asked) else { return };

@@ -1,0 +1,10 @@
+//! TRAM in the simulator, judged by the checker.
+//!
+//! [`shapes`] draws configurations and judges runs. `promises`: nothing is broken under any fault,
+//! and every rare branch is reached. `mutants`: each way of breaking TRAM is found. `exploration`:
+//! small configurations, all choices within bounds.
+
+
+mod mutants;
+mod promises;
+mod shapes;

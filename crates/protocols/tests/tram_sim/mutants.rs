@@ -1,0 +1,89 @@
+//! Each way of breaking TRAM is found, and breaks what it is said to break.
+
+use crate::shapes::{brief, hasty, judge, seeds, violated};
+use amcast_protocols::catalog;
+use amcast_protocols::mutant::MutantInfo;
+use amcast_sim::Profile;
+use std::collections::BTreeMap;
+
+/// Seeds within which something must be seen of each mutant.
+const FOUND_WITHIN: u64 = 100;
+
+/// Seeds within which a mutant must have broken all that it is said to break. `AMCAST_SEEDS` in
+/// the environment says otherwise, and then all of them are run, to see what else breaks.
+const BROKEN_WITHIN: u64 = 200;
+
+/// Most mistakes show when leaders crash; forgotten followers must only be slow.
+fn profile(seed: u64, mutant: &str) -> Profile {
+    let slow = mutant == "forgets-followers";
+    if slow || seed.is_multiple_of(3) { Profile::All } else { Profile::Crash }
+}
+
+/// What was seen of a mutant, and after how many seeds for the first time: promises that the
+/// checker found broken, and what stopped or stalled a run.
+fn hunt(mutant: &'static MutantInfo) -> BTreeMap<String, u64> {
+    let mut seen = BTreeMap::new();
+    for seed in 0..seeds(BROKEN_WITHIN) {
+        let settings = brief(profile(seed, mutant.name));
+        let (end, findings) = judge(&hasty(seed, mutant.name), &settings, seed);
+        let trouble = end.trouble().map(str::to_string);
+        for what in violated(&findings).iter().map(ToString::to_string).chain(trouble) {
+            seen.entry(what).or_insert(seed + 1);
+        }
+        let all = mutant.breaks.iter().all(|property| seen.contains_key(property.name()));
+        if all && seeds(0) == 0 {
+            break;
+        }
+    }
+    seen
+}
+
+fn is_found_and_breaks_what_it_is_said_to(name: &str) {
+    let mutant = catalog::mutants("tram").iter().find(|m| m.name == name).expect("declared");
+    let seen = hunt(mutant);
+    let first = seen.values().min();
+    println!("{name}: found after {first:?} seeds, {seen:?}");
+    assert!(first.is_some_and(|&n| n <= FOUND_WITHIN), "{name} is not found: {seen:?}");
+    for property in mutant.breaks {
+        assert!(seen.contains_key(property.name()), "{name} is not seen to break {property}");
+    }
+}
+
+macro_rules! each {
+    ($($test:ident = $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            is_found_and_breaks_what_it_is_said_to($name);
+        })*
+
+        #[test]
+        fn every_declared_mutant_has_a_test_here() {
+            let tested = [$($name),*];
+            let declared: Vec<&str> = catalog::mutants("tram").iter().map(|m| m.name).collect();
+            assert_eq!(tested.as_slice(), declared);
+        }
+    };
+}
+
+each! {
+    a_leader_that_decides_alone_is_found = "decides-alone",
+    a_leader_without_a_quorum_is_found = "leads-alone",
+    a_leader_that_counts_denied_writes_is_found = "counts-denied",
+    a_replica_that_skips_revocation_is_found = "skips-revocation",
+    a_leader_that_skips_group_catch_up_is_found = "skips-group-catch-up",
+    a_leader_that_skips_tree_catch_up_is_found = "skips-tree-catch-up",
+    a_follower_that_delivers_undecided_entries_is_found = "delivers-undecided",
+    a_leader_that_forgets_followers_is_found = "forgets-followers",
+    a_replica_that_forgets_its_amnesia_is_found = "forgets-amnesia",
+    a_client_that_sends_to_each_destination_is_found = "sends-to-each",
+    a_client_that_sends_to_the_root_is_found = "sends-to-root",
+    a_leader_that_takes_messages_up_twice_is_found = "takes-up-twice",
+}
+
+#[test]
+fn without_a_mutant_nothing_is_found() {
+    for seed in 0..seeds(BROKEN_WITHIN) {
+        let (end, findings) = judge(&hasty(seed, "none"), &brief(profile(seed, "none")), seed);
+        assert!(end.trouble().is_none() && findings.all_hold(), "{seed}: {end}\n{findings}");
+    }
+}
