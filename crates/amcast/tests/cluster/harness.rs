@@ -32,6 +32,7 @@ pub(crate) struct Up {
     child: Child,
     pub(crate) data: PathBuf,
     pub(crate) redis: String,
+    nodes: usize,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -58,7 +59,10 @@ impl Up {
             assert!(at.starts_with("127.0.0.1:") && !at.ends_with(":0"), "{line:?}");
         }
         let redis = redis["redis=".len()..].to_string();
-        Self { child, data, redis, _stdout: stdout }
+        // As many nodes as replicas, three unless it was told otherwise.
+        let replicas = more.iter().position(|&m| m == "--replicas").map(|at| more[at + 1]);
+        let nodes = replicas.map_or(3, |n| n.parse().expect("a number of replicas"));
+        Self { child, data, redis, nodes, _stdout: stdout }
     }
 
     /// A new connection to its store.
@@ -69,7 +73,7 @@ impl Up {
     /// What each node says.
     pub(crate) fn nodes(&self) -> Vec<Option<NodeStatus>> {
         let socket = |n| self.data.join(format!("n{n}.sock"));
-        (0..3).map(|n| amcast::runtime::control::status_of(&socket(n)).ok()).collect()
+        (0..self.nodes).map(|n| amcast::runtime::control::status_of(&socket(n)).ok()).collect()
     }
 
     /// Kills a node as `kill -9` does; returns its number in the operating system.
@@ -77,6 +81,17 @@ impl Up {
         let status = self.nodes()[node].clone().expect("the node answers");
         signal(status.os_pid, rustix::process::Signal::KILL);
         status.os_pid
+    }
+
+    /// Kills several nodes at once; each with the number it had in the operating system.
+    pub(crate) fn kill_all(&self, nodes: &[usize]) -> Vec<(usize, u32)> {
+        let status = self.nodes();
+        let os_pid = |n: usize| status[n].as_ref().expect("the node answers").os_pid;
+        let killed: Vec<_> = nodes.iter().map(|&n| (n, os_pid(n))).collect();
+        for &(_, os_pid) in &killed {
+            signal(os_pid, rustix::process::Signal::KILL);
+        }
+        killed
     }
 
     /// Waits until every node is a full member, `node` as another process than `before`.

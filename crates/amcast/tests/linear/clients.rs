@@ -1,0 +1,294 @@
+//! Clients that use few keys of all shards at once, in every way that the checker knows.
+
+use crate::recording::{Called, Calls, Recording, Words, moment};
+use amcast::client::{Answer, Connection};
+use amcast::core::Gid;
+use amcast::core::Time;
+use amcast::core::rng::Rng;
+use amcast::services::kv::SlotMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Calls that a client makes before it rests.
+const BURST: u64 = 12;
+
+/// How long it rests at most, in microseconds: a history of millions of calls teaches no more.
+const REST_US_MAX: u64 = 12_000;
+
+/// The keys of a while, spread over all shards.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    /// Changed in every way.
+    pub(crate) registers: Vec<String>,
+    /// Changed by INCR alone.
+    counters: Vec<String>,
+    /// Changed by APPEND alone.
+    logs: Vec<String>,
+    /// Counts transactions, from within.
+    tally: String,
+}
+
+impl Keys {
+    /// The keys of a round: one register, one counter and one log in each shard, but at least two.
+    pub(crate) fn of_round(round: u64, shards: usize) -> Self {
+        let map = SlotMap::new(shards);
+        let in_shard = |kind: &str, n: usize| {
+            let shard = Gid((n % shards) as u8);
+            let names = (0..).map(|salt| format!("{kind}{n}.{round}.{salt}"));
+            let mut fitting = names.filter(|name| map.of_key(name.as_bytes()) == shard);
+            fitting.next().expect("some key is in every shard")
+        };
+        let several = |kind| (0..shards.max(2)).map(|n| in_shard(kind, n)).collect();
+        Self {
+            registers: several("reg"),
+            counters: several("count"),
+            logs: several("log"),
+            tally: in_shard("tally", shards - 1),
+        }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &String> {
+        self.registers.iter().chain(&self.counters).chain(&self.logs).chain([&self.tally])
+    }
+}
+
+/// All clients of a run.
+pub(crate) struct Load {
+    redis: String,
+    shards: usize,
+    begun: Instant,
+    round: AtomicU64,
+    stop: AtomicBool,
+    clients: Vec<Mutex<Calls>>,
+}
+
+impl Load {
+    pub(crate) fn new(redis: &str, shards: usize, clients: usize) -> Self {
+        Self {
+            redis: redis.to_string(),
+            shards,
+            begun: Instant::now(),
+            round: AtomicU64::new(0),
+            stop: AtomicBool::new(false),
+            clients: (0..clients).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    /// Lets the clients work while `act` acts.
+    pub(crate) fn run<T>(&self, act: impl FnOnce(&Self) -> T) -> T {
+        std::thread::scope(|scope| {
+            for number in 0..self.clients.len() {
+                scope.spawn(move || self.work(number));
+            }
+            let _stops = crate::kills::Stops(&self.stop);
+            act(self)
+        })
+    }
+
+    /// From now on the clients use other keys.
+    pub(crate) fn next_round(&self) {
+        self.round.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Now, on the clock of the recording.
+    pub(crate) fn now(&self) -> Time {
+        moment(self.begun)
+    }
+
+    /// What the clients saw.
+    pub(crate) fn into_recording(self) -> Recording {
+        let calls = |c: Mutex<Calls>| c.into_inner().expect("no client panicked");
+        Recording { clients: self.clients.into_iter().map(calls).collect() }
+    }
+
+    fn work(&self, number: usize) {
+        let mut calls = self.clients[number].lock().expect("a client is one thread");
+        let connection = Connection::open(&self.redis).expect("the front listens");
+        let mut client = Client {
+            number,
+            connection,
+            rng: Rng::new(number as u64 + 1),
+            values: 0,
+            begun: self.begun,
+            calls: &mut calls,
+        };
+        let mut round = u64::MAX;
+        let mut keys = Keys::of_round(0, self.shards);
+        for n in 1_u64.. {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let now = self.round.load(Ordering::Relaxed);
+            if now != round {
+                (round, keys) = (now, Keys::of_round(now, self.shards));
+            }
+            if client.act(&keys).is_err() {
+                // What was under way may have taken effect or not; the next call is a new one.
+                client.connection = Connection::open(&self.redis).expect("the front listens");
+            }
+            if n.is_multiple_of(BURST) {
+                std::thread::sleep(Duration::from_micros(client.rng.below(REST_US_MAX)));
+            }
+        }
+    }
+}
+
+/// One client.
+struct Client<'a> {
+    number: usize,
+    connection: Connection,
+    rng: Rng,
+    /// Values made up so far.
+    values: u64,
+    begun: Instant,
+    calls: &'a mut Calls,
+}
+
+impl Client<'_> {
+    /// A value that nobody else writes; none is the beginning of another one.
+    fn value(&mut self) -> String {
+        self.values += 1;
+        format!("{}.{}_", self.number, self.values)
+    }
+
+    fn one<'k>(&mut self, keys: &'k [String]) -> &'k str {
+        &keys[self.rng.below(keys.len() as u64) as usize]
+    }
+
+    /// Some of the keys, at least one, each once, in any order.
+    fn some<'k>(&mut self, keys: impl Iterator<Item = &'k String>) -> Vec<&'k str> {
+        let mut keys: Vec<&str> = keys.map(String::as_str).collect();
+        let count = 1 + self.rng.below(keys.len() as u64) as usize;
+        for i in 0..count {
+            let j = i + self.rng.below((keys.len() - i) as u64) as usize;
+            keys.swap(i, j);
+        }
+        keys.truncate(count);
+        keys
+    }
+
+    /// One call, or one transaction.
+    fn act(&mut self, keys: &Keys) -> io::Result<()> {
+        let value = self.value();
+        match self.rng.below(100) {
+            0..14 => {
+                let key = self.one(&keys.registers);
+                self.call(&["SET", key, &value])
+            }
+            14..32 => {
+                let key = self.one(&keys.registers);
+                self.call(&["GET", key])
+            }
+            32..44 => {
+                let counter = self.one(&keys.counters);
+                self.call(&["INCR", counter])
+            }
+            44..52 => {
+                let log = self.one(&keys.logs);
+                self.call(&["APPEND", log, &value])
+            }
+            52..58 => {
+                let mut words = vec!["DEL"];
+                words.extend(self.some(keys.registers.iter()));
+                self.call(&words)
+            }
+            58..69 => {
+                let mut words = vec!["MSET"];
+                words.extend(self.some(keys.registers.iter()).iter().flat_map(|k| [*k, &value]));
+                self.call(&words)
+            }
+            69..82 => {
+                let mut words = vec!["MGET"];
+                words.extend(self.some(keys.all()));
+                self.call(&words)
+            }
+            82..91 => self.transaction(keys, &[], &value),
+            _ => self.watched(keys, &value),
+        }
+    }
+
+    /// Reads keys, and changes others only if the ones read stay as they are.
+    fn watched(&mut self, keys: &Keys, value: &str) -> io::Result<()> {
+        let watched = self.some(keys.registers.iter());
+        let mut watch = vec!["WATCH"];
+        watch.extend(&watched);
+        if self.ask(&watch)?.is_error() {
+            return Ok(());
+        }
+        let mut conditions = Vec::new();
+        for key in watched {
+            self.call(&["GET", key])?;
+            let back = self.calls.0.last().and_then(|called| called.back.as_ref());
+            let Some((_, out)) = back else {
+                return self.ask(&["UNWATCH"]).map(|_| ());
+            };
+            conditions.push((key, out.clone()));
+        }
+        self.transaction(keys, &conditions, value)
+    }
+
+    /// Commands on several shards at one moment, if the conditions hold.
+    fn transaction(
+        &mut self,
+        keys: &Keys,
+        conditions: &[(&str, String)],
+        value: &str,
+    ) -> io::Result<()> {
+        let mut commands: Vec<Vec<&str>> = Vec::new();
+        for (i, key) in self.some(keys.registers.iter()).into_iter().enumerate() {
+            commands.push(if i % 2 == 0 { vec!["SET", key, value] } else { vec!["GET", key] });
+        }
+        commands.push(vec!["INCR", &keys.tally]);
+        let mut queued = !self.ask(&["MULTI"])?.is_error();
+        for command in &commands {
+            queued &= self.ask(command)? == Answer::Word("QUEUED".to_string());
+        }
+        if !queued {
+            return self.ask(&["DISCARD"]).map(|_| ());
+        }
+        let conditions = conditions.iter().map(|(key, was)| format!("IF {key} {was}"));
+        let commands = commands.iter().map(|words| words.join(" "));
+        let parts: Vec<String> =
+            ["MULTI".to_string()].into_iter().chain(conditions).chain(commands).collect();
+        self.record(Words(parts.join("; ")), &["EXEC"])
+    }
+
+    fn call(&mut self, words: &[&str]) -> io::Result<()> {
+        self.record(Words::of(words), words)
+    }
+
+    /// Sends a command that is recorded as `op`.
+    fn record(&mut self, op: Words, words: &[&str]) -> io::Result<()> {
+        self.calls.0.push(Called { op, at: moment(self.begun), back: None });
+        let answer = self.ask(words)?;
+        let at = moment(self.begun);
+        let between = if words[0] == "EXEC" { "; " } else { " " };
+        // Any error leaves open whether the command took effect: these commands are never wrong.
+        if let (Some(called), Some(out)) = (self.calls.0.last_mut(), told(&answer, between)) {
+            called.back = Some((at, out));
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, words: &[&str]) -> io::Result<Answer> {
+        let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
+        self.connection.call(&words)
+    }
+}
+
+/// An answer in the checker's language; nothing for an error.
+fn told(answer: &Answer, between: &str) -> Option<String> {
+    Some(match answer {
+        Answer::Error(_) => return None,
+        Answer::Null => "nil".to_string(),
+        Answer::Word(word) => word.clone(),
+        Answer::Number(n) => n.to_string(),
+        Answer::Bytes(bytes) => String::from_utf8(bytes.clone()).expect("values are text"),
+        Answer::Array(items) => {
+            let items: Option<Vec<String>> = items.iter().map(|item| told(item, between)).collect();
+            items?.join(between)
+        }
+    })
+}

@@ -1,0 +1,108 @@
+//! Who is killed, when, and what the clients notice.
+
+use crate::clients::Load;
+use crate::harness::Up;
+use crate::recording::Recording;
+use amcast::core::Time;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long the cluster serves between two kills.
+const PEACE: Duration = Duration::from_millis(700);
+
+/// How long after a kill a silence is put down to it.
+const AFTERMATH: Duration = Duration::from_secs(2);
+
+/// Who is killed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// The node that leads most shards.
+    MostLeaders,
+    /// Two nodes at once, those that lead most shards.
+    TwoNodes,
+}
+
+/// One kill.
+#[derive(Clone, Debug)]
+pub(crate) struct Kill {
+    /// When, on the clock of the recording.
+    pub(crate) at: Time,
+    /// The nodes.
+    pub(crate) nodes: Vec<usize>,
+    /// How many shards they led.
+    pub(crate) leaders: usize,
+    /// When all nodes were full members again.
+    pub(crate) healed: Time,
+}
+
+impl Kill {
+    /// The kill and the longest time in which no client got an answer, for people.
+    pub(crate) fn told(&self, recording: &Recording) -> String {
+        let (begun, silent_ns) =
+            recording.longest_silence(self.at, Time(self.at.0 + AFTERMATH.as_nanos() as u64));
+        format!(
+            "killed {:?} with {} leaders at {:.3} s; no answer for {:.1} ms from {:.3} s; all back \
+             after {:.0} ms",
+            self.nodes,
+            self.leaders,
+            self.at.0 as f64 / 1e9,
+            silent_ns as f64 / 1e6,
+            begun.0 as f64 / 1e9,
+            (self.healed.0 - self.at.0) as f64 / 1e6
+        )
+    }
+}
+
+/// Says stop when it goes out of scope, also when that is because of a panic.
+pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How many shards each node leads, as the nodes say.
+fn leaders(up: &Up) -> BTreeMap<usize, usize> {
+    let mut leads = BTreeMap::new();
+    for (rank, node) in up.nodes().iter().enumerate() {
+        leads.entry(rank).or_insert(0);
+        for replica in node.iter().flat_map(|node| &node.replicas) {
+            // A node that follows itself leads.
+            if replica.leader.as_ref() == Some(&replica.name) {
+                *leads.entry(rank).or_insert(0) += 1;
+            }
+        }
+    }
+    leads
+}
+
+/// Kills until `lasting` is over. Between kills the cluster is whole: more failures at one time
+/// than it was built for are another promise. The keys change between kills, so that each
+/// kill falls into the life of some keys, and the checker can judge them apart.
+pub(crate) fn again_and_again(
+    up: &Up,
+    load: &Load,
+    target: Target,
+    lasting: Duration,
+) -> Vec<Kill> {
+    let (begun, mut kills) = (Instant::now(), Vec::new());
+    while begun.elapsed() < lasting {
+        std::thread::sleep(PEACE / 2);
+        load.next_round();
+        std::thread::sleep(PEACE / 2);
+        up.wait_until_ready();
+        let mut ranks: Vec<(usize, usize)> = leaders(up).into_iter().collect();
+        ranks.sort_by_key(|&(rank, leads)| (std::cmp::Reverse(leads), rank));
+        ranks.truncate(if target == Target::TwoNodes { 2 } else { 1 });
+        let (nodes, leads): (Vec<usize>, Vec<usize>) = ranks.into_iter().unzip();
+        let (at, before) = (load.now(), up.kill_all(&nodes));
+        for (rank, os_pid) in before {
+            up.wait_for_return(rank, os_pid);
+        }
+        kills.push(Kill { at, nodes, leaders: leads.iter().sum(), healed: load.now() });
+    }
+    std::thread::sleep(PEACE);
+    kills
+}

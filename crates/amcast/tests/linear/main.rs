@@ -1,0 +1,171 @@
+//! Real clusters under load whose processes are killed: what all clients saw is recorded, and the
+//! checker decides whether it is linearizable.
+//!
+//! A run takes a few seconds; with `AMCAST_LONG=1` in the environment three minutes. The history of
+//! a run that is not in order is kept in the temporary directory.
+
+mod clients;
+#[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
+#[path = "../cluster/harness.rs"]
+mod harness;
+mod kills;
+mod recording;
+
+use amcast::check::service::Budget;
+use amcast::check::{History, Verdict, check_within};
+use amcast::client::Answer;
+use amcast::core::{Property, Time};
+use clients::{Keys, Load};
+use harness::{Up, call};
+use kills::{Kill, Target};
+use recording::{Recording, Words};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Clients of a run.
+const CLIENTS: usize = 12;
+
+/// What must hold of every recorded run.
+const PROMISED: [Property; 3] =
+    [Property::Linearizable, Property::ExactlyOnce, Property::ReadYourWrites];
+
+/// One run at a time: two clusters at once on a small machine suspect each other's load.
+fn alone() -> MutexGuard<'static, ()> {
+    static RUNNING: Mutex<()> = Mutex::new(());
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// `usual`, or three minutes where the environment asks for a long run.
+fn lasting(usual: Duration) -> Duration {
+    let long = std::env::var_os("AMCAST_LONG").is_some_and(|v| v == "1");
+    if long { Duration::from_secs(180) } else { usual }
+}
+
+fn judge(recording: &Recording) -> amcast::check::Report {
+    let history: History = recording.history();
+    check_within(&history, &PROMISED, Budget { states: 20_000_000 })
+}
+
+/// Loads a cluster, kills `target` again and again, and judges what the clients saw.
+fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Duration) {
+    let _alone = alone();
+    let lasting = lasting(usual);
+    let mut up = Up::start(options);
+    let load = Load::new(&up.redis, shards, CLIENTS);
+    let kills: Vec<Kill> = load.run(|load| kills::again_and_again(&up, load, target, lasting));
+    let recording = load.into_recording();
+    assert_eq!(up.stop(), Some(0));
+    let report = judge(&recording);
+    println!("{name}: {}\n{report}", recording.figures());
+    for kill in &kills {
+        println!("{}", kill.told(&recording));
+    }
+    if !report.all_hold() {
+        let path = recording.save(name);
+        panic!("{report}\nthe history is kept: amcast check {}", path.display());
+    }
+    // A run in which nothing happened would be in order, too.
+    let seconds = lasting.as_secs() as usize;
+    assert!(kills.len() >= 2, "only {} kills in {seconds} s", kills.len());
+    assert!(recording.answered() > 200 * seconds, "{}", recording.figures());
+    assert!(kills.iter().all(|kill| kill.leaders > 0), "{kills:?}");
+}
+
+#[test]
+fn commands_over_three_shards_are_linearizable_while_nodes_with_leaders_are_killed() {
+    run("three-shards", &["--shards", "3"], 3, Target::MostLeaders, Duration::from_secs(7));
+}
+
+#[test]
+fn commands_of_one_shard_are_linearizable_while_its_leader_is_killed() {
+    run("one-shard", &["--shards", "1"], 1, Target::MostLeaders, Duration::from_secs(4));
+}
+
+#[test]
+fn commands_are_linearizable_while_all_leaders_are_killed_at_once() {
+    let options = ["--shards", "2", "--replicas", "5"];
+    run("all-leaders", &options, 2, Target::TwoNodes, Duration::from_secs(5));
+}
+
+#[test]
+fn nobody_sees_half_of_a_command_over_all_shards() {
+    let _alone = alone();
+    let up = Up::start(&["--shards", "3"]);
+    let keys = Keys::of_round(0, 3).registers;
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let write = |writer: usize| {
+        let mut c = up.connect();
+        for n in 0.. {
+            let value = format!("{writer}.{n}");
+            let mut mset = vec!["MSET"];
+            mset.extend(keys.iter().flat_map(|key| [*key, &value]));
+            assert_eq!(call(&mut c, &mset), Answer::Word("OK".into()));
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    let look = || {
+        let (mut c, mut last, mut changes) = (up.connect(), Answer::Null, 0);
+        let mget: Vec<&str> = ["MGET"].into_iter().chain(keys.iter().copied()).collect();
+        while !stop.load(Ordering::Relaxed) {
+            let Answer::Array(values) = call(&mut c, &mget) else { panic!("MGET is refused") };
+            assert!(values.iter().all(|v| *v == values[0]), "half of an MSET: {values:?}");
+            changes += u64::from(values[0] != last);
+            last = values[0].clone();
+            looks.fetch_add(1, Ordering::Relaxed);
+        }
+        changes
+    };
+    let changes: u64 = std::thread::scope(|scope| {
+        let writers = [0, 1].map(|writer| scope.spawn(move || write(writer)));
+        let readers = [0, 1].map(|_| scope.spawn(look));
+        let _stops = kills::Stops(&stop);
+        for node in 0..2 {
+            std::thread::sleep(Duration::from_millis(700));
+            let before = up.kill(node);
+            up.wait_for_return(node, before);
+        }
+        stop.store(true, Ordering::Relaxed);
+        writers.into_iter().for_each(|w| w.join().expect("every MSET is answered"));
+        readers.into_iter().map(|r| r.join().expect("no half of an MSET is seen")).sum()
+    });
+    let looks = looks.into_inner();
+    println!("{looks} times all keys were read, {changes} times they had changed");
+    assert!(looks > 200 && changes > 50, "{looks} reads, {changes} changes");
+}
+
+/// A run without kills, and its verdict: the same judge as above.
+fn in_order() -> Recording {
+    let _alone = alone();
+    let up = Up::start(&["--shards", "3"]);
+    let load = Load::new(&up.redis, 3, 4);
+    load.run(|_| std::thread::sleep(Duration::from_millis(700)));
+    let recording = load.into_recording();
+    let report = judge(&recording);
+    assert!(report.all_hold(), "{report}");
+    recording
+}
+
+#[test]
+fn the_judge_finds_one_stale_read_and_one_effect_that_happened_twice() {
+    let mut stale = in_order();
+    let mut twice = stale.clone();
+    let (client, key, old) = stale.overwritten().expect("some value was overwritten");
+    stale.add(client, Words::of(&["GET", &key]), &old);
+    let report = judge(&stale);
+    for property in [Property::Linearizable, Property::ReadYourWrites] {
+        let verdict = report.verdict(property);
+        assert!(matches!(verdict, Some(Verdict::Violated(_))), "{property}: {verdict:?}");
+    }
+    // One INCR more than was called: its client sees the number jump.
+    twice.count_twice();
+    let report = judge(&twice);
+    for property in [Property::Linearizable, Property::ExactlyOnce] {
+        let verdict = report.verdict(property);
+        assert!(matches!(verdict, Some(Verdict::Violated(_))), "{property}: {verdict:?}");
+    }
+    assert!(stale.end() > Time(0));
+}
