@@ -4,7 +4,7 @@
 //! and every rare branch is reached. `mutants`: each way of breaking TRAM is found. `exploration`:
 //! small configurations, all choices within bounds.
 
-
+mod exploration;
 mod mutants;
 mod promises;
 mod shapes;

@@ -65,3 +65,23 @@ fn every_promise_is_kept_when_oracles_lie() {
 fn every_promise_is_kept_under_all_faults_at_once() {
     kept(Profile::All);
 }
+
+/// Rare branches that the seeds of [`kept`] are known to reach, with the fault that leads there.
+const REACHED: [(Profile, &str); 6] = [
+    (Profile::None, "tram-ring-full"),
+    (Profile::None, "tram-child-full"),
+    (Profile::Crash, "tram-write-failed"),
+    (Profile::Crash, "tram-leaves-behind"),
+    (Profile::Pause, "tram-left-behind"),
+    (Profile::All, "tram-leader-steps-down"),
+];
+
+#[test]
+fn rare_branches_are_reached() {
+    for profile in [Profile::None, Profile::Crash, Profile::Pause, Profile::All] {
+        let marks = kept(profile);
+        for (_, mark) in REACHED.iter().filter(|(p, _)| *p == profile) {
+            assert!(marks.contains_key(mark), "{} does not reach {mark}", profile.name());
+        }
+    }
+}
