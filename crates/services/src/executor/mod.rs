@@ -161,10 +161,12 @@ impl<M: Machine> Executor<M> {
         &self.machine
     }
 
-    /// The position up to which `shard` executed everything; 0 before the first command.
+    /// The position of the last command up to which `shard` executed everything; 0 before the first
+    /// one. It is always a position that was delivered: streams may leave out numbers, and who keeps
+    /// the stream need not know what a number between two commands means.
     pub fn applied(&self, shard: Gid) -> u64 {
         let delivered = self.shards[shard.index()].delivered;
-        self.lanes.first_waiting(shard).map_or(delivered, |(p, _)| p - 1)
+        self.lanes.first_waiting(shard).map_or(delivered, |since| since.before)
     }
 
     /// The position of the last command that `shard` took; it and all before it need not be
@@ -223,9 +225,10 @@ impl<M: Machine> Executor<M> {
         {
             return Err(Full);
         }
+        let before = self.shards[shard.index()].delivered;
         let floor = self.took(place, dst, &envelope);
         let machine = &self.machine;
-        let ready = self.lanes.enter((id, dst), place, floor, payload, |access| {
+        let ready = self.lanes.enter((id, dst), (place, before), floor, payload, |access| {
             machine.access(body, dst, access);
         });
         if let Some(entry) = ready {
@@ -293,7 +296,7 @@ impl<M: Machine> Executor<M> {
         for place in places {
             let shard = &mut self.shards[place.shard.index()];
             // No command that has not run is earlier than this.
-            let now_ms = self.lanes.first_waiting(place.shard).map_or(shard.now_ms, |w| w.1);
+            let now_ms = self.lanes.first_waiting(place.shard).map_or(shard.now_ms, |w| w.now_ms);
             self.machine.tidy(place.shard, now_ms);
             shard.sessions.tidy(now_ms, &self.limits);
         }

@@ -15,7 +15,7 @@ use crate::machine::{Corrupt, Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 
 const MAGIC: [u8; 4] = *b"amKV";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// One shard's part of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,12 +90,12 @@ impl Sessions {
     }
 }
 
-fn write_waiting(e: &Entry, out: &mut Vec<u8>) {
+fn write_waiting(e: &Entry, lanes: &Lanes, out: &mut Vec<u8>) {
     for word in [u64::from(e.id.sender.0), e.id.seq, e.dst.0, e.floor, e.places.len() as u64] {
         put(out, word);
     }
     for p in &e.places {
-        for word in [u64::from(p.shard.0), p.position, p.now_ms] {
+        for word in [u64::from(p.shard.0), p.position, p.now_ms, lanes.before(p)] {
             put(out, word);
         }
     }
@@ -107,7 +107,8 @@ struct Waiting<'a> {
     id: MsgId,
     dst: GroupSet,
     floor: u64,
-    places: Vec<Place>,
+    /// Each with the position of the command in front of it.
+    places: Vec<(Place, u64)>,
     payload: &'a [u8],
 }
 
@@ -121,11 +122,11 @@ fn read_waiting<'a>(r: &mut Reader<'a>, shards: usize) -> Result<Waiting<'a>, Co
     let mut places = Vec::new();
     for _ in 0..count {
         let shard = r.word()?;
-        let (position, now_ms) = (r.word()?, r.word()?);
-        if shard >= shards as u64 || !dst.contains(Gid(shard as u8)) {
+        let (position, now_ms, before) = (r.word()?, r.word()?, r.word()?);
+        if before >= position || shard >= shards as u64 || !dst.contains(Gid(shard as u8)) {
             return Err(Corrupt::Malformed);
         }
-        places.push(Place { shard: Gid(shard as u8), position, now_ms });
+        places.push((Place { shard: Gid(shard as u8), position, now_ms }, before));
     }
     let payload = r.bytes()?;
     Envelope::decode(payload).ok_or(Corrupt::Malformed)?;
@@ -153,7 +154,7 @@ impl<M: Machine> Executor<M> {
         let at_home = |e: &&Entry| e.places.iter().map(|p| p.shard).min() == Some(shard);
         put(&mut out, self.lanes.iter().filter(at_home).count() as u64);
         for entry in self.lanes.iter().filter(at_home) {
-            write_waiting(entry, &mut out);
+            write_waiting(entry, &self.lanes, &mut out);
         }
         let head = out.len();
         put(&mut out, 0);
@@ -209,9 +210,9 @@ impl<M: Machine> Executor<M> {
 /// Puts waiting commands back, each shard's in order of position. None of them can run: they
 /// waited when the snapshot was taken.
 fn line_up_again<M: Machine>(machine: &M, waiting: &[Waiting<'_>], lanes: &mut Lanes) {
-    let mut arrivals: Vec<(Place, &Waiting<'_>)> =
+    let mut arrivals: Vec<((Place, u64), &Waiting<'_>)> =
         waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
-    arrivals.sort_by_key(|(p, _)| (p.shard, p.position));
+    arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
     for (place, w) in arrivals {
         let body = Envelope::decode(w.payload).expect("it was checked").1;
         lanes.enter((w.id, w.dst), place, Some(w.floor), w.payload, |access| {

@@ -37,11 +37,20 @@ struct Tail {
     readers: Vec<u64>,
 }
 
+/// What stood in a shard when a command that waits there came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Since {
+    /// Ordered time there, the command's own included.
+    pub(super) now_ms: u64,
+    /// Position of the command in front of it, whether that one waits or not; 0 for none.
+    pub(super) before: u64,
+}
+
 /// One shard's waiting commands.
 #[derive(Default)]
 struct Lane {
-    /// Their positions, each with ordered time there.
-    positions: BTreeMap<u64, u64>,
+    /// By position.
+    positions: BTreeMap<u64, Since>,
     bytes: usize,
     tails: BTreeMap<u64, Tail>,
     /// The last waiting command that touches the whole shard.
@@ -77,9 +86,14 @@ impl Lanes {
         self.lanes[shard.index()].bytes
     }
 
-    /// Position and ordered time of the first waiting command of `shard`.
-    pub(super) fn first_waiting(&self, shard: Gid) -> Option<(u64, u64)> {
-        self.lanes[shard.index()].positions.first_key_value().map(|(p, t)| (*p, *t))
+    /// What stood in `shard` when its first waiting command came.
+    pub(super) fn first_waiting(&self, shard: Gid) -> Option<Since> {
+        self.lanes[shard.index()].positions.first_key_value().map(|(_, since)| *since)
+    }
+
+    /// Position of the command in front of the one that waits at `place`.
+    pub(super) fn before(&self, place: &Place) -> u64 {
+        self.lanes[place.shard.index()].positions[&place.position].before
     }
 
     /// The waiting commands, in order of their first arrival.
@@ -87,11 +101,12 @@ impl Lanes {
         self.entries.values()
     }
 
-    /// Takes a command that one shard delivered; its ticket if it can run now.
+    /// Takes a command that one shard delivered, behind the one at position `before`; its ticket
+    /// if it can run now.
     pub(super) fn enter(
         &mut self,
         (id, dst): (MsgId, GroupSet),
-        place: Place,
+        (place, before): (Place, u64),
         floor: Option<u64>,
         payload: &[u8],
         access: impl FnOnce(&mut Access),
@@ -117,7 +132,7 @@ impl Lanes {
             self.next
         });
         let lane = &mut self.lanes[place.shard.index()];
-        lane.positions.insert(place.position, place.now_ms);
+        lane.positions.insert(place.position, Since { now_ms: place.now_ms, before });
         let entry = self.entries.get_mut(&ticket).expect("it waits");
         lane.bytes += entry.payload.len();
         entry.places.push(place);
