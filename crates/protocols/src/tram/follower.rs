@@ -48,6 +48,9 @@ impl Control {
     }
 }
 
+/// After so many heartbeats a replica says again how far its group has taken over, changed or not.
+const SAY_AGAIN_BEATS: u64 = 32;
+
 impl Replica {
     // [TRAM 2:38-49] periodically: look at the others' rows, and at what they ask for.
     pub(super) fn hear(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
@@ -285,7 +288,10 @@ impl Replica {
     }
 
     /// Tells clients and the parent group how far their buffers are taken over.
-    pub(super) fn tell_sources(&mut self, beat: bool, out: &mut Outbox<Memory>) {
+    pub(super) fn tell_sources(&mut self, beat: Option<u64>, out: &mut Outbox<Memory>) {
+        // Now and then everything is said again: what was said before may have been lost.
+        let again = beat.is_some_and(|beat| beat.is_multiple_of(SAY_AGAIN_BEATS));
+        let beat = beat.is_some();
         let leads = matches!(self.phase, Phase::Leader(_));
         let term = if leads { u64::from(self.promise.epoch) } else { 0 };
         let step = u64::from(self.layout.hm_lines / 8);
@@ -294,7 +300,7 @@ impl Replica {
             let source = &mut self.sources[i];
             let told_as = u64::from(source.lease) << 32 | term;
             let moved = source.next - source.told.min(source.next);
-            let due = moved >= step || (beat && (moved > 0 || source.told_as != told_as));
+            let due = again || moved >= step || (beat && (moved > 0 || source.told_as != told_as));
             let silent = i < parent && source.lease == 0;
             if !due || silent {
                 continue;

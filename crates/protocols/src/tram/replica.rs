@@ -248,7 +248,7 @@ impl Replica {
         self.take_in(view, out);
         self.donate(out);
         self.settle_applied();
-        self.tell_sources(beat.is_some(), out);
+        self.tell_sources(beat, out);
         self.publish(beat, out);
     }
 

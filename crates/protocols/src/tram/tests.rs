@@ -6,18 +6,41 @@ use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use amcast_core::memory::{
-    HeapRegions, In, Memory, Out, Outcome, RegionId, Regions, Source, Window,
+    HeapRegions, In, LINE_WORDS, Line, Memory, Out, Outcome, RegionId, Regions, Source, Stamp,
+    Window,
 };
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{
     Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, RawConfig,
     Span, Submission, Time,
 };
+use core::cell::Cell;
+
+/// A process's memory. It can move under the process's hands: when the first region was looked at
+/// and then the second one is, the first one's first line is written over, as by another process in
+/// the middle of a step.
+struct TestMemory {
+    heap: HeapRegions,
+    moves: Option<(RegionId, RegionId)>,
+    looked: Cell<bool>,
+}
+
+impl Regions for TestMemory {
+    fn lines(&self, region: RegionId) -> &[Line] {
+        if let Some((moved, then)) = self.moves {
+            if region == then && self.looked.get() {
+                self.heap.lines(moved)[0].put(&[0; LINE_WORDS], Stamp::new(77, 0));
+            }
+            self.looked.set(self.looked.get() || region == moved);
+        }
+        self.heap.lines(region)
+    }
+}
 
 /// One process.
 struct Process {
     protocol: alloc::boxed::Box<dyn Protocol<Medium = Memory> + Send>,
-    memory: HeapRegions,
+    memory: TestMemory,
     open: Vec<bool>,
     inbox: VecDeque<Answer>,
     delivered: Vec<(MsgId, Vec<u8>)>,
@@ -48,6 +71,8 @@ struct World {
     now: Time,
     processes: Vec<Process>,
     seq: u64,
+    /// Writes from the first to the second take for ever.
+    cut: Vec<(usize, usize)>,
 }
 
 impl World {
@@ -67,7 +92,7 @@ impl World {
         }
         let config = raw.check(Tram.about().params).unwrap();
         let processes = config.cluster().pids().map(|p| Process::new(&config, p, 0)).collect();
-        let mut world = Self { config, now: Time::ZERO, processes, seq: 0 };
+        let mut world = Self { config, now: Time::ZERO, processes, seq: 0, cut: Vec::new() };
         for i in 0..world.processes.len() {
             world.step(i, Input::Start { incarnation: 0 });
         }
@@ -123,6 +148,7 @@ impl World {
 
     fn memory(&mut self, i: usize, asked: Out) {
         match asked {
+            Out::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
             Out::Write { to, region, at, source, ticket, .. } => {
                 let reply = self.write(i, to.index(), region, at, source);
                 if let Some(ticket) = ticket {
@@ -263,7 +289,11 @@ impl Process {
         };
         Self {
             protocol,
-            memory: HeapRegions::new(&regions),
+            memory: TestMemory {
+                heap: HeapRegions::new(&regions),
+                moves: None,
+                looked: Cell::new(false),
+            },
             open: regions.iter().map(|r| !r.guarded).collect(),
             inbox: VecDeque::new(),
             delivered: Vec::new(),
@@ -441,4 +471,96 @@ fn too_large_a_payload_has_no_room() {
     assert!(client.room(GroupSet(1), max) > 0);
     assert_eq!(client.room(GroupSet(1), max + 1), 0);
     assert_eq!(client.room(GroupSet::EMPTY, 0), 0);
+}
+
+#[test]
+fn a_buffer_that_moves_while_it_is_copied_is_not_ordered() {
+    let mut w = World::new(1, 3, "breadth", &[]);
+    w.run(50);
+    let leader = w.leader(0).unwrap().index();
+    let layout = super::layout::Layout::new(&w.config).unwrap();
+    let (hm, log) = (layout.hm_client(0).region, layout.log(0, 0).region);
+    assert!(w.cast(&[0], b"torn"));
+    let client = w.config.cluster().client(0).index();
+    w.step(client, Input::Medium(In::Poll));
+    w.processes[leader].memory.moves = Some((hm, log));
+    w.step(leader, Input::Medium(In::Poll));
+    assert!(w.processes[leader].marks.contains(&"tram-buffer-moved"));
+    w.processes[leader].memory.moves = None;
+    w.run(50);
+    assert!((0..3).all(|r| w.seqs(w.replica(0, r)).is_empty()));
+}
+
+#[test]
+fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
+    let mut w = World::new(1, 3, "breadth", &[]);
+    w.run(50);
+    assert!(w.cast(&[0], b"one"));
+    w.run(20);
+    w.crash(w.replica(0, 0));
+    let answered = |a: &Answer| matches!(a, Answer::Done(_, Reply::Words(_)));
+    for _ in 0..2000 {
+        w.run(1);
+        if w.processes[1].inbox.iter().any(answered) {
+            break;
+        }
+    }
+    let other = w.replica(0, 2);
+    w.processes[1].inbox.push_front(Answer::Fresh(other, 1));
+    w.run(1);
+    assert!(w.processes[1].marks.contains(&"tram-quorum-member-restarted"));
+    assert_eq!(w.leader(0), None, "the answer of a former life makes no leader");
+}
+
+#[test]
+fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
+    let fast = [("heartbeat_us", "500"), ("suspect_us", "2000")];
+    let mut w = World::new(1, 3, "breadth", &fast);
+    w.run(50);
+    for _ in 0..400 {
+        while !w.cast(&[0], &[5; 100]) {
+            w.run(1);
+        }
+    }
+    w.crash(w.replica(0, 2));
+    w.run(200);
+    // The donor's word does not reach the leader, which therefore does not wait for it.
+    w.cut.push((1, 0));
+    w.restart(w.replica(0, 2));
+    for _ in 0..2000 {
+        w.cast(&[0], &[6; 100]);
+        w.run(1);
+    }
+    assert!(w.processes[2].marks.contains(&"tram-state-too-old"));
+    w.cut.clear();
+    w.run(3000);
+    assert!(w.processes[2].protocol.fit());
+    assert_eq!(w.seqs(w.replica(0, 2)), w.seqs(w.replica(0, 0)));
+}
+
+#[test]
+fn a_replica_whose_child_is_behind_the_tail_gets_its_state_anew() {
+    let mut w = World::new(2, 3, "breadth", &[]);
+    w.run(50);
+    // What the child has taken over does not reach rank 1, nor its heartbeat the leader.
+    w.cut.extend([(3, 1), (4, 1), (5, 1), (1, 0)]);
+    for i in 0..4 {
+        assert!(w.cast(&[0, 1], &[i; 20]));
+        w.run(30);
+    }
+    for i in 0..200 {
+        w.cast(&[0], &[i; 20]);
+        w.run(30);
+    }
+    w.cut.clear();
+    w.run(3000);
+    w.crash(w.replica(0, 0));
+    w.run(3000);
+    let before = w.seqs(w.replica(1, 0)).len();
+    for i in 0..20 {
+        assert!(w.cast(&[0, 1], &[i; 20]));
+        w.run(100);
+    }
+    w.run(3000);
+    assert_eq!(w.seqs(w.replica(1, 0)).len(), before + 20);
 }
