@@ -78,9 +78,7 @@ impl Up {
 
     /// Kills a node as `kill -9` does; returns its number in the operating system.
     pub(crate) fn kill(&self, node: usize) -> u32 {
-        let status = self.nodes()[node].clone().expect("the node answers");
-        signal(status.os_pid, rustix::process::Signal::KILL);
-        status.os_pid
+        self.kill_all(&[node])[0].1
     }
 
     /// Kills several nodes at once; each with the number it had in the operating system.
