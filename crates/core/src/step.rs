@@ -84,7 +84,8 @@ pub enum Input<'a, M: Medium> {
     Wake,
     /// The record persisted with this ticket survives a crash from now on.
     Durable(Ticket),
-    /// The application has applied every delivery up to this [`Delivery::position`].
+    /// The application has applied every delivery up to this one, named by its
+    /// [`Delivery::position`]; no number between two of them.
     Applied(u64),
     /// The application's state that was asked for with [`Output::Capture`] is at hand.
     Captured {
