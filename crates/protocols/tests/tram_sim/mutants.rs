@@ -7,11 +7,11 @@ use amcast_sim::Profile;
 use std::collections::BTreeMap;
 
 /// Seeds within which something must be seen of each mutant.
-const FOUND_WITHIN: u64 = 100;
+const FOUND_WITHIN: u64 = 600;
 
 /// Seeds within which a mutant must have broken all that it is said to break. `AMCAST_SEEDS` in
 /// the environment says otherwise, and then all of them are run, to see what else breaks.
-const BROKEN_WITHIN: u64 = 200;
+const BROKEN_WITHIN: u64 = 1200;
 
 /// Most mistakes show when leaders crash; forgotten followers must only be slow.
 fn profile(seed: u64, mutant: &str) -> Profile {
