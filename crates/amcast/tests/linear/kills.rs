@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 /// How long the cluster serves between two kills.
 const PEACE: Duration = Duration::from_millis(700);
 
-/// How long after a kill a silence is put down to it.
-const AFTERMATH: Duration = Duration::from_secs(2);
+/// How long after a kill a silence, or a call that takes long, is put down to it.
+const AFTERMATH: Duration = Duration::from_millis(200);
 
 /// Who is killed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Target {
-    /// The node that leads most shards.
+    /// The node that leads most shards; among several the one that was killed least often.
     MostLeaders,
-    /// Two nodes at once, those that lead most shards.
+    /// Two nodes at once, chosen in the same way.
     TwoNodes,
 }
 
@@ -37,19 +37,20 @@ pub(crate) struct Kill {
 }
 
 impl Kill {
-    /// The kill and the longest time in which no client got an answer, for people.
+    /// The kill, the longest time in which no client got an answer, and the longest that a call
+    /// took, for people.
     pub(crate) fn told(&self, recording: &Recording) -> String {
-        let (begun, silent_ns) =
-            recording.longest_silence(self.at, Time(self.at.0 + AFTERMATH.as_nanos() as u64));
+        let until = Time(self.at.0 + AFTERMATH.as_nanos() as u64);
+        let ms = |ns: u64| ns as f64 / 1e6;
         format!(
-            "killed {:?} with {} leaders at {:.3} s; no answer for {:.1} ms from {:.3} s; all back \
-             after {:.0} ms",
+            "killed {:?} with {} leaders at {:.0} ms; no answer for {:.1} ms; slowest call {:.1} \
+             ms; all back after {:.0} ms",
             self.nodes,
             self.leaders,
-            self.at.0 as f64 / 1e9,
-            silent_ns as f64 / 1e6,
-            begun.0 as f64 / 1e9,
-            (self.healed.0 - self.at.0) as f64 / 1e6
+            ms(self.at.0),
+            ms(recording.longest_silence(self.at, until)),
+            ms(recording.slowest_call(self.at, until)),
+            ms(self.healed.0 - self.at.0)
         )
     }
 }
@@ -88,17 +89,20 @@ pub(crate) fn again_and_again(
     lasting: Duration,
 ) -> Vec<Kill> {
     let (begun, mut kills) = (Instant::now(), Vec::new());
+    let mut killed: BTreeMap<usize, usize> = BTreeMap::new();
     while begun.elapsed() < lasting {
         std::thread::sleep(PEACE / 2);
         load.next_round();
         std::thread::sleep(PEACE / 2);
         up.wait_until_ready();
         let mut ranks: Vec<(usize, usize)> = leaders(up).into_iter().collect();
-        ranks.sort_by_key(|&(rank, leads)| (std::cmp::Reverse(leads), rank));
+        let times = |rank: usize| killed.get(&rank).copied().unwrap_or_default();
+        ranks.sort_by_key(|&(rank, leads)| (std::cmp::Reverse(leads), times(rank)));
         ranks.truncate(if target == Target::TwoNodes { 2 } else { 1 });
         let (nodes, leads): (Vec<usize>, Vec<usize>) = ranks.into_iter().unzip();
         let (at, before) = (load.now(), up.kill_all(&nodes));
         for (rank, os_pid) in before {
+            *killed.entry(rank).or_insert(0) += 1;
             up.wait_for_return(rank, os_pid);
         }
         kills.push(Kill { at, nodes, leaders: leads.iter().sum(), healed: load.now() });

@@ -74,18 +74,23 @@ fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Durat
 
 #[test]
 fn commands_over_three_shards_are_linearizable_while_nodes_with_leaders_are_killed() {
-    run("three-shards", &["--shards", "3"], 3, Target::MostLeaders, Duration::from_secs(7));
+    run("three-shards", &["--shards", "3"], 3, Target::MostLeaders, Duration::from_secs(5));
+}
+
+#[test]
+fn commands_over_six_shards_are_linearizable_while_nodes_with_several_leaders_are_killed() {
+    run("six-shards", &["--shards", "6"], 6, Target::MostLeaders, Duration::from_secs(3));
 }
 
 #[test]
 fn commands_of_one_shard_are_linearizable_while_its_leader_is_killed() {
-    run("one-shard", &["--shards", "1"], 1, Target::MostLeaders, Duration::from_secs(4));
+    run("one-shard", &["--shards", "1"], 1, Target::MostLeaders, Duration::from_secs(2));
 }
 
 #[test]
 fn commands_are_linearizable_while_all_leaders_are_killed_at_once() {
     let options = ["--shards", "2", "--replicas", "5"];
-    run("all-leaders", &options, 2, Target::TwoNodes, Duration::from_secs(5));
+    run("all-leaders", &options, 2, Target::TwoNodes, Duration::from_secs(3));
 }
 
 #[test]

@@ -123,16 +123,23 @@ impl Recording {
         backs.map(|(at, _)| *at).max().unwrap_or_default()
     }
 
-    /// The longest time without any return that began between `from` and `to`.
-    pub(crate) fn longest_silence(&self, from: Time, to: Time) -> (Time, u64) {
+    /// The longest time without any return, of those that `from` to `until` have a part in; in
+    /// nanoseconds.
+    pub(crate) fn longest_silence(&self, from: Time, until: Time) -> u64 {
         let mut backs: Vec<Time> =
             self.calls().filter_map(|called| called.back.as_ref().map(|(at, _)| *at)).collect();
         backs.sort_unstable();
-        let gaps = backs.windows(2).map(|pair| (pair[0], pair[1].0 - pair[0].0));
-        // One that had begun when the kill came counts as well.
-        gaps.filter(|&(begun, ns)| Time(begun.0 + ns) >= from && begun <= to)
-            .max_by_key(|&(_, ns)| ns)
-            .unwrap_or((from, 0))
+        let gaps = backs.windows(2).filter(|pair| pair[1] >= from && pair[0] <= until);
+        gaps.map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default()
+    }
+
+    /// The longest that a call took, of those under way between `from` and `until`; in nanoseconds.
+    pub(crate) fn slowest_call(&self, from: Time, until: Time) -> u64 {
+        let took = |called: &Called| {
+            let (back, _) = called.back.as_ref().filter(|(back, _)| *back >= from)?;
+            (called.at <= until).then(|| back.0 - called.at.0)
+        };
+        self.calls().filter_map(took).max().unwrap_or_default()
     }
 
     /// A client that wrote a key with a plain SET, the key, and a value that another SET had
