@@ -58,7 +58,7 @@ pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
     };
     let thread = std::thread::Builder::new().name("http-front".into()).spawn(move || {
         if let Err(e) = runtime.block_on(serve) {
-            eprintln!("the HTTP front ended: {e}");
+            tracing::error!("the HTTP front ended: {e}");
         }
     })?;
     Ok(Http { address, stop: Some(stop), thread: Some(thread) })
@@ -68,6 +68,11 @@ impl Http {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether its thread runs; it has failed if not.
+    pub fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
     /// Ends it.
@@ -83,7 +88,7 @@ impl Drop for Http {
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            eprintln!("the HTTP front panicked");
+            tracing::error!("the HTTP front had panicked");
         }
     }
 }

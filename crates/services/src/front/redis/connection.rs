@@ -1,10 +1,11 @@
 //! One client's connection.
 
-use super::Shared;
 use super::parser::{Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
 use super::router::{Lane, Mail, token};
+use super::wire::{OUTPUT_BYTES_CALM, Wire};
+use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy};
 use crate::envelope::Envelope;
 use crate::kv::client::{Client, Info, Said, lock, wall_us};
@@ -13,9 +14,7 @@ use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
 use crate::kv::{destinations, encode_args, encoded_len, key_hashes};
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -25,18 +24,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-/// Bytes of arguments in one command: what fits into a message beside the envelope.
-const COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - Envelope::BYTES - 4;
-/// Bytes read at once.
-const READ_BYTES: usize = 64 << 10;
-/// While more output waits, no commands are read.
-const OUTPUT_BYTES_CALM: usize = 1 << 20;
-
-thread_local! {
-    /// Where input lands: shared, so that an idle connection holds no buffer, and none is cleared
-    /// for each read.
-    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
-}
+/// A connection that holds fewer bytes than this is not counted: most never hold more.
+const UNCOUNTED_BYTES: usize = 64 << 10;
+/// What an answer is taken to have before any came, in bytes: so 16 commands are sent at first.
+const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
 /// What to do with the answer of an ordered command.
 enum Then {
@@ -73,18 +64,22 @@ enum Progress {
 
 struct Connection<B: Backend> {
     shared: Arc<Shared<B>>,
-    stream: TcpStream,
+    wire: Wire,
     client: Client,
     lane: Lane,
     mail: Mail,
     parser: Parser,
-    input: Vec<u8>,
-    /// How much of `input` was dealt with.
-    used: usize,
-    output: Vec<u8>,
-    /// How much of `output` was written.
-    written: usize,
+    /// The input holds no whole command.
+    starved: bool,
+    /// Commands were left in the input because too many bytes wait to be written.
+    held_back: bool,
     slots: VecDeque<Slot>,
+    /// Bytes of an answer: the largest lately, since answers under way cannot be sent back.
+    answer_guess: usize,
+    /// Bytes of the answers in `slots`.
+    slot_bytes: usize,
+    /// Bytes that this connection has put to those that all hold.
+    counted: usize,
     pipeline: Pipeline,
     last_request: u64,
     /// The encoded command that waits to be sent, without its envelope.
@@ -131,17 +126,18 @@ pub(super) fn open<B: Backend>(
     lock(&shared.server.clients).insert(id, info.clone());
     let mut connection = Connection {
         shared: shared.clone(),
-        stream,
+        wire: Wire::new(stream),
         client: Client::new(shared.server.clone(), info),
         last_request: lane.last_request,
         lane,
         mail: Mail::default(),
         parser: Parser::default(),
-        input: Vec::new(),
-        used: 0,
-        output: Vec::new(),
-        written: 0,
+        starved: true,
+        held_back: false,
         slots: VecDeque::new(),
+        answer_guess: ANSWER_BYTES_GUESS,
+        slot_bytes: 0,
+        counted: 0,
         pipeline: Pipeline::default(),
         body: Vec::new(),
         pending: None,
@@ -155,6 +151,7 @@ pub(super) fn open<B: Backend>(
 
 impl<B: Backend> Drop for Connection<B> {
     fn drop(&mut self) {
+        self.shared.held_bytes.fetch_sub(self.counted, Ordering::Relaxed);
         self.shared.forget(self.client.info.id);
         self.shared.router.close(&self.lane);
     }
@@ -173,17 +170,22 @@ impl<B: Backend> Connection<B> {
                 self.shared.backend.flush();
                 self.collect();
             }
-            if self.write(cx).is_err()
-                || self.waiting_output() > self.shared.config.output_bytes_max
-            {
+            if self.wire.write(cx).is_err() || self.holds_too_much() {
                 return Poll::Ready(());
             }
-            if self.closing && self.slots.is_empty() && self.waiting_output() == 0 {
-                return Poll::Ready(());
+            if self.held_back && self.is_calm() {
+                continue;
             }
-            match self.read(cx) {
-                Poll::Ready(Ok(())) => continue,
-                Poll::Ready(Err(_)) => return Poll::Ready(()),
+            let next = if self.closing {
+                self.wire.part(cx, self.slots.is_empty()).map(Err)
+            } else if self.wire.ended && self.starved && self.is_done() {
+                Poll::Ready(Err(()))
+            } else {
+                self.read(cx)
+            };
+            match next {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(())) => return Poll::Ready(()),
                 Poll::Pending if self.lane.mailbox.sleep(cx.waker()) => return Poll::Pending,
                 Poll::Pending => {}
             }
@@ -192,12 +194,62 @@ impl<B: Backend> Connection<B> {
 
     /// Whether as many commands are under way, or answers held back behind them, as may be.
     fn full(&self) -> bool {
-        let open_max = self.shared.config.open_max;
-        self.pipeline.len() >= open_max || self.slots.len() >= 4 * open_max
+        let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
+        let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
+        large || open >= open_max || self.slots.len() >= 4 * open_max
     }
 
-    fn waiting_output(&self) -> usize {
-        self.output.len() - self.written
+    /// Whether every command that was taken is answered, and the answer written.
+    fn is_done(&self) -> bool {
+        self.pending.is_none() && self.slots.is_empty() && self.wire.unwritten() == 0
+    }
+
+    /// Bytes of answers that wait for the client, or for their turn.
+    fn answer_bytes(&self) -> usize {
+        self.wire.unwritten() + self.slot_bytes
+    }
+
+    /// Whether few enough bytes of answers wait that more commands may be taken.
+    fn is_calm(&self) -> bool {
+        self.answer_bytes() <= OUTPUT_BYTES_CALM
+    }
+
+    /// Whether this connection holds more bytes than it may, or than all together may and it asks
+    /// for more. Commands are not taken while answers wait, so this is the end of a client that
+    /// had much under way and does not read.
+    fn holds_too_much(&mut self) -> bool {
+        let (config, peer) = (&self.shared.config, self.client.info.peer);
+        let answers = self.answer_bytes();
+        if answers > config.output_bytes_max {
+            self.shared.warnings.slow.warn(|| {
+                let most = config.output_bytes_max;
+                format!(
+                    "{peer} is cut off: {answers} bytes of answers wait for it, more than {most}"
+                )
+            });
+            return true;
+        }
+        let held = answers + self.wire.input.len();
+        let counted = if held < UNCOUNTED_BYTES { 0 } else { held };
+        let before = std::mem::replace(&mut self.counted, counted);
+        if counted <= before {
+            if counted < before {
+                self.shared.held_bytes.fetch_sub(before - counted, Ordering::Relaxed);
+            }
+            return false;
+        }
+        let more = counted - before;
+        let all = self.shared.held_bytes.fetch_add(more, Ordering::Relaxed) + more;
+        if all > config.held_bytes_max {
+            self.shared.warnings.full.warn(|| {
+                let most = config.held_bytes_max;
+                format!(
+                    "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
+                     more than {most}"
+                )
+            });
+        }
+        all > config.held_bytes_max
     }
 
     /// Takes answers that came, and moves those whose turn it is to the output.
@@ -208,6 +260,7 @@ impl<B: Backend> Connection<B> {
         for (low, len) in mail.frames.drain(..) {
             let answer = &mail.bytes[at..at + len];
             at += len;
+            self.answer_guess = len.max(self.answer_guess - self.answer_guess / 8);
             let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
             let Some(i) = self.slots.iter().position(mine) else { continue };
             let Slot::Open { request, then, resp, silent } =
@@ -216,20 +269,23 @@ impl<B: Backend> Connection<B> {
                 continue;
             };
             self.pipeline.answered(request);
-            let mut shown = if i == 0 { std::mem::take(&mut self.output) } else { Vec::new() };
+            let output = &mut self.wire.output;
+            let mut shown = if i == 0 { std::mem::take(output) } else { Vec::new() };
             let start = shown.len();
             self.finish(then, answer, resp, &mut shown);
             if silent {
                 shown.truncate(start);
             }
             if i == 0 {
-                self.output = shown;
+                self.wire.output = shown;
                 self.slots.pop_front();
             } else {
+                self.slot_bytes += shown.len();
                 self.slots[i] = Slot::Ready(shown);
             }
             while let Some(Slot::Ready(next)) = self.slots.front() {
-                self.output.extend_from_slice(next);
+                self.slot_bytes -= next.len();
+                self.wire.output.extend_from_slice(next);
                 self.slots.pop_front();
             }
         }
@@ -302,14 +358,11 @@ impl<B: Backend> Connection<B> {
     /// Takes commands from the input and sends them on, while it can.
     fn take_commands(&mut self, cx: &mut Context<'_>, now_us: u64) -> Progress {
         let mut sent = false;
+        (self.held_back, self.starved) = (false, false);
         loop {
             if let Some(pending) = self.pending.take() {
-                if let Some(pending) = self.send(pending, now_us) {
-                    let busy = self.admits(&pending);
-                    self.pending = Some(pending);
-                    if busy {
-                        self.shared.router.wait_for_room(cx.waker());
-                    }
+                self.pending = self.send_or_wait(pending, cx, now_us);
+                if self.pending.is_some() {
                     break;
                 }
                 sent = true;
@@ -318,19 +371,19 @@ impl<B: Backend> Connection<B> {
                 break;
             }
             self.barrier = false;
-            if self.closing || self.full() || self.waiting_output() > OUTPUT_BYTES_CALM {
+            if self.closing || self.full() {
+                break;
+            }
+            if !self.is_calm() {
+                self.held_back = true;
                 break;
             }
             if !self.take_command() {
+                self.starved = true;
                 break;
             }
         }
-        if self.used > 0 && self.used == self.input.len() {
-            self.input.clear();
-            self.used = 0;
-            if self.input.capacity() > 4 * READ_BYTES {
-                self.input = Vec::new();
-            }
+        if self.wire.tidy() {
             let mut said = lock(&self.client.info.said);
             said.active_us = now_us;
             said.command = self.last_command;
@@ -339,21 +392,35 @@ impl<B: Backend> Connection<B> {
         if sent { Progress::More } else { Progress::Stuck }
     }
 
+    /// Sends a command, or gives it back and sees to it that it is tried again in time.
+    fn send_or_wait(
+        &mut self,
+        pending: Pending,
+        cx: &mut Context<'_>,
+        now_us: u64,
+    ) -> Option<Pending> {
+        let pending = self.send(pending, now_us)?;
+        if !self.admits(&pending) {
+            return Some(pending);
+        }
+        self.shared.router.wait_for_room(&self.lane, cx.waker());
+        // There may have been room between the refusal and the line above.
+        self.send(pending, now_us)
+    }
+
     /// Takes one command from the input; false if there is none.
     fn take_command(&mut self) -> bool {
         let mut parser = std::mem::take(&mut self.parser);
-        let input = std::mem::take(&mut self.input);
-        let buffer = &input[self.used..];
-        let step = parser.step(buffer, COMMAND_BYTES_MAX);
+        let input = std::mem::take(&mut self.wire.input);
+        let buffer = &input[self.wire.used..];
+        let step = parser.step(buffer, self.shared.config.command_bytes_max);
         let mut go_on = true;
         match step {
             Step::More => go_on = false,
-            Step::Drop(n) => self.used += n,
+            Step::Drop(n) => self.wire.used += n,
             Step::TooLarge(n) => {
-                self.used += n;
-                self.refuse(&Error::new(format!(
-                    "ERR the command is larger than the limit of {COMMAND_BYTES_MAX} bytes"
-                )));
+                self.wire.used += n;
+                self.refuse(&self.too_large());
             }
             Step::Error(e) => {
                 self.answer(|reply| reply.error(&Error::new(format!("ERR {e}"))));
@@ -376,11 +443,11 @@ impl<B: Backend> Connection<B> {
                 if !args.is_empty() {
                     self.run(args);
                 }
-                self.used += n;
+                self.wire.used += n;
             }
         }
         self.parser = parser;
-        self.input = input;
+        self.wire.input = input;
         go_on
     }
 
@@ -396,12 +463,23 @@ impl<B: Backend> Connection<B> {
 
     fn put(&mut self, answer: &[u8], version: u8) {
         if self.slots.is_empty() {
-            resp::write(answer, version, &mut self.output);
+            resp::write(answer, version, &mut self.wire.output);
         } else {
             let mut shown = Vec::new();
             resp::write(answer, version, &mut shown);
-            self.slots.push_back(Slot::Ready(shown));
+            self.hold(shown);
         }
+    }
+
+    /// Puts an answer behind those that are to come.
+    fn hold(&mut self, shown: Vec<u8>) {
+        self.slot_bytes += shown.len();
+        self.slots.push_back(Slot::Ready(shown));
+    }
+
+    fn too_large(&self) -> Error {
+        let most = self.shared.config.command_bytes_max;
+        Error::new(format!("ERR the command is larger than the limit of {most} bytes"))
     }
 
     /// Answers with an error, which spoils a transaction.
@@ -412,11 +490,28 @@ impl<B: Backend> Connection<B> {
         self.answer(|reply| reply.error(error));
     }
 
+    /// Refuses what is no command. If it looks like HTTP, somebody may have a browser send commands
+    /// here in the body of a request: none of them must be run.
+    fn refuse_unknown(&mut self, args: &[&[u8]]) {
+        let http = [&b"post"[..], b"host:"].iter().any(|name| args[0].eq_ignore_ascii_case(name));
+        if !http {
+            return self.refuse(&registry::unknown(args));
+        }
+        let peer = self.client.info.peer;
+        self.shared.warnings.http.warn(|| {
+            format!(
+                "possible attack: {peer} sends POST or Host: to the Redis port, as if somebody had \
+                 a browser send commands; the connection is closed"
+            )
+        });
+        self.closing = true;
+    }
+
     /// Runs or orders one command.
     fn run(&mut self, args: &[&[u8]]) {
         self.shared.server.commands.fetch_add(1, Ordering::Relaxed);
         let Some(command) = registry::lookup(args[0]) else {
-            return self.refuse(&registry::unknown(args));
+            return self.refuse_unknown(args);
         };
         self.last_command = command.name;
         if !self.client.authenticated && !command.is("no_auth") {
@@ -473,10 +568,9 @@ impl<B: Backend> Connection<B> {
         if for_shards.is_empty() && self.client.watched.is_empty() {
             let mut shown = Vec::new();
             self.finish_transaction(&gathered.commands, b"*0\r\n", self.client.resp, &mut shown);
-            if self.slots.is_empty() {
-                self.output.append(&mut shown);
-            } else {
-                self.slots.push_back(Slot::Ready(shown));
+            match self.slots.is_empty() {
+                true => self.wire.output.append(&mut shown),
+                false => self.hold(shown),
             }
             return;
         }
@@ -495,12 +589,9 @@ impl<B: Backend> Connection<B> {
             Ok(dst) => dst,
             Err(e) => return self.answer(|reply| reply.error(&e)),
         };
-        if encoded_len(args) > PAYLOAD_BYTES_MAX - Envelope::BYTES {
-            return self.answer(|reply| {
-                reply.error(&Error::new(format!(
-                    "ERR the command is larger than the limit of {COMMAND_BYTES_MAX} bytes"
-                )));
-            });
+        if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
+            let error = self.too_large();
+            return self.answer(|reply| reply.error(&error));
         }
         let keys = if map.shards() == 1 {
             Some(Vec::new())
@@ -548,63 +639,10 @@ impl<B: Backend> Connection<B> {
         None
     }
 
-    fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        while self.written < self.output.len() {
-            match self.stream.try_write(&self.output[self.written..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => self.written += n,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    match self.stream.poll_write_ready(cx) {
-                        Poll::Ready(ready) => ready?,
-                        Poll::Pending => return Ok(()),
-                    }
-                }
-                Err(e) => return Err(e),
-            }
-        }
-        self.output.clear();
-        self.written = 0;
-        if self.output.capacity() > OUTPUT_BYTES_CALM {
-            self.output = Vec::new();
-        }
-        Ok(())
-    }
-
-    /// Reads once; ready with `Ok` if there is something new to look at.
-    fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let full = self.full() || self.barrier;
-        if self.closing
-            || full
-            || self.pending.is_some()
-            || self.waiting_output() > OUTPUT_BYTES_CALM
-        {
-            return Poll::Pending;
-        }
-        loop {
-            match self.stream.poll_read_ready(cx) {
-                Poll::Ready(ready) => ready?,
-                Poll::Pending => return Poll::Pending,
-            }
-            if self.used > 0 {
-                self.input.drain(..self.used);
-                self.used = 0;
-            }
-            let (stream, input) = (&self.stream, &mut self.input);
-            let outcome = SCRATCH.with_borrow_mut(|scratch| {
-                let n = stream.try_read(scratch)?;
-                input.extend_from_slice(&scratch[..n]);
-                Ok::<usize, io::Error>(n)
-            });
-            match outcome {
-                Ok(0) => {
-                    // The client sends no more: it still gets its answers.
-                    self.closing = true;
-                    return Poll::Ready(Ok(()));
-                }
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-        }
+    /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
+    /// to look at, with `Err` if the connection broke.
+    fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
+        let stuck = self.full() || self.barrier || self.pending.is_some() || !self.is_calm();
+        if stuck { Poll::Pending } else { self.wire.read(cx).map_err(drop) }
     }
 }

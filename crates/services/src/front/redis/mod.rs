@@ -3,23 +3,43 @@
 //! A connection is one task that reads what is there, hands all whole commands to the
 //! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
 //! no room, while [`Config::open_max`] commands are under way, or while the client does not take
-//! its answers.
+//! its answers. So a client that does not read is held back first; only if it had asked for more
+//! than [`Config::output_bytes_max`] before, or if all connections together hold more than
+//! [`Config::held_bytes_max`], it is cut off.
 
 mod connection;
 mod parser;
 mod pipeline;
 mod resp;
 mod router;
+mod wire;
 
+use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
+use crate::envelope::Envelope;
 use crate::kv::client::{Server, lock};
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use router::Router;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::watch;
+
+/// Bytes of the number of arguments in an encoded command.
+const COUNT_BYTES: usize = 4;
+
+/// Bytes of a command's arguments, 4 more for each: what fits into a message beside the envelope.
+pub const COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - Envelope::BYTES - COUNT_BYTES;
+
+/// Connections that may wait to be accepted: as many as may come at the same moment. The system's
+/// own limit, often 4096, holds too.
+const BACKLOG: i32 = 4096;
+
+/// Files that the process has open beside connections, about.
+const OTHER_FILES: usize = 128;
 
 /// How a front serves.
 #[derive(Clone, Debug)]
@@ -35,14 +55,27 @@ pub struct Config {
     /// Commands of one connection that may be under way; at most the window of the executor's
     /// [`Limits`](crate::Limits).
     pub open_max: usize,
-    /// Bytes of answers that may wait for a client to read them; it is cut off above.
+    /// Bytes of answers that may wait for one client to read them; it is cut off above.
     pub output_bytes_max: usize,
+    /// Bytes of input and answers that all connections may hold; one that asks for more is cut off.
+    pub held_bytes_max: usize,
+    /// Bytes of a command's arguments, 4 more for each; at most [`COMMAND_BYTES_MAX`]. A larger
+    /// command is refused.
+    pub command_bytes_max: usize,
 }
 
 impl Config {
     /// Listens at `listen` with one thread.
     pub const fn new(listen: SocketAddr, first_session: u64) -> Self {
-        Self { listen, threads: 1, first_session, open_max: 256, output_bytes_max: 256 << 20 }
+        Self {
+            listen,
+            threads: 1,
+            first_session,
+            open_max: 256,
+            output_bytes_max: 256 << 20,
+            held_bytes_max: 1 << 30,
+            command_bytes_max: COMMAND_BYTES_MAX,
+        }
     }
 }
 
@@ -53,6 +86,20 @@ struct Shared<B> {
     server: Arc<Server>,
     router: Arc<Router>,
     next_client: AtomicU64,
+    /// Connections served at a time.
+    clients_max: usize,
+    /// Bytes that all connections hold.
+    held_bytes: AtomicUsize,
+    warnings: Warnings,
+}
+
+/// What clients can cause to be logged, each kind only now and then.
+#[derive(Default)]
+struct Warnings {
+    accept: Seldom,
+    http: Seldom,
+    slow: Seldom,
+    full: Seldom,
 }
 
 /// A running front.
@@ -71,7 +118,10 @@ pub fn start<B: Backend>(
     backend: Arc<B>,
     server: Arc<Server>,
 ) -> io::Result<Front> {
+    let clients_max = allow_files(server.clients_max);
     let listener = TcpListener::bind(config.listen)?;
+    // It listens already, with room for 128: this changes the room.
+    rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
     let router = Arc::new(Router::default());
@@ -79,7 +129,17 @@ pub fn start<B: Backend>(
     let (stop, stopped) = watch::channel(false);
     let threads = config.threads.max(1);
     let next_client = AtomicU64::new(1);
-    let shared = Arc::new(Shared { config, backend, server, router, next_client });
+    let (held_bytes, warnings) = (AtomicUsize::new(0), Warnings::default());
+    let shared = Arc::new(Shared {
+        config,
+        backend,
+        server,
+        router,
+        next_client,
+        clients_max,
+        held_bytes,
+        warnings,
+    });
     let mut handles = Vec::new();
     for i in 0..threads {
         let (listener, shared, stopped) = (listener.try_clone()?, shared.clone(), stopped.clone());
@@ -91,6 +151,29 @@ pub fn start<B: Backend>(
         })?);
     }
     Ok(Front { address, stop, threads: handles })
+}
+
+/// Lets the process have as many files open as `clients` connections take, as far as the system
+/// allows; how many connections may be served then.
+fn allow_files(clients: usize) -> usize {
+    let want = (clients + OTHER_FILES) as u64;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.current.is_some_and(|now| now < want) {
+        limit.current = Some(limit.maximum.map_or(want, |most| most.min(want)));
+        if let Err(e) = setrlimit(Resource::Nofile, limit) {
+            tracing::warn!("the limit of open files cannot be raised: {e}");
+        }
+    }
+    let have = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if have >= want {
+        return clients;
+    }
+    let most = (have as usize).saturating_sub(OTHER_FILES).max(1);
+    tracing::warn!(
+        "a process may have {have} files open here, so at most {most} connections are served at a \
+         time instead of {clients}: raise the limit (`ulimit -n {want}`)"
+    );
+    most
 }
 
 /// Takes connections until the front stops.
@@ -107,7 +190,7 @@ async fn accept<B: Backend>(
         };
         match accepted {
             Ok((stream, peer)) => {
-                if shared.server.connected() >= shared.server.clients_max {
+                if shared.server.connected() >= shared.clients_max {
                     // What cannot be written is not missed: the connection is refused anyway.
                     let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
                     continue;
@@ -118,7 +201,10 @@ async fn accept<B: Backend>(
                 }
             }
             // Out of file descriptors, mostly: connections that end make room.
-            Err(_) => tokio::time::sleep(std::time::Duration::from_millis(10)).await,
+            Err(e) => {
+                shared.warnings.accept.warn(|| format!("no connection can be accepted: {e}"));
+                tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            }
         }
     }
 }
@@ -127,6 +213,12 @@ impl Front {
     /// Where it listens.
     pub const fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether all its threads run. One that has ended had panicked: its connections are gone, and
+    /// the process should end rather than serve half.
+    pub fn is_serving(&self) -> bool {
+        self.threads.iter().all(|thread| !thread.is_finished())
     }
 
     /// Closes all connections and ends the threads. Commands under way may still be executed.

@@ -28,6 +28,29 @@ pub(super) enum Step {
     Error(String),
 }
 
+/// What a number in the stream counts.
+#[derive(Clone, Copy)]
+enum Length {
+    /// Arguments of a command.
+    Arguments,
+    /// Bytes of an argument.
+    Bytes,
+}
+
+impl Length {
+    /// The number makes no sense.
+    fn wrong(self) -> Step {
+        Step::Error(match self {
+            Self::Arguments => format!(
+                "Protocol error: invalid multibulk length (at most {ARGS_MAX} arguments are taken)"
+            ),
+            Self::Bytes => format!(
+                "Protocol error: invalid bulk length (at most {BULK_BYTES_MAX} bytes are taken)"
+            ),
+        })
+    }
+}
+
 /// The state between two pieces of a stream.
 #[derive(Default, Debug)]
 pub(super) struct Parser {
@@ -53,11 +76,11 @@ impl Parser {
             self.args.clear();
             match buffer.first() {
                 None => return Step::More,
-                Some(b'*') => match self.head(buffer, "invalid multibulk length") {
+                Some(b'*') => match self.head(buffer, Length::Arguments) {
                     Ok(None) => return Step::More,
                     Ok(Some(n)) if n <= 0 => return self.end(),
                     Ok(Some(n)) if n as u64 > ARGS_MAX as u64 => {
-                        return Step::Error("Protocol error: invalid multibulk length".into());
+                        return Length::Arguments.wrong();
                     }
                     Ok(Some(n)) => self.missing = Some(n as usize),
                     Err(e) => return e,
@@ -94,9 +117,9 @@ impl Parser {
                         )));
                     }
                 }
-                let Some(n) = self.head(buffer, "invalid bulk length")? else { return Ok(false) };
+                let Some(n) = self.head(buffer, Length::Bytes)? else { return Ok(false) };
                 if n < 0 || n as u64 > BULK_BYTES_MAX as u64 {
-                    return Err(Step::Error("Protocol error: invalid bulk length".into()));
+                    return Err(Length::Bytes.wrong());
                 }
                 self.bulk = Some(n as usize);
                 self.bytes += n as usize + 4;
@@ -149,12 +172,12 @@ impl Parser {
     }
 
     /// Reads a line that is a mark and a number; none if it is not all there.
-    fn head(&mut self, buffer: &[u8], name: &str) -> Result<Option<i64>, Step> {
+    fn head(&mut self, buffer: &[u8], length: Length) -> Result<Option<i64>, Step> {
         let rest = &buffer[self.at..];
         let window = &rest[..rest.len().min(32)];
         let Some(end) = window.iter().position(|b| *b == b'\r') else {
             if window.len() == 32 {
-                return Err(Step::Error(format!("Protocol error: {name}")));
+                return Err(length.wrong());
             }
             return Ok(None);
         };
@@ -162,7 +185,7 @@ impl Parser {
             return Ok(None);
         }
         let number = crate::kv::number::parse_int(&rest[1..end]);
-        let number = number.ok_or_else(|| Step::Error(format!("Protocol error: {name}")))?;
+        let number = number.ok_or_else(|| length.wrong())?;
         self.at += end + 2;
         Ok(Some(number))
     }
@@ -265,13 +288,17 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_as_redis_does() {
+    fn nonsense_is_refused_as_redis_does_and_the_limit_is_named() {
+        let arguments =
+            "Protocol error: invalid multibulk length (at most 1048576 arguments are taken)";
+        let bytes = "Protocol error: invalid bulk length (at most 536870912 bytes are taken)";
         for (stream, expected) in [
-            (&b"*x\r\n"[..], "Protocol error: invalid multibulk length"),
-            (b"*2000000\r\n", "Protocol error: invalid multibulk length"),
+            (&b"*x\r\n"[..], arguments),
+            (b"*2000000\r\n", arguments),
             (b"*1\r\nGET\r\n", "Protocol error: expected '$', got 'G'"),
-            (b"*1\r\n$-1\r\n", "Protocol error: invalid bulk length"),
-            (b"*1\r\n$999999999999\r\n", "Protocol error: invalid bulk length"),
+            (b"*1\r\n$-1\r\n", bytes),
+            (b"*1\r\n$999999999999\r\n", bytes),
+            (b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$629145600\r\n", bytes),
             (b"GET \"x\r\n", "Protocol error: unbalanced quotes in request"),
         ] {
             assert_eq!(commands(stream, &mut Rng::new(1), 1000).1, expected);

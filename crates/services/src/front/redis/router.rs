@@ -6,6 +6,7 @@
 
 use crate::backend::Answers;
 use crate::kv::client::lock;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Waker;
 
@@ -27,6 +28,8 @@ struct Inbox {
     mail: Mail,
     /// To wake; none while the connection is running and will look by itself.
     waker: Option<Waker>,
+    /// It was to be woken while it ran: it must look once more before it sleeps.
+    called: bool,
     /// Requests that were not answered.
     open: usize,
     /// The connection is gone.
@@ -40,23 +43,29 @@ impl Mailbox {
     pub(super) fn take(&self, mail: &mut Mail) {
         let mut inbox = lock(&self.0);
         inbox.waker = None;
+        inbox.called = false;
         std::mem::swap(&mut inbox.mail, mail);
     }
 
-    /// Has `waker` woken by the next answer; false if one is there already.
+    /// Has `waker` woken by the next answer; false if there is something to look at already.
     pub(super) fn sleep(&self, waker: &Waker) -> bool {
         let mut inbox = lock(&self.0);
-        let empty = inbox.mail.frames.is_empty();
-        if empty {
+        let nothing = inbox.mail.frames.is_empty() && !inbox.called;
+        if nothing {
             inbox.waker = Some(waker.clone());
         }
-        empty
+        nothing
     }
 
-    /// Wakes the connection if it sleeps.
+    /// Has the connection look around: it is woken, or does not go to sleep.
     pub(super) fn wake(&self) {
-        if let Some(waker) = lock(&self.0).waker.take() {
-            waker.wake();
+        let mut inbox = lock(&self.0);
+        match inbox.waker.take() {
+            Some(waker) => {
+                drop(inbox);
+                waker.wake();
+            }
+            None => inbox.called = true,
         }
     }
 
@@ -88,8 +97,8 @@ pub(super) struct Lane {
 pub(super) struct Router {
     boxes: RwLock<Vec<Arc<Mailbox>>>,
     free: Mutex<Vec<u32>>,
-    /// Connections that wait until the backend has room.
-    crowd: Mutex<Vec<Waker>>,
+    /// Connections that wait until the backend has room, by lane.
+    crowd: Mutex<BTreeMap<u32, Waker>>,
 }
 
 /// What comes back with an answer: the lane and the low half of the request's number.
@@ -115,6 +124,7 @@ impl Router {
 
     /// Gives a lane back.
     pub(super) fn close(&self, lane: &Lane) {
+        lock(&self.crowd).remove(&lane.index);
         let mut inbox = lock(&lane.mailbox.0);
         inbox.closed = true;
         inbox.waker = None;
@@ -124,9 +134,10 @@ impl Router {
         }
     }
 
-    /// Has `waker` woken when the backend has room.
-    pub(super) fn wait_for_room(&self, waker: &Waker) {
-        lock(&self.crowd).push(waker.clone());
+    /// Has `waker` woken when the backend has room. There may have been room before this: the
+    /// connection must try once more.
+    pub(super) fn wait_for_room(&self, lane: &Lane, waker: &Waker) {
+        lock(&self.crowd).insert(lane.index, waker.clone());
     }
 }
 
@@ -156,6 +167,37 @@ impl Answers for Router {
 
     fn room(&self) {
         let crowd = std::mem::take(&mut *lock(&self.crowd));
-        crowd.into_iter().for_each(Waker::wake);
+        crowd.into_values().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_called_while_it_runs_looks_once_more_before_it_sleeps() {
+        let (router, mut mail) = (Router::default(), Mail::default());
+        let lane = router.open();
+        lane.mailbox.take(&mut mail);
+        lane.mailbox.wake();
+        assert!(!lane.mailbox.sleep(Waker::noop()), "it was called");
+        lane.mailbox.take(&mut mail);
+        assert!(lane.mailbox.sleep(Waker::noop()));
+    }
+
+    #[test]
+    fn a_crowd_holds_each_connection_once_however_often_it_was_refused() {
+        let router = Router::default();
+        let (one, other) = (router.open(), router.open());
+        for _ in 0..100 {
+            router.wait_for_room(&one, Waker::noop());
+            router.wait_for_room(&other, Waker::noop());
+        }
+        assert_eq!(lock(&router.crowd).len(), 2);
+        router.close(&one);
+        assert_eq!(lock(&router.crowd).len(), 1);
+        router.room();
+        assert!(lock(&router.crowd).is_empty());
     }
 }

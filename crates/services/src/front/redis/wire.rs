@@ -1,0 +1,170 @@
+//! The socket of one connection, with what was read and not yet taken, and what is to be written.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::time::Sleep;
+
+/// Bytes read at once.
+const READ_BYTES: usize = 64 << 10;
+
+/// While more output waits, no commands are read.
+pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
+
+/// How long a client that is not listened to any more may go on sending, so that it reads why.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Bytes that it may send meanwhile: a few of the largest arguments that the protocol has.
+const FAREWELL_BYTES_MAX: usize = 2 << 30;
+
+thread_local! {
+    /// Where input lands: shared, so that an idle connection holds no buffer, and none is cleared
+    /// for each read.
+    static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
+
+/// A socket and its two buffers.
+pub(super) struct Wire {
+    stream: TcpStream,
+    /// What was read; all before `used` was dealt with.
+    pub(super) input: Vec<u8>,
+    pub(super) used: usize,
+    /// What is to be written; all before `written` was.
+    pub(super) output: Vec<u8>,
+    written: usize,
+    /// The client sends no more. It may still read.
+    pub(super) ended: bool,
+    /// Until when a client that was told everything may go on sending.
+    farewell: Option<Pin<Box<Sleep>>>,
+    /// Bytes of input that were dropped unseen.
+    dropped: usize,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream,
+            input: Vec::new(),
+            used: 0,
+            output: Vec::new(),
+            written: 0,
+            ended: false,
+            farewell: None,
+            dropped: 0,
+        }
+    }
+
+    /// Bytes that the client has not taken yet.
+    pub(super) fn unwritten(&self) -> usize {
+        self.output.len() - self.written
+    }
+
+    /// Forgets input that was dealt with, if that is all there is. Whether it was.
+    pub(super) fn tidy(&mut self) -> bool {
+        let all = self.used > 0 && self.used == self.input.len();
+        if all {
+            self.input.clear();
+            self.used = 0;
+            if self.input.capacity() > 4 * READ_BYTES {
+                self.input = Vec::new();
+            }
+        }
+        all
+    }
+
+    /// Writes as much as the socket takes.
+    pub(super) fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        while self.written < self.output.len() {
+            match self.stream.try_write(&self.output[self.written..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => self.written += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    match self.stream.poll_write_ready(cx) {
+                        Poll::Ready(ready) => ready?,
+                        Poll::Pending => return Ok(()),
+                    }
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        self.output.clear();
+        self.written = 0;
+        if self.output.capacity() > OUTPUT_BYTES_CALM {
+            self.output = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Reads once; ready with `Ok` if there is more input, or none will come any more.
+    pub(super) fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.ended {
+            return Poll::Pending;
+        }
+        if self.used > 0 {
+            self.input.drain(..self.used);
+            self.used = 0;
+        }
+        let input = &mut self.input;
+        match receive(&self.stream, cx, |bytes| input.extend_from_slice(bytes)) {
+            Poll::Ready(Ok(0)) => self.ended = true,
+            Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+            Poll::Ready(Ok(_)) => {}
+            Poll::Pending => return Poll::Pending,
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Drops all input, and ends the output once everything was said and written. Ready when the
+    /// socket can be closed: closing one that has unread input resets the connection, and the last
+    /// answers would be lost on the way.
+    pub(super) fn part(&mut self, cx: &mut Context<'_>, all_said: bool) -> Poll<()> {
+        self.input = Vec::new();
+        self.used = 0;
+        if all_said && self.output.is_empty() && self.farewell.is_none() {
+            self.farewell = Some(Box::pin(tokio::time::sleep(FAREWELL)));
+            // A socket that cannot be shut down is gone already, which the next read tells.
+            let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
+        }
+        while !self.ended && self.dropped < FAREWELL_BYTES_MAX {
+            match receive(&self.stream, cx, |_| {}) {
+                Poll::Ready(Ok(0) | Err(_)) => self.ended = true,
+                Poll::Ready(Ok(n)) => self.dropped += n,
+                Poll::Pending => break,
+            }
+        }
+        match &mut self.farewell {
+            _ if self.dropped >= FAREWELL_BYTES_MAX => Poll::Ready(()),
+            Some(_) if self.ended => Poll::Ready(()),
+            Some(until) => until.as_mut().poll(cx),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Receives once, and hands over what came.
+fn receive(
+    stream: &TcpStream,
+    cx: &mut Context<'_>,
+    mut take: impl FnMut(&[u8]),
+) -> Poll<io::Result<usize>> {
+    loop {
+        match stream.poll_read_ready(cx) {
+            Poll::Ready(ready) => ready?,
+            Poll::Pending => return Poll::Pending,
+        }
+        let received = SCRATCH.with_borrow_mut(|scratch| {
+            let n = stream.try_read(scratch)?;
+            take(&scratch[..n]);
+            Ok(n)
+        });
+        match received {
+            Err(e) if io::Error::kind(&e) == io::ErrorKind::WouldBlock => {}
+            received => return Poll::Ready(received),
+        }
+    }
+}
