@@ -97,6 +97,7 @@ where
             Input::Submit(s) => Input::Submit(s),
             Input::Wake => Input::Wake,
             Input::Durable(t) => Input::Durable(t),
+            Input::Installed(position) => Input::Installed(position),
             Input::Applied(p) => Input::Applied(p),
             Input::Captured { ticket, position, bytes } => {
                 Input::Captured { ticket, position, bytes }

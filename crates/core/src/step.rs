@@ -87,6 +87,9 @@ pub enum Input<'a, M: Medium> {
     /// The application has applied every delivery up to this one, named by its
     /// [`Delivery::position`]; no number between two of them.
     Applied(u64),
+    /// The application has a state in force that holds every delivery up to this position: the one
+    /// that [`Output::Install`] gave, or a later one from elsewhere.
+    Installed(u64),
     /// The application's state that was asked for with [`Output::Capture`] is at hand.
     Captured {
         /// The ticket of the request.
@@ -172,7 +175,9 @@ pub enum Output<M: Medium> {
         /// The capture.
         ticket: Ticket,
     },
-    /// Replace the application's state, piece by piece. What the state holds counts as applied.
+    /// Replace the application's state, piece by piece. What the state holds counts as applied;
+    /// [`Input::Installed`] says when it is in force, which may take long. Until then deliveries
+    /// behind it go on, and nobody may count on this process for what it has delivered.
     Install {
         /// The piece, of the outbox's bytes.
         piece: Extent,

@@ -33,7 +33,8 @@ pub struct MutantInfo {
     pub name: &'static str,
     /// What it does wrong, in a sentence.
     pub what: &'static str,
-    /// Promised properties that its runs are seen to break.
+    /// Promised properties that its runs are seen to break; none where what breaks is what the
+    /// driver is owed.
     pub breaks: &'static [Property],
 }
 
@@ -104,7 +105,7 @@ macro_rules! mutants {
         $vis:vis enum $name:ident {
             $(
                 $(#[$of_variant:meta])*
-                $variant:ident = $word:literal: $what:literal breaks [$($property:ident),+];
+                $variant:ident = $word:literal: $what:literal breaks [$($property:ident),*];
             )+
         }
     ) => {
@@ -126,7 +127,7 @@ macro_rules! mutants {
                 $crate::mutant::MutantInfo {
                     name: $word,
                     what: $what,
-                    breaks: &[$(amcast_core::Property::$property),+],
+                    breaks: &[$(amcast_core::Property::$property),*],
                 },
             )+];
             const PARAM: amcast_core::Param = amcast_core::Param {

@@ -42,6 +42,8 @@ pub(crate) struct App {
     captures: BTreeMap<Ticket, Capture>,
     /// Pieces of a state that is being installed.
     incoming: Option<Vec<u8>>,
+    /// The position of a state that came whole and is not in force yet.
+    pub awaited: Option<u64>,
 }
 
 #[derive(Debug)]

@@ -220,13 +220,31 @@ impl World<'_> {
             self.ledger.check_item(p, &item)?;
             self.add(p, item)?;
         }
-        // What is installed is applied.
-        self.procs[p.index()].app.applied = position;
+        // What is installed counts as applied, but it takes its time to be in force.
+        let app = &mut self.procs[p.index()].app;
+        (app.applied, app.awaited) = (position, Some(position));
+        let delay = self.plan.model.install.draw(&mut self.chooser, Concern::Schedule);
+        let life = self.procs[p.index()].life;
+        self.queue.push(self.now + delay, Due::Installed(p, life, position));
         Ok(())
+    }
+
+    /// The state that was installed is in force, unless another came meanwhile.
+    pub(crate) fn installed(&mut self, p: Pid, life: u32, position: u64) {
+        let process = &mut self.procs[p.index()];
+        if process.life == life && process.app.awaited == Some(position) {
+            process.app.awaited = None;
+            self.letter(p, Letter::Installed(position));
+        }
     }
 
     fn capture(&mut self, p: Pid, ticket: Ticket) {
         let app = &mut self.procs[p.index()].app;
+        if app.awaited.is_some() {
+            let why = "its state was asked for before it was in force";
+            self.note_breach(Err(Breach::Application { p, why }));
+            return;
+        }
         let applied = app.applied_count() as u64;
         let upto = app.log.len() as u64;
         let count = self.chooser.between(Concern::Schedule, applied, upto) as usize;

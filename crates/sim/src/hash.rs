@@ -72,6 +72,7 @@ impl RunHash {
             Letter::Submit(cast) => self.words(&[13, *cast as u64]),
             Letter::Durable(ticket) => self.words(&[14, ticket.0]),
             Letter::Applied(position) => self.words(&[15, *position]),
+            Letter::Installed(position) => self.words(&[28, *position]),
             Letter::Captured { ticket, position, bytes } => {
                 self.words(&[16, ticket.0, *position, *bytes]);
             }

@@ -31,6 +31,8 @@ pub struct Model {
     pub apply: Delay,
     /// How long the application takes to capture a state or give a piece of one.
     pub capture: Delay,
+    /// How long the application takes to put a state in force that it was given.
+    pub install: Delay,
     /// How long an oracle takes to notice, for each process that it tells.
     pub notice: Delay,
 }
@@ -49,6 +51,7 @@ impl Model {
             step: Span::ZERO,
             apply: Delay::NONE,
             capture: Delay::NONE,
+            install: Delay::NONE,
             notice: Delay::Constant(Span::millis(1)),
         }
     }
@@ -59,6 +62,8 @@ impl Model {
         let mut us = |least: u64, most: u64| Span(chooser.between(c, least * 1000, most * 1000));
         let (net, ram, look, apply) = (us(5, 60), us(1, 4), us(1, 20), us(0, 200));
         let (disk, notice) = (us(10, 2000), us(100, 2000));
+        // As quick as most else, or so slow that much happens meanwhile.
+        let install = if us(0, 1).0 < 250 { us(20, 1000) } else { Span::ZERO };
         let mut model = Self {
             network: NetworkModel {
                 stream: Delay::Uniform(net, net.times(2)),
@@ -89,6 +94,7 @@ impl Model {
             step: Span::ZERO,
             apply: Delay::Uniform(Span::ZERO, apply),
             capture: Delay::Uniform(Span::ZERO, apply),
+            install: Delay::Uniform(Span::ZERO, install),
             notice: Delay::Uniform(notice, notice.times(3)),
         };
         if profile.has(Profile::Crash) {

@@ -19,6 +19,7 @@ pub(crate) enum Letter {
     Submit(usize),
     Durable(Ticket),
     Applied(u64),
+    Installed(u64),
     Captured {
         ticket: Ticket,
         position: u64,
@@ -45,6 +46,7 @@ impl Letter {
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
             Self::Applied(position) => Input::Applied(*position),
+            Self::Installed(position) => Input::Installed(*position),
             Self::Captured { ticket, position, bytes } => {
                 Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
             }

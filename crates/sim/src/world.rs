@@ -31,6 +31,7 @@ pub(crate) enum Due {
     Poll(Pid, u32),
     /// The application says how far it has applied.
     Apply(Pid, u32),
+    Installed(Pid, u32, u64),
     /// Something for this life of a process.
     Letter(Pid, u32, Letter),
     /// The index of a multicast in the plan.
@@ -253,6 +254,7 @@ impl<'a> World<'a> {
                 }
             }
             Due::Apply(p, life) => self.apply(p, life),
+            Due::Installed(p, life, position) => self.installed(p, life, position),
             Due::Letter(p, life, letter) => {
                 if self.procs[p.index()].life == life {
                     self.letter(p, letter);

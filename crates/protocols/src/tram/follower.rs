@@ -77,7 +77,7 @@ impl Replica {
                 asked = asked.max(row.request);
             }
         }
-        self.heartbeat.saw(self.now, self.rank, 0, self.has_state());
+        self.heartbeat.saw(self.now, self.rank, 0, self.is_fit());
         if asked > self.promise.epoch && self.may_promise() {
             self.give_way(asked, out);
         }
@@ -181,7 +181,7 @@ impl Replica {
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
     pub(super) fn consume(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        if !self.has_state() {
+        if !self.follows() {
             return;
         }
         let Some((ring, region, epoch)) = self.in_force(view) else { return };
@@ -335,7 +335,8 @@ impl Replica {
             incarnation: self.incarnation,
             beat: beat.unwrap_or(old.beat.max(1)),
             promise: self.promise,
-            fit: self.has_state(),
+            follows: self.follows(),
+            fit: self.is_fit(),
             need: old.need,
             consumed: old.consumed,
             ..old

@@ -176,7 +176,9 @@ pub(super) struct Row {
     pub(super) need: u64,
     /// How far it has consumed the log (`STD`).
     pub(super) consumed: u64,
-    /// Whether it has all state.
+    /// Whether it follows the log: nothing that it may need of it may be written over.
+    pub(super) follows: bool,
+    /// Whether it has all state, the application's included.
     pub(super) fit: bool,
     /// The rank it asks for state.
     pub(super) donor: Option<u8>,
@@ -231,6 +233,7 @@ impl Row {
             self.need,
             self.consumed,
             u64::from(self.fit)
+                | u64::from(self.follows) << 1
                 | self.donor.map_or(0, |d| u64::from(d) + 1) << 8
                 | u64::from(self.attempt) << 32,
             // The low bits of the attempt: a count that is read beside another attempt's number
@@ -270,6 +273,7 @@ impl Row {
             need: w[3],
             consumed: w[4],
             fit: w[5] & 1 == 1,
+            follows: w[5] & 2 == 2,
             donor: donor.checked_sub(1),
             attempt,
             read: if matching { w[6] & 0xffff_ffff_ffff } else { 0 },
@@ -338,7 +342,8 @@ mod tests {
             },
             need: 9,
             consumed: 11,
-            fit: true,
+            follows: true,
+            fit: false,
             donor: Some(0),
             attempt: 70_000,
             read: 5,

@@ -175,7 +175,7 @@ impl Replica {
         let short = core::mem::take(&mut leader.full) || leader.end - leader.tail > lines / 4 * 3;
         for rank in self.others() {
             let suspected = self.heartbeat.suspects(self.now, rank);
-            let row = self.peers[rank].row.filter(|row| row.fit);
+            let row = self.peers[rank].row.filter(|row| row.follows);
             let pid = self.pid(rank);
             let leader = self.leader();
             let follower = &mut leader.followers[rank];
@@ -514,7 +514,7 @@ impl Replica {
 
     /// Follows what the children have taken over, along the log.
     pub(super) fn settle_edges(&mut self, view: Window<'_>) {
-        if !self.has_state() {
+        if !self.follows() {
             return;
         }
         let log = self.in_force(view);

@@ -31,6 +31,9 @@ crate::mutant::mutants! {
         ForgetsAmnesia = "forgets-amnesia":
             "A replica that lost its memory goes on as if it had promised nothing."
             breaks [Validity, UniformAgreement];
+        TrustsTheLog = "trusts-the-log":
+            "A replica that has the log again counts as fit before its application has its state."
+            breaks [];
         SendsToEach = "sends-to-each":
             "A client sends a message to each destination for itself, not to the lowest ancestor."
             breaks [Validity, UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];

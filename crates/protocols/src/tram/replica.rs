@@ -63,6 +63,8 @@ pub(super) struct Replica {
     pub(super) delivered: u64,
     /// How far the application has applied deliveries.
     pub(super) applied: u64,
+    /// The position of the last state that came into force in the application.
+    pub(super) installed: u64,
     /// Entries before this position are applied and not needed here; only grows within a life.
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
@@ -140,6 +142,8 @@ pub(super) struct Peer {
 pub(super) enum Health {
     /// It has.
     Fit,
+    /// It has the log, and waits until its application has every delivery up to this position.
+    Following(u64),
     /// It missed part of the log, or lost everything in a crash, and gets it back.
     Lacking(Intake),
 }
@@ -188,6 +192,7 @@ impl Replica {
             cursors_from: 0,
             delivered: 0,
             applied: 0,
+            installed: 0,
             clear: 0,
             sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
             edges: overlay.children(group).iter().map(edge).collect(),
@@ -299,8 +304,13 @@ impl Replica {
         }
     }
 
-    /// Whether it has all state.
-    pub(super) const fn has_state(&self) -> bool {
+    /// Whether it has the log, and consumes it.
+    pub(super) const fn follows(&self) -> bool {
+        !matches!(self.health, Health::Lacking(_))
+    }
+
+    /// Whether it has all state, the application's included.
+    pub(super) const fn is_fit(&self) -> bool {
         matches!(self.health, Health::Fit)
     }
 
@@ -368,6 +378,7 @@ impl Protocol for Replica {
             }
             Input::Medium(In::Fresh { pid, incarnation }) => self.fresh(pid, incarnation, out),
             Input::Applied(position) => self.applied = self.applied.max(position),
+            Input::Installed(position) => self.installed(position, out),
             Input::Captured { ticket, position, bytes } => {
                 self.captured(ticket, position, bytes, out);
             }
@@ -399,7 +410,7 @@ impl Protocol for Replica {
     }
 
     fn fit(&self) -> bool {
-        self.has_state()
+        self.is_fit()
     }
 
     fn status(&self) -> Status {

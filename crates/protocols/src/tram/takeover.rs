@@ -88,7 +88,7 @@ impl Replica {
     pub(super) fn consider(&mut self, out: &mut Outbox<Memory>) {
         let free = self.promise.grant != Grant::Closed || self.promise.epoch == 0;
         let chosen = self.heartbeat.leader(self.now) == Some(self.rank);
-        if !free || !self.has_state() || !chosen || self.now < self.retry_at {
+        if !free || !self.is_fit() || !chosen || self.now < self.retry_at {
             return;
         }
         // [TRAM 3:1-3] increment(tmp), and ask everyone. It asks itself like the others.

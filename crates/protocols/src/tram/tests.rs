@@ -55,6 +55,7 @@ enum Answer {
     Done(Ticket, Reply),
     Fresh(Pid, u32),
     Applied(u64),
+    Installed(u64),
     Captured(Ticket, u64, u64),
     Piece(Ticket, u64, Vec<u8>),
 }
@@ -132,13 +133,14 @@ impl World {
                 let piece = p.state()[offset as usize..][..bytes as usize].to_vec();
                 p.inbox.push_back(Answer::Piece(ticket, offset, piece));
             }
-            Output::Install { piece, first, last, .. } => {
+            Output::Install { piece, first, last, position } => {
                 if first {
                     p.incoming.clear();
                 }
                 p.incoming.extend_from_slice(out.bytes(piece));
                 if last {
                     p.restore();
+                    p.inbox.push_back(Answer::Installed(position));
                 }
             }
             Output::Release { .. } | Output::Note(_) => {}
@@ -214,6 +216,7 @@ impl World {
                 self.step(i, Input::Medium(In::Fresh { pid, incarnation }));
             }
             Answer::Applied(p) => self.step(i, Input::Applied(p)),
+            Answer::Installed(p) => self.step(i, Input::Installed(p)),
             Answer::Captured(ticket, position, bytes) => {
                 self.step(i, Input::Captured { ticket, position, bytes });
             }

@@ -7,8 +7,13 @@
 //!
 //! A reader that lost its memory has also lost its promises. Before it makes any, it hears from
 //! f + 1 fit replicas and promises the highest epoch among theirs: every quorum that it may have
-//! helped to form has a member among them. Until it has all state it only lets an established
-//! leader write to it (`Join`), and helps no candidate.
+//! helped to form has a member among them. Until it has the log it only lets an established leader
+//! write to it (`Join`), and helps no candidate.
+//!
+//! A reader that has the log follows it like the others and votes. But it is fit only when its
+//! application has the state in force: until then it neither leads nor gives state, and no other
+//! reader counts on it. So of a group no more than a minority ever lacks what was executed, unless
+//! more than a minority failed at one time; then the rest waits for ever rather than forget.
 
 use super::follower::Control;
 use super::layout::{CONTROL, Grant, Promise, Row};
@@ -120,7 +125,7 @@ impl Replica {
     /// earlier life.
     pub(super) const fn may_promise(&self) -> bool {
         match &self.health {
-            Health::Fit => true,
+            Health::Fit | Health::Following(_) => true,
             Health::Lacking(intake) => intake.floor_known,
         }
     }
@@ -128,7 +133,7 @@ impl Replica {
     /// Whether its promises may not help a candidate.
     pub(super) const fn lost_memory(&self) -> bool {
         match &self.health {
-            Health::Fit => false,
+            Health::Fit | Health::Following(_) => false,
             Health::Lacking(intake) => intake.crashed,
         }
     }
@@ -136,14 +141,14 @@ impl Replica {
     /// Puts into the row what it asks for.
     pub(super) fn ask_for_state(&self, row: &mut Row) {
         (row.donor, row.attempt, row.read) = match &self.health {
-            Health::Fit => (None, row.attempt, 0),
+            Health::Fit | Health::Following(_) => (None, row.attempt, 0),
             Health::Lacking(i) => (i.donor.map(|d| d as u8), i.attempt, i.read),
         };
     }
 
     /// The reader's part of a poll.
     pub(super) fn take_in(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        if self.has_state() {
+        if self.follows() {
             return;
         }
         self.find_floor();
@@ -232,7 +237,8 @@ impl Replica {
         }
     }
 
-    /// The state is complete; once the log goes on from where it stands, this replica is fit.
+    /// The state is complete; once the log goes on from where it stands, this replica follows it,
+    /// and is fit when the application has the state in force.
     fn finish_intake(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let Health::Lacking(intake) = &self.health else { return };
         if !intake.complete() {
@@ -263,13 +269,29 @@ impl Replica {
         for (edge, &(log, at)) in self.edges.iter_mut().zip(&head.edges) {
             (edge.log, edge.out) = (log, at);
         }
-        self.health = Health::Fit;
+        self.health = Health::Following(head.delivered);
         if self.promise.grant == Grant::Join {
             // It has the whole log again: it answers like the others from now on.
             self.promise.grant = Grant::Full;
         }
         self.row_due = true;
-        out.note(Note::Recovered(head.position));
+        self.become_fit(out);
+    }
+
+    /// The application has a state in force that holds every delivery up to `position`.
+    pub(super) fn installed(&mut self, position: u64, out: &mut Outbox<Memory>) {
+        self.installed = self.installed.max(position);
+        self.become_fit(out);
+    }
+
+    fn become_fit(&mut self, out: &mut Outbox<Memory>) {
+        let Health::Following(awaited) = self.health else { return };
+        if self.installed < awaited && !self.mutants.is(Mutant::TrustsTheLog) {
+            return;
+        }
+        self.health = Health::Fit;
+        self.row_due = true;
+        out.note(Note::Recovered(self.consumed));
     }
 
     /// The donor's part of a poll.
@@ -277,23 +299,23 @@ impl Replica {
         if let Some(donation) = &self.donation {
             let row = self.peers[donation.reader].row;
             let still = row.is_some_and(|row| {
-                !row.fit
+                !row.follows
                     && row.donor == Some(self.rank as u8)
                     && row.attempt == donation.attempt
                     && !self.heartbeat.suspects(self.now, donation.reader)
             });
-            if !still || donation.void || !self.has_state() {
+            if !still || donation.void || !self.is_fit() {
                 out.push(Output::Release { ticket: donation.ticket() });
                 self.donation = None;
             }
         }
-        if self.donation.is_none() && self.has_state() {
+        if self.donation.is_none() && self.is_fit() {
             let asks = |r: &usize| {
                 let row = self.peers[*r].row;
                 *r != self.rank
                     && row.is_some_and(|row| {
                         // What was broken off is not begun again: the reader has read part of it.
-                        !row.fit
+                        !row.follows
                             && row.donor == Some(self.rank as u8)
                             && row.attempt != self.served[*r]
                     })
@@ -442,7 +464,7 @@ impl Replica {
     /// Everything before `clear` is applied and no longer needed here.
     pub(super) fn settle_applied(&mut self) {
         let held = self.donation.as_ref().is_some_and(|d| d.stream.is_some());
-        if !held && self.has_state() {
+        if !held && self.follows() {
             let applied = if self.applied >= self.delivered { self.consumed } else { self.applied };
             self.clear = self.clear.max(applied);
         }
