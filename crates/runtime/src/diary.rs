@@ -3,7 +3,8 @@
 //! What a process delivers over all its lives is one sequence. A node that comes back takes over a
 //! state instead of delivering what is in it; so whoever gives the state tells what came with it,
 //! and the node records that as delivered, from where its earlier lives' files end. Where nothing is
-//! recorded none of this exists; where it is, memory grows with the run, as the files do.
+//! recorded none of this exists; where it is, memory grows with the run, as the files do, until the
+//! files are as large as they may be.
 
 use crate::record::Recorder;
 use amcast_core::codec::{Codec, CodecError, Reader};
@@ -41,6 +42,9 @@ impl Diary {
 
     /// The replica of `group` delivered.
     pub(crate) fn deliver(&mut self, t: Time, group: Gid, position: u64, m: MsgId) {
+        if !self.recorder.records() {
+            return;
+        }
         let list = &mut self.delivered[group.index()];
         if list.last().is_some_and(|&(last, _)| last >= position) {
             return;

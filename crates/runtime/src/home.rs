@@ -2,51 +2,51 @@
 //!
 //! ```text
 //! HOME/cluster.toml      what every process of the cluster reads
-//! HOME/lock              locked by the supervisor while it lives
-//! HOME/fronts.json       where the fronts listen
+//! HOME/lock              locked by the supervisor while it lives; says which process that is
+//! HOME/fronts.json       where the supervisor's fronts listen
+//! HOME/n0.fronts.json    where those of a node listen
+//! HOME/nodes.json        what the supervisor knows of the lives of its nodes
 //! HOME/n0.sock           the control socket of a node
+//! HOME/n0.log            the log of a node
 //! HOME/amcast-..1/       the shared memory
 //! ```
-//! A pointer file beside the usual homes names the cluster that was started last.
+//! Nothing else in the directory is touched, ever. [`Registry`] knows which homes are in use.
+
+mod own;
+mod registry;
+#[cfg(test)]
+mod tests;
+
+pub use own::OwnHome;
+pub use registry::Registry;
 
 use crate::answers::Places;
 use crate::config::{ClusterFile, FileError, node_name};
+use crate::supervisor::Life;
 use amcast_core::Cluster;
 use amcast_memory::{ClusterId, Directory, Error};
 use rustix::fs::{FlockOperation, flock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What the directories of clusters begin with, where we choose their names.
-const PREFIX: &str = "amcast-up-";
-
 /// The home of a cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Home {
     path: PathBuf,
 }
 
-/// The home of a cluster that this process supervises. Dropping it without [`OwnHome::remove`]
-/// leaves the files for the next start to clear.
-#[derive(Debug)]
-pub struct OwnHome {
-    home: Home,
-    /// Whether the directory was there before.
-    found: bool,
-    _lock: File,
-}
-
-/// Where the fronts of a cluster listen.
+/// Where the fronts of a process listen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fronts {
     /// The Redis front.
     pub redis: String,
-    /// The log service.
-    pub log: String,
+    /// The log service, where the process has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
     /// The status page and metrics.
     pub http: String,
 }
@@ -54,9 +54,23 @@ pub struct Fronts {
 /// Why a home could not be made or found.
 #[derive(Debug)]
 pub enum HomeError {
-    /// The directory given is in use or has something in it.
-    NotEmpty(PathBuf),
-    /// No cluster was started, or the last one is gone.
+    /// There is no such directory.
+    Missing(PathBuf),
+    /// It is something else than a directory.
+    NotDirectory(PathBuf),
+    /// No cluster has its files there.
+    NotCluster(PathBuf),
+    /// It holds something, such as this entry, that is not a cluster's.
+    NotEmpty(PathBuf, String),
+    /// Its name is too long for the sockets in it, by so many bytes.
+    TooLong(PathBuf, usize),
+    /// A supervisor that lives has it; what its lock says.
+    InUse(PathBuf, String),
+    /// Its supervisor is dead, but this process of its cluster still runs.
+    StillRuns(PathBuf, u64),
+    /// It is left over, and cannot be taken over for this reason.
+    LeftOver(PathBuf, String),
+    /// No cluster runs.
     NoneRuns,
     /// A file.
     File(FileError),
@@ -66,12 +80,49 @@ pub enum HomeError {
     Memory(Error),
 }
 
+impl HomeError {
+    /// Whether another directory should have been given: nothing failed.
+    pub const fn is_misuse(&self) -> bool {
+        use HomeError::*;
+        matches!(self, Missing(_) | NotDirectory(_) | NotCluster(_) | NotEmpty(..) | TooLong(..))
+    }
+}
+
 impl fmt::Display for HomeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotEmpty(path) => write!(
+            Self::Missing(path) => write!(f, "{}: does not exist", path.display()),
+            Self::NotDirectory(path) => write!(f, "{}: is not a directory", path.display()),
+            Self::NotCluster(path) => write!(
                 f,
-                "{}: is not empty; give a new or an empty directory",
+                "{}: is not the directory of a cluster: it has no cluster.toml",
+                path.display()
+            ),
+            Self::NotEmpty(path, entry) => write!(
+                f,
+                "{}: holds {entry}, which is not a cluster's; give a new or an empty directory",
+                path.display()
+            ),
+            Self::TooLong(path, by) => write!(
+                f,
+                "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
+                path.display()
+            ),
+            Self::InUse(path, who) => write!(
+                f,
+                "{}: is in use by a cluster that runs ({who}); stop it, or give another directory",
+                path.display()
+            ),
+            Self::StillRuns(path, os_pid) => write!(
+                f,
+                "{}: the cluster's supervisor is dead, but its process {os_pid} still runs; end it \
+                 (kill -9 {os_pid}) and start again",
+                path.display()
+            ),
+            Self::LeftOver(path, why) => write!(
+                f,
+                "{}: a cluster that was killed left it in disorder ({why}); remove it, or give \
+                 another directory",
                 path.display()
             ),
             Self::NoneRuns => f.write_str(
@@ -91,22 +142,21 @@ fn at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
 }
 
 impl Home {
-    /// The home at `path`, or of the cluster that was started last.
+    /// The home in the directory `path`.
     ///
     /// # Errors
-    /// When there is no cluster.
-    pub fn find(path: Option<&Path>) -> Result<Self, HomeError> {
-        let path = match path {
-            Some(path) => path.to_path_buf(),
-            None => {
-                let name = fs::read_to_string(pointer()).map_err(|_| HomeError::NoneRuns)?;
-                PathBuf::from(name)
-            }
+    /// When it is not the directory of a cluster.
+    pub fn at(path: &Path) -> Result<Self, HomeError> {
+        let is = |path: &Path, missing: HomeError| match fs::metadata(path) {
+            Ok(metadata) => Ok(metadata),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(missing),
+            Err(e) => Err(at(path)(e)),
         };
-        if !path.join("cluster.toml").is_file() {
-            return Err(HomeError::NoneRuns);
+        if !is(path, HomeError::Missing(path.to_path_buf()))?.is_dir() {
+            return Err(HomeError::NotDirectory(path.to_path_buf()));
         }
-        Ok(Self { path })
+        is(&path.join("cluster.toml"), HomeError::NotCluster(path.to_path_buf()))?;
+        Ok(Self { path: path.to_path_buf() })
     }
 
     /// The home that a cluster's file lies in.
@@ -132,19 +182,67 @@ impl Home {
         ClusterFile::read(&self.file_path()).map_err(HomeError::File)
     }
 
+    /// Whether a supervisor that lives has it.
+    pub fn is_supervised(&self) -> bool {
+        let Ok(lock) = File::open(self.path.join("lock")) else { return false };
+        // A shared lock that is had for a moment; whoever takes it for good tries several times.
+        flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
     /// The control socket of a node.
     pub fn socket(&self, rank: usize) -> PathBuf {
         self.path.join(format!("{}.sock", node_name(rank)))
     }
 
-    /// Where the fronts listen.
+    /// The log of a node: what it says, and why it ended, if it could say so.
+    pub fn log(&self, rank: usize) -> PathBuf {
+        self.path.join(format!("{}.log", node_name(rank)))
+    }
+
+    /// Where the supervisor's fronts listen.
     ///
     /// # Errors
     /// When they do not listen yet.
     pub fn fronts(&self) -> Result<Fronts, HomeError> {
-        let path = self.path.join("fronts.json");
-        let text = fs::read_to_string(&path).map_err(at(&path))?;
-        serde_json::from_str(&text).map_err(|e| HomeError::Io(path, e.into()))
+        self.read("fronts.json")
+    }
+
+    /// Where the fronts of a node listen.
+    ///
+    /// # Errors
+    /// When they do not listen yet, or the node has none.
+    pub fn fronts_of(&self, rank: usize) -> Result<Fronts, HomeError> {
+        self.read(&format!("{}.fronts.json", node_name(rank)))
+    }
+
+    /// Says where the fronts of a node listen.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn announce_node(&self, rank: usize, fronts: &Fronts) -> Result<(), HomeError> {
+        self.write(&format!("{}.fronts.json", node_name(rank)), fronts)
+    }
+
+    /// Takes back where the fronts of a node listen: they do not any more.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn withdraw_node(&self, rank: usize) -> Result<(), HomeError> {
+        let path = self.path.join(format!("{}.fronts.json", node_name(rank)));
+        fs::remove_file(&path).map_err(at(&path))
+    }
+
+    /// What the supervisor knows of the lives of its nodes; empty if it has not said anything.
+    pub fn lives(&self) -> Vec<Life> {
+        self.read("nodes.json").unwrap_or_default()
+    }
+
+    /// Says what the supervisor knows of the lives of its nodes.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_lives(&self, lives: &[Life]) -> Result<(), HomeError> {
+        self.write("nodes.json", lives)
     }
 
     /// The shared memory of the cluster.
@@ -156,128 +254,17 @@ impl Home {
         let clients = cluster.clients() as u32;
         Directory::open(&self.path, ClusterId(1), processes, clients).map_err(HomeError::Memory)
     }
-}
 
-impl OwnHome {
-    /// Makes the home of a new cluster: at `path`, or at a place of its own. Clears what clusters
-    /// whose supervisor was killed have left in the usual place.
-    ///
-    /// # Errors
-    /// When the directory cannot be made, or is in use.
-    pub fn create(path: Option<&Path>, file: &ClusterFile) -> Result<Self, HomeError> {
-        let base = Directory::usual_base();
-        clear_left_over(&base);
-        let (path, found) = match path {
-            Some(path) => (path.to_path_buf(), path.is_dir()),
-            None => (base.join(format!("{PREFIX}{}", std::process::id())), false),
-        };
-        if found {
-            let mut entries = fs::read_dir(&path).map_err(at(&path))?;
-            if entries.next().is_some() {
-                return Err(HomeError::NotEmpty(path));
-            }
-        } else {
-            DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(at(&path))?;
-        }
-        // Nodes are started with this path, whatever directory they run in.
-        let path = path.canonicalize().map_err(at(&path))?;
-        let lock_path = path.join("lock");
-        let lock = File::create(&lock_path).map_err(at(&lock_path))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|e| HomeError::Io(lock_path, e.into()))?;
-        let home = Home { path };
-        file.write(&home.file_path()).map_err(HomeError::File)?;
-        Ok(Self { home, found, _lock: lock })
+    fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, HomeError> {
+        let path = self.path.join(name);
+        let text = fs::read_to_string(&path).map_err(at(&path))?;
+        serde_json::from_str(&text).map_err(|e| HomeError::Io(path, e.into()))
     }
 
-    /// The home.
-    pub fn home(&self) -> &Home {
-        &self.home
-    }
-
-    /// Says where the fronts listen, and that this is the cluster started last.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn announce(&self, fronts: &Fronts) -> Result<(), HomeError> {
-        let path = self.home.path.join("fronts.json");
-        let text = serde_json::to_string(fronts).map_err(|e| at(&path)(e.into()))?;
-        fs::write(&path, text).map_err(at(&path))?;
-        let pointer = pointer();
-        fs::write(&pointer, self.home.path.as_os_str().as_encoded_bytes()).map_err(at(&pointer))
-    }
-
-    /// Removes everything. Every process of the cluster has ended.
-    ///
-    /// # Errors
-    /// When something cannot be removed.
-    pub fn remove(self, memory: &Directory, nodes: usize) -> Result<(), HomeError> {
-        memory.remove().map_err(HomeError::Memory)?;
-        let path = &self.home.path;
-        let sockets = (0..nodes).map(|rank| self.home.socket(rank));
-        let files = ["fronts.json", "cluster.toml", "lock"].map(|name| path.join(name));
-        for file in sockets.chain(files) {
-            match fs::remove_file(&file) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(at(&file)(e)),
-                _ => {}
-            }
-        }
-        if !self.found {
-            fs::remove_dir(path).map_err(at(path))?;
-        }
-        let pointer = pointer();
-        let ours = fs::read(&pointer).is_ok_and(|p| p == path.as_os_str().as_encoded_bytes());
-        if ours {
-            fs::remove_file(&pointer).map_err(at(&pointer))?;
-        }
-        Ok(())
-    }
-}
-
-/// The file that names the home of the cluster started last.
-fn pointer() -> PathBuf {
-    let uid = rustix::process::getuid().as_raw();
-    Directory::usual_base().join(format!("amcast-last-{uid}"))
-}
-
-/// Clears homes whose supervisor was killed. Whatever cannot be cleared is left alone: it may
-/// belong to a cluster that is just starting or ending.
-fn clear_left_over(base: &Path) {
-    let uid = rustix::process::getuid().as_raw();
-    let Ok(entries) = fs::read_dir(base) else { return };
-    for entry in entries.flatten() {
-        let ours = entry.file_name().as_encoded_bytes().starts_with(PREFIX.as_bytes())
-            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
-        if !ours {
-            continue;
-        }
-        let path = entry.path();
-        let Ok(lock) = File::open(path.join("lock")) else { continue };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            tracing::info!("{}: left over by a cluster that was killed; removed", path.display());
-            if let Err(e) = fs::remove_dir_all(&path) {
-                tracing::warn!("{}: {e}", path.display());
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_home_leaves_nothing_and_takes_no_directory_with_something_in_it() {
-        let dir = std::env::temp_dir().join(format!("amcast-home-{}", std::process::id()));
-        let file = ClusterFile::default();
-        let cluster = Cluster::new(1, 1, 1).unwrap();
-        let own = OwnHome::create(Some(&dir), &file).unwrap();
-        assert_eq!(Home::find(Some(&dir)).unwrap().file().unwrap(), file);
-        let second = OwnHome::create(Some(&dir), &file);
-        assert!(matches!(second, Err(HomeError::NotEmpty(_))), "{second:?}");
-        let memory = own.home().memory(cluster).unwrap();
-        own.remove(&memory, 1).unwrap();
-        assert!(!dir.exists());
-        assert!(matches!(Home::find(Some(&dir)), Err(HomeError::NoneRuns)));
+    /// Writes a file that nobody ever sees half of.
+    fn write<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), HomeError> {
+        let (path, new) = (self.path.join(name), self.path.join(format!("{name}.new")));
+        let text = serde_json::to_string(value).map_err(|e| at(&path)(e.into()))?;
+        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(at(&path))
     }
 }

@@ -2,14 +2,22 @@
 //! die.
 //!
 //! A node's standard input is a pipe that the supervisor holds open: when the supervisor ends,
-//! however it ends, the nodes read its end and stop.
+//! however it ends, the nodes read its end and stop. A line in it asks a node to serve no more
+//! clients, so that the cluster can come to rest before it stops.
+//!
+//! A node that ends is started again after a wait that doubles from one early end to the next. One
+//! that always ends within [`EARLY`] of its start is given up after [`EARLY_ENDS_MAX`] times: what
+//! fails so often fails for a reason that another start does not mend.
 
 use amcast_memory::Directory;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
-use std::io;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,8 +28,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(3);
 /// How long a node that died waits for its next start; doubled each time, up to the longest.
 const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
 
-/// A node that lived as long as this begins again with the shortest wait.
-const SETTLED: Duration = Duration::from_secs(10);
+/// A node that ends sooner after its start than this ended early; one that lived longer begins again
+/// with the shortest wait.
+pub const EARLY: Duration = Duration::from_secs(1);
+
+/// So many early ends in a row, and a node is given up.
+pub const EARLY_ENDS_MAX: u32 = 20;
+
+/// The exit code of a program that panicked.
+const PANICKED: i32 = 101;
 
 /// How long nodes may take to stop before they are killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,11 +47,26 @@ pub struct NodeCommand {
     /// The program.
     pub program: PathBuf,
     /// Its arguments; the node's name follows.
-    pub args: Vec<String>,
+    pub args: Vec<OsString>,
 }
 
-/// Told the rank of a node that died.
-pub type OnDeath = Box<dyn FnMut(usize) + Send>;
+/// What the supervisor knows of a node's lives.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Life {
+    /// The node's name.
+    pub name: String,
+    /// Its number in the operating system; none while it does not run.
+    pub os_pid: Option<u32>,
+    /// How often it was started.
+    pub starts: u64,
+    /// How it ended last, for people: `was killed by SIGKILL`.
+    pub last_end: Option<String>,
+    /// It ended early too often in a row, and is not started any more.
+    pub given_up: bool,
+}
+
+/// Told whenever a node starts or ends, with the rank of one that just ended.
+pub type OnChange = Box<dyn FnMut(Option<usize>, &[Life]) + Send>;
 
 /// Supervised nodes.
 pub struct Supervisor {
@@ -46,21 +76,25 @@ pub struct Supervisor {
 
 struct Shared {
     stop: AtomicBool,
-    restarts: AtomicU64,
-    pids: Mutex<Vec<Option<u32>>>,
+    /// The nodes are to serve no more clients.
+    close: AtomicBool,
+    lives: Mutex<Vec<Life>>,
 }
 
 struct Nodes {
     command: NodeCommand,
     memory: Directory,
     shared: Arc<Shared>,
-    on_death: OnDeath,
+    on_change: OnChange,
     slots: Vec<Slot>,
 }
 
 struct Slot {
-    name: String,
+    life: Life,
+    early_ends: u32,
     child: Option<Child>,
+    /// The child was told to serve no more clients.
+    closed: bool,
     started: Instant,
     back_off: Duration,
     start_at: Instant,
@@ -75,35 +109,43 @@ impl Supervisor {
         command: NodeCommand,
         names: Vec<String>,
         memory: Directory,
-        on_death: OnDeath,
+        on_change: OnChange,
     ) -> io::Result<Self> {
-        let pids = Mutex::new(vec![None; names.len()]);
-        let (stop, restarts) = (AtomicBool::new(false), AtomicU64::new(0));
-        let shared = Arc::new(Shared { stop, restarts, pids });
         let now = Instant::now();
-        let slot =
-            |name| Slot { name, child: None, started: now, back_off: BACK_OFF.0, start_at: now };
-        let slots = names.into_iter().map(slot).collect();
-        let mut nodes = Nodes { command, memory, shared: Arc::clone(&shared), on_death, slots };
+        let slot = |name| Slot {
+            life: Life { name, ..Life::default() },
+            early_ends: 0,
+            child: None,
+            closed: false,
+            started: now,
+            back_off: BACK_OFF.0,
+            start_at: now,
+        };
+        let slots: Vec<Slot> = names.into_iter().map(slot).collect();
+        let lives = Mutex::new(Vec::new());
+        let shared =
+            Arc::new(Shared { stop: AtomicBool::new(false), close: AtomicBool::new(false), lives });
+        let mut nodes = Nodes { command, memory, shared: Arc::clone(&shared), on_change, slots };
         for rank in 0..nodes.slots.len() {
             if let Err(e) = nodes.spawn(rank) {
                 nodes.end();
                 return Err(e);
             }
         }
+        nodes.tell(None);
         let look = move || nodes.look_after();
         let thread = thread::Builder::new().name("supervisor".to_string()).spawn(look)?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// How often a node was started again.
-    pub fn restarts(&self) -> u64 {
-        self.shared.restarts.load(Ordering::Relaxed)
+    /// Asks all nodes to serve no more clients. They go on ordering and executing.
+    pub fn close_fronts(&self) {
+        self.shared.close.store(true, Ordering::Release);
     }
 
-    /// The operating system's numbers of the nodes that run.
-    pub fn os_pids(&self) -> Vec<Option<u32>> {
-        self.shared.pids.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What is known of each node's lives.
+    pub fn lives(&self) -> Vec<Life> {
+        self.shared.lives.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -131,28 +173,32 @@ impl Nodes {
     fn look(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         let Some(child) = &mut slot.child else {
-            if Instant::now() >= slot.start_at {
-                self.shared.restarts.fetch_add(1, Ordering::Relaxed);
+            if !slot.life.given_up && Instant::now() >= slot.start_at {
                 if let Err(e) = self.spawn(rank) {
-                    tracing::error!("{}: cannot be started: {e}", self.slots[rank].name);
+                    tracing::error!("{}: cannot be started: {e}", self.slots[rank].life.name);
                 }
+                self.tell(None);
             }
             return;
         };
-        let status = match child.try_wait() {
-            Ok(None) => return,
-            Ok(Some(status)) => status.to_string(),
-            Err(e) => e.to_string(),
+        let how = match child.try_wait() {
+            Ok(None) => {
+                if self.shared.close.load(Ordering::Acquire)
+                    && let Some(mut input) = child.stdin.take_if(|_| !slot.closed)
+                {
+                    slot.closed = true;
+                    // One that is just dying serves nobody either.
+                    let _ = input.write_all(b"close\n");
+                    child.stdin = Some(input);
+                }
+                return;
+            }
+            Ok(Some(status)) => told(status),
+            Err(e) => format!("is lost: {e}"),
         };
-        if slot.started.elapsed() > SETTLED {
-            slot.back_off = BACK_OFF.0;
-        }
         slot.child = None;
-        slot.start_at = Instant::now() + slot.back_off;
-        eprintln!("amcast: {} ended ({status}); it starts again", slot.name);
-        slot.back_off = (slot.back_off * 2).min(BACK_OFF.1);
-        self.note_pid(rank, None);
-        (self.on_death)(rank);
+        say(&slot.ended(&how));
+        self.tell(Some(rank));
         // Its peers learn that its memory is gone before the next one makes new.
         if let Err(e) = self.memory.clean() {
             tracing::warn!("{e}");
@@ -165,16 +211,22 @@ impl Nodes {
         slot.started = Instant::now();
         slot.start_at = slot.started + slot.back_off;
         let mut command = Command::new(program);
-        command.args(args).arg(&slot.name).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.args(args).arg(&slot.life.name).stdin(Stdio::piped()).stdout(Stdio::null());
+        // Ctrl-C on a terminal is for the supervisor, which stops the nodes when they are drained.
+        command.process_group(0);
         let child = command.spawn()?;
-        let id = child.id();
+        slot.life.os_pid = Some(child.id());
+        slot.life.starts += 1;
         slot.child = Some(child);
-        self.note_pid(rank, Some(id));
+        slot.closed = false;
         Ok(())
     }
 
-    fn note_pid(&self, rank: usize, id: Option<u32>) {
-        self.shared.pids.lock().unwrap_or_else(PoisonError::into_inner)[rank] = id;
+    /// Tells what has changed.
+    fn tell(&mut self, ended: Option<usize>) {
+        let lives: Vec<Life> = self.slots.iter().map(|slot| slot.life.clone()).collect();
+        (self.on_change)(ended, &lives);
+        *self.shared.lives.lock().unwrap_or_else(PoisonError::into_inner) = lives;
     }
 
     fn end(&mut self) {
@@ -191,19 +243,115 @@ impl Nodes {
                 match child.try_wait() {
                     Ok(None) if Instant::now() < deadline => thread::sleep(LOOK_EVERY),
                     Ok(None) => {
-                        tracing::warn!("{} did not stop in time and is killed", slot.name);
+                        tracing::warn!("{} did not stop in time and is killed", slot.life.name);
                         if let Err(e) = child.kill().and_then(|()| child.wait().map(drop)) {
-                            tracing::error!("{}: {e}", slot.name);
+                            tracing::error!("{}: {e}", slot.life.name);
                         }
                         break;
                     }
                     Ok(Some(_)) => break,
                     Err(e) => {
-                        tracing::error!("{}: {e}", slot.name);
+                        tracing::error!("{}: {e}", slot.life.name);
                         break;
                     }
                 }
             }
         }
+    }
+}
+
+impl Slot {
+    /// Takes note of an end and decides what comes next: a line for the operator.
+    fn ended(&mut self, how: &str) -> String {
+        let early = self.started.elapsed() < EARLY;
+        if !early {
+            self.early_ends = 0;
+            self.back_off = BACK_OFF.0;
+        }
+        self.early_ends += u32::from(early);
+        self.start_at = Instant::now() + self.back_off;
+        let Life { name, os_pid, last_end, given_up, .. } = &mut self.life;
+        let was = os_pid.take().map_or_else(String::new, |n| format!(" (process {n})"));
+        *last_end = Some(how.to_string());
+        *given_up = self.early_ends >= EARLY_ENDS_MAX;
+        let next = if *given_up {
+            format!(
+                "it ended {EARLY_ENDS_MAX} times in a row within {EARLY:?} of its start and is given \
+                 up: the others go on without it"
+            )
+        } else {
+            format!("it is started again in {:?}", self.back_off)
+        };
+        let line = format!("{name}{was} {how}; {next}");
+        self.back_off = (self.back_off * 2).min(BACK_OFF.1);
+        line
+    }
+}
+
+/// How a process ended, to follow its name.
+fn told(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(PANICKED), _) => format!("panicked (exit code {PANICKED})"),
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(number)) => match signal_hook::low_level::signal_name(number) {
+            Some(name) => format!("was killed by signal {number} ({name})"),
+            None => format!("was killed by signal {number}"),
+        },
+        (None, None) => status.to_string(),
+    }
+}
+
+/// A line for the operator. A terminal that is gone is no reason to stop.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr(), "amcast: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slot(lived: Duration) -> Slot {
+        let now = Instant::now();
+        Slot {
+            life: Life { name: "n0".to_string(), os_pid: Some(7), ..Life::default() },
+            early_ends: 0,
+            child: None,
+            closed: false,
+            started: now.checked_sub(lived).expect("the clock is older than a test"),
+            back_off: BACK_OFF.0,
+            start_at: now,
+        }
+    }
+
+    #[test]
+    fn a_node_that_ends_early_again_and_again_waits_longer_and_is_given_up() {
+        let mut slot = slot(Duration::ZERO);
+        for n in 1..=EARLY_ENDS_MAX {
+            slot.started = Instant::now();
+            let line = slot.ended("panicked");
+            assert_eq!(line.contains("given up"), n == EARLY_ENDS_MAX, "{line}");
+            assert_eq!(slot.life.given_up, n == EARLY_ENDS_MAX, "after {n}");
+        }
+        assert_eq!(slot.back_off, BACK_OFF.1);
+        assert_eq!(slot.life.last_end.as_deref(), Some("panicked"));
+        assert_eq!(slot.life.os_pid, None);
+    }
+
+    #[test]
+    fn a_node_that_lived_is_not_held_to_its_earlier_ends() {
+        let mut slot = slot(EARLY * 2);
+        slot.early_ends = EARLY_ENDS_MAX - 1;
+        slot.back_off = BACK_OFF.1;
+        slot.ended("was killed");
+        assert!(!slot.life.given_up);
+        assert_eq!((slot.early_ends, slot.back_off), (0, BACK_OFF.0 * 2));
+    }
+
+    #[test]
+    fn ends_are_told_by_signal_and_by_exit_code() {
+        assert_eq!(told(ExitStatus::from_raw(9)), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(told(ExitStatus::from_raw(6)), "was killed by signal 6 (SIGABRT)");
+        assert_eq!(told(ExitStatus::from_raw(101 << 8)), "panicked (exit code 101)");
+        assert_eq!(told(ExitStatus::from_raw(1 << 8)), "ended with exit code 1");
     }
 }

@@ -31,7 +31,7 @@ enum Command {
 const FILE: &str = r#"# A cluster file. Every key may be left out.
 protocol = "tram"      # which protocol orders commands: `amcast protocols`
 shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
-replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; half may fail
+replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see below for what may fail
 clients = 8            # places for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 record = "DIR"         # every process writes its history there
@@ -44,6 +44,13 @@ http = 6381
 [set]                  # the protocol's parameters
 "#;
 
+/// How many replicas of a shard may fail at one time: a majority has to be left.
+const MAY_FAIL: &str = "
+# Of n replicas of a shard so many may fail at one time; an even number gains nothing over one less:
+#   n          1 2 3 4 5 6 7 8 9
+#   may fail   0 0 1 1 2 2 3 3 4
+";
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(Command::Check { file: path }) = &args.command {
         let file = ClusterFile::read(path).map_err(Failure::misuse)?;
@@ -52,7 +59,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("{}: good", path.display());
         return Ok(());
     }
-    print!("{FILE}");
+    print!("{FILE}{MAY_FAIL}");
     for param in entry(&args.protocol)?.about().params {
         println!("\n{}", explain(param).trim_end());
     }
@@ -72,5 +79,17 @@ mod tests {
         let usual = ClusterFile::default();
         let file = file.unwrap();
         assert_eq!((file.shards, file.clients, file.overlay), (3, 8, usual.overlay));
+    }
+
+    #[test]
+    fn the_table_of_what_may_fail_is_what_quorums_leave() {
+        let row = |name| {
+            let line = MAY_FAIL.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+            line.split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<usize>>()
+        };
+        let (replicas, may_fail) = (row("#   n "), row("#   may fail "));
+        assert_eq!(replicas, (1..=9).collect::<Vec<_>>());
+        let left = |n| n - amcast_core::Cluster::new(1, n, 1).unwrap().quorum();
+        assert_eq!(may_fail, replicas.iter().map(|&n| left(n)).collect::<Vec<_>>());
     }
 }

@@ -1,14 +1,13 @@
 //! `amcast kv`: a small client of the Redis front, for hands and scripts.
 
-use super::Failure;
+use super::{Failure, home};
 use crate::client::Connection;
-use amcast_runtime::home::Home;
 use std::path::PathBuf;
 
 /// Sends one command of the key-value store to a running cluster and prints the answer.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The cluster's directory [the cluster that was started last]
+    /// The cluster's directory [of the clusters that run, the one that was started last]
     #[arg(long)]
     data: Option<PathBuf>,
     /// Address of a Redis front, instead of a cluster of this machine
@@ -23,8 +22,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let at = match &args.at {
         Some(at) => at.clone(),
         None => {
-            let home = Home::find(args.data.as_deref()).map_err(Failure::failed)?;
-            home.fronts().map_err(Failure::failed)?.redis
+            let home = home(args.data.as_deref())?;
+            if !home.is_supervised() {
+                let at = home.path().display();
+                let why = format!("{at}: its cluster does not run: it was killed, or just stops");
+                return Err(Failure::Failed(why));
+            }
+            let starts = |e| format!("the cluster is starting and has no front yet ({e})");
+            home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis
         }
     };
     let mut connection =

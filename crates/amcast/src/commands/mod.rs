@@ -5,7 +5,9 @@
 mod bench;
 mod check;
 mod config;
+mod journal;
 mod kv;
+mod listening;
 mod node;
 mod protocols;
 mod sim;
@@ -13,8 +15,10 @@ mod status;
 mod up;
 
 use amcast_core::Entry;
+use amcast_runtime::home::{Home, HomeError, Registry};
 use clap::{Parser, Subcommand};
 use std::fmt;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Ordered delivery to replicated shards: services, a library, and a laboratory.
@@ -70,10 +74,13 @@ impl Failure {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("AMCAST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
-    let done = match Cli::parse().command {
+    let command = Cli::parse().command;
+    match &command {
+        Command::Up(_) => journal::of_supervisor(),
+        Command::Node(args) => journal::of_node(args.name(), &args.log()),
+        _ => journal::of_command(),
+    }
+    let done = match command {
         Command::Up(args) => up::run(args),
         Command::Node(args) => node::run(&args),
         Command::Status(args) => status::run(&args),
@@ -96,6 +103,31 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+impl From<HomeError> for Failure {
+    fn from(e: HomeError) -> Self {
+        if e.is_misuse() { Self::misuse(e) } else { Self::failed(e) }
+    }
+}
+
+/// The home in the directory `data`, or of the cluster that was started last of those that run.
+fn home(data: Option<&Path>) -> Result<Home, Failure> {
+    if let Some(data) = data {
+        return Ok(Home::at(data)?);
+    }
+    let (newest, others) = Registry::usual().newest()?;
+    if !others.is_empty() {
+        let others: Vec<_> = others.iter().map(|h| h.path().display().to_string()).collect();
+        eprintln!(
+            "amcast: {} clusters run; this is the one that was started last, in {}; for another give \
+             --data {}",
+            others.len() + 1,
+            newest.path().display(),
+            others.join(" or ")
+        );
+    }
+    Ok(newest)
 }
 
 /// The protocol of that name.

@@ -1,17 +1,27 @@
 //! `amcast node`: one node of a cluster.
 
+use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry};
-use crate::service::KvNode;
+use crate::service::{KvNode, Watch};
 use amcast_memory::Idle;
-use amcast_runtime::config::{ClusterFile, node_rank};
+use amcast_runtime::config::{ClusterFile, node_name, node_rank};
+use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long a node may take to stop when its supervisor has ended.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs one node of a cluster in the foreground.
+///
+/// What it says goes to standard error and, with more detail, to the file NAME.log beside the
+/// cluster's file.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The cluster's file, in the cluster's directory
@@ -23,6 +33,39 @@ pub(super) struct Args {
     /// Which node: n0, n1, ..
     #[arg(long)]
     name: String,
+    /// Serve Redis clients, too; 0 takes any port, if possible the one that it had before
+    #[arg(long)]
+    redis_port: Option<u16>,
+    /// Serve a status page and metrics, too; 0 as above
+    #[arg(long)]
+    http_port: Option<u16>,
+}
+
+impl Args {
+    /// The node's name, as it was given.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its log goes. A name that is no node's gets none.
+    pub(super) fn log(&self) -> PathBuf {
+        let rank = node_rank(&self.name);
+        rank.map_or_else(PathBuf::new, |rank| Home::of_file(&self.config).log(rank))
+    }
+
+    /// Where it serves clients, if it is to: clients come back to a node that was started again.
+    fn addresses(&self, home: &Home, rank: usize) -> Result<Option<Addresses>, Failure> {
+        if self.redis_port.is_none() && self.http_port.is_none() {
+            return Ok(None);
+        }
+        let before = home.fronts_of(rank).ok();
+        let port = |at: &String| at.parse::<SocketAddr>().ok().map(|at| at.port());
+        let redis_before = before.as_ref().and_then(|f| port(&f.redis)).unwrap_or(0);
+        let http_before = before.as_ref().and_then(|f| port(&f.http)).unwrap_or(0);
+        let redis = address("redis", self.redis_port.filter(|&port| port != 0), redis_before)?;
+        let http = address("http", self.http_port.filter(|&port| port != 0), http_before)?;
+        Ok(Some(Addresses { redis, http }))
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -39,9 +82,6 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
     }
-    if args.until_input_ends {
-        watch_input(&stop)?;
-    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = NodeOptions {
         entry,
@@ -53,17 +93,84 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         record: file.record.clone(),
     };
     let mut node = Node::start(&options, KvNode::new(file.shards)).map_err(Failure::failed)?;
+    let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
+    let serving = Arc::new(Mutex::new(serving.transpose()?));
+    if args.until_input_ends {
+        watch_input(&stop, &serving, &home, rank)?;
+    }
     node.run(&stop);
+    drop(taken(&serving));
     Ok(())
 }
 
-fn watch_input(stop: &Arc<AtomicBool>) -> Result<(), Failure> {
-    let stop = Arc::clone(stop);
+/// The front of a node, until it is closed.
+type Held = Mutex<Option<Serving>>;
+
+fn taken(serving: &Held) -> Option<Serving> {
+    serving.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The front of a node.
+struct Serving {
+    listening: Listening,
+    front: Arc<Front>,
+}
+
+impl Serving {
+    fn begin(
+        at: Addresses,
+        node: &NodeOptions<'_>,
+        file: &ClusterFile,
+        home: &Home,
+    ) -> Result<Self, Failure> {
+        let name = node_name(node.rank);
+        let cluster = *node.config.cluster();
+        let watch = Watch::begin(home.clone(), name, file.protocol.clone(), cluster);
+        let watch = Arc::new(watch.map_err(Failure::failed)?);
+        let front = Front::start(&FrontOptions {
+            entry: node.entry,
+            config: node.config,
+            directory: node.directory,
+            idle: node.idle,
+            record: node.record.clone(),
+        });
+        let front = Arc::new(front.map_err(Failure::failed)?);
+        let listening = Listening::begin(at, &front, &watch, file)?;
+        home.announce_node(node.rank, &listening.fronts(None))?;
+        Ok(Self { listening, front })
+    }
+
+    /// Serves no more clients, and ends when nothing is under way.
+    fn close(self, home: &Home, rank: usize) {
+        self.listening.close(&self.front);
+        drop(self.front);
+        if let Err(e) = home.withdraw_node(rank) {
+            tracing::warn!("{e}");
+        }
+    }
+}
+
+/// Closes the node's front at the first line of standard input, stops the node when the input ends,
+/// and ends it when it does not stop.
+fn watch_input(
+    stop: &Arc<AtomicBool>,
+    serving: &Arc<Held>,
+    home: &Home,
+    rank: usize,
+) -> Result<(), Failure> {
+    let (stop, serving, home) = (Arc::clone(stop), Arc::clone(serving), home.clone());
     let watch = move || {
-        let mut rest = [0; 64];
-        // Nothing is ever written: a read returns when the other end is closed.
-        while matches!(std::io::stdin().read(&mut rest), Ok(1..)) {}
+        let mut line = [0; 64];
+        // A read returns nothing when the other end is closed.
+        while matches!(std::io::stdin().read(&mut line), Ok(1..)) {
+            if let Some(serving) = taken(&serving) {
+                serving.close(&home, rank);
+            }
+        }
         stop.store(true, Ordering::Relaxed);
+        std::thread::sleep(STOP_PATIENCE);
+        tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
+        std::process::exit(1);
     };
     let thread = std::thread::Builder::new().name("input".to_string()).spawn(watch);
     thread.map(drop).map_err(Failure::failed)

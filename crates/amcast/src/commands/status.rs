@@ -1,17 +1,21 @@
 //! `amcast status`: a running cluster.
 
-use super::Failure;
-use crate::service::ask;
+use super::{Failure, home};
+use crate::service::{LOST_AFTER, Lost, ask, lost};
+use amcast_core::Cluster;
+use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::{NodeStatus, ReplicaStatus};
 use amcast_runtime::home::{Fronts, Home};
+use amcast_runtime::supervisor::Life;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Shows the groups, leaders and replicas of a running cluster.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The cluster's directory [the cluster that was started last]
-    #[arg(long)]
+    /// The cluster's directory [of the clusters that run, the one that was started last]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Print one JSON document
     #[arg(long)]
@@ -40,6 +44,8 @@ struct GroupStatus {
     lag: u64,
     replicas_fit: usize,
     replicas: usize,
+    /// That too many replicas have lost its state, and what to do; none while it is whole.
+    lost: Option<String>,
     items: u64,
 }
 
@@ -48,19 +54,33 @@ struct Place {
     name: String,
     /// What it said; none if it does not answer.
     status: Option<NodeStatus>,
+    /// Where it serves clients; none if it does not.
+    fronts: Option<Fronts>,
+    /// What its supervisor says of it; none if it has no supervisor.
+    life: Option<Life>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let home = Home::find(args.data.as_deref()).map_err(Failure::failed)?;
-    let file = home.file().map_err(Failure::failed)?;
-    let said = ask(&home, file.replicas);
+    let home = home(args.data.as_deref())?;
+    let file = home.file()?;
+    let (said, lost) = look(&home, &file)?;
     if said.iter().all(Option::is_none) {
         let at = home.path().display();
-        return Err(Failure::Failed(format!("no node of the cluster in {at} answers")));
+        return Err(Failure::Failed(if home.is_supervised() {
+            format!("{at}: no node answers yet; its supervisor runs")
+        } else {
+            format!("{at}: its cluster was killed; `amcast up --data {at}` starts a new one there")
+        }));
     }
-    let groups: Vec<_> = (0..file.shards).map(|g| group(g, &said, file.replicas)).collect();
+    let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(Lost::to_string);
+    let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
-    let nodes = file.nodes().zip(said).map(|(name, status)| Place { name, status }).collect();
+    let mut lives = home.lives().into_iter();
+    let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
+        let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok());
+        Place { name, status, fronts, life: lives.next() }
+    };
+    let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
         data: home.path().to_path_buf(),
         protocol: file.protocol,
@@ -78,7 +98,28 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn group(g: usize, said: &[Option<NodeStatus>], replicas: usize) -> GroupStatus {
+/// Asks every node; as long as a shard seems to have lost its majority again and again, until that
+/// can be believed.
+fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
+    let cluster =
+        Cluster::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
+    let begun = Instant::now();
+    loop {
+        let said = ask(home, file.replicas);
+        let lost = lost(cluster, &said, &home.lives());
+        if lost.is_empty() || begun.elapsed() >= LOST_AFTER {
+            return Ok((said, lost));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn group(
+    g: usize,
+    said: &[Option<NodeStatus>],
+    replicas: usize,
+    lost: Option<String>,
+) -> GroupStatus {
     let all = || said.iter().flatten().filter_map(move |n| n.replicas.get(g));
     let fit = || all().filter(|r| r.fit);
     let newest: Option<&ReplicaStatus> = fit().max_by_key(|r| r.epoch);
@@ -92,14 +133,15 @@ fn group(g: usize, said: &[Option<NodeStatus>], replicas: usize) -> GroupStatus 
         lag: decided - slowest,
         replicas_fit: fit().count(),
         replicas,
+        lost,
         items: fit().map(|r| r.figures.items).max().unwrap_or(0),
     }
 }
 
 fn print(cluster: &ClusterStatus) {
     println!("{} in {}", cluster.protocol, cluster.data.display());
-    if let Some(Fronts { redis, log, http }) = &cluster.fronts {
-        println!("redis={redis} log={log} http={http}");
+    if let Some(fronts) = &cluster.fronts {
+        println!("{}", ports(fronts));
     }
     println!("\ngroup  leader  epoch  fit    decided  lag    items");
     for g in &cluster.groups {
@@ -115,11 +157,32 @@ fn print(cluster: &ClusterStatus) {
         );
     }
     println!("\nnode   process  state");
-    for Place { name, status } in &cluster.nodes {
-        match status {
-            None => println!("{name:<6} {:<8} does not answer", "-"),
-            Some(n) if n.ready => println!("{name:<6} {:<8} ready", n.os_pid),
-            Some(n) => println!("{name:<6} {:<8} {}", n.os_pid, n.why),
-        }
+    cluster.nodes.iter().for_each(print_node);
+    for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
+        println!("\n{lost}");
     }
+}
+
+fn print_node(node: &Place) {
+    let Place { name, status, fronts, life } = node;
+    let (process, state) = match status {
+        None => ("-".to_string(), "does not answer"),
+        Some(n) if n.ready => (n.os_pid.to_string(), "ready"),
+        Some(n) => (n.os_pid.to_string(), n.why.as_str()),
+    };
+    let mut line = format!("{name:<6} {process:<8} {state}");
+    if let Some(fronts) = fronts {
+        line += &format!(", {}", ports(fronts));
+    }
+    if let Some(Life { starts, last_end: Some(end), given_up, .. }) = life {
+        let times = starts.saturating_sub(1);
+        line += &format!("; started again {times} times, it last {end}");
+        line += if *given_up { ": GIVEN UP, it is not started any more" } else { "" };
+    }
+    println!("{line}");
+}
+
+fn ports(fronts: &Fronts) -> String {
+    let log = fronts.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
+    format!("redis={}{log} http={}", fronts.redis, fronts.http)
 }

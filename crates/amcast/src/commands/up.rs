@@ -1,21 +1,21 @@
 //! `amcast up`: a cluster on this machine.
 
+use super::listening::{Addresses, Listening, address, bind};
 use super::{Failure, entry, setting};
 use crate::client::Connection;
-use crate::service::{ClusterBackend, Watch};
+use crate::service::Watch;
 use amcast_core::trace::Event;
 use amcast_core::{Cluster, Config};
 use amcast_memory::{Directory, Idle};
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Fronts, Home, OwnHome};
-use amcast_runtime::record::Recorder;
-use amcast_runtime::supervisor::{NodeCommand, OnDeath, Supervisor};
-use amcast_services::kv::client::Server;
-use amcast_services::{Status, front};
+use amcast_runtime::home::{Home, OwnHome, Registry};
+use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
+use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
+use std::ffi::OsString;
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,16 +27,22 @@ const USUAL_PORTS: [u16; 3] = [6379, 6380, 6381];
 /// How long a cluster may take until it serves.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long commands that are under way may take when the cluster stops.
-const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
+/// How long replicas may take to come to the same position when the cluster stops.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Connections that the Redis front serves at a time.
-const REDIS_CLIENTS_MAX: usize = 10_000;
+/// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
+const PLACES_SPARE: usize = 4;
 
 /// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM).
 ///
 /// Each node is a process of its own and hosts one replica of every shard; a node that dies is
-/// started again. When all serve, one line on standard output says where.
+/// started again, until it has died 20 times in a row within a second of its start. When all serve,
+/// one line on standard output says where. Every node serves Redis clients, too: `amcast status`
+/// names the ports.
+///
+/// When it stops it removes its own files and nothing else. A cluster whose `up` was killed (-9) stops
+/// as well; its directory is taken over by the next `up` with the same --data. All data is in memory:
+/// it ends with the cluster.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Shards of the key-value store [3]
@@ -51,8 +57,10 @@ pub(super) struct Args {
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Option<String>,
-    /// A new or empty directory for the cluster's files and shared memory [one in /dev/shm]
-    #[arg(long)]
+    /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster that
+    /// was killed. If it was there before, it stays; other files in it are never touched [one in
+    /// /dev/shm]
+    #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Read the cluster from this file; flags win over it
     #[arg(long)]
@@ -60,9 +68,17 @@ pub(super) struct Args {
     /// A parameter of the protocol; `amcast config --explain` lists them
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Every process writes its history into this directory, for `amcast check`
-    #[arg(long)]
+    /// Every process writes its history into this directory, for `amcast check`. That costs speed,
+    /// and about 100 bytes for each command and replica
+    #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
+    /// How many megabytes each process may record in all its lives; then, or when the disk is full,
+    /// all recording stops and the service goes on [256]
+    #[arg(long, value_name = "MB", requires = "record", value_parser = clap::value_parser!(u64).range(1..))]
+    record_limit: Option<u64>,
+    /// Serve clients from this process only, not from every node as well
+    #[arg(long)]
+    no_node_fronts: bool,
     /// Port of the Redis front; 0 takes any [6379, or any if that is taken]
     #[arg(long)]
     redis_port: Option<u16>,
@@ -105,7 +121,9 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
-    let file = args.file()?;
+    let mut file = args.file()?;
+    let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
+    file.clients = file.clients.max(fronts + PLACES_SPARE);
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -115,75 +133,37 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(Failure::failed)?;
     }
-    let ports = reserve(file.ports)?;
-    let own = OwnHome::create(args.data.as_deref(), &file).map_err(Failure::failed)?;
-    let memory = own.home().memory(*config.cluster()).map_err(Failure::failed)?;
-    let served = serve(&own, &memory, &file, &config, ports, &stop);
-    let removed = own.remove(&memory, file.replicas).map_err(Failure::failed);
-    served.and(removed)
+    let ports = Reserved::new(file.ports)?;
+    if let Some(dir) = &file.record {
+        let limit_bytes = args.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
+        record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
+            _ => Failure::failed(format!("{}: {e}", dir.display())),
+        })?;
+    }
+    let mut own = OwnHome::create(args.data.as_deref(), &file, Registry::usual())?;
+    let memory = own.home().memory(*config.cluster())?;
+    let plan =
+        Plan { file: &file, config: &config, node_fronts: !args.no_node_fronts, stop: &stop };
+    let served = plan.serve(&mut own, &memory, ports);
+    let removed = own.remove(&memory, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
+    served?;
+    Ok(removed?)
 }
 
-/// Where the fronts are to listen. Port 0 is left to them, so that nobody else can take it between.
+/// Where the supervisor is to listen.
 struct Reserved {
-    redis: SocketAddr,
-    http: SocketAddr,
+    fronts: Addresses,
     log: TcpListener,
 }
 
-/// Tries the ports before anything else is started, so that a port in use is an error at once.
-fn reserve(ports: Ports) -> Result<Reserved, Failure> {
-    let bind = |name: &str, given: Option<u16>, usual: u16| match given {
-        Some(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| {
-            Failure::Failed(format!(
-                "port {port} cannot be used: {e}; give another --{name}-port, or 0 for any"
-            ))
-        }),
-        None => TcpListener::bind((Ipv4Addr::LOCALHOST, usual))
-            .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
-            .map_err(Failure::failed),
-    };
-    let address = |name: &str, given: Option<u16>, usual: u16| {
-        let at = bind(name, given, usual)?.local_addr().map_err(Failure::failed)?;
-        let port = if given.unwrap_or(usual) == at.port() { at.port() } else { 0 };
-        Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
-    };
-    Ok(Reserved {
-        redis: address("redis", ports.redis, USUAL_PORTS[0])?,
-        http: address("http", ports.http, USUAL_PORTS[2])?,
-        log: bind("log", ports.log, USUAL_PORTS[1])?,
-    })
-}
-
-/// Everything that listens for users.
-struct Listening {
-    redis: front::redis::Front,
-    http: front::http::Http,
-    log: SocketAddr,
-}
-
-impl Listening {
-    fn begin(
-        ports: Reserved,
-        front: &Arc<Front>,
-        watch: &Arc<Watch>,
-        file: &ClusterFile,
-    ) -> Result<Self, Failure> {
-        let Reserved { redis: redis_at, http: http_at, log } = ports;
-        let log_at = log.local_addr().map_err(Failure::failed)?;
-        let status = Arc::clone(watch) as Arc<dyn Status>;
-        let others = file.replicas - 1;
-        let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
-        let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-        let redis = front::redis::start(
-            front::redis::Config::new(redis_at, first_session + 1),
-            Arc::new(ClusterBackend::new(Arc::clone(front))),
-            Arc::clone(&server),
-        );
-        let redis = redis.map_err(|e| Failure::Failed(format!("{redis_at}: {e}")))?;
-        let http = front::http::start(http_at, server);
-        let http = http.map_err(|e| Failure::Failed(format!("{http_at}: {e}")))?;
-        turn_away(log)?;
-        Ok(Self { redis, http, log: log_at })
+impl Reserved {
+    /// Tries the ports before anything else is started, so that a port in use is an error at once.
+    fn new(ports: Ports) -> Result<Self, Failure> {
+        let redis = address("redis", ports.redis, USUAL_PORTS[0])?;
+        let http = address("http", ports.http, USUAL_PORTS[2])?;
+        let log = bind("log", ports.log, USUAL_PORTS[1])?;
+        Ok(Self { fronts: Addresses { redis, http }, log })
     }
 }
 
@@ -195,65 +175,97 @@ fn turn_away(listener: TcpListener) -> Result<(), Failure> {
     thread.map(drop).map_err(Failure::failed)
 }
 
-/// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
-fn serve(
-    own: &OwnHome,
-    memory: &Directory,
-    file: &ClusterFile,
-    config: &Config,
-    ports: Reserved,
-    stop: &AtomicBool,
-) -> Result<(), Failure> {
-    let cluster = *config.cluster();
-    let home = || Home::find(Some(own.home().path())).map_err(Failure::failed);
-    let config_path = own.home().file_path().display().to_string();
-    let command = NodeCommand {
-        program: std::env::current_exe().map_err(Failure::failed)?,
-        args: ["node", "--until-input-ends", "--config", &config_path, "--name"]
-            .map(str::to_string)
-            .to_vec(),
-    };
-    let chronicle = chronicle(file, cluster)?;
-    let on_death = record_deaths(&chronicle, cluster);
-    let nodes = Supervisor::start(command, file.nodes().collect(), memory.clone(), on_death)
-        .map_err(Failure::failed)?;
-    let watch = Watch::begin(home()?, file.protocol.clone(), cluster).map_err(Failure::failed)?;
-    let watch = Arc::new(watch);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let front = Front::start(&FrontOptions {
-        entry: entry(&file.protocol)?,
-        config,
-        directory: memory,
-        idle: Idle::for_loops(file.replicas + 1, cores),
-        record: file.record.clone(),
-    });
-    let front = Arc::new(front.map_err(Failure::failed)?);
-    let listening = Listening::begin(ports, &front, &watch, file)?;
-    let ready = wait_until_it_serves(&watch, listening.redis.address(), stop)?;
-    if ready {
-        let fronts = Fronts {
-            redis: listening.redis.address().to_string(),
-            log: listening.log.to_string(),
-            http: listening.http.address().to_string(),
-        };
-        own.announce(&fronts).map_err(Failure::failed)?;
-        let Fronts { redis, log, http } = fronts;
-        println!("ready redis={redis} log={log} http={http}");
-        std::io::stdout().flush().map_err(Failure::failed)?;
+/// What is to be run.
+struct Plan<'a> {
+    file: &'a ClusterFile,
+    config: &'a Config,
+    /// Whether every node serves clients.
+    node_fronts: bool,
+    stop: &'a AtomicBool,
+}
+
+/// A cluster that was stopped in good order.
+struct Ended {
+    /// Whether a node ended in a way that its log tells more about.
+    keep_logs: bool,
+}
+
+impl Plan<'_> {
+    /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
+    fn serve(
+        &self,
+        own: &mut OwnHome,
+        memory: &Directory,
+        ports: Reserved,
+    ) -> Result<Ended, Failure> {
+        let Self { file, config, stop, .. } = *self;
+        let cluster = *config.cluster();
+        let home = own.home().clone();
+        let chronicle = chronicle(file, cluster)?;
+        let on_change = on_change(&home, &chronicle, cluster);
+        let command = self.node_command(&home)?;
+        let nodes = Supervisor::start(command, file.nodes().collect(), memory.clone(), on_change)
+            .map_err(Failure::failed)?;
+        let watch = Watch::begin(home.clone(), "front".to_string(), file.protocol.clone(), cluster);
+        let watch = Arc::new(watch.map_err(Failure::failed)?);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let front = Front::start(&FrontOptions {
+            entry: entry(&file.protocol)?,
+            config,
+            directory: memory,
+            idle: Idle::for_loops(file.replicas + 1, cores),
+            record: file.record.clone(),
+        });
+        let front = Arc::new(front.map_err(Failure::failed)?);
+        let listening = Listening::begin(ports.fronts, &front, &watch, file)?;
+        let log = ports.log.local_addr().map_err(Failure::failed)?;
+        turn_away(ports.log)?;
+        if wait_until_it_serves(&watch, listening.redis(), stop)? {
+            let fronts = listening.fronts(Some(log));
+            own.announce(&fronts)?;
+            say_ready(&fronts.redis, log, &fronts.http);
+        }
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        // First nobody may ask for more; then what was asked for is done, everywhere.
+        nodes.close_fronts();
+        listening.close(&front);
+        let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, &home, cluster);
+        drop(front);
+        drop(watch);
+        let keep_logs = nodes.lives().iter().any(is_telling);
+        drop(nodes);
+        finish(&chronicle, file, settled);
+        Ok(Ended { keep_logs })
     }
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(20));
+
+    fn node_command(&self, home: &Home) -> Result<NodeCommand, Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let mut args = vec![OsString::from("node"), "--until-input-ends".into()];
+        if self.node_fronts {
+            args.extend(["--redis-port", "0", "--http-port", "0"].map(OsString::from));
+        }
+        args.extend(["--config".into(), home.file_path().into_os_string(), "--name".into()]);
+        Ok(NodeCommand { program, args })
     }
-    drain(&front);
-    drop(listening);
-    let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, cluster);
-    drop(front);
-    drop(watch);
-    drop(nodes);
-    if settled {
-        tell(&chronicle, [Event::End]);
+}
+
+/// Says on standard output that the cluster serves. Nobody has to read it.
+fn say_ready(redis: &str, log: SocketAddr, http: &str) {
+    let mut out = std::io::stdout();
+    let said = writeln!(out, "ready redis={redis} log={log} http={http}");
+    if let Err(e) = said.and_then(|()| out.flush()) {
+        tracing::warn!(
+            "standard output cannot be written ({e}); ready at redis={redis} http={http}"
+        );
     }
-    Ok(())
+}
+
+/// Whether a node ended by itself: its log says more then. A kill from outside leaves no word.
+fn is_telling(life: &Life) -> bool {
+    let killed = |end: &String| end.contains("SIGKILL") || end.contains("SIGTERM");
+    life.given_up || life.last_end.as_ref().is_some_and(|end| !killed(end))
 }
 
 /// Waits until every node is ready and a write over all shards went through. False if it was told
@@ -291,14 +303,6 @@ fn probe(redis: SocketAddr) -> Result<(), String> {
     }
 }
 
-/// Waits for what is under way.
-fn drain(front: &Front) {
-    let begun = Instant::now();
-    while front.open() > 0 && begun.elapsed() < DRAIN_PATIENCE {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
 type Chronicle = Option<Arc<Mutex<Recorder>>>;
 
@@ -316,18 +320,37 @@ fn tell(chronicle: &Chronicle, events: impl IntoIterator<Item = Event<'static>>)
     recorder.flush();
 }
 
-fn record_deaths(chronicle: &Chronicle, cluster: Cluster) -> OnDeath {
-    let chronicle = chronicle.clone();
-    Box::new(move |rank| {
-        let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
-        tell(&chronicle, replicas.map(|p| Event::Crash { t: clock::now(), p }));
+/// Writes down what happens to nodes: for `amcast status`, and in the history.
+fn on_change(home: &Home, chronicle: &Chronicle, cluster: Cluster) -> OnChange {
+    let (home, chronicle) = (home.clone(), chronicle.clone());
+    Box::new(move |ended, lives| {
+        if let Some(rank) = ended {
+            let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
+            tell(&chronicle, replicas.map(|p| Event::Crash { t: clock::now(), p }));
+        }
+        if let Err(e) = home.write_lives(lives) {
+            tracing::warn!("`amcast status` will not know: {e}");
+        }
     })
 }
 
-/// Waits until every replica has delivered what any of them has. Whether that came about.
-fn settle(watch: &Watch, cluster: Cluster) -> bool {
+/// Ends the history, if the run settled and nothing of it is missing; else says why not.
+fn finish(chronicle: &Chronicle, file: &ClusterFile, settled: bool) {
+    let Some(dir) = &file.record else { return };
+    let why = record::stopped(dir);
+    if settled && why.is_none() {
+        tell(chronicle, [Event::End]);
+        return;
+    }
+    let why = why.unwrap_or_else(|| "the replicas did not come to the same position".to_string());
+    tracing::warn!("the history has no end, liveness will not be judged: {}", why.trim_end());
+}
+
+/// Waits until no node serves clients and every replica has delivered what any of them has. Whether
+/// that came about.
+fn settle(watch: &Watch, home: &Home, cluster: Cluster) -> bool {
     let begun = Instant::now();
-    while begun.elapsed() < DRAIN_PATIENCE {
+    while begun.elapsed() < SETTLE_PATIENCE {
         let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();
         let level = |g: usize| {
             let mut at = nodes.iter().filter_map(|n| n.replicas.get(g).map(|r| r.delivered));
@@ -335,7 +358,8 @@ fn settle(watch: &Watch, cluster: Cluster) -> bool {
             at.all(|position| Some(position) == first)
         };
         let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
-        if whole && (0..cluster.groups()).all(level) {
+        let closed = (0..cluster.replicas()).all(|rank| home.fronts_of(rank).is_err());
+        if closed && whole && (0..cluster.groups()).all(level) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -6,4 +6,4 @@ mod watch;
 
 pub use backend::ClusterBackend;
 pub use store::KvNode;
-pub use watch::{Watch, ask};
+pub use watch::{LOST_AFTER, Lost, Watch, ask, lost};

@@ -3,12 +3,14 @@
 use amcast_core::{Cluster, Gid};
 use amcast_runtime::control::{NodeStatus, status_of};
 use amcast_runtime::home::Home;
+use amcast_runtime::supervisor::Life;
 use amcast_services::{ShardStatus, Status};
+use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the nodes are asked.
 const ASK_EVERY: Duration = Duration::from_millis(200);
@@ -16,15 +18,68 @@ const ASK_EVERY: Duration = Duration::from_millis(200);
 /// How often while some node is not ready.
 const ASK_SOON: Duration = Duration::from_millis(10);
 
+/// How long a shard must be seen without its majority before that is believed: what the nodes say is
+/// of slightly different moments.
+pub const LOST_AFTER: Duration = Duration::from_secs(2);
+
 /// What each node said last; none if it did not answer.
 type Said = Vec<Option<NodeStatus>>;
 
+/// A shard that too many replicas have lost the state of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lost {
+    /// The shard.
+    pub shard: Gid,
+    /// How many replicas still hold its state.
+    pub hold: usize,
+    /// How many replicas there are.
+    pub of: usize,
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "shard {} has lost its majority ({} of {} replicas hold its state); stop the cluster and \
+             start anew",
+            self.shard.0, self.hold, self.of
+        )
+    }
+}
+
+/// The shards that have lost their majority, as far as nodes and supervisor know. A replica has lost
+/// its state if its node does not run, or was started again and has not got the state back.
+pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Lost> {
+    let without = |rank: usize, shard: Gid| match (&said[rank], lives.get(rank)) {
+        (Some(node), Some(life)) => {
+            life.starts > 1 && node.replicas.get(shard.index()).is_some_and(|r| !r.fit)
+        }
+        (None, Some(life)) => life.os_pid.is_none(),
+        // Nobody supervises it: nothing is known.
+        (_, None) => false,
+    };
+    let of = cluster.replicas();
+    let look = |shard| {
+        let hold = of - (0..of).filter(|&rank| without(rank, shard)).count();
+        (hold < cluster.quorum()).then_some(Lost { shard, hold, of })
+    };
+    cluster.all_groups().iter().filter_map(look).collect()
+}
+
+/// What is known now.
+struct Board {
+    said: Said,
+    lost: Vec<Lost>,
+}
+
 /// The state of a cluster as its nodes tell it, asked for now and then.
 pub struct Watch {
+    /// Who watches.
+    name: String,
     protocol: String,
     cluster: Cluster,
     home: Arc<Home>,
-    said: Arc<Mutex<Said>>,
+    board: Arc<Mutex<Board>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -34,36 +89,36 @@ pub fn ask(home: &Home, nodes: usize) -> Vec<Option<NodeStatus>> {
     (0..nodes).map(|rank| status_of(&home.socket(rank)).ok()).collect()
 }
 
-fn lock(said: &Mutex<Said>) -> MutexGuard<'_, Said> {
-    said.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watch {
-    /// Begins to watch.
+    /// Begins to watch, as `name`.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn begin(home: Home, protocol: String, cluster: Cluster) -> io::Result<Self> {
+    pub fn begin(home: Home, name: String, protocol: String, cluster: Cluster) -> io::Result<Self> {
         let nodes = cluster.replicas();
         let home = Arc::new(home);
-        let said = Arc::new(Mutex::new(vec![None; nodes]));
+        let board = Arc::new(Mutex::new(Board { said: vec![None; nodes], lost: Vec::new() }));
         let stop = Arc::new(AtomicBool::new(false));
-        let (board, ended, asked) = (Arc::clone(&said), Arc::clone(&stop), Arc::clone(&home));
+        let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
         let look = move || {
+            let mut lost_since: Option<Instant> = None;
             while !ended.load(Ordering::Acquire) {
-                let heard = ask(&asked, nodes);
-                let ready = heard.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
-                *lock(&board) = heard;
-                std::thread::park_timeout(if ready { ASK_EVERY } else { ASK_SOON });
+                let said = ask(&asked, nodes);
+                let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
+                let lost = if ready { Vec::new() } else { lost(cluster, &said, &asked.lives()) };
+                lost_since =
+                    lost_since.or_else(|| Some(Instant::now())).filter(|_| !lost.is_empty());
+                let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);
+                *lock(&told) = Board { said, lost: if believed { lost } else { Vec::new() } };
+                std::thread::park_timeout(if ready || believed { ASK_EVERY } else { ASK_SOON });
             }
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
-        Ok(Self { protocol, cluster, home, said, stop, thread: Some(thread) })
-    }
-
-    /// What each node said last.
-    pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
-        lock(&self.said).clone()
+        Ok(Self { name, protocol, cluster, home, board, stop, thread: Some(thread) })
     }
 
     /// Asks each node now.
@@ -76,7 +131,7 @@ impl Watch {
     /// # Errors
     /// With the reason, for people.
     pub fn all_ready(&self) -> Result<(), String> {
-        for (rank, node) in lock(&self.said).iter().enumerate() {
+        for (rank, node) in lock(&self.board).said.iter().enumerate() {
             match node {
                 None => return Err(format!("n{rank} does not answer")),
                 Some(node) if !node.ready => return Err(format!("n{rank}: {}", node.why)),
@@ -100,7 +155,7 @@ impl Drop for Watch {
 
 impl Status for Watch {
     fn node(&self) -> String {
-        "front".to_string()
+        self.name.clone()
     }
 
     fn protocol(&self) -> String {
@@ -108,7 +163,7 @@ impl Status for Watch {
     }
 
     fn shards(&self) -> Vec<ShardStatus> {
-        let said = lock(&self.said);
+        let said = &lock(&self.board).said;
         let shard = |shard: Gid| {
             let replicas = || {
                 let ready = said.iter().flatten().filter(|node| node.ready);
@@ -129,11 +184,80 @@ impl Status for Watch {
     }
 
     fn ready(&self) -> Result<(), String> {
-        let ready = lock(&self.said).iter().flatten().filter(|node| node.ready).count();
+        let board = lock(&self.board);
+        if !board.lost.is_empty() {
+            let lost: Vec<_> = board.lost.iter().map(Lost::to_string).collect();
+            return Err(lost.join("; "));
+        }
+        let ready = board.said.iter().flatten().filter(|node| node.ready).count();
         let quorum = self.cluster.quorum();
         if ready >= quorum {
             return Ok(());
         }
         Err(format!("{ready} nodes are ready, and {quorum} are needed"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_runtime::control::ReplicaStatus;
+
+    /// A node of a cluster of two shards, with what it says of its replica of each.
+    fn node(fit: [bool; 2]) -> Option<NodeStatus> {
+        let replica = |(group, fit)| ReplicaStatus {
+            name: String::new(),
+            group,
+            leader: None,
+            epoch: 1,
+            fit,
+            delivered: 0,
+            decided: 0,
+            applied: 0,
+            backlog: 0,
+            figures: Default::default(),
+        };
+        Some(NodeStatus {
+            name: String::new(),
+            os_pid: 1,
+            ready: fit == [true; 2],
+            why: String::new(),
+            replicas: [0, 1].into_iter().zip(fit).map(replica).collect(),
+            answers_dropped: 0,
+            rounds: (0, 0),
+        })
+    }
+
+    fn life(starts: u64, runs: bool) -> Life {
+        Life { starts, os_pid: runs.then_some(1), ..Life::default() }
+    }
+
+    #[test]
+    fn a_shard_is_lost_when_a_majority_was_born_again_and_has_not_its_state() {
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let whole = node([true; 2]);
+        let lives = [life(1, true), life(2, true), life(3, true)];
+        let said = [whole.clone(), node([true, false]), node([true, false])];
+        let found = lost(cluster, &said, &lives);
+        assert_eq!(found, [Lost { shard: Gid(1), hold: 1, of: 3 }]);
+        assert!(found[0].to_string().contains("shard 1 has lost its majority (1 of 3 replicas"));
+        // One of them alone is no majority.
+        assert!(
+            lost(cluster, &[whole.clone(), whole.clone(), node([false; 2])], &lives).is_empty()
+        );
+        // One that waits for its next start has lost its memory; one that is silent has not.
+        let said = [whole, node([false; 2]), None];
+        let dead = [life(1, true), life(2, true), life(1, false)];
+        assert_eq!(lost(cluster, &said, &dead).len(), 2);
+        assert!(lost(cluster, &said, &[life(1, true), life(2, true), life(1, true)]).is_empty());
+    }
+
+    #[test]
+    fn a_cluster_that_just_starts_has_lost_nothing() {
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let said = [node([false; 2]), node([false; 2]), None];
+        let lives = [life(1, true), life(1, true), life(1, true)];
+        assert!(lost(cluster, &said, &lives).is_empty());
+        assert!(lost(cluster, &said, &[]).is_empty());
     }
 }

@@ -3,7 +3,8 @@
 use amcast::client::{Answer, Connection};
 use amcast::memory::Directory;
 use amcast::runtime::control::NodeStatus;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,6 +33,7 @@ pub(crate) struct Up {
     child: Child,
     pub(crate) data: PathBuf,
     pub(crate) redis: String,
+    pub(crate) http: String,
     nodes: usize,
     _stdout: BufReader<ChildStdout>,
 }
@@ -39,7 +41,11 @@ pub(crate) struct Up {
 impl Up {
     /// Starts a cluster with small rings on free ports, and waits for its line.
     pub(crate) fn start(more: &[&str]) -> Self {
-        let data = unique("up");
+        Self::start_in(unique("up"), more)
+    }
+
+    /// The same, in the directory `data`.
+    pub(crate) fn start_in(data: PathBuf, more: &[&str]) -> Self {
         let mut child = Command::new(AMCAST)
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
@@ -58,11 +64,11 @@ impl Up {
             let at = field.strip_prefix(name).unwrap_or_else(|| panic!("{field} for {name}"));
             assert!(at.starts_with("127.0.0.1:") && !at.ends_with(":0"), "{line:?}");
         }
-        let redis = redis["redis=".len()..].to_string();
+        let (redis, http) = (redis["redis=".len()..].into(), http["http=".len()..].into());
         // As many nodes as replicas, three unless it was told otherwise.
         let replicas = more.iter().position(|&m| m == "--replicas").map(|at| more[at + 1]);
         let nodes = replicas.map_or(3, |n| n.parse().expect("a number of replicas"));
-        Self { child, data, redis, nodes, _stdout: stdout }
+        Self { child, data, redis, http, nodes, _stdout: stdout }
     }
 
     /// A new connection to its store.
@@ -113,6 +119,23 @@ impl Up {
             assert!(begun.elapsed() < PATIENCE, "not ready: {:?}", self.nodes());
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    /// What `amcast status --json` says.
+    pub(crate) fn status(&self) -> serde_json::Value {
+        let output = run(&["status", "--json", "--data", &self.data.display().to_string()]);
+        serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|e| panic!("{e}: {}", errors(&output)))
+    }
+
+    /// Fetches a page of the supervisor: the whole answer, with its head.
+    pub(crate) fn page(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(&self.http).expect("the status page is there");
+        let ask = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(ask.as_bytes()).expect("it takes a request");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("it answers");
+        answer
     }
 
     /// Asks it to stop; its exit code.

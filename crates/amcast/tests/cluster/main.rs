@@ -1,9 +1,11 @@
 //! Clusters of real processes: what a user sees who starts, uses, hurts and stops one.
 
+mod directories;
 mod harness;
+mod operating;
 
 use amcast::client::Answer;
-use harness::{Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone};
+use harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Mutex;
@@ -35,7 +37,7 @@ fn a_cluster_serves_redis_commands_over_all_shards_and_stops_without_a_trace() {
 }
 
 /// Several clients write until told to stop, each its own keys; what was acknowledged.
-fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, String> {
+pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, String> {
     let stop = AtomicBool::new(false);
     let acked = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
@@ -102,16 +104,6 @@ fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
     assert!(checked.status.success(), "{report}{}", errors(&checked));
     assert!(report.contains("holds       uniform-agreement"), "{report}");
     std::fs::remove_dir_all(&record).unwrap();
-}
-
-#[test]
-fn nodes_end_when_their_supervisor_is_killed() {
-    let up = Up::start(&[]);
-    let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
-    assert_eq!(os_pids.len(), 3);
-    signal(up.os_pid(), rustix::process::Signal::KILL);
-    wait_until_gone(&os_pids);
-    std::fs::remove_dir_all(&up.data).unwrap();
 }
 
 #[test]

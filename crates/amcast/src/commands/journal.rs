@@ -1,0 +1,184 @@
+//! Where log lines and panics go: standard error, and for a node its own log file as well.
+//!
+//! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process.
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::panic::PanicHookInfo;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, fmt};
+
+/// The bytes of a node's log file. At its start a node puts a file that is half full aside, as
+/// `n0.log.1`; what does not fit is on standard error only.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+
+/// The exit code of a program that panicked.
+const PANICKED: i32 = 101;
+
+/// Threads whose panic ends a client's connection and not the node.
+const OF_CLIENTS: [&str; 2] = ["redis-front", "http-front"];
+
+/// Log lines on standard error, for a command that serves nobody: it ends quietly when nobody reads
+/// its output any more, as in `amcast config --explain | head`.
+pub(super) fn of_command() {
+    let ends = signal_hook::flag::register_conditional_default(
+        signal_hook::consts::SIGPIPE,
+        Arc::new(AtomicBool::new(true)),
+    );
+    on_standard_error();
+    if let Err(e) = ends {
+        tracing::warn!("a broken pipe will not be quiet: {e}");
+    }
+}
+
+/// Log lines on standard error, for the supervisor.
+pub(super) fn of_supervisor() {
+    on_standard_error();
+    std::panic::set_hook(Box::new(|info| {
+        let _ = writeln!(io::stderr(), "amcast: the supervisor {}", told(info));
+    }));
+}
+
+fn on_standard_error() {
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
+    tracing_subscriber::registry().with(lines).init();
+}
+
+fn filter(usual: &str) -> EnvFilter {
+    EnvFilter::try_from_env("AMCAST_LOG").unwrap_or_else(|_| EnvFilter::new(usual))
+}
+
+/// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is in
+/// both, and ends the node: a node that goes on with half of its threads is worse than one that
+/// starts again.
+pub(super) fn of_node(name: &str, log: &Path) {
+    let file = Arc::new(LogFile::open(log));
+    let (to_terminal, to_file) = (name.to_string(), Arc::clone(&file));
+    let terminal = move || Named { name: to_terminal.clone(), to: io::stderr() };
+    let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
+    let on_terminal = lines.with_writer(terminal).with_filter(filter("warn"));
+    let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
+    let in_file = lines.with_writer(move || Line(Arc::clone(&to_file))).with_filter(filter("info"));
+    tracing_subscriber::registry().with(on_terminal).with(in_file).init();
+    let name = name.to_string();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = format!("amcast: {name} {}\n", told(info));
+        let _ = io::stderr().write_all(text.as_bytes());
+        file.write(text.as_bytes());
+        let thread = std::thread::current();
+        if !OF_CLIENTS.iter().any(|of| thread.name().is_some_and(|name| name.starts_with(of))) {
+            std::process::exit(PANICKED);
+        }
+    }));
+}
+
+/// A panic in words, to follow the name of who panicked.
+fn told(info: &PanicHookInfo<'_>) -> String {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let why = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let why = why.unwrap_or("no reason is given");
+    let at = info.location().map_or_else(String::new, |at| format!(" at {at}"));
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("without a name").to_string();
+    let trace = Backtrace::capture();
+    match trace.status() {
+        BacktraceStatus::Captured => format!("panicked{at}, thread {thread}: {why}\n{trace}"),
+        _ => format!("panicked{at}, thread {thread}: {why}"),
+    }
+}
+
+/// Lines that begin with who says them.
+struct Named<W> {
+    name: String,
+    to: W,
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let mut named = format!("{} ", self.name).into_bytes();
+        named.extend_from_slice(line);
+        self.to.write_all(&named)?;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+/// A log file that does not grow for ever.
+struct LogFile(Mutex<Option<(File, u64)>>);
+
+impl LogFile {
+    /// Goes on with the file at `path`. Without one, where it cannot be had.
+    fn open(path: &Path) -> Self {
+        let length = || fs::metadata(path).map_or(0, |m| m.len());
+        if length() > LOG_BYTES_MAX / 2 {
+            // If it cannot be put aside it is gone on with.
+            let _ = fs::rename(path, path.with_extension("log.1"));
+        }
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        Self(Mutex::new(file.ok().map(|file| (file, LOG_BYTES_MAX.saturating_sub(length())))))
+    }
+
+    fn write(&self, bytes: &[u8]) {
+        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((to, left)) = &mut *file else { return };
+        *left = left.saturating_sub(bytes.len() as u64);
+        if *left == 0 {
+            let _ = to.write_all(b"(the log is full: the rest is on standard error only)\n");
+            *file = None;
+        } else if to.write_all(bytes).is_err() {
+            *file = None;
+        }
+    }
+}
+
+/// One writer of a log file.
+struct Line(Arc<LogFile>);
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_has_an_end_and_an_old_one_is_put_aside() {
+        let dir = std::env::temp_dir().join(format!("amcast-log-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("n0.log");
+        let log = LogFile::open(&path);
+        let line = vec![b'x'; 1 << 20];
+        (0..8).for_each(|_| log.write(&line));
+        assert!(fs::metadata(&path).unwrap().len() < LOG_BYTES_MAX + 100);
+        LogFile::open(&path).write(b"next\n");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
+        assert!(dir.join("n0.log.1").exists());
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn lines_of_a_node_begin_with_its_name() {
+        let mut named = Named { name: "n2".to_string(), to: Vec::new() };
+        writeln!(named.to, "before").unwrap();
+        named.write_all(b"WARN something\n").unwrap();
+        assert_eq!(named.to, b"before\nn2 WARN something\n");
+    }
+}

@@ -1,0 +1,121 @@
+//! What a process opens for users: a front of the cluster with a Redis port and a status page. The
+//! supervisor has one, and so has every node, so that the service outlives each of them.
+
+use super::Failure;
+use crate::service::{ClusterBackend, Watch};
+use amcast_runtime::config::ClusterFile;
+use amcast_runtime::front::Front;
+use amcast_runtime::home::Fronts;
+use amcast_services::kv::client::Server;
+use amcast_services::{Status, front};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Connections that a Redis front serves at a time.
+const REDIS_CLIENTS_MAX: usize = 10_000;
+
+/// How long clients may still be told answers when a front stops, as long as any are under way.
+const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
+
+/// How long commands that are under way may take when a front stops.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where a process is to listen. Port 0 is left to the fronts, so that nobody else can take it
+/// between.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Addresses {
+    pub(super) redis: SocketAddr,
+    pub(super) http: SocketAddr,
+}
+
+/// Tries a port of this machine: `given`, or else `usual`, or any if that is taken. `flag` names it
+/// for people.
+///
+/// # Errors
+/// When the port that was asked for cannot be had.
+pub(super) fn bind(flag: &str, given: Option<u16>, usual: u16) -> Result<TcpListener, Failure> {
+    match given {
+        Some(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| {
+            Failure::Failed(format!(
+                "port {port} cannot be used: {e}; give another --{flag}-port, or 0 for any"
+            ))
+        }),
+        None => TcpListener::bind((Ipv4Addr::LOCALHOST, usual))
+            .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .map_err(Failure::failed),
+    }
+}
+
+/// Where a front is to listen, tried before anything else is started: a port in use is an error at
+/// once. The port is free again when this returns.
+///
+/// # Errors
+/// As [`bind`].
+pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<SocketAddr, Failure> {
+    let at = bind(flag, given, usual)?.local_addr().map_err(Failure::failed)?;
+    let port = if given.unwrap_or(usual) == at.port() { at.port() } else { 0 };
+    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+}
+
+/// Waits for the commands of a front that are under way, for some time.
+fn drain(front: &Front, patience: Duration) {
+    let begun = Instant::now();
+    while front.open() > 0 && begun.elapsed() < patience {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The open ports of a process. Dropping it closes them and all connections.
+pub(super) struct Listening {
+    redis: front::redis::Front,
+    http: front::http::Http,
+}
+
+impl Listening {
+    /// Opens the ports `at` before `front`.
+    ///
+    /// # Errors
+    /// When a port cannot be had, or a thread not be started.
+    pub(super) fn begin(
+        at: Addresses,
+        front: &Arc<Front>,
+        watch: &Arc<Watch>,
+        file: &ClusterFile,
+    ) -> Result<Self, Failure> {
+        let status = Arc::clone(watch) as Arc<dyn Status>;
+        let others = file.replicas - 1;
+        let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
+        let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
+        let redis = front::redis::start(
+            front::redis::Config::new(at.redis, first_session + 1),
+            Arc::new(ClusterBackend::new(Arc::clone(front))),
+            Arc::clone(&server),
+        );
+        let redis = redis.map_err(|e| Failure::Failed(format!("{}: {e}", at.redis)))?;
+        let http = front::http::start(at.http, server);
+        let http = http.map_err(|e| Failure::Failed(format!("{}: {e}", at.http)))?;
+        Ok(Self { redis, http })
+    }
+
+    /// Serves no more clients, and waits for what is under way.
+    pub(super) fn close(self, front: &Front) {
+        drain(front, ANSWER_PATIENCE);
+        drop(self);
+        drain(front, DRAIN_PATIENCE);
+    }
+
+    /// Where Redis clients are served.
+    pub(super) fn redis(&self) -> SocketAddr {
+        self.redis.address()
+    }
+
+    /// Where it listens, with the address of a log service if there is one.
+    pub(super) fn fronts(&self, log: Option<SocketAddr>) -> Fronts {
+        Fronts {
+            redis: self.redis.address().to_string(),
+            log: log.map(|at| at.to_string()),
+            http: self.http.address().to_string(),
+        }
+    }
+}

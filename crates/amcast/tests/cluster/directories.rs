@@ -1,0 +1,88 @@
+//! What becomes of a cluster's directory, and how a running cluster is found.
+
+use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone};
+use rustix::process::Signal;
+use std::fs;
+
+#[test]
+fn nodes_end_when_their_supervisor_is_killed_and_its_directory_is_taken_over() {
+    let up = Up::start(&[]);
+    let data = up.data.clone();
+    let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
+    assert_eq!(os_pids.len(), 3);
+    call(&mut up.connect(), &["SET", "old", "data"]);
+    signal(up.os_pid(), Signal::KILL);
+    // At once: the nodes may still be ending.
+    let mut next = Up::start_in(data.clone(), &[]);
+    wait_until_gone(&os_pids);
+    drop(up);
+    assert_eq!(call(&mut next.connect(), &["DBSIZE"]), amcast::client::Answer::Number(0));
+    assert_eq!(next.stop(), Some(0));
+    // It was there before, so it stays, and it is empty.
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+    fs::remove_dir(&data).unwrap();
+}
+
+#[test]
+fn a_directory_of_the_user_keeps_what_is_not_the_cluster_s() {
+    let data = unique("own");
+    fs::create_dir(&data).unwrap();
+    let mut up = Up::start_in(data.clone(), &[]);
+    fs::write(data.join("notes.txt"), "keep").unwrap();
+    let refused = run(&["up", "--data", &data.display().to_string(), "--redis-port", "0"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let who = format!("process {}", up.os_pid());
+    assert!(errors(&refused).contains(&who), "{}", errors(&refused));
+    assert_eq!(up.stop(), Some(0));
+    let left: Vec<_> = fs::read_dir(&data).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["notes.txt"]);
+    let refused = run(&["up", "--data", &data.display().to_string(), "--redis-port", "0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors(&refused).contains("notes.txt"), "{}", errors(&refused));
+    fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn a_wrong_directory_is_refused_for_what_it_is() {
+    let (none, empty) = (unique("none"), unique("empty"));
+    fs::create_dir(&empty).unwrap();
+    for (path, says) in [(&none, "does not exist"), (&empty, "not the directory of a cluster")] {
+        let data = path.display().to_string();
+        for command in [&["status", "--data", &data][..], &["kv", "--data", &data, "get", "a"]] {
+            let output = run(command);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {}", errors(&output));
+            assert!(errors(&output).contains(says), "{command:?}: {}", errors(&output));
+        }
+    }
+    assert!(!exists(&none));
+    fs::remove_dir(&empty).unwrap();
+}
+
+#[test]
+fn a_cluster_whose_supervisor_was_killed_is_said_not_to_run() {
+    let up = Up::start(&[]);
+    let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
+    signal(up.os_pid(), Signal::KILL);
+    wait_until_gone(&os_pids);
+    let data = up.data.display().to_string();
+    for command in [&["status", "--data", &data][..], &["kv", "--data", &data, "get", "a"]] {
+        let output = run(command);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(errors(&output).contains("was killed"), "{}", errors(&output));
+    }
+    fs::remove_dir_all(&up.data).unwrap();
+}
+
+#[test]
+fn without_a_directory_some_cluster_that_runs_is_taken_and_named_if_there_are_several() {
+    let (one, two) = (Up::start(&["--shards", "1"]), Up::start(&["--shards", "1"]));
+    let output = run(&["kv", "dbsize"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let said = errors(&output);
+    assert!(said.contains("clusters run") && said.contains("--data"), "{said}");
+    // Other tests run clusters, too: these two are among them.
+    for up in [&one, &two] {
+        assert!(said.contains(&up.data.display().to_string()), "{said}");
+    }
+    assert_eq!(call(&mut two.connect(), &["ECHO", "still"]), bytes("still"));
+}

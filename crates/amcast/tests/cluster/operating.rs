@@ -1,0 +1,143 @@
+//! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
+//! histories that end, and output that nobody reads.
+
+use crate::harness::{AMCAST, Up, bytes, call, errors, exists, run, unique};
+use crate::write_while;
+use amcast::client::{Answer, Connection};
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Where a node serves Redis clients, as the status says.
+fn front_of(up: &Up, node: usize) -> String {
+    let status = up.status();
+    let at = &status["nodes"][node]["fronts"]["redis"];
+    at.as_str().unwrap_or_else(|| panic!("n{node} serves nobody: {status}")).to_string()
+}
+
+#[test]
+fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
+    let up = Up::start(&[]);
+    let fronts: Vec<String> = (0..3).map(|n| front_of(&up, n)).collect();
+    for (n, at) in fronts.iter().enumerate() {
+        let mut c = Connection::open(at).unwrap();
+        let key = format!("from-{n}");
+        let pairs = ["MSET", &key, "1", "shared", &key, "third", "3"];
+        assert_eq!(call(&mut c, &pairs), Answer::Word("OK".into()));
+        // What was acknowledged by one front is seen through all others.
+        for other in &fronts {
+            let mut c = Connection::open(other).unwrap();
+            assert_eq!(call(&mut c, &["GET", "shared"]), bytes(&key));
+        }
+    }
+    let before = up.kill(1);
+    let mut through_another = Connection::open(&fronts[2]).unwrap();
+    assert_eq!(call(&mut through_another, &["GET", "from-1"]), bytes("1"));
+    up.wait_for_return(1, before);
+    assert_eq!(front_of(&up, 1), fronts[1], "clients come back to the same port");
+    let mut c = Connection::open(&fronts[1]).unwrap();
+    assert_eq!(call(&mut c, &["MGET", "from-0", "from-1"]), Answer::Array(vec![bytes("1"); 2]));
+    let life = &up.status()["nodes"][1]["life"];
+    assert_eq!(life["starts"], 2, "{life}");
+    assert!(life["last_end"].as_str().is_some_and(|end| end.contains("SIGKILL")), "{life}");
+}
+
+#[test]
+fn a_shard_without_its_majority_is_told_everywhere() {
+    let up = Up::start(&["--shards", "2"]);
+    assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
+    up.kill_all(&[0, 2]);
+    let begun = Instant::now();
+    while !up.page("/readyz").contains("lost its majority") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", up.page("/readyz"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let ready = up.page("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 503"), "{ready}");
+    let lost = "shard 0 has lost its majority (1 of 3 replicas hold its state); stop the cluster and \
+                start anew";
+    assert!(ready.contains(lost), "{ready}");
+    assert!(up.page("/").contains(lost), "{}", up.page("/"));
+    let output = run(&["status", "--data", &up.data.display().to_string()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(lost) && text.contains("shard 1 has lost"), "{text}");
+    assert_eq!(up.status()["groups"][0]["lost"], lost);
+}
+
+#[test]
+fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
+    let record = unique("ended");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--record", &dir]);
+    let through_node = front_of(&up, 1);
+    let write = |at: &str| {
+        let mut c = Connection::open(at).unwrap();
+        // Until the cluster closes the connection.
+        (0..).take_while(|i| c.call(&[b"SET", b"k", i.to_string().as_bytes()]).is_ok()).count()
+    };
+    let redis = up.redis.clone();
+    let written: Vec<usize> = std::thread::scope(|scope| {
+        let writers = [&redis, &through_node].map(|at| scope.spawn(move || write(at)));
+        std::thread::sleep(Duration::from_millis(500));
+        let before = up.kill(2);
+        up.wait_for_return(2, before);
+        assert_eq!(up.stop(), Some(0));
+        writers.into_iter().map(|w| w.join().unwrap()).collect()
+    });
+    assert!(written.iter().all(|&n| n > 10), "{written:?}");
+    let told = fs::read_to_string(record.join("supervisor.0.jsonl")).unwrap();
+    assert!(told.contains("\"ev\":\"crash\"") && told.ends_with("{\"ev\":\"end\"}\n"), "{told}");
+    let second = fs::read_to_string(record.join("n2.1.jsonl")).unwrap();
+    assert!(second.starts_with("{\"ev\":\"recover\""), "{second}");
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    assert!(report.contains("holds       validity"), "{report}");
+    let again = run(&["up", "--redis-port", "0", "--record", &dir]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(errors(&again).contains("earlier run"), "{}", errors(&again));
+    fs::remove_dir_all(&record).unwrap();
+}
+
+#[test]
+fn recording_stops_at_its_limit_and_the_service_goes_on() {
+    let record = unique("limited");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--record", &dir, "--record-limit", "1"]);
+    let begun = Instant::now();
+    write_while(&up, || {
+        while !exists(&record.join("stopped")) {
+            assert!(begun.elapsed() < Duration::from_secs(60), "no megabyte was recorded");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    });
+    assert_eq!(call(&mut up.connect(), &["SET", "still", "there"]), Answer::Word("OK".into()));
+    assert_eq!(up.stop(), Some(0));
+    for entry in fs::read_dir(&record).unwrap() {
+        let entry = entry.unwrap();
+        let bytes = entry.metadata().unwrap().len();
+        let is_client = entry.file_name().to_string_lossy().starts_with('c');
+        assert!(is_client || bytes <= 1 << 20, "{:?} has {bytes} bytes", entry.path());
+    }
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    fs::remove_dir_all(&record).unwrap();
+}
+
+#[test]
+fn output_that_nobody_reads_is_no_panic() {
+    for command in [&["config", "--explain"][..], &["protocols"], &["protocols", "--json"]] {
+        let mut child = Command::new(AMCAST)
+            .args(command)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(errors(&output), "", "{command:?}");
+        assert_ne!(output.status.code(), Some(101), "{command:?}");
+    }
+}

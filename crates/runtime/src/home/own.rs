@@ -1,0 +1,284 @@
+//! The home that a supervisor makes, has while it lives, and clears away.
+//!
+//! Whoever has the lock of a home may change it. The lock ends with its process, however that ends:
+//! a home whose lock is free is left over, and the next start takes it over or clears it away.
+
+use super::{Fronts, Home, HomeError, Registry, at};
+use crate::config::{ClusterFile, node_rank};
+use amcast_core::Cluster;
+use amcast_memory::{Directory, Error};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What the directories of clusters begin with, where we choose their names.
+const PREFIX: &str = "amcast-up-";
+
+/// What a lock file begins with: what has one is a cluster's directory.
+const LOCK_WORDS: &str = "amcast up, process ";
+
+/// How often a lock that someone else has for a moment is tried again, and how long after.
+const LOCK_TRIES: (u32, Duration) = (40, Duration::from_millis(5));
+
+/// How long the nodes of a supervisor that was killed may take to end.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(8);
+
+/// The longest path of a socket, in bytes; `/n0.sock` is part of it.
+const SOCKET_PATH_MAX: usize = 107 - "/n0.sock".len();
+
+/// The home of a cluster that this process supervises. Dropping it without [`OwnHome::remove`]
+/// leaves the files for the next start to clear.
+#[derive(Debug)]
+pub struct OwnHome {
+    home: Home,
+    /// Whether the directory was there before.
+    found: bool,
+    registry: Registry,
+    entry: Option<PathBuf>,
+    _lock: File,
+}
+
+impl OwnHome {
+    /// Makes the home of a new cluster: at `path`, or at a place of its own. A directory in which a
+    /// killed cluster left its files is taken over. Clears what other clusters whose supervisor was
+    /// killed have left in the usual place.
+    ///
+    /// # Errors
+    /// When the directory cannot be made, is in use, or has something else in it.
+    pub fn create(
+        path: Option<&Path>,
+        file: &ClusterFile,
+        registry: Registry,
+    ) -> Result<Self, HomeError> {
+        let base = Directory::usual_base();
+        registry.clear();
+        clear_left_over(&base);
+        let usual = || base.join(format!("{PREFIX}{}", std::process::id()));
+        let path = std::path::absolute(path.map_or_else(usual, Path::to_path_buf))
+            .map_err(at(path.unwrap_or(&base)))?;
+        let length = path.as_os_str().len();
+        if length > SOCKET_PATH_MAX {
+            return Err(HomeError::TooLong(path, length - SOCKET_PATH_MAX));
+        }
+        let found = path.exists();
+        let mut lock = take(&path)?;
+        // Nodes are started with this path, whatever directory they run in.
+        let path = path.canonicalize().map_err(at(&path))?;
+        if path.join("cluster.toml").exists() {
+            take_over(&path)?;
+        }
+        let home = Home { path };
+        let lock_path = home.path.join("lock");
+        let words = format!("{LOCK_WORDS}{}\n", std::process::id());
+        // At no time is it without words: they tell that the directory is a cluster's.
+        let written =
+            lock.write_all(words.as_bytes()).and_then(|()| lock.set_len(words.len() as u64));
+        written.map_err(at(&lock_path))?;
+        let new = home.path.join("cluster.toml.new");
+        file.write(&new).map_err(HomeError::File)?;
+        fs::rename(&new, home.file_path()).map_err(at(&new))?;
+        Ok(Self { home, found, registry, entry: None, _lock: lock })
+    }
+
+    /// The home.
+    pub fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Says where the fronts listen, and that this cluster runs.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn announce(&mut self, fronts: &Fronts) -> Result<(), HomeError> {
+        self.home.write("fronts.json", fronts)?;
+        self.entry = Some(self.registry.enter(&self.home.path)?);
+        Ok(())
+    }
+
+    /// Removes what belongs to the cluster, and the directory if it was made for it and nothing
+    /// else is in it. Every process of the cluster has ended. With `keep_logs` the nodes' logs stay.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn remove(self, memory: &Directory, keep_logs: bool) -> Result<(), HomeError> {
+        if let Some(entry) = &self.entry {
+            gone(fs::remove_file(entry)).map_err(at(entry))?;
+        }
+        memory.remove().map_err(HomeError::Memory)?;
+        wipe(&self.home.path, keep_logs)?;
+        if !self.found && !remove_if_empty(&self.home.path)? && !keep_logs {
+            tracing::warn!("{}: stays, since something else is in it", self.home.path.display());
+        }
+        Ok(())
+    }
+}
+
+/// Makes the directory if need be and takes its lock.
+fn take(path: &Path) -> Result<File, HomeError> {
+    let lock_path = path.join("lock");
+    for _ in 0..LOCK_TRIES.0 {
+        if path.exists() && !path.is_dir() {
+            return Err(HomeError::NotDirectory(path.to_path_buf()));
+        }
+        // Whoever clears directories may remove it again before it is locked.
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))?;
+        let (made, opened) = match File::create_new(&lock_path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                (false, OpenOptions::new().read(true).write(true).open(&lock_path))
+            }
+            made => (true, made),
+        };
+        let lock = match opened {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            opened => opened.map_err(at(&lock_path))?,
+        };
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => thread::sleep(LOCK_TRIES.1),
+            Err(e) => return Err(at(&lock_path)(e.into())),
+            Ok(()) if !is_at(&lock, &lock_path) => {}
+            Ok(()) => {
+                let Some(foreign) = foreign(path)? else { return Ok(lock) };
+                if made {
+                    gone(fs::remove_file(&lock_path)).map_err(at(&lock_path))?;
+                }
+                return Err(HomeError::NotEmpty(path.to_path_buf(), foreign));
+            }
+        }
+    }
+    let who = fs::read_to_string(&lock_path).unwrap_or_default();
+    Err(HomeError::InUse(path.to_path_buf(), who.trim_end().to_string()))
+}
+
+/// Whether `file` is what is at `path`: it may have been removed since it was opened.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    matches!((file.metadata(), fs::metadata(path)), (Ok(a), Ok(b)) if same(&a, &b))
+}
+
+/// Something in the directory, whose lock we have, that no cluster has put there; nothing if a
+/// cluster has had it: then the rest is none of our business.
+fn foreign(path: &Path) -> Result<Option<String>, HomeError> {
+    let lock = fs::read(path.join("lock")).map_err(at(path))?;
+    if lock.starts_with(LOCK_WORDS.as_bytes()) {
+        return Ok(None);
+    }
+    // A lock without words is ours, or of a cluster that was killed as it started.
+    let harmless = |name: &[u8]| is_log(name) || (name == b"lock" && lock.is_empty());
+    let entries = fs::read_dir(path).map_err(at(path))?;
+    let foreign = entries.flatten().find(|e| !harmless(e.file_name().as_bytes()));
+    Ok(foreign.map(|e| e.file_name().to_string_lossy().into_owned()))
+}
+
+/// Clears away what a killed cluster left in `path`, whose lock we have.
+fn take_over(path: &Path) -> Result<(), HomeError> {
+    let disorder = |why: String| HomeError::LeftOver(path.to_path_buf(), why);
+    let home = Home { path: path.to_path_buf() };
+    let file = home.file().map_err(|e| disorder(e.to_string()))?;
+    let cluster = Cluster::new(file.shards, file.replicas, file.clients);
+    let cluster = cluster.map_err(|e| disorder(e.to_string()))?;
+    let memory = home.memory(cluster).map_err(|e| disorder(e.to_string()))?;
+    let begun = Instant::now();
+    loop {
+        match memory.remove() {
+            Ok(()) => break,
+            Err(Error::Running { .. }) if begun.elapsed() < ORPHAN_PATIENCE => {
+                thread::sleep(Duration::from_millis(20));
+            }
+            Err(Error::Running { os_pid, .. }) => {
+                return Err(HomeError::StillRuns(path.to_path_buf(), os_pid));
+            }
+            Err(e) => return Err(disorder(e.to_string())),
+        }
+    }
+    tracing::warn!(
+        "{}: a cluster that was killed left its files there; they are removed, and a new one starts",
+        path.display()
+    );
+    clear(path, true, true)
+}
+
+/// Removes the cluster's files, the lock last.
+fn wipe(path: &Path, keep_logs: bool) -> Result<(), HomeError> {
+    clear(path, keep_logs, false)
+}
+
+/// Removes the cluster's files from the directory, but its shared memory.
+fn clear(path: &Path, keep_logs: bool, keep_lock: bool) -> Result<(), HomeError> {
+    for entry in fs::read_dir(path).map_err(at(path))?.flatten() {
+        let name = entry.file_name();
+        if is_ours(name.as_bytes()) || (!keep_logs && is_log(name.as_bytes())) {
+            gone(fs::remove_file(entry.path())).map_err(at(&entry.path()))?;
+        }
+    }
+    let lock = path.join("lock");
+    if keep_lock { Ok(()) } else { gone(fs::remove_file(&lock)).map_err(at(&lock)) }
+}
+
+/// Whether a cluster makes a file of this name; without lock and logs.
+fn is_ours(name: &[u8]) -> bool {
+    let Ok(name) = str::from_utf8(name) else { return false };
+    let name = name.strip_suffix(".new").unwrap_or(name);
+    let of_node = |rest: &str| matches!(rest, "sock" | "fronts.json");
+    matches!(name, "cluster.toml" | "fronts.json" | "nodes.json")
+        || name
+            .split_once('.')
+            .is_some_and(|(node, rest)| node_rank(node).is_some() && of_node(rest))
+}
+
+/// Whether a node's log has this name.
+fn is_log(name: &[u8]) -> bool {
+    let name = str::from_utf8(name).ok().and_then(|name| name.split_once('.'));
+    name.is_some_and(|(node, rest)| node_rank(node).is_some() && matches!(rest, "log" | "log.1"))
+}
+
+/// What is gone already needs no removal.
+fn gone(removed: io::Result<()>) -> io::Result<()> {
+    match removed {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes the directory unless something is in it; whether it is gone.
+fn remove_if_empty(path: &Path) -> Result<bool, HomeError> {
+    match gone(fs::remove_dir(path)) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(false),
+        Err(e) => Err(at(path)(e)),
+    }
+}
+
+/// Clears homes whose supervisor was killed, where we choose their names. Whatever cannot be cleared
+/// is left alone: it may belong to a cluster that is just starting or ending.
+pub(super) fn clear_left_over(base: &Path) {
+    let uid = rustix::process::getuid().as_raw();
+    let Ok(entries) = fs::read_dir(base) else { return };
+    for entry in entries.flatten() {
+        let ours = entry.file_name().as_bytes().starts_with(PREFIX.as_bytes())
+            && entry.metadata().is_ok_and(|m| m.is_dir() && m.uid() == uid);
+        if !ours {
+            continue;
+        }
+        let path = entry.path();
+        let lock_path = path.join("lock");
+        let Ok(lock) = File::open(&lock_path) else {
+            // Killed before it was locked, or just being made: then it is made again.
+            let _ = fs::remove_dir(&path);
+            continue;
+        };
+        let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
+        // Nobody else can lock it from here on; one that is just being made is made again.
+        if locked && is_at(&lock, &lock_path) {
+            tracing::info!("{}: left over by a cluster that was killed; removed", path.display());
+            if let Err(e) = fs::remove_dir_all(&path) {
+                tracing::warn!("{}: {e}", path.display());
+            }
+        }
+    }
+}

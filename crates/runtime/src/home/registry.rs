@@ -1,0 +1,91 @@
+//! Which clusters of this user run on this machine: a file for each, that says where its home is.
+
+use super::{Home, HomeError, at};
+use amcast_memory::Directory;
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The files that say where clusters run. What they say is believed only of homes that a living
+/// supervisor has.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    dir: PathBuf,
+}
+
+impl Registry {
+    /// The registry of this user.
+    pub fn usual() -> Self {
+        let uid = rustix::process::getuid().as_raw();
+        Self { dir: Directory::usual_base().join(format!("amcast-running-{uid}")) }
+    }
+
+    /// A registry in the directory `dir`, which need not be there.
+    pub const fn within(dir: PathBuf) -> Self {
+        Self { dir }
+    }
+
+    /// The homes of the clusters that run, that started last first.
+    pub fn running(&self) -> Vec<Home> {
+        let mut entries = self.entries();
+        entries.sort_unstable_by(|a, b| b.cmp(a));
+        entries.into_iter().filter_map(|entry| home_of(&entry)).collect()
+    }
+
+    /// The home of the cluster that started last of those that run, and the others.
+    ///
+    /// # Errors
+    /// When none runs.
+    pub fn newest(&self) -> Result<(Home, Vec<Home>), HomeError> {
+        let mut running = self.running().into_iter();
+        let newest = running.next().ok_or(HomeError::NoneRuns)?;
+        Ok((newest, running.collect()))
+    }
+
+    /// Enters a home; the file to be removed when its cluster stops.
+    pub(super) fn enter(&self, home: &Path) -> Result<PathBuf, HomeError> {
+        match DirBuilder::new().mode(0o700).create(&self.dir) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(&self.dir)(e)),
+            _ => {}
+        }
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Names in the order of time.
+        let entry = self.dir.join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
+        let new = entry.with_extension("new");
+        let bytes = home.as_os_str().as_bytes();
+        let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &entry));
+        written.map_err(at(&entry))?;
+        Ok(entry)
+    }
+
+    /// Removes what clusters that were killed have left.
+    pub(super) fn clear(&self) {
+        for entry in self.entries() {
+            // It may be gone already: others clear as well.
+            if home_of(&entry).is_none() {
+                let _ = fs::remove_file(&entry);
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<PathBuf> {
+        // In a place where everybody may write, a directory of somebody else is not ours.
+        let uid = rustix::process::getuid().as_raw();
+        if !fs::symlink_metadata(&self.dir).is_ok_and(|m| m.is_dir() && m.uid() == uid) {
+            return Vec::new();
+        }
+        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|e| e.path());
+        entries.filter(|path| path.extension().is_none()).collect()
+    }
+}
+
+/// The home that an entry names, if its supervisor lives.
+fn home_of(entry: &Path) -> Option<Home> {
+    let bytes = fs::read(entry).ok()?;
+    let home = Home::at(Path::new(OsStr::from_bytes(&bytes))).ok()?;
+    home.is_supervised().then_some(home)
+}

@@ -1,0 +1,202 @@
+//! What becomes of directories and of the files in them.
+
+use super::own::clear_left_over;
+use super::{Fronts, Home, HomeError, OwnHome, Registry};
+use crate::config::ClusterFile;
+use amcast_core::Cluster;
+use amcast_memory::Directory;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Directories of one test, removed when it ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("amcast-home-{}-{n}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn registry(&self) -> Registry {
+        Registry::within(self.0.join("registry"))
+    }
+
+    fn create(&self, name: &str) -> Result<OwnHome, HomeError> {
+        OwnHome::create(Some(&self.0.join(name)), &file(), self.registry())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn file() -> ClusterFile {
+    ClusterFile { shards: 1, replicas: 1, clients: 1, ..ClusterFile::default() }
+}
+
+fn memory(own: &OwnHome) -> Directory {
+    own.home().memory(Cluster::new(1, 1, 1).unwrap()).unwrap()
+}
+
+fn announce(own: &mut OwnHome) {
+    let at = || "127.0.0.1:1".to_string();
+    own.announce(&Fronts { redis: at(), log: None, http: at() }).unwrap();
+}
+
+#[test]
+fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
+    let place = Place::new();
+    let own = place.create("a").unwrap();
+    assert_eq!(Home::at(own.home().path()).unwrap().file().unwrap(), file());
+    let second = place.create("a");
+    let Err(HomeError::InUse(_, who)) = second else { panic!("{second:?}") };
+    assert!(who.contains(&std::process::id().to_string()), "{who}");
+    let memory = memory(&own);
+    own.remove(&memory, false).unwrap();
+    assert!(!place.0.join("a").exists());
+}
+
+#[test]
+fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
+    let place = Place::new();
+    let (mine, made) = (place.0.join("mine"), place.0.join("made"));
+    fs::create_dir(&mine).unwrap();
+    for (name, path) in [("mine", &mine), ("made", &made)] {
+        let mut own = place.create(name).unwrap();
+        announce(&mut own);
+        own.home().write_lives(&[]).unwrap();
+        if name == "made" {
+            fs::write(path.join("notes.txt"), "keep").unwrap();
+        }
+        let memory = memory(&own);
+        own.remove(&memory, false).unwrap();
+    }
+    assert_eq!(fs::read_dir(&mine).unwrap().count(), 0);
+    assert_eq!(fs::read_to_string(made.join("notes.txt")).unwrap(), "keep");
+    assert_eq!(fs::read_dir(&made).unwrap().count(), 1);
+    // With something of a stranger in it a directory is no cluster's.
+    let again = place.create("made");
+    let Err(HomeError::NotEmpty(_, entry)) = again else { panic!("{again:?}") };
+    assert_eq!(entry, "notes.txt");
+}
+
+#[test]
+fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept() {
+    let place = Place::new();
+    let mut own = place.create("a").unwrap();
+    announce(&mut own);
+    let path = own.home().path().to_path_buf();
+    drop(memory(&own));
+    fs::write(path.join("n0.sock"), "").unwrap();
+    fs::write(path.join("notes.txt"), "keep").unwrap();
+    // As when it is killed: the lock ends, and the files stay.
+    drop(own);
+    assert!(path.join("amcast-0000000000000001").exists());
+    assert!(!Home::at(&path).unwrap().is_supervised());
+    let own = place.create("a").unwrap();
+    assert!(!path.join("n0.sock").exists());
+    assert!(own.home().is_supervised());
+    let memory = memory(&own);
+    own.remove(&memory, false).unwrap();
+    assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "keep");
+}
+
+#[test]
+fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
+    let place = Place::new();
+    let own = place.create("a").unwrap();
+    let memory = memory(&own);
+    let path = own.home().path().to_path_buf();
+    let carrier = memory.start(amcast_core::Pid(0), &[], Default::default()).unwrap();
+    drop(own);
+    let ends = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(100));
+        drop(carrier);
+    });
+    // It waits for the process to end, as the nodes of a killed supervisor do.
+    let own = OwnHome::create(Some(&path), &file(), place.registry()).unwrap();
+    ends.join().unwrap();
+    let memory = self::memory(&own);
+    own.remove(&memory, false).unwrap();
+}
+
+#[test]
+fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
+    let place = Place::new();
+    let had = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..20 {
+                    clear_left_over(&place.0);
+                    match place.create("amcast-up-x") {
+                        Ok(own) => {
+                            had.fetch_add(1, Ordering::Relaxed);
+                            assert!(own.home().is_supervised() && own.home().file().is_ok());
+                            let memory = memory(&own);
+                            own.remove(&memory, false).unwrap();
+                        }
+                        Err(HomeError::InUse(..)) => {}
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(had.into_inner() > 0);
+}
+
+#[test]
+fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
+    let place = Place::new();
+    let registry = place.registry();
+    assert!(matches!(registry.newest(), Err(HomeError::NoneRuns)));
+    let [mut old, mut new, mut killed] = ["old", "new", "killed"].map(|n| place.create(n).unwrap());
+    for own in [&mut old, &mut new, &mut killed] {
+        announce(own);
+    }
+    drop(killed);
+    let (newest, others) = registry.newest().unwrap();
+    assert_eq!(newest.path(), new.home().path());
+    assert_eq!(others.len(), 1);
+    let gone = memory(&new);
+    new.remove(&gone, false).unwrap();
+    let (newest, others) = registry.newest().unwrap();
+    assert_eq!(newest.path(), old.home().path());
+    assert!(others.is_empty());
+    let gone = memory(&old);
+    old.remove(&gone, false).unwrap();
+    registry.clear();
+    assert_eq!(fs::read_dir(place.0.join("registry")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
+    let place = Place::new();
+    fs::create_dir(place.0.join("empty")).unwrap();
+    fs::write(place.0.join("file"), "").unwrap();
+    fs::create_dir(place.0.join("shut")).unwrap();
+    let at = |name: &str| Home::at(&place.0.join(name)).unwrap_err();
+    assert!(matches!(at("none"), HomeError::Missing(_)));
+    assert!(matches!(at("empty"), HomeError::NotCluster(_)));
+    assert!(matches!(at("file"), HomeError::NotDirectory(_)));
+    assert!(matches!(place.create("file"), Err(HomeError::NotDirectory(_))));
+    let long = place.create(&"x".repeat(100));
+    assert!(matches!(long, Err(HomeError::TooLong(..))), "{long:?}");
+    // Root may enter everywhere.
+    if !rustix::process::getuid().is_root() {
+        let shut = place.0.join("shut");
+        fs::set_permissions(&shut, fs::Permissions::from_mode(0o000)).unwrap();
+        assert!(matches!(at("shut"), HomeError::Io(..)));
+        fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
