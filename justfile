@@ -17,6 +17,14 @@ test:
 sim time="60s":
     cargo xtask sim {{time}}
 
+# Real clusters whose nodes are killed, for some minutes: `just torture 30`.
+torture minutes="10":
+    cargo xtask torture {{minutes}}
+
+# redis-py and go-redis against a real cluster, where they are installed.
+clients:
+    cargo test -p amcast --test clients -- --nocapture
+
 # One simulation again: `just replay tram 4711 --faults all`.
 replay protocol seed *more:
     cargo xtask replay {{protocol}} {{seed}} {{more}}

@@ -12,3 +12,4 @@ pub mod scan;
 pub mod source;
 pub mod steps;
 pub mod tidy;
+pub mod torture;

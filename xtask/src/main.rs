@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use xtask::{licences, no_os, source, steps};
+use xtask::{licences, no_os, source, steps, torture};
 
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
@@ -16,6 +16,7 @@ cargo xtask licences          licences of all dependencies
 cargo xtask no-os             the pure crates build where there is no operating system
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
+cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
 cargo xtask fuzz              the fuzz targets there are
 ";
 
@@ -32,6 +33,11 @@ fn main() -> ExitCode {
         ["sim", seconds] => match seconds.trim_end_matches('s').parse() {
             Ok(seconds) => simulate(Duration::from_secs(seconds)),
             Err(_) => return misuse(&format!("`{seconds}` is no number of seconds")),
+        },
+        ["torture", minutes] => match minutes.parse::<u64>() {
+            Ok(minutes) => steps::program()
+                .and_then(|program| torture::run(&program, Duration::from_secs(60 * minutes))),
+            Err(_) => return misuse(&format!("`{minutes}` is no number of minutes")),
         },
         ["replay", protocol, seed, ref more @ ..] => {
             let args = [&["sim", "--protocol", protocol, "--seed", seed], more].concat();
