@@ -182,11 +182,12 @@ impl Drop for Up {
     }
 }
 
-/// Kills a node in turn, each time when all are ready; how many.
+/// Kills a node in turn, each time when all are ready, and waits until they are again; how many.
 fn kill_for(up: &Up, replicas: usize) -> Result<usize, String> {
     let (begun, mut waits, mut kills) = (Instant::now(), Instant::now(), 0);
-    while begun.elapsed() < ROUND {
+    loop {
         match up.ready() {
+            Some(_) if begun.elapsed() >= ROUND => return Ok(kills),
             Some(pids) => {
                 up.signal("-KILL", pids[kills % replicas])?;
                 kills += 1;
@@ -199,7 +200,6 @@ fn kill_for(up: &Up, replicas: usize) -> Result<usize, String> {
             None => thread::sleep(Duration::from_millis(50)),
         }
     }
-    Ok(kills)
 }
 
 /// Writes until told to stop: what was acknowledged, and how many writes have no known outcome.

@@ -23,9 +23,32 @@ const PANICKED: i32 = 101;
 /// Threads whose panic ends a client's connection and not the node.
 const OF_CLIENTS: [&str; 2] = ["redis-front", "http-front"];
 
+/// Where a process says what it has to say at its end.
+pub(super) struct Journal {
+    /// Who speaks, for people.
+    who: String,
+    file: Option<Arc<LogFile>>,
+}
+
+impl Journal {
+    fn of_program() -> Self {
+        Self { who: "amcast".to_string(), file: None }
+    }
+
+    /// Says something in a line of its own.
+    pub(super) fn say(&self, what: &str) {
+        let line = format!("{}: {what}\n", self.who);
+        // In one piece: other processes write there, too.
+        let _ = io::stderr().write_all(line.as_bytes());
+        if let Some(file) = &self.file {
+            file.write(line.as_bytes());
+        }
+    }
+}
+
 /// Log lines on standard error, for a command that serves nobody: it ends quietly when nobody reads
 /// its output any more, as in `amcast config --explain | head`.
-pub(super) fn of_command() {
+pub(super) fn of_command() -> Journal {
     let ends = signal_hook::flag::register_conditional_default(
         signal_hook::consts::SIGPIPE,
         Arc::new(AtomicBool::new(true)),
@@ -34,14 +57,16 @@ pub(super) fn of_command() {
     if let Err(e) = ends {
         tracing::warn!("a broken pipe will not be quiet: {e}");
     }
+    Journal::of_program()
 }
 
 /// Log lines on standard error, for the supervisor.
-pub(super) fn of_supervisor() {
+pub(super) fn of_supervisor() -> Journal {
     on_standard_error();
     std::panic::set_hook(Box::new(|info| {
         let _ = writeln!(io::stderr(), "amcast: the supervisor {}", told(info));
     }));
+    Journal::of_program()
 }
 
 fn on_standard_error() {
@@ -57,7 +82,7 @@ fn filter(usual: &str) -> EnvFilter {
 /// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is in
 /// both, and ends the node: a node that goes on with half of its threads is worse than one that
 /// starts again.
-pub(super) fn of_node(name: &str, log: &Path) {
+pub(super) fn of_node(name: &str, log: &Path) -> Journal {
     let file = Arc::new(LogFile::open(log));
     let (to_terminal, to_file) = (name.to_string(), Arc::clone(&file));
     let terminal = move || Named { name: to_terminal.clone(), to: io::stderr() };
@@ -66,9 +91,10 @@ pub(super) fn of_node(name: &str, log: &Path) {
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
     let in_file = lines.with_writer(move || Line(Arc::clone(&to_file))).with_filter(filter("info"));
     tracing_subscriber::registry().with(on_terminal).with(in_file).init();
+    let journal = Journal { who: format!("amcast {name}"), file: Some(Arc::clone(&file)) };
     let name = name.to_string();
     std::panic::set_hook(Box::new(move |info| {
-        let text = format!("amcast: {name} {}\n", told(info));
+        let text = format!("amcast {name}: {}\n", told(info));
         let _ = io::stderr().write_all(text.as_bytes());
         file.write(text.as_bytes());
         let thread = std::thread::current();
@@ -76,6 +102,7 @@ pub(super) fn of_node(name: &str, log: &Path) {
             std::process::exit(PANICKED);
         }
     }));
+    journal
 }
 
 /// A panic in words, to follow the name of who panicked.
@@ -172,6 +199,37 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "next\n");
         assert!(dir.join("n0.log.1").exists());
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// In the environment of a process that is to panic: where its log goes.
+    const PANICS_INTO: &str = "AMCAST_TEST_PANICS_INTO";
+
+    #[test]
+    fn a_panic_in_any_thread_ends_the_node_and_is_in_its_log_with_its_name() {
+        if let Some(log) = std::env::var_os(PANICS_INTO) {
+            of_node("n7", Path::new(&log)).say("begins");
+            let panics = || panic!("an invariant is broken");
+            let thread = std::thread::Builder::new().name("control".to_string()).spawn(panics);
+            let _ = thread.unwrap().join();
+            unreachable!("the process goes on");
+        }
+        let log = std::env::temp_dir().join(format!("amcast-panic-{}.log", std::process::id()));
+        let name =
+            "commands::journal::tests::a_panic_in_any_thread_ends_the_node_and_is_in_its_log";
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([name, "--nocapture"])
+            .env(PANICS_INTO, &log)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(PANICKED));
+        let text = fs::read_to_string(&log).unwrap();
+        fs::remove_file(&log).unwrap();
+        for said in [text, String::from_utf8_lossy(&output.stderr).into_owned()] {
+            assert!(said.contains("amcast n7: begins"), "{said}");
+            assert!(said.contains("amcast n7: panicked at crates/amcast/src/commands"), "{said}");
+            assert!(said.contains("thread control: an invariant is broken"), "{said}");
+            assert!(!said.contains("goes on"), "{said}");
+        }
     }
 
     #[test]

@@ -75,11 +75,11 @@ impl Failure {
 /// Reads the command line and does what it says.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    match &command {
+    let journal = match &command {
         Command::Up(_) => journal::of_supervisor(),
         Command::Node(args) => journal::of_node(args.name(), &args.log()),
         _ => journal::of_command(),
-    }
+    };
     let done = match command {
         Command::Up(args) => up::run(args),
         Command::Node(args) => node::run(&args),
@@ -95,11 +95,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(1),
         Err(Failure::Failed(why)) => {
-            eprintln!("amcast: {why}");
+            journal.say(&why);
             ExitCode::from(1)
         }
         Err(Failure::Misuse(why)) => {
-            eprintln!("amcast: {why}");
+            journal.say(&why);
             ExitCode::from(2)
         }
     }

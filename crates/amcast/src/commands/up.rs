@@ -30,10 +30,13 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// How long replicas may take to come to the same position when the cluster stops.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a node may be started until the cluster serves for the first time.
+const STARTS_MAX: u64 = 3;
+
 /// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
 const PLACES_SPARE: usize = 4;
 
-/// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM).
+/// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM, the terminal closes).
 ///
 /// Each node is a process of its own and hosts one replica of every shard; a node that dies is
 /// started again, until it has died 20 times in a row within a second of its start. When all serve,
@@ -127,7 +130,8 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
         // The second signal ends at once: whoever sends it has waited long enough.
         signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
@@ -220,7 +224,7 @@ impl Plan<'_> {
         let listening = Listening::begin(ports.fronts, &front, &watch, file)?;
         let log = ports.log.local_addr().map_err(Failure::failed)?;
         turn_away(ports.log)?;
-        if wait_until_it_serves(&watch, listening.redis(), stop)? {
+        if wait_until_it_serves(&watch, &nodes, listening.redis(), stop)? {
             let fronts = listening.fronts(Some(log));
             own.announce(&fronts)?;
             say_ready(&fronts.redis, log, &fronts.http);
@@ -270,8 +274,12 @@ fn is_telling(life: &Life) -> bool {
 
 /// Waits until every node is ready and a write over all shards went through. False if it was told
 /// to stop before.
+///
+/// # Errors
+/// When that takes too long, or a node ends again and again.
 fn wait_until_it_serves(
     watch: &Watch,
+    nodes: &Supervisor,
     redis: SocketAddr,
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
@@ -284,6 +292,11 @@ fn wait_until_it_serves(
         match watch.all_ready().and_then(|()| probe(redis)) {
             Ok(()) => return Ok(true),
             Err(why) => last = why,
+        }
+        if let Some(life) = nodes.lives().into_iter().find(|life| life.starts > STARTS_MAX) {
+            let Life { name, last_end, .. } = life;
+            let how = last_end.unwrap_or_default();
+            return Err(Failure::Failed(format!("{name} cannot be started: it {how}; see above")));
         }
         std::thread::sleep(Duration::from_millis(5));
     }

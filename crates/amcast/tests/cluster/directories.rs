@@ -86,3 +86,27 @@ fn without_a_directory_some_cluster_that_runs_is_taken_and_named_if_there_are_se
     }
     assert_eq!(call(&mut two.connect(), &["ECHO", "still"]), bytes("still"));
 }
+
+#[test]
+fn a_cluster_that_cannot_start_says_why_and_leaves_the_log() {
+    let data = unique("stuck");
+    let dir = data.display().to_string();
+    // The first process of each node asks for 256 GiB.
+    let file = unique("huge.toml");
+    fs::write(&file, "clients = 256\n[set]\nhm_lines = 16777216\n").unwrap();
+    let huge = ["--config", &file.display().to_string()];
+    let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
+    let output = run(&[&["up", "--data", &dir][..], &huge, &ports].concat());
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let said = errors(&output);
+    assert!(said.contains("cannot be started: it ended with exit code 1"), "{said}");
+    assert!(said.contains("amcast n0: "), "{said}");
+    let log = fs::read_to_string(data.join("n0.log")).unwrap();
+    assert!(log.contains("amcast n0: "), "{log}");
+    assert!(
+        fs::read_dir(&data)
+            .unwrap()
+            .all(|e| { e.is_ok_and(|e| e.file_name().to_string_lossy().ends_with(".log")) })
+    );
+    fs::remove_dir_all(&data).unwrap();
+}
