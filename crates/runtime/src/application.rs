@@ -1,6 +1,7 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
 use amcast_core::{Gid, GroupSet, MsgId};
+use std::io::Read;
 
 /// A command as its replica delivered it.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,9 @@ pub struct Command<'a> {
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
 pub trait Application {
+    /// A whole state that was read, ready to be put in force.
+    type State: Send + 'static;
+
     /// Takes a command, executes what can be executed, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
@@ -31,14 +35,33 @@ pub trait Application {
     /// The position up to which everything of `group` was taken.
     fn delivered(&self, group: Gid) -> u64;
 
-    /// The state of all groups at this moment.
-    fn snapshot(&self) -> Vec<u8>;
+    /// Begins a cut: the state of all groups at this moment, to be given in pieces while commands
+    /// go on. One begun before is forgotten.
+    fn capture(&mut self);
 
-    /// Replaces the state by what [`Application::snapshot`] gave on another node.
+    /// Appends about `most` bytes of the cut to `to`, in time that is bounded by `most`; false if
+    /// that was all, and the cut is then released. The bytes know where they end.
+    fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool;
+
+    /// Forgets the cut.
+    fn release(&mut self);
+
+    /// Reads what [`Application::piece`] gave on another node of as many groups, and nothing
+    /// behind it. Runs on any thread.
     ///
     /// # Errors
-    /// When the bytes are not such a state; the sentence says why. The state is then as before.
-    fn restore(&mut self, snapshot: &[u8]) -> Result<(), String>;
+    /// When the bytes are no such state or end too early; the sentence says why.
+    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String>
+    where
+        Self: Sized;
+
+    /// The position up to which `state` has everything of `group`.
+    fn state_delivered(state: &Self::State, group: Gid) -> u64
+    where
+        Self: Sized;
+
+    /// Puts a state in force at once; gives back the old one, since dropping it may take long.
+    fn adopt(&mut self, state: Self::State) -> Self::State;
 
     /// Figures about `group` for people and metrics.
     fn figures(&self, group: Gid) -> Figures;

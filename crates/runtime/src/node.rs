@@ -14,7 +14,6 @@ use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request};
 use crate::diary::Diary;
 use crate::seat::{Above, Captured, Seat, SeatError};
-use amcast_core::codec::{Reader, put_bytes};
 use amcast_core::step::Note;
 use amcast_core::{
     Cluster, Config, ConfigError, Delivery, Entry, Gid, MsgId, Pid, Role, Span, Time,
@@ -29,6 +28,9 @@ use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// Bytes that stand for the application's state in the protocol's own state transfer.
 const PLACEHOLDER_BYTES: u64 = 8;
+
+/// Bytes of a piece of the application's state.
+const PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes of deliveries that wait for a state to come, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
@@ -288,7 +290,7 @@ impl<A: Application> Node<A> {
         busy
     }
 
-    fn give(&self, wanted: &[u64]) -> Result<Vec<u8>, String> {
+    fn give(&mut self, wanted: &[u64]) -> Result<Vec<u8>, String> {
         if !matches!(self.house.state, State::Live) {
             return Err(format!("{} has not all state itself", self.name));
         }
@@ -303,7 +305,8 @@ impl<A: Application> Node<A> {
             }
         }
         let mut bytes = Vec::new();
-        put_bytes(&self.house.app.snapshot(), &mut bytes);
+        self.house.app.capture();
+        while self.house.app.piece(PIECE_BYTES, &mut bytes) {}
         if let Some(diary) = &self.house.diary {
             diary.write(&mut bytes);
         }
@@ -392,13 +395,12 @@ impl<A: Application> House<A> {
 
     /// Takes over the state that another node gave.
     fn take_over(&mut self, now: Time, bytes: &[u8]) -> Result<(), String> {
-        let mut from = Reader::new(bytes);
-        let state = from.bytes().map_err(|e| e.to_string())?;
-        self.app.restore(state)?;
+        let (mut from, groups) = (bytes, self.cluster.groups());
+        let state = A::read(groups, &mut from)?;
+        drop(self.app.adopt(state));
         let Some(diary) = &mut self.diary else { return Ok(()) };
-        let groups = self.cluster.groups();
         let delivered: Vec<u64> = (0..groups).map(|g| self.app.delivered(Gid(g as u8))).collect();
-        diary.take_over(now, from.rest(), &delivered)
+        diary.take_over(now, from, &delivered)
     }
 
     fn group(&self, p: Pid) -> Gid {

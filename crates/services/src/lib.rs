@@ -14,9 +14,10 @@ pub mod front;
 pub mod kv;
 pub mod machine;
 pub mod status;
+pub mod stream;
 
 pub use backend::{Answers, Backend, Busy, LocalBackend};
 pub use envelope::Envelope;
-pub use executor::{Answer, Chunk, Delivered, Executor, Full, Limits};
-pub use machine::Machine;
+pub use executor::{Answer, Delivered, Executor, Full, Limits, State};
+pub use machine::{Corrupt, Machine};
 pub use status::{ShardStatus, Status};

@@ -6,6 +6,7 @@
 //! Replicas may run commands that do not conflict in different orders, so neither answers nor
 //! state may depend on the relative order of two commands whose [`Access`] do not conflict.
 
+use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
 use core::fmt;
 
@@ -54,26 +55,32 @@ pub struct At<'a> {
     pub places: &'a [Place],
 }
 
-/// Why a snapshot was not restored.
+/// Why a state was not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Corrupt {
-    /// It ends too early, or holds a value that cannot be.
+    /// It ends too early.
+    Short,
+    /// It could not be read further.
+    Io(std::io::ErrorKind),
+    /// It is none, or holds a value that cannot be.
     Malformed,
-    /// Its checksum does not match its bytes.
+    /// A checksum does not match the bytes.
     Checksum,
-    /// It was written by a later version of the format.
+    /// It was written in another version of the format.
     Version(u8),
-    /// The chunks are not of one snapshot, or not of this cluster's shape.
-    Mixed,
+    /// It is of a cluster with so many shards.
+    Shards(usize),
 }
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed => f.write_str("the snapshot is malformed"),
-            Self::Checksum => f.write_str("the snapshot's checksum does not match"),
-            Self::Version(v) => write!(f, "the snapshot has version {v}, which is not known here"),
-            Self::Mixed => f.write_str("the chunks are not all of one snapshot of such a cluster"),
+            Self::Short => f.write_str("the state ends too early"),
+            Self::Io(kind) => write!(f, "the state cannot be read: {kind}"),
+            Self::Malformed => f.write_str("the state is malformed"),
+            Self::Checksum => f.write_str("a checksum of the state does not match"),
+            Self::Version(v) => write!(f, "the state has version {v}, which is not known here"),
+            Self::Shards(n) => write!(f, "the state is of a cluster with {n} shards"),
         }
     }
 }
@@ -96,14 +103,26 @@ pub trait Machine {
     /// have `now_ms` or later. Must not change any answer.
     fn tidy(&mut self, shard: Gid, now_ms: u64);
 
-    /// Appends all state of `shard` to `out`.
-    fn snapshot(&self, shard: Gid, out: &mut Vec<u8>);
+    /// Begins a cut: what all shards hold now is to be given, whatever is applied meanwhile. One
+    /// begun before is forgotten. Takes no longer for much state than for little.
+    fn capture(&mut self);
 
-    /// Replaces all state of `shard` by what [`snapshot`](Self::snapshot) wrote.
+    /// Gives the next part of `shard`'s cut until `to` is full; false if that was all. Takes
+    /// time in proportion to what fits `to`.
+    fn piece(&mut self, shard: Gid, to: &mut Piece<'_>) -> bool;
+
+    /// Forgets the cut.
+    fn release(&mut self);
+
+    /// How many items of `shard` are kept only for the cut. Never more than the shard held when
+    /// the cut began, and those created since.
+    fn kept(&self, shard: Gid) -> usize;
+
+    /// Replaces all state of `shard` by what [`piece`](Self::piece) gave.
     ///
     /// # Errors
-    /// When `bytes` is not such a state; the shard is then empty.
-    fn restore(&mut self, shard: Gid, bytes: &[u8]) -> Result<(), Corrupt>;
+    /// When that is no such state; what the shard holds then means nothing.
+    fn read(&mut self, shard: Gid, from: &mut Source<'_>) -> Result<(), Corrupt>;
 }
 
 /// Why the executor did not run a command.

@@ -1,10 +1,10 @@
 //! A node's key-value store: the executor of the services as the runtime's application.
 
-use amcast_core::codec::{Codec, Reader, put_bytes};
 use amcast_core::{Gid, MsgId};
 use amcast_runtime::application::{Application, Command, Figures};
 use amcast_services::kv::Kv;
-use amcast_services::{Chunk, Executor, Full, Limits};
+use amcast_services::{Executor, Full, Limits, State};
+use std::io::Read;
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
 /// are trusted not to craft keys against it.
@@ -13,18 +13,19 @@ const SCAN_SEED: u64 = 0x616d_6361_7374_6b76;
 /// The key-value store of one node.
 pub struct KvNode {
     executor: Executor<Kv>,
-    shards: usize,
 }
 
 impl KvNode {
     /// An empty store of `shards` shards.
     pub fn new(shards: usize) -> Self {
         let executor = Executor::new(Kv::new(shards, SCAN_SEED), shards, Limits::default());
-        Self { executor, shards }
+        Self { executor }
     }
 }
 
 impl Application for KvNode {
+    type State = State<Kv>;
+
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
         let Command { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
@@ -44,32 +45,28 @@ impl Application for KvNode {
         self.executor.delivered(group)
     }
 
-    fn snapshot(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        for chunk in self.executor.snapshot() {
-            chunk.shard.encode(&mut out);
-            chunk.position.encode(&mut out);
-            put_bytes(&chunk.bytes, &mut out);
-        }
-        out
+    fn capture(&mut self) {
+        self.executor.capture();
     }
 
-    fn restore(&mut self, snapshot: &[u8]) -> Result<(), String> {
-        let mut from = Reader::new(snapshot);
-        let mut chunks = Vec::new();
-        while !from.is_empty() {
-            let mut chunk = || {
-                let shard = Gid::decode(&mut from)?;
-                let position = u64::decode(&mut from)?;
-                Ok(Chunk { shard, position, bytes: from.bytes()?.to_vec() })
-            };
-            let chunk = chunk().map_err(|e: amcast_core::codec::CodecError| e.to_string())?;
-            chunks.push(chunk);
-        }
-        let empty = Kv::new(self.shards, SCAN_SEED);
-        self.executor =
-            Executor::restore(empty, &chunks, Limits::default()).map_err(|e| e.to_string())?;
-        Ok(())
+    fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool {
+        self.executor.piece(most, to)
+    }
+
+    fn release(&mut self) {
+        self.executor.release();
+    }
+
+    fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+        State::read(Kv::new(groups, SCAN_SEED), groups, from).map_err(|e| e.to_string())
+    }
+
+    fn state_delivered(state: &Self::State, group: Gid) -> u64 {
+        state.delivered(group)
+    }
+
+    fn adopt(&mut self, state: Self::State) -> Self::State {
+        self.executor.adopt(state)
     }
 
     fn figures(&self, group: Gid) -> Figures {

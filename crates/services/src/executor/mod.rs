@@ -44,13 +44,14 @@ mod snapshot;
 mod tests;
 mod waiting;
 
-pub use snapshot::Chunk;
+pub use snapshot::State;
 
 use crate::envelope::Envelope;
 use crate::machine::{At, Machine, Place, Refusal};
 use amcast_core::{Gid, GroupSet, MsgId};
 use sessions::{Sessions, Verdict};
-use waiting::{Entry, Lanes};
+use snapshot::Cut;
+use waiting::Entry;
 
 /// How much an executor may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,7 +87,7 @@ impl Default for Limits {
 pub enum Delivered {
     /// The command ran, or waits to run.
     Taken,
-    /// The position was delivered before, or is covered by the restored snapshot.
+    /// The position was delivered before, or is covered by the adopted state.
     Old,
     /// The payload is not a command of this format: it takes its place in the order and does
     /// nothing.
@@ -134,10 +135,10 @@ struct Shard {
 
 /// Runs the commands of one node's shards; see the module's documentation.
 pub struct Executor<M> {
-    machine: M,
     limits: Limits,
-    shards: Vec<Shard>,
-    lanes: Lanes,
+    state: State<M>,
+    /// The cut that is being given.
+    cut: Option<Box<Cut>>,
     /// Reused for each answer.
     scratch: Vec<u8>,
 }
@@ -145,49 +146,41 @@ pub struct Executor<M> {
 impl<M: Machine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`.
     pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
-        let shard =
-            |_| Shard { delivered: 0, now_ms: 0, executed: 0, sessions: Sessions::default() };
-        Self {
-            machine,
-            limits,
-            shards: (0..shards).map(shard).collect(),
-            lanes: Lanes::new(shards),
-            scratch: Vec::new(),
-        }
+        Self { limits, state: State::new(machine, shards), cut: None, scratch: Vec::new() }
     }
 
     /// The machine.
     pub fn machine(&self) -> &M {
-        &self.machine
+        &self.state.machine
     }
 
     /// The position of the last command up to which `shard` executed everything; 0 before the first
     /// one. It is always a position that was delivered: streams may leave out numbers, and who keeps
     /// the stream need not know what a number between two commands means.
     pub fn applied(&self, shard: Gid) -> u64 {
-        let delivered = self.shards[shard.index()].delivered;
-        self.lanes.first_waiting(shard).map_or(delivered, |since| since.before)
+        let delivered = self.state.shards[shard.index()].delivered;
+        self.state.lanes.first_waiting(shard).map_or(delivered, |since| since.before)
     }
 
     /// The position of the last command that `shard` took; it and all before it need not be
-    /// delivered again to a node that has this one's snapshot.
+    /// delivered again to a node that has this one's state.
     pub fn delivered(&self, shard: Gid) -> u64 {
-        self.shards[shard.index()].delivered
+        self.state.shards[shard.index()].delivered
     }
 
     /// Ordered time at `shard`, milliseconds since 1970.
     pub fn now_ms(&self, shard: Gid) -> u64 {
-        self.shards[shard.index()].now_ms
+        self.state.shards[shard.index()].now_ms
     }
 
     /// How many commands ran in `shard`; one of several shards counts in its lowest one.
     pub fn executed(&self, shard: Gid) -> u64 {
-        self.shards[shard.index()].executed
+        self.state.shards[shard.index()].executed
     }
 
     /// How many commands wait in `shard`.
     pub fn waiting(&self, shard: Gid) -> usize {
-        self.lanes.waiting(shard)
+        self.state.lanes.waiting(shard)
     }
 
     /// Takes the next command of `shard`'s stream, and runs what can run. `position` grows along
@@ -204,8 +197,8 @@ impl<M: Machine> Executor<M> {
         payload: &[u8],
         on_answer: OnAnswer<'_>,
     ) -> Result<Delivered, Full> {
-        assert!(dst.contains(shard) && dst.within(GroupSet::first(self.shards.len())));
-        let mine = &mut self.shards[shard.index()];
+        assert!(dst.contains(shard) && dst.within(GroupSet::first(self.state.shards.len())));
+        let mine = &mut self.state.shards[shard.index()];
         if position <= mine.delivered {
             return Ok(Delivered::Old);
         }
@@ -215,20 +208,20 @@ impl<M: Machine> Executor<M> {
         };
         let now_ms = mine.now_ms.max(envelope.stamp_ms);
         let place = Place { shard, position, now_ms };
-        if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
+        if dst.len() == 1 && self.state.lanes.waiting(shard) == 0 {
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
             self.run((id, dst), &[place], floor, payload, on_answer);
             return Ok(Delivered::Taken);
         }
-        if self.lanes.waiting(shard) >= self.limits.waiting
-            || self.lanes.waiting_bytes(shard) + payload.len() > self.limits.waiting_bytes
+        if self.state.lanes.waiting(shard) >= self.limits.waiting
+            || self.state.lanes.waiting_bytes(shard) + payload.len() > self.limits.waiting_bytes
         {
             return Err(Full);
         }
-        let before = self.shards[shard.index()].delivered;
+        let before = self.state.shards[shard.index()].delivered;
         let floor = self.took(place, dst, &envelope);
-        let machine = &self.machine;
-        let ready = self.lanes.enter((id, dst), (place, before), floor, payload, |access| {
+        let machine = &self.state.machine;
+        let ready = self.state.lanes.enter((id, dst), (place, before), floor, payload, |access| {
             machine.access(body, dst, access);
         });
         if let Some(entry) = ready {
@@ -240,7 +233,7 @@ impl<M: Machine> Executor<M> {
     /// Notes a delivery; in the command's lowest shard, where its session is kept, the floor for
     /// its retries.
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
-        let shard = &mut self.shards[place.shard.index()];
+        let shard = &mut self.state.shards[place.shard.index()];
         (shard.delivered, shard.now_ms) = (place.position, place.now_ms);
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
         home.then(|| shard.sessions.admit(envelope, place.now_ms))
@@ -250,7 +243,7 @@ impl<M: Machine> Executor<M> {
     fn run_ready(&mut self, ticket: u64, on_answer: OnAnswer<'_>) {
         let mut ready = vec![ticket];
         while let Some(ticket) = ready.pop() {
-            let entry = self.lanes.leave(ticket, &mut ready);
+            let entry = self.state.lanes.leave(ticket, &mut ready);
             let Entry { id, dst, mut places, payload, floor, .. } = entry;
             places.sort_by_key(|p| p.shard);
             self.run((id, dst), &places, floor, &payload, on_answer);
@@ -269,7 +262,7 @@ impl<M: Machine> Executor<M> {
         let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
         // Each command's session is kept in its lowest shard; a retry has the same destinations.
         let applied = self.applied(places[0].shard);
-        let home = &mut self.shards[places[0].shard.index()];
+        let home = &mut self.state.shards[places[0].shard.index()];
         let Envelope { session, request, .. } = envelope;
         let verdict = if envelope.read_only {
             Verdict::New
@@ -280,11 +273,11 @@ impl<M: Machine> Executor<M> {
         match verdict {
             Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
             Verdict::Refused(why) => {
-                self.machine.refuse(why, &mut self.scratch);
+                self.state.machine.refuse(why, &mut self.scratch);
                 on_answer(Answer { id, session, request, bytes: &self.scratch });
             }
             Verdict::New => {
-                self.machine.apply(&At { id, dst, places }, body, &mut self.scratch);
+                self.state.machine.apply(&At { id, dst, places }, body, &mut self.scratch);
                 home.executed += 1;
                 if !envelope.read_only {
                     let progress = (applied, home.delivered);
@@ -294,10 +287,11 @@ impl<M: Machine> Executor<M> {
             }
         }
         for place in places {
-            let shard = &mut self.shards[place.shard.index()];
+            let shard = &mut self.state.shards[place.shard.index()];
             // No command that has not run is earlier than this.
-            let now_ms = self.lanes.first_waiting(place.shard).map_or(shard.now_ms, |w| w.now_ms);
-            self.machine.tidy(place.shard, now_ms);
+            let now_ms =
+                self.state.lanes.first_waiting(place.shard).map_or(shard.now_ms, |w| w.now_ms);
+            self.state.machine.tidy(place.shard, now_ms);
             shard.sessions.tidy(now_ms, &self.limits);
         }
     }

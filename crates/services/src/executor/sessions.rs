@@ -18,9 +18,10 @@ use crate::kv::hash::Keyed;
 use crate::machine::Refusal;
 use indexmap::IndexMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// One session at one shard.
-#[derive(Default)]
+#[derive(Clone, Default, Debug)]
 pub(super) struct Session {
     /// Ordered time of its last command.
     pub(super) used_ms: u64,
@@ -30,13 +31,16 @@ pub(super) struct Session {
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
     /// Requests that ran, ascending, with their answers if those are still kept.
-    pub(super) ran: VecDeque<(u64, Option<Box<[u8]>>)>,
+    pub(super) ran: VecDeque<(u64, Option<Arc<[u8]>>)>,
 }
+
+/// Sessions by their ids. A clone shares them; one is copied when it is changed then.
+pub(super) type Table = IndexMap<u64, Arc<Session>, Keyed>;
 
 /// The sessions of one shard.
 #[derive(Default)]
 pub(super) struct Sessions {
-    pub(super) table: IndexMap<u64, Session, Keyed>,
+    pub(super) table: Table,
     pub(super) answer_bytes: usize,
     /// The session that is looked at next for its age.
     hand: usize,
@@ -50,9 +54,15 @@ pub(super) enum Verdict<'a> {
 }
 
 impl Sessions {
+    /// Puts a session there that was read.
+    pub(super) fn insert(&mut self, id: u64, session: Session) {
+        self.answer_bytes += session.ran.iter().flat_map(|r| &r.1).map(|a| a.len()).sum::<usize>();
+        self.table.insert(id, Arc::new(session));
+    }
+
     /// Notes that a command was delivered in this shard; the floor that it will be judged by.
     pub(super) fn admit(&mut self, e: &Envelope, now_ms: u64) -> u64 {
-        let session = self.table.entry(e.session).or_default();
+        let session = Arc::make_mut(self.table.entry(e.session).or_default());
         session.used_ms = session.used_ms.max(now_ms);
         session.floor = session.floor.max(e.open_from);
         session.floor
@@ -93,7 +103,7 @@ impl Sessions {
         (applied, delivered): (u64, u64),
         limits: &Limits,
     ) {
-        let session = self.table.entry(e.session).or_default();
+        let session = Arc::make_mut(self.table.entry(e.session).or_default());
         if let Some((below, position)) = session.drop_below
             && applied >= position
         {
@@ -120,7 +130,7 @@ impl Sessions {
             self.table.iter().map(|(id, s)| (s.used_ms, *id)).collect();
         by_age.sort_unstable();
         for (_, id) in by_age {
-            let session = self.table.get_mut(&id).expect("it was listed");
+            let session = Arc::make_mut(self.table.get_mut(&id).expect("it was listed"));
             for (_, answer) in &mut session.ran {
                 self.answer_bytes -= answer.take().map_or(0, |a| a.len());
             }

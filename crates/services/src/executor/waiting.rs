@@ -7,6 +7,7 @@
 use crate::machine::{Access, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A command that waits.
 pub(super) struct Entry {
@@ -14,7 +15,7 @@ pub(super) struct Entry {
     pub(super) dst: GroupSet,
     /// Where it was delivered so far, in order of arrival.
     pub(super) places: Vec<Place>,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: Arc<[u8]>,
     /// What its session's retries are judged by, from its lowest destination's delivery.
     pub(super) floor: u64,
     access: Access,

@@ -13,11 +13,13 @@ pub mod reply;
 pub(crate) mod slots;
 mod snapshot;
 mod store;
+mod walk;
 
 pub use args::{decode_args, encode_args, encoded_len};
 pub use slots::{SLOTS, SlotMap, slot};
 
 use crate::machine::{Access, At, Corrupt, Machine, Refusal, Use};
+use crate::stream::{Piece, Source};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
 use data::{Data, Kind};
@@ -45,6 +47,12 @@ impl Kv {
             seed,
             stores: (0..shards).map(|_| Store::new(seed)).collect(),
         }
+    }
+
+    /// All that a cut should hold, told in another way.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> String {
+        self.stores.iter().map(Store::dump).collect()
     }
 
     /// Keys held by `shard`, and how many of them will expire.
@@ -205,17 +213,26 @@ impl Machine for Kv {
         self.stores[shard.index()].purge(now_ms, TIDY_KEYS);
     }
 
-    fn snapshot(&self, shard: Gid, out: &mut Vec<u8>) {
-        snapshot::write(&self.stores[shard.index()], out);
+    fn capture(&mut self) {
+        self.stores.iter_mut().for_each(Store::capture);
     }
 
-    fn restore(&mut self, shard: Gid, bytes: &[u8]) -> Result<(), Corrupt> {
+    fn piece(&mut self, shard: Gid, to: &mut Piece<'_>) -> bool {
+        snapshot::give(&mut self.stores[shard.index()], to)
+    }
+
+    fn release(&mut self) {
+        self.stores.iter_mut().for_each(Store::release);
+    }
+
+    fn kept(&self, shard: Gid) -> usize {
+        self.stores[shard.index()].kept()
+    }
+
+    fn read(&mut self, shard: Gid, from: &mut Source<'_>) -> Result<(), Corrupt> {
         let store = &mut self.stores[shard.index()];
         *store = Store::new(self.seed);
-        snapshot::read(bytes, store).ok_or_else(|| {
-            *store = Store::new(self.seed);
-            Corrupt::Malformed
-        })
+        snapshot::read(from, store)
     }
 }
 

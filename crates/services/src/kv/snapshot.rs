@@ -1,9 +1,18 @@
 //! One shard's keys as bytes: entries in the order of their hashes, then the marks of watched
-//! keys. Numbers are 64-bit little-endian words, bytes stand behind their length. Collections keep
+//! keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
 //! their dense order, which a random choice of a member depends on.
+//!
+//! A command that changes an entry which was not given yet copies it first, which takes as long as
+//! the value is large; once for a value and a cut.
 
 use super::data::{Data, Hash, List, Set, Sorted};
-use super::store::{Entry, Mark, Store};
+use super::store::{Bucket, Entry, Mark, Store};
+use super::walk::Given;
+use crate::machine::Corrupt;
+use crate::stream::{Piece, Source};
+
+const END: u8 = 0;
+const NEXT: u8 = 1;
 
 const STR: u8 = 0;
 const LIST: u8 = 1;
@@ -11,139 +20,174 @@ const HASH: u8 = 2;
 const SET: u8 = 3;
 const SORTED: u8 = 4;
 
-fn put(out: &mut Vec<u8>, word: u64) {
-    out.extend_from_slice(&word.to_le_bytes());
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-/// Appends the state of `store`.
-pub(crate) fn write(store: &Store, out: &mut Vec<u8>) {
-    put(out, store.len() as u64);
-    for Entry { key, data, version, deadline_ms } in store.all() {
-        put_bytes(out, key);
-        put(out, *version);
-        put(out, *deadline_ms);
-        write_data(data, out);
-    }
-    put(out, store.marks().len() as u64);
-    for (key, mark) in store.marks() {
-        put_bytes(out, key);
-        put(out, mark.version);
-        put(out, mark.deadline_ms);
-    }
-}
-
-fn write_data(data: &Data, out: &mut Vec<u8>) {
-    let head = |out: &mut Vec<u8>, kind: u8, len: usize| {
-        out.push(kind);
-        put(out, len as u64);
+/// Gives the next part of the store's cut; false if that was all.
+pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
+    let Some((cut, by_hash, marks)) = store.cut() else { return false };
+    let room = |piece: &mut Piece<'_>| {
+        piece.look();
+        !piece.is_full()
     };
+    if let Some(walk) = &mut cut.entries {
+        let within = &mut cut.within;
+        if walk.give(by_hash, piece, room, |piece, _, bucket| give_bucket(bucket, within, piece)) {
+            return true;
+        }
+        piece.byte(END);
+        cut.entries = None;
+    }
+    if let Some(walk) = &mut cut.marks {
+        let more = walk.give(marks, piece, room, |piece, key, mark| {
+            piece.byte(NEXT);
+            piece.bytes(key);
+            piece.word(mark.version);
+            piece.word(mark.deadline_ms);
+            Given::Whole
+        });
+        if more {
+            return true;
+        }
+        piece.byte(END);
+        cut.marks = None;
+    }
+    store.release();
+    false
+}
+
+fn give_bucket(
+    bucket: &Bucket,
+    (entry, within): &mut (usize, Option<usize>),
+    piece: &mut Piece<'_>,
+) -> Given {
+    for Entry { key, data, version, deadline_ms } in bucket.iter().skip(*entry) {
+        let from = within.unwrap_or_else(|| {
+            piece.byte(NEXT);
+            piece.bytes(key);
+            piece.word(*version);
+            piece.word(*deadline_ms);
+            let (kind, len) = shape(data);
+            piece.byte(kind);
+            piece.word(len as u64);
+            0
+        });
+        let to = from + give_data(data, from, piece);
+        if to < shape(data).1 {
+            *within = Some(to);
+            return Given::Part;
+        }
+        *within = None;
+        *entry += 1;
+    }
+    *entry = 0;
+    Given::Whole
+}
+
+/// What kind of data it is, and of how many bytes or elements.
+fn shape(data: &Data) -> (u8, usize) {
     match data {
-        Data::Str(s) => {
-            out.push(STR);
-            put_bytes(out, s);
-        }
-        Data::List(l) => {
-            head(out, LIST, l.len());
-            l.iter().for_each(|b| put_bytes(out, b));
-        }
+        Data::Str(s) => (STR, s.len()),
+        Data::List(l) => (LIST, l.len()),
+        Data::Hash(h) => (HASH, h.len()),
+        Data::Set(s) => (SET, s.len()),
+        Data::Sorted(z) => (SORTED, z.len()),
+    }
+}
+
+/// Gives bytes or elements from the one numbered `from` on; how many.
+fn give_data(data: &Data, from: usize, piece: &mut Piece<'_>) -> usize {
+    match data {
+        Data::Str(s) => piece.some(&s[from..]),
+        Data::List(l) => give_each(l.range(from..), piece, |piece, b| piece.bytes(b)),
         Data::Hash(h) => {
-            head(out, HASH, h.len());
-            for (field, value) in h {
-                put_bytes(out, field);
-                put_bytes(out, value);
-            }
+            let rest = h.get_range(from..).expect("it has so many").iter();
+            give_each(rest, piece, |piece, (field, value)| {
+                piece.bytes(field);
+                piece.bytes(value);
+            })
         }
         Data::Set(s) => {
-            head(out, SET, s.len());
-            s.iter().for_each(|b| put_bytes(out, b));
+            let rest = s.get_range(from..).expect("it has so many").iter();
+            give_each(rest, piece, |piece, b| piece.bytes(b))
         }
-        Data::Sorted(z) => {
-            head(out, SORTED, z.len());
-            for (member, score) in z.dense() {
-                put_bytes(out, member);
-                put(out, score.to_bits());
-            }
-        }
+        Data::Sorted(z) => give_each(z.dense_from(from), piece, |piece, (member, score)| {
+            piece.bytes(member);
+            piece.word(score.to_bits());
+        }),
     }
 }
 
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn byte(&mut self) -> Option<u8> {
-        let (head, rest) = self.0.split_first()?;
-        self.0 = rest;
-        Some(*head)
-    }
-
-    fn word(&mut self) -> Option<u64> {
-        let (head, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*head))
-    }
-
-    fn bytes(&mut self) -> Option<&'a [u8]> {
-        let len = usize::try_from(self.word()?).ok()?;
-        let (head, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
-        Some(head)
-    }
-
-    fn data(&mut self) -> Option<Data> {
-        let kind = self.byte()?;
-        if kind == STR {
-            return Some(Data::Str(self.bytes()?.to_vec()));
+fn give_each<T>(
+    items: impl Iterator<Item = T>,
+    piece: &mut Piece<'_>,
+    give: impl Fn(&mut Piece<'_>, T),
+) -> usize {
+    let mut n = 0;
+    for item in items {
+        if piece.is_full() {
+            break;
         }
-        let len = self.word()?;
-        Some(match kind {
-            LIST => Data::List(
-                (0..len).map(|_| self.bytes().map(Into::into)).collect::<Option<List>>()?,
-            ),
-            HASH => {
-                let mut hash = Hash::default();
-                for _ in 0..len {
-                    hash.insert(self.bytes()?.into(), self.bytes()?.into());
-                }
-                Data::Hash(hash)
-            }
-            SET => {
-                Data::Set((0..len).map(|_| self.bytes().map(Into::into)).collect::<Option<Set>>()?)
-            }
-            SORTED => {
-                let mut sorted = Sorted::default();
-                for _ in 0..len {
-                    let (member, score) = (self.bytes()?, f64::from_bits(self.word()?));
-                    if score.is_nan() {
-                        return None;
-                    }
-                    sorted.set(member, score);
-                }
-                Data::Sorted(Box::new(sorted))
-            }
-            _ => return None,
-        })
+        give(piece, item);
+        n += 1;
+    }
+    n
+}
+
+fn follows(from: &mut Source<'_>) -> Result<bool, Corrupt> {
+    match from.byte()? {
+        END => Ok(false),
+        NEXT => Ok(true),
+        _ => Err(Corrupt::Malformed),
     }
 }
 
-/// Fills an empty `store`; none if `bytes` are not what [`write`] wrote.
-pub(crate) fn read(bytes: &[u8], store: &mut Store) -> Option<()> {
-    let mut r = Reader(bytes);
-    for _ in 0..r.word()? {
-        let key = r.bytes()?;
-        let (version, deadline_ms) = (r.word()?, r.word()?);
-        let data = r.data()?;
+/// Fills an empty `store` with what [`give`] gave.
+pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corrupt> {
+    while follows(from)? {
+        let key = from.bytes()?;
+        let (version, deadline_ms) = (from.word()?, from.word()?);
+        let data = read_data(from)?;
         store.version = version;
-        store.put(key, data, deadline_ms);
+        store.put(&key, data, deadline_ms);
     }
-    for _ in 0..r.word()? {
-        let key = r.bytes()?;
-        let (version, deadline_ms) = (r.word()?, r.word()?);
-        store.put_mark(key, Mark { version, deadline_ms });
+    while follows(from)? {
+        let key = from.bytes()?;
+        let (version, deadline_ms) = (from.word()?, from.word()?);
+        store.put_mark(&key, Mark { version, deadline_ms });
     }
-    r.0.is_empty().then_some(())
+    Ok(())
+}
+
+fn read_data(from: &mut Source<'_>) -> Result<Data, Corrupt> {
+    let kind = from.byte()?;
+    if kind == STR {
+        return Ok(Data::Str(from.bytes()?));
+    }
+    let len = from.word()?;
+    if len == 0 {
+        return Err(Corrupt::Malformed);
+    }
+    Ok(match kind {
+        LIST => {
+            Data::List((0..len).map(|_| Ok(from.bytes()?.into())).collect::<Result<List, _>>()?)
+        }
+        HASH => {
+            let mut hash = Hash::default();
+            for _ in 0..len {
+                hash.insert(from.bytes()?.into(), from.bytes()?.into());
+            }
+            Data::Hash(hash)
+        }
+        SET => Data::Set((0..len).map(|_| Ok(from.bytes()?.into())).collect::<Result<Set, _>>()?),
+        SORTED => {
+            let mut sorted = Sorted::default();
+            for _ in 0..len {
+                let (member, score) = (from.bytes()?, f64::from_bits(from.word()?));
+                if score.is_nan() {
+                    return Err(Corrupt::Malformed);
+                }
+                sorted.set(&member, score);
+            }
+            Data::Sorted(Box::new(sorted))
+        }
+        _ => return Err(Corrupt::Malformed),
+    })
 }

@@ -3,6 +3,7 @@
 use super::data::{Data, Kind};
 use super::hash::hash_bytes;
 use super::reply::Error;
+use super::walk::Walk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -29,13 +30,13 @@ pub(crate) struct Entry {
 
 /// Keys with the same 64-bit hash: one, but for chance.
 #[derive(Clone, Debug)]
-struct Bucket {
+pub(super) struct Bucket {
     first: Entry,
     rest: Vec<Entry>,
 }
 
 impl Bucket {
-    fn iter(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
         std::iter::once(&self.first).chain(&self.rest)
     }
     fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
@@ -50,9 +51,26 @@ pub(crate) struct Mark {
     pub(crate) deadline_ms: u64,
 }
 
+/// A cut through the store that is being given; see [`super::snapshot`].
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// Over the entries; none once all were given.
+    pub(super) entries: Option<Walk<u64, Bucket>>,
+    /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
+    /// none if not even its head was.
+    pub(super) within: (usize, Option<usize>),
+    /// Over the marks, in the same way.
+    pub(super) marks: Option<Walk<Key, Mark>>,
+}
+
+/// A cut, with the entries and marks of its store as they are now.
+pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<Key, Mark>);
+
 /// All keys of one shard, in the order of their hashes: this order is the same on all replicas,
 /// whatever order keys were created in, so a scan may go on at another replica.
-#[derive(Clone, Debug)]
+///
+/// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
+#[derive(Debug)]
 pub(crate) struct Store {
     seed: u64,
     /// Ordered time at the running command's place.
@@ -64,6 +82,7 @@ pub(crate) struct Store {
     by_deadline: BTreeSet<(u64, Key)>,
     marks: BTreeMap<Key, Mark>,
     marks_by_deadline: BTreeSet<(u64, Key)>,
+    cut: Option<Box<Cut>>,
 }
 
 impl Store {
@@ -77,6 +96,7 @@ impl Store {
             by_deadline: BTreeSet::new(),
             marks: BTreeMap::new(),
             marks_by_deadline: BTreeSet::new(),
+            cut: None,
         }
     }
 
@@ -102,7 +122,9 @@ impl Store {
 
     /// The entry to change; the caller calls [`Self::touch`] or [`Self::settle`] if it did.
     pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
-        let bucket = self.by_hash.get_mut(&hash_bytes(self.seed, key))?;
+        let hash = self.hash(key);
+        self.keep(hash);
+        let bucket = self.by_hash.get_mut(&hash)?;
         let entry = bucket.iter_mut().find(|e| *e.key == *key)?;
         (entry.deadline_ms >= self.now_ms).then_some(entry)
     }
@@ -154,11 +176,8 @@ impl Store {
     /// Sets `key`, whatever it held.
     pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
         let (hash, version) = (self.hash(key), self.version);
-        if !self.marks.is_empty()
-            && let Some(mark) = self.marks.get_mut(key)
-        {
-            mark.version = version;
-        }
+        self.keep(hash);
+        self.advance_mark(key);
         let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));
         if let Some(e) = known {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
@@ -210,14 +229,15 @@ impl Store {
     pub(crate) fn delete(&mut self, key: &[u8]) -> Option<Entry> {
         let entry = self.drop_entry(key)?;
         let live = entry.deadline_ms >= self.now_ms;
-        if live && let Some(mark) = self.marks.get_mut(key) {
-            mark.version = self.version;
+        if live {
+            self.advance_mark(key);
         }
         live.then_some(entry)
     }
 
     fn drop_entry(&mut self, key: &[u8]) -> Option<Entry> {
         let hash = self.hash(key);
+        self.keep(hash);
         let bucket = self.by_hash.get_mut(&hash)?;
         let i = bucket.iter().position(|e| *e.key == *key)?;
         let entry = match i {
@@ -232,12 +252,13 @@ impl Store {
 
     /// Deletes everything.
     pub(crate) fn clear(&mut self) {
-        for (key, mark) in &mut self.marks {
-            if self.by_key.contains(key) {
-                mark.version = self.version;
-            }
+        let marked: Vec<Key> =
+            self.marks.keys().filter(|k| self.by_key.contains(*k)).cloned().collect();
+        marked.iter().for_each(|key| self.advance_mark(key));
+        match self.cut.as_mut().and_then(|cut| cut.entries.as_mut()) {
+            Some(walk) => walk.clear(&mut self.by_hash),
+            None => self.by_hash.clear(),
         }
-        self.by_hash.clear();
         self.by_key.clear();
         self.by_deadline.clear();
     }
@@ -257,6 +278,7 @@ impl Store {
             match self.marks_by_deadline.first() {
                 Some((deadline, _)) if *deadline < now_ms => {
                     if let Some((_, key)) = self.marks_by_deadline.pop_first() {
+                        self.keep_mark(&key);
                         self.marks.remove(&key);
                     }
                 }
@@ -278,6 +300,7 @@ impl Store {
         }
         let deadline_ms = self.now_ms.saturating_add(MARK_MS);
         let (now_ms, version) = (self.now_ms, self.version);
+        self.keep_mark(key);
         let mark = self.marks.entry(key.into()).or_insert(Mark { version, deadline_ms });
         if mark.deadline_ms < now_ms {
             mark.version = version;
@@ -317,18 +340,71 @@ impl Store {
         keys.into_iter().flatten().filter_map(|k| self.find(k))
     }
 
-    /// Everything, for snapshots: entries in order of their hashes, then marks.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Entry> {
-        self.by_hash.values().flat_map(Bucket::iter)
-    }
-
-    pub(crate) fn marks(&self) -> &BTreeMap<Key, Mark> {
-        &self.marks
-    }
-
     pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
         let key = Key::from(key);
         self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
         self.marks.insert(key, mark);
+    }
+
+    /// The mark of `key`, if it has one, says that the key changes.
+    fn advance_mark(&mut self, key: &[u8]) {
+        if !self.marks.is_empty() && self.marks.contains_key(key) {
+            self.keep_mark(key);
+            self.marks.get_mut(key).expect("it is there").version = self.version;
+        }
+    }
+
+    /// Keeps the entries of `hash` for the cut before one of them changes.
+    fn keep(&mut self, hash: u64) {
+        if let Some(cut) = &mut self.cut
+            && let Some(walk) = &mut cut.entries
+        {
+            walk.keep(&hash, &self.by_hash);
+        }
+    }
+
+    /// Keeps the mark of `key` for the cut before it changes.
+    fn keep_mark(&mut self, key: &[u8]) {
+        if let Some(cut) = &mut self.cut
+            && let Some(walk) = &mut cut.marks
+        {
+            walk.keep(&key.into(), &self.marks);
+        }
+    }
+
+    /// Begins a cut, at what the store holds now.
+    pub(crate) fn capture(&mut self) {
+        self.release();
+        let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
+        self.cut = Some(Box::new(Cut { entries, within: (0, None), marks }));
+    }
+
+    /// The cut, with the maps that it walks over.
+    pub(super) fn cut(&mut self) -> Option<OpenCut<'_>> {
+        Some((self.cut.as_deref_mut()?, &self.by_hash, &self.marks))
+    }
+
+    /// Entries and marks that are kept aside for the cut.
+    pub(crate) fn kept(&self) -> usize {
+        let Some(cut) = &self.cut else { return 0 };
+        cut.entries.as_ref().map_or(0, Walk::kept) + cut.marks.as_ref().map_or(0, Walk::kept)
+    }
+
+    /// Forgets the cut.
+    pub(crate) fn release(&mut self) {
+        if let Some(cut) = self.cut.take() {
+            if let Some(walk) = cut.entries {
+                walk.end();
+            }
+            if let Some(walk) = cut.marks {
+                walk.end();
+            }
+        }
+    }
+
+    /// All that a cut should hold, told in another way than the cut does.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> String {
+        format!("{:#?}{:#?}", self.by_hash, self.marks)
     }
 }
