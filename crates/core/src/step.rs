@@ -279,6 +279,9 @@ pub struct Status {
     pub decided: u64,
     /// Messages accepted and not yet delivered, where it knows.
     pub backlog: u64,
+    /// Whether it has its place in the order of its group. If so and it is not
+    /// [`fit`](Protocol::fit), it only waits for its application's state.
+    pub follows: bool,
 }
 
 /// Collects what a step asks for. Reused from step to step, so the steady state allocates nothing.

@@ -2,17 +2,18 @@
 //!
 //! ```text
 //! status\n                     ->  one JSON document
-//! snapshot P0 P1 ..\n          ->  ok LENGTH\n and the state of all groups, each at least at Pi;
-//!                                  or: no REASON\n
+//! state P0 P1 ..\n             ->  ok\n and the state of all groups, each at least at Pi, which says
+//!                                  itself where it ends; or: no REASON\n
 //! ```
 
 use crate::application::Figures;
+use crate::handover::PROGRESS_TIMEOUT;
 use amcast_memory::Bell;
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
@@ -57,6 +58,9 @@ pub struct ReplicaStatus {
     pub epoch: u64,
     /// Whether it is a working member.
     pub fit: bool,
+    /// Whether it has its place in the order of its group; if it is not fit then, it only waits for
+    /// the application's state. A group of which fewer than a majority follow has lost it.
+    pub follows: bool,
     /// The position it delivered up to.
     pub delivered: u64,
     /// The position it knows to be decided.
@@ -72,8 +76,8 @@ pub struct ReplicaStatus {
 /// What the control socket asks of the loop.
 pub(crate) enum Request {
     Status(SyncSender<NodeStatus>),
-    /// A snapshot whose positions are at least these.
-    Snapshot(Vec<u64>, SyncSender<Result<Vec<u8>, String>>),
+    /// The state, whose positions are at least these, in pieces.
+    State(Vec<u64>, SyncSender<Result<Receiver<Vec<u8>>, String>>),
 }
 
 /// Serves the socket at `path` from threads of its own; requests come out of the receiver. `bell`
@@ -125,21 +129,33 @@ fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, bell: &Bell) -> io:
             serde_json::to_writer(&mut stream, &status)?;
             stream.write_all(b"\n")
         }
-        Some("snapshot") => {
+        Some("state") => {
             let wanted = words.map(str::parse).collect::<Result<Vec<u64>, _>>();
             let wanted = wanted.map_err(io::Error::other)?;
             let (reply, answer) = sync_channel(1);
-            ask(to_loop, bell, Request::Snapshot(wanted, reply))?;
+            ask(to_loop, bell, Request::State(wanted, reply))?;
             match answer.recv_timeout(ANSWER_TIMEOUT) {
-                Ok(Ok(bytes)) => {
-                    writeln!(stream, "ok {}", bytes.len())?;
-                    stream.write_all(&bytes)
-                }
+                Ok(Ok(pieces)) => give(stream, &pieces, bell),
                 Ok(Err(why)) => writeln!(stream, "no {why}"),
                 Err(_) => writeln!(stream, "no answer in time"),
             }
         }
-        _ => writeln!(stream, "no such request: status, snapshot P0 P1 .."),
+        _ => writeln!(stream, "no such request: status, state P0 P1 .."),
+    }
+}
+
+/// Sends the pieces of a state as the loop gives them, and wakes it when there is room for more.
+fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+    stream.set_write_timeout(Some(PROGRESS_TIMEOUT))?;
+    let mut to = stream;
+    to.write_all(b"ok\n")?;
+    loop {
+        match pieces.recv_timeout(PROGRESS_TIMEOUT) {
+            Ok(piece) => to.write_all(&piece)?,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(e @ RecvTimeoutError::Timeout) => return Err(io::Error::other(e)),
+        }
+        bell.ring();
     }
 }
 
@@ -160,24 +176,21 @@ pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
     Ok(serde_json::from_reader(&stream)?)
 }
 
-/// Asks the node behind the socket at `path` for its state, at least at the positions `wanted`.
+/// Asks the node behind the socket at `path` for its state, at least at the positions `wanted`;
+/// gives what the state is read from.
 ///
 /// # Errors
-/// When it does not run, is not so far, or is not ready itself.
-pub(crate) fn snapshot_of(path: &Path, wanted: &[u64]) -> io::Result<Vec<u8>> {
+/// When it does not run, is not so far, or has none itself.
+pub(crate) fn state_of(path: &Path, wanted: &[u64]) -> io::Result<impl Read + use<>> {
     let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT * 2))?;
+    stream.set_read_timeout(Some(PROGRESS_TIMEOUT))?;
     let positions: Vec<String> = wanted.iter().map(u64::to_string).collect();
-    writeln!(&stream, "snapshot {}", positions.join(" "))?;
-    let mut from = BufReader::new(&stream);
+    writeln!(&stream, "state {}", positions.join(" "))?;
+    let mut from = BufReader::with_capacity(256 << 10, stream);
     let mut line = String::new();
-    from.read_line(&mut line)?;
-    let len = line.trim_end().strip_prefix("ok ").and_then(|n| n.parse::<u64>().ok());
-    let len = len.ok_or_else(|| io::Error::other(line.trim_end().to_string()))?;
-    let mut bytes = Vec::new();
-    from.take(len).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 != len {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+    (&mut from).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    match line.trim_end() {
+        "ok" => Ok(from),
+        why => Err(io::Error::other(why.to_string())),
     }
-    Ok(bytes)
 }

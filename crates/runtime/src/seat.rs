@@ -162,6 +162,12 @@ impl Seat {
         }
     }
 
+    /// Tells the protocol that the application has a state in force with everything up to
+    /// `position`.
+    pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn Above) {
+        self.step(now, Input::Installed(position), above);
+    }
+
     fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
         self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
         self.carry_out(now, above);

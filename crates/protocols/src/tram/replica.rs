@@ -425,6 +425,7 @@ impl Protocol for Replica {
             delivered: self.consumed,
             decided: self.decided,
             backlog: self.decided - self.consumed,
+            follows: self.follows(),
         }
     }
 }

@@ -1,0 +1,371 @@
+//! How a node gets the application's state from another one, and gives its own.
+//!
+//! The state of *all* groups is one cut of one node: a command over two groups must not be in one
+//! part and missing in the other. It is asked for through the donor's control socket
+//! ([`crate::control`]), at or beyond the positions that the asker's replicas stand at.
+//!
+//! ```text
+//! donor's loop                donor's control thread       asker's thread          asker's loop
+//!   capture ................. "state P0 P1 .." <----------- fetch <--------------- every replica has
+//!   piece, a round each ----> socket ---------------------> read into a new state  its place back
+//!   (commands go on)                                        checked against P ---> adopt, tell replicas
+//! ```
+//!
+//! Neither loop stands still: the donor gives a bounded piece a round, and only while the asker
+//! takes them; the asker builds the new state aside. Who makes no progress for
+//! [`PROGRESS_TIMEOUT`] is given up.
+
+use crate::application::Application;
+use crate::control;
+use amcast_core::{Cluster, Gid};
+use amcast_memory::Bell;
+use std::io::{self, Read};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::Duration;
+
+/// How long one side of a handover waits for the other to move.
+pub(crate) const PROGRESS_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// About as many bytes are given in one round of a loop: well below a tenth of a millisecond.
+const PIECE_BYTES: usize = 64 << 10;
+
+/// Pieces that wait for the socket.
+const PIECES: usize = 16;
+
+/// The longest history of deliveries that is taken over.
+const HISTORY_BYTES_MAX: u64 = 4 << 30;
+
+/// A state on its way out.
+#[derive(Default)]
+pub(crate) struct Giving {
+    to: Option<SyncSender<Vec<u8>>>,
+    /// A piece for which the asker had no room.
+    held: Option<Vec<u8>>,
+    /// Whether the application has given all.
+    whole: bool,
+}
+
+impl Giving {
+    /// Begins to give `app`'s state as it is now. `history` goes in front of it.
+    ///
+    /// # Errors
+    /// When it is giving already: one at a time, the other asks again.
+    pub(crate) fn begin<A: Application>(
+        &mut self,
+        app: &mut A,
+        history: &[u8],
+    ) -> Result<Receiver<Vec<u8>>, String> {
+        if self.to.is_some() {
+            return Err("it gives its state to another node just now".to_string());
+        }
+        let (to, pieces) = sync_channel(PIECES);
+        app.capture();
+        let mut head = (history.len() as u64).to_le_bytes().to_vec();
+        head.extend_from_slice(history);
+        *self = Self { to: Some(to), held: Some(head), whole: false };
+        Ok(pieces)
+    }
+
+    /// Whether a state is on its way.
+    pub(crate) const fn is_going(&self) -> bool {
+        self.to.is_some()
+    }
+
+    /// Gives one piece, if there is room for it. Says whether it did.
+    pub(crate) fn round<A: Application>(&mut self, app: &mut A) -> bool {
+        let Some(to) = &self.to else { return false };
+        if self.held.is_none() && !self.whole {
+            let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
+            self.whole = !app.piece(PIECE_BYTES, &mut piece);
+            self.held = Some(piece);
+        }
+        let Some(piece) = self.held.take() else {
+            // The asker sees the end of the pieces.
+            self.to = None;
+            return true;
+        };
+        match to.try_send(piece) {
+            Ok(()) => true,
+            Err(TrySendError::Full(piece)) => {
+                self.held = Some(piece);
+                false
+            }
+            Err(TrySendError::Disconnected(_)) => {
+                tracing::info!("who asked for the state is gone");
+                app.release();
+                self.to = None;
+                true
+            }
+        }
+    }
+}
+
+/// A state that another node gave.
+pub(crate) struct Fetched<S> {
+    /// The application's state.
+    pub(crate) state: S,
+    /// The deliveries in it, for the history.
+    pub(crate) history: Vec<u8>,
+    /// Where it came from.
+    pub(crate) from: PathBuf,
+}
+
+/// A state on its way in.
+pub(crate) struct Fetching<S>(Receiver<Option<Fetched<S>>>);
+
+impl<S: Send + 'static> Fetching<S> {
+    /// Asks the nodes behind `sockets` in turn, in a thread of its own, for a state that has every
+    /// group at least at its position in `wanted`; `bell` rings when that came to an end.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub(crate) fn begin<A: Application<State = S>>(
+        cluster: Cluster,
+        sockets: Vec<PathBuf>,
+        wanted: Vec<u64>,
+        bell: Bell,
+    ) -> io::Result<Self> {
+        let (done, answer) = sync_channel(1);
+        let talk = move || {
+            let found = sockets.into_iter().find_map(|from| {
+                let fetched = fetch::<A>(cluster, &from, &wanted);
+                fetched.inspect_err(|e| tracing::info!("{}: {e}", from.display())).ok()
+            });
+            if found.is_none() {
+                // Everyone else may be starting, too: not in a tight circle.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            // If the node stops meanwhile nobody waits for it.
+            let _ = done.send(found);
+            bell.ring();
+        };
+        std::thread::Builder::new().name("fetch".to_string()).spawn(talk)?;
+        Ok(Self(answer))
+    }
+
+    /// What came, once it is decided: none if no node could give it.
+    pub(crate) fn poll(&self) -> Option<Option<Fetched<S>>> {
+        match self.0.try_recv() {
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => Some(None),
+            Ok(fetched) => Some(fetched),
+        }
+    }
+}
+
+fn fetch<A: Application>(
+    cluster: Cluster,
+    socket: &PathBuf,
+    wanted: &[u64],
+) -> io::Result<Fetched<A::State>> {
+    let mut from = control::state_of(socket, wanted)?;
+    let mut length = [0; 8];
+    from.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > HISTORY_BYTES_MAX {
+        return Err(io::Error::other("a history of deliveries that is longer than one can be"));
+    }
+    let mut history = Vec::new();
+    (&mut from).take(length).read_to_end(&mut history)?;
+    let state = A::read(cluster.groups(), &mut from).map_err(io::Error::other)?;
+    for (g, &least) in wanted.iter().enumerate() {
+        let has = A::state_delivered(&state, Gid(g as u8));
+        if has < least {
+            return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
+        }
+    }
+    Ok(Fetched { state, history, from: socket.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::application::{Command, Figures};
+    use crate::control::{Request, serve};
+    use amcast_core::{MsgId, Pid};
+    use amcast_memory::{ClusterId, Directory};
+    use std::path::Path;
+
+    /// A state of so many bytes at one position, given in pieces.
+    struct Toy {
+        position: u64,
+        size: usize,
+        given: usize,
+        released: bool,
+    }
+
+    impl Application for Toy {
+        type State = (u64, usize);
+
+        fn deliver(&mut self, _: Command<'_>, _: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+            true
+        }
+
+        fn applied(&self, _: Gid) -> u64 {
+            self.position
+        }
+
+        fn delivered(&self, _: Gid) -> u64 {
+            self.position
+        }
+
+        fn capture(&mut self) {
+            self.given = 0;
+        }
+
+        fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool {
+            if self.given == 0 {
+                to.extend_from_slice(&self.position.to_le_bytes());
+                to.extend_from_slice(&(self.size as u64).to_le_bytes());
+            }
+            let now = most.min(self.size - self.given);
+            to.resize(to.len() + now, 7);
+            self.given += now;
+            self.given < self.size
+        }
+
+        fn release(&mut self) {
+            self.released = true;
+        }
+
+        fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+            let mut word = || {
+                let mut bytes = [0; 8];
+                from.read_exact(&mut bytes).map_err(|e| e.to_string())?;
+                Ok::<u64, String>(u64::from_le_bytes(bytes))
+            };
+            let (position, size) = (word()?, word()?);
+            let mut body = vec![0; size as usize];
+            from.read_exact(&mut body).map_err(|e| e.to_string())?;
+            assert!(body.iter().all(|&b| b == 7));
+            Ok((position, body.len()))
+        }
+
+        fn state_delivered(state: &Self::State, _: Gid) -> u64 {
+            state.0
+        }
+
+        fn adopt(&mut self, state: Self::State) -> Self::State {
+            (self.position, self.size) = state;
+            state
+        }
+
+        fn figures(&self, _: Gid) -> Figures {
+            Figures::default()
+        }
+    }
+
+    fn toy(position: u64, size: usize) -> Toy {
+        Toy { position, size, given: 0, released: false }
+    }
+
+    /// A donor behind a real control socket, driven here as a loop would.
+    struct Donor {
+        toy: Toy,
+        giving: Giving,
+        requests: Receiver<Request>,
+    }
+
+    impl Donor {
+        fn at(socket: &Path, bell: &Bell, toy: Toy) -> Self {
+            let requests = serve(socket, bell.clone()).unwrap();
+            Self { toy, giving: Giving::default(), requests }
+        }
+
+        fn round(&mut self) {
+            if let Ok(Request::State(_, reply)) = self.requests.try_recv() {
+                drop(reply.try_send(self.giving.begin(&mut self.toy, b"history")));
+            }
+            self.giving.round(&mut self.toy);
+        }
+    }
+
+    /// A directory for sockets, and a bell.
+    fn place(name: &str) -> (PathBuf, Bell, Cluster) {
+        let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let cluster = Cluster::new(1, 3, 1).unwrap();
+        let memory = Directory::heap(ClusterId(1), 4, 4).unwrap();
+        (dir, memory.bell(Pid(0)).unwrap(), cluster)
+    }
+
+    /// Fetches from these donors in turn, while all of them do their rounds.
+    fn fetch_from(
+        donors: &mut [Donor],
+        sockets: Vec<PathBuf>,
+        least: u64,
+        (bell, cluster): (Bell, Cluster),
+    ) -> Option<Fetched<(u64, usize)>> {
+        let fetching = Fetching::begin::<Toy>(cluster, sockets, vec![least], bell).unwrap();
+        loop {
+            if let Some(fetched) = fetching.poll() {
+                return fetched;
+            }
+            donors.iter_mut().for_each(Donor::round);
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_large_state_comes_whole_with_its_history() {
+        let (dir, bell, cluster) = place("large");
+        let socket = dir.join("a.sock");
+        let mut donors = [Donor::at(&socket, &bell, toy(41, 30 << 20))];
+        let fetched = fetch_from(&mut donors, vec![socket.clone()], 41, (bell, cluster)).unwrap();
+        assert_eq!((fetched.state, &fetched.history[..]), ((41, 30 << 20), &b"history"[..]));
+        assert_eq!(fetched.from, socket);
+        donors[0].round();
+        assert!(!donors[0].giving.is_going());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn who_is_not_so_far_or_not_there_is_passed_over() {
+        let (dir, bell, cluster) = place("far");
+        let sockets: Vec<_> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
+        let mut donors = [
+            Donor::at(&sockets[1], &bell, toy(40, 100)),
+            Donor::at(&sockets[2], &bell, toy(42, 200)),
+        ];
+        let with = (bell, cluster);
+        let fetched = fetch_from(&mut donors, sockets, 41, with).unwrap();
+        assert_eq!(fetched.state, (42, 200));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_state_that_ends_too_early_is_none() {
+        let (dir, bell, cluster) = place("early");
+        let socket = dir.join("a.sock");
+        let mut donor = Donor::at(&socket, &bell, toy(5, 20 << 20));
+        let sockets = vec![socket];
+        let fetching = Fetching::begin::<Toy>(cluster, sockets, vec![1], bell).unwrap();
+        while donor.toy.given < 10 << 20 {
+            donor.round();
+        }
+        // The donor stops in the middle.
+        donor.giving = Giving::default();
+        let fetched = loop {
+            if let Some(fetched) = fetching.poll() {
+                break fetched;
+            }
+            std::thread::yield_now();
+        };
+        assert!(fetched.is_none());
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn one_state_is_given_at_a_time_and_released_when_its_asker_goes() {
+        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::default());
+        let pieces = giving.begin(&mut toy, b"").unwrap();
+        assert!(giving.begin(&mut toy, b"").is_err());
+        // No room: nothing more is taken from the application.
+        while giving.round(&mut toy) {}
+        assert!(giving.is_going() && toy.given <= (PIECES + 1) * PIECE_BYTES, "{}", toy.given);
+        drop(pieces);
+        assert!(giving.round(&mut toy) && toy.released && !giving.is_going());
+        assert!(giving.begin(&mut toy, b"").is_ok());
+    }
+}

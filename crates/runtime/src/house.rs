@@ -1,0 +1,327 @@
+//! What stands behind a node's replicas: the application, and what waits for it.
+//!
+//! # How a node gets back what it lost
+//! The protocol brings each replica back on its own, and each from whichever peer it chooses; what
+//! travels that way is only a placeholder for the application's state. The state itself comes from
+//! one other node, all groups at one moment ([`crate::handover`]), once every replica of this node
+//! knows the position that it goes on from. What the replicas deliver meanwhile waits here, and the
+//! application skips what the state already has. When the state is in force the replicas are told
+//! ([`amcast_core::Input::Installed`]): until then no other node counts on them.
+
+use crate::answers::Office;
+use crate::application::{Application, Command};
+use crate::clock;
+use crate::diary::Diary;
+use crate::handover::{Fetched, Fetching, Giving};
+use crate::seat::{Above, Captured};
+use amcast_core::step::Note;
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Role, Time};
+use std::collections::VecDeque;
+use std::sync::mpsc::Receiver;
+
+/// Bytes that stand for the application's state in the protocol's own state transfer.
+const PLACEHOLDER_BYTES: u64 = 8;
+
+/// Bytes of deliveries that wait for a state to come, before the protocol is held back.
+const INBOX_BYTES_MAX: usize = 256 << 20;
+
+/// A delivery that waits until the application can take it.
+struct Waiting {
+    delivery: Delivery,
+    payload: Box<[u8]>,
+}
+
+/// Where the application's state stands.
+enum State<S> {
+    /// It follows the replicas.
+    Live,
+    /// It is behind: a state is to be fetched, and by now it is or it is not on its way.
+    Behind(Option<Fetching<S>>),
+}
+
+/// Everything of a node except its seats.
+pub(crate) struct House<A: Application> {
+    pub(crate) cluster: Cluster,
+    pub(crate) app: A,
+    pub(crate) office: Office,
+    pub(crate) diary: Option<Diary>,
+    giving: Giving,
+    state: State<A::State>,
+    /// By group: the position from which its replica goes on, so the least that a state must have.
+    wanted: Vec<u64>,
+    /// By group: its replica lacks its place and has not been told yet where it goes on from.
+    lacks: Vec<bool>,
+    /// The application's state was lost in a crash and has not come back.
+    lost: bool,
+    /// The replicas are to be told that the state is in force.
+    tell: bool,
+    inbox: Vec<VecDeque<Waiting>>,
+    inbox_bytes: usize,
+}
+
+impl<A: Application> House<A> {
+    /// A house whose application is empty; `reborn` if it had a state in an earlier life.
+    pub(crate) fn new(
+        cluster: Cluster,
+        app: A,
+        office: Office,
+        diary: Option<Diary>,
+        reborn: bool,
+    ) -> Self {
+        let groups = cluster.groups();
+        Self {
+            cluster,
+            app,
+            office,
+            diary,
+            giving: Giving::default(),
+            state: if reborn { State::Behind(None) } else { State::Live },
+            wanted: vec![0; groups],
+            lacks: vec![reborn; groups],
+            lost: reborn,
+            tell: false,
+            inbox: (0..groups).map(|_| VecDeque::new()).collect(),
+            inbox_bytes: 0,
+        }
+    }
+
+    /// Whether the application follows the replicas.
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.state, State::Live)
+    }
+
+    /// Whether it has something to do soon that no bell announces.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.office.has_backlog() || self.giving.is_going()
+    }
+
+    /// Gives the application what waits for it, as far as it takes it.
+    pub(crate) fn drain(&mut self) -> bool {
+        if !self.is_live() {
+            return false;
+        }
+        let mut any = false;
+        loop {
+            let mut took = false;
+            for g in 0..self.inbox.len() {
+                while let Some(waiting) = self.inbox[g].front() {
+                    let (delivery, payload) = (waiting.delivery, &waiting.payload);
+                    let mut answer = answerer(&mut self.office, self.cluster);
+                    if !self.app.deliver(command(Gid(g as u8), delivery, payload), &mut answer) {
+                        break;
+                    }
+                    self.inbox_bytes -= payload.len();
+                    if let Some(diary) = &mut self.diary {
+                        diary.deliver(clock::now(), Gid(g as u8), delivery.position, delivery.msg);
+                    }
+                    self.inbox[g].pop_front();
+                    took = true;
+                }
+            }
+            any |= took;
+            // What one group was full with may have been freed by another.
+            if !took || self.inbox.iter().all(VecDeque::is_empty) {
+                return any;
+            }
+        }
+    }
+
+    /// How far the replica of `group` may count as executed. While a state is awaited, what waits
+    /// here counts: nobody needs to keep it for this node, and the others are not held back.
+    pub(crate) fn applied(&self, group: Gid) -> Option<u64> {
+        match self.state {
+            State::Live => Some(self.app.applied(group)),
+            State::Behind(_) if self.inbox_bytes > INBOX_BYTES_MAX => None,
+            State::Behind(_) => self.inbox[group.index()].back().map(|w| w.delivery.position),
+        }
+    }
+
+    /// The positions a state has to be fetched at, if one has to be and every replica knows where
+    /// it goes on from.
+    pub(crate) fn wants(&self) -> Option<&[u64]> {
+        let idle = matches!(self.state, State::Behind(None));
+        (idle && self.wants_state()).then_some(&self.wanted)
+    }
+
+    /// Whether it is behind, and every replica knows where it goes on from.
+    pub(crate) fn wants_state(&self) -> bool {
+        !self.is_live() && !self.lacks.contains(&true)
+    }
+
+    /// A state is on its way.
+    pub(crate) fn expect(&mut self, fetching: Fetching<A::State>) {
+        self.state = State::Behind(Some(fetching));
+    }
+
+    /// Puts the state in force that was fetched, if it has come.
+    pub(crate) fn take_over(&mut self) {
+        let State::Behind(Some(fetching)) = &self.state else { return };
+        let Some(fetched) = fetching.poll() else { return };
+        self.state = State::Behind(None);
+        let Some(Fetched { state, history, from }) = fetched else {
+            tracing::info!("no node gave its state; asking again");
+            return;
+        };
+        let groups = self.cluster.all_groups();
+        let positions: Vec<u64> = groups.iter().map(|g| A::state_delivered(&state, g)).collect();
+        if positions.iter().zip(&self.wanted).any(|(has, least)| has < least) {
+            // A replica was left behind once more while it was on its way.
+            tracing::info!("the state of {} is too old by now; asking again", from.display());
+            return;
+        }
+        let old = self.app.adopt(state);
+        // To free it may take as long as it took to build it.
+        let free = std::thread::Builder::new().name("free".to_string());
+        if free.spawn(move || drop(old)).is_err() {
+            tracing::warn!("no thread to free an old state with: this node stood still for it");
+        }
+        if let Some(diary) = &mut self.diary
+            && let Err(why) = diary.take_over(clock::now(), &history, &positions)
+        {
+            tracing::error!("the history is not whole: {}: {why}", from.display());
+        }
+        tracing::info!("has all state again, from {}, at {positions:?}", from.display());
+        self.wanted = positions;
+        (self.state, self.lost, self.tell) = (State::Live, false, true);
+        self.drain();
+    }
+
+    /// The positions of the state in force, if the replicas are to be told of it now.
+    pub(crate) fn installed(&mut self) -> Option<Vec<u64>> {
+        if !std::mem::take(&mut self.tell) {
+            return None;
+        }
+        Some(self.cluster.all_groups().iter().map(|g| self.app.delivered(g)).collect())
+    }
+
+    /// Begins to give its state to another node, which needs it at these positions at least.
+    ///
+    /// # Errors
+    /// When it has none, or not so far, or gives to another one; the sentence says which.
+    pub(crate) fn give(&mut self, wanted: &[u64]) -> Result<Receiver<Vec<u8>>, String> {
+        if self.lost {
+            return Err("it has lost its own state and waits for it".to_string());
+        }
+        let groups = self.cluster.groups();
+        if wanted.len() != groups {
+            return Err(format!("give {groups} positions, one for each group"));
+        }
+        for (g, &position) in wanted.iter().enumerate() {
+            let have = self.app.delivered(Gid(g as u8));
+            if have < position {
+                return Err(format!("it is at {have} in g{g}, not {position}"));
+            }
+        }
+        let mut history = Vec::new();
+        if let Some(diary) = &self.diary {
+            diary.write(&mut history);
+        }
+        self.giving.begin(&mut self.app, &history)
+    }
+
+    /// Goes on giving.
+    pub(crate) fn give_on(&mut self) -> bool {
+        self.giving.round(&mut self.app)
+    }
+
+    fn group(&self, p: Pid) -> Gid {
+        self.cluster.group_of(p).expect("a node hosts replicas")
+    }
+}
+
+fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> Command<'_> {
+    let Delivery { msg, dst, position, .. } = delivery;
+    Command { group, position, msg, dst, payload }
+}
+
+/// Gives an answer to the office, for the client that asked.
+fn answerer(office: &mut Office, cluster: Cluster) -> impl FnMut(MsgId, &[u8]) {
+    move |msg, bytes| {
+        if let Role::Client { client } = cluster.role(msg.sender) {
+            office.push(usize::from(client), msg.seq, bytes);
+        }
+    }
+}
+
+impl<A: Application> Above for House<A> {
+    fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
+        let group = self.group(p);
+        if self.is_live() && self.inbox[group.index()].is_empty() {
+            let mut answer = answerer(&mut self.office, self.cluster);
+            if self.app.deliver(command(group, delivery, payload), &mut answer) {
+                if let Some(diary) = &mut self.diary {
+                    // The round's time may be older than the multicast.
+                    diary.deliver(clock::now(), group, delivery.position, delivery.msg);
+                }
+                return;
+            }
+        }
+        self.inbox_bytes += payload.len();
+        self.inbox[group.index()].push_back(Waiting { delivery, payload: payload.into() });
+    }
+
+    fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {
+        // Where the replica stands: what the application has, what waits for it here, and what it
+        // will have at the least when its state has come. The reader needs a state as far as that.
+        let g = self.group(p).index();
+        let waits = self.inbox[g].back().map_or(0, |w| w.delivery.position);
+        let awaits = if self.is_live() { 0 } else { self.wanted[g] };
+        let taken = self.app.delivered(self.group(p));
+        Captured { position: taken.max(waits).max(awaits), bytes: PLACEHOLDER_BYTES }
+    }
+
+    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
+        to.resize(to.len() + bytes as usize, 0);
+    }
+
+    fn install(&mut self, _now: Time, p: Pid, position: u64, _piece: &[u8], last: bool) {
+        if !last {
+            return;
+        }
+        let group = self.group(p);
+        self.lacks[group.index()] = false;
+        // What is in the state need not wait for the application any more.
+        self.inbox[group.index()].retain(|w| w.delivery.position > position);
+        let waiting = self.inbox.iter().flatten();
+        self.inbox_bytes = waiting.map(|w| w.payload.len()).sum();
+        if self.is_live() {
+            if self.app.delivered(group) >= position {
+                // Nothing was delivered in what its replica missed.
+                self.tell = true;
+                return;
+            }
+            // What the application has of the other groups must not be lost to an older state.
+            let groups = self.cluster.all_groups();
+            self.wanted = groups.iter().map(|g| self.app.delivered(g)).collect();
+            self.state = State::Behind(None);
+        }
+        let wanted = &mut self.wanted[group.index()];
+        *wanted = (*wanted).max(position);
+    }
+
+    fn note(&mut self, _: Time, p: Pid, note: Note) {
+        let name = self.cluster.name(p);
+        match note {
+            Note::Part(m) => {
+                if let Some(diary) = &mut self.diary {
+                    diary.part(clock::now(), p, m);
+                }
+            }
+            Note::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),
+            Note::Demoted(epoch) => tracing::info!("{name} no longer leads: epoch {epoch}"),
+            Note::LeftBehind(peer) => {
+                tracing::info!("{name} no longer waits for {}", self.cluster.name(peer));
+            }
+            Note::Recovering => {
+                let g = self.group(p).index();
+                self.lacks[g] = true;
+                tracing::info!("{name} lacks state and asks for it");
+            }
+            Note::Recovered(position) => tracing::info!("{name} is back, at {position}"),
+            Note::Malformed(peer, what) => {
+                tracing::warn!("{name}: from {}: {what}", self.cluster.name(peer));
+            }
+            Note::Mark(mark) => tracing::trace!("{name}: {mark}"),
+        }
+    }
+}
