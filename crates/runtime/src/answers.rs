@@ -13,20 +13,51 @@
 //!
 //! A record is a line that says whose answer it is and how long, with its first bytes, and as many
 //! more lines as it needs; it may be longer than the ring. A line's stamp is the office's life and
-//! the lap. A front that does not read never slows a node: an office holds back at most
-//! [`BACKLOG_BYTES_MAX`] for each front and drops what comes beyond. The front asks again for an
-//! answer that does not come, and a repeated request is executed once.
+//! the lap. A front that does not read never slows a node: an office takes no more answers for a
+//! front once [`BACKLOG_BYTES_MAX`] wait, and drops what comes beyond; the front asks again for an
+//! answer that does not come, and a repeated request is executed once. What waits for a front that
+//! has not read for [`ABANDONED`] is dropped, since nobody waits there any more.
+//!
+//! An answer of more than [`ANSWER_BYTES_MAX`] is not sent; a record without bytes says how many it
+//! had, so that whoever asked is told at once.
 
+use crate::clock;
 use amcast_core::memory::{In, LINE_WORDS, Line, Out, RegionId, RegionSpec, Source, Stamp};
-use amcast_core::{Cluster, Pid};
+use amcast_core::{Cluster, Pid, Span, Time};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 use std::collections::VecDeque;
 
 /// Lines of a ring from a node to a front.
 const RING_LINES: u32 = 1 << 12;
 
-/// Bytes of answers that a node holds back for a front that does not keep up.
+/// Bytes of answers that wait for a front that does not keep up, before more are dropped. The last
+/// one that is taken may be as large as answers are.
 pub const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of one answer.
+pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+
+/// How long a front may stand still before what waits for it is dropped: longer than any command's
+/// patience.
+const ABANDONED: Span = Span::secs(30);
+
+/// How long a front may stand still before a node no longer looks often whether it reads again.
+const STALLED: Span = Span::millis(500);
+
+/// Marks, in the length of a record, an answer that is not sent.
+const NOT_SENT: u64 = 1 << 63;
+
+/// An answer that was larger than is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Oversize {
+    /// Bytes of the answer.
+    pub bytes: u64,
+    /// Bytes that an answer may have.
+    pub most: u64,
+}
+
+/// A larger buffer for an answer is given back when the next one comes.
+const PARTIAL_BYTES_KEPT: usize = 1 << 20;
 
 /// Words of the first line that are not the answer's.
 const HEAD_WORDS: usize = 2;
@@ -86,12 +117,23 @@ struct Writer {
     life: Option<u32>,
     ring_lines: u64,
     written: u64,
-    /// Answers that are not written yet: token and bytes.
-    backlog: VecDeque<(u64, Box<[u8]>)>,
+    /// Answers that are not written yet.
+    backlog: VecDeque<Record>,
     backlog_bytes: usize,
     /// Lines of the first answer of the backlog that are written.
     begun: u64,
     dropped: u64,
+    /// Since when answers wait and the mailbox has made no room.
+    stalled: Option<Time>,
+}
+
+/// An answer on its way.
+#[derive(Debug)]
+struct Record {
+    token: u64,
+    /// As in the first line: how many bytes follow, or how many are not sent.
+    length: u64,
+    bytes: Box<[u8]>,
 }
 
 impl Writer {
@@ -105,6 +147,7 @@ impl Writer {
             backlog_bytes: 0,
             begun: 0,
             dropped: 0,
+            stalled: None,
         }
     }
 
@@ -115,15 +158,40 @@ impl Writer {
         self.begun = 0;
         self.backlog.clear();
         self.backlog_bytes = 0;
+        self.stalled = None;
     }
 
     fn push(&mut self, token: u64, bytes: &[u8]) {
-        if self.backlog_bytes + bytes.len() > BACKLOG_BYTES_MAX {
+        if self.backlog_bytes >= BACKLOG_BYTES_MAX {
             self.dropped += 1;
             return;
         }
-        self.backlog_bytes += bytes.len();
-        self.backlog.push_back((token, bytes.into()));
+        let length = bytes.len() as u64;
+        let record = if bytes.len() > ANSWER_BYTES_MAX {
+            Record { token, length: length | NOT_SENT, bytes: Box::default() }
+        } else {
+            Record { token, length, bytes: bytes.into() }
+        };
+        self.backlog_bytes += record.bytes.len();
+        self.backlog.push_back(record);
+    }
+
+    /// Notes whether the mailbox stands still; forgets what waits for one that has for too long.
+    /// The first answer, of which it may have read a part, stays whole.
+    fn watch(&mut self, now: Time, wrote: bool) {
+        let waits = !self.backlog.is_empty() && !wrote;
+        self.stalled = if waits { self.stalled.or(Some(now)) } else { None };
+        if self.stalled.is_some_and(|since| since + ABANDONED <= now) && self.backlog.len() > 1 {
+            self.dropped += self.backlog.len() as u64 - 1;
+            self.backlog.truncate(1);
+            self.backlog_bytes = self.backlog[0].bytes.len();
+            self.backlog.shrink_to_fit();
+        }
+    }
+
+    /// Whether answers wait for a mailbox that may make room at any moment.
+    fn is_eager(&self, now: Time) -> bool {
+        !self.backlog.is_empty() && self.stalled.is_none_or(|since| since + STALLED > now)
     }
 
     /// How many lines the mailbox has read, as its credit line says to an office of life `epoch`.
@@ -145,10 +213,10 @@ impl Writer {
             return false;
         }
         let limit = self.read_by_mailbox(credit, epoch) + self.ring_lines;
-        while let Some((token, bytes)) = self.backlog.front() {
-            let total = lines_of(bytes.len());
+        while let Some(record) = self.backlog.front() {
+            let total = lines_of(record.bytes.len());
             while self.begun < total && self.written < limit {
-                let head = line_of(*token, bytes, self.begun);
+                let head = line_of(record, self.begun);
                 let stamp = Stamp::new(epoch, self.written / self.ring_lines);
                 outs.push(Out::Write {
                     to: self.mailbox,
@@ -164,7 +232,7 @@ impl Writer {
             if self.begun < total {
                 break;
             }
-            self.backlog_bytes -= bytes.len();
+            self.backlog_bytes -= record.bytes.len();
             self.begun = 0;
             self.backlog.pop_front();
         }
@@ -173,12 +241,12 @@ impl Writer {
 }
 
 /// Line `i` of a record.
-fn line_of(token: u64, bytes: &[u8], i: u64) -> [u64; LINE_WORDS] {
+fn line_of(record: &Record, i: u64) -> [u64; LINE_WORDS] {
+    let Record { token, length, bytes } = record;
     let mut words = [0; LINE_WORDS];
     let first = (LINE_WORDS - HEAD_WORDS) * 8;
     if i == 0 {
-        words[0] = token;
-        words[1] = bytes.len() as u64;
+        (words[0], words[1]) = (*token, *length);
         pack(bytes, &mut words[HEAD_WORDS..]);
     } else {
         let at = first + (i as usize - 1) * LINE_WORDS * 8;
@@ -201,12 +269,12 @@ struct Reader {
     in_record: bool,
 }
 
-/// The longest answer that is believed, in bytes.
-const ANSWER_BYTES_MAX: u64 = 1 << 30;
+/// Who is given the answers that have come: each with its token.
+type Give<'a> = &'a mut dyn FnMut(u64, Result<&[u8], Oversize>);
 
 impl Reader {
     /// Reads what there is; gives each whole answer to `give`.
-    fn poll(&mut self, ring: &[Line], give: &mut dyn FnMut(u64, &[u8])) -> bool {
+    fn poll(&mut self, ring: &[Line], give: Give<'_>) -> bool {
         let n = ring.len() as u64;
         // An office that started anew begins at the first line, under a stamp of its new life.
         let newest = ring[0].stamp().epoch();
@@ -228,18 +296,27 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, words: &[u64; LINE_WORDS], give: &mut dyn FnMut(u64, &[u8])) {
+    fn take(&mut self, words: &[u64; LINE_WORDS], give: Give<'_>) {
         let body = if self.in_record {
             &words[..]
         } else {
-            (self.token, self.len) = (words[0], words[1].min(ANSWER_BYTES_MAX) as usize);
+            let (token, length) = (words[0], words[1]);
+            if length & NOT_SENT != 0 {
+                let most = ANSWER_BYTES_MAX as u64;
+                return give(token, Err(Oversize { bytes: length & !NOT_SENT, most }));
+            }
+            // No office writes more: a longer one is not believed.
+            (self.token, self.len) = (token, length.min(ANSWER_BYTES_MAX as u64) as usize);
             self.partial.clear();
+            if self.partial.capacity() > PARTIAL_BYTES_KEPT {
+                self.partial = Vec::new();
+            }
             &words[HEAD_WORDS..]
         };
         unpack(body, self.len, &mut self.partial);
         self.in_record = self.partial.len() < self.len;
         if !self.in_record {
-            give(self.token, &self.partial);
+            give(self.token, Ok(&self.partial));
         }
     }
 
@@ -294,9 +371,14 @@ impl Office {
         self.writers.iter().map(|w| w.dropped).sum()
     }
 
-    /// Whether answers are held back for want of room: nobody rings when there is room.
+    /// Whether answers are held back for want of room by a front that may have read since: nobody
+    /// rings when there is room. A front that stands still, as a dead one does, does not count.
     pub fn has_backlog(&self) -> bool {
-        self.writers.iter().any(|w| !w.backlog.is_empty())
+        let mut backlogs = self.writers.iter().filter(|w| !w.backlog.is_empty()).peekable();
+        backlogs.peek().is_some() && {
+            let now = clock::now();
+            backlogs.any(|w| w.is_eager(now))
+        }
     }
 
     /// One round. Says whether anything was written.
@@ -314,7 +396,11 @@ impl Office {
         let mut busy = false;
         for (c, writer) in self.writers.iter_mut().enumerate() {
             let credit = &self.carrier.window().region(RegionId(c as u16))[0];
-            busy |= writer.pump(ring, epoch, credit, &mut self.outs);
+            let wrote = writer.pump(ring, epoch, credit, &mut self.outs);
+            if !writer.backlog.is_empty() || writer.stalled.is_some() {
+                writer.watch(clock::now(), wrote);
+            }
+            busy |= wrote;
         }
         if !self.outs.is_empty() {
             self.carrier.post(&self.outs);
@@ -355,7 +441,7 @@ impl Mailbox {
 
     /// One round: gives every answer that has come, with its token. The same answer may come from
     /// several nodes. Says whether anything came.
-    pub fn round(&mut self, give: &mut dyn FnMut(u64, &[u8])) -> bool {
+    pub fn round(&mut self, give: Give<'_>) -> bool {
         self.carrier.begin_round();
         while self.carrier.next_input().is_some() {}
         let mut busy = false;
@@ -390,6 +476,7 @@ mod tests {
         ring: Vec<Line>,
         credit: Line,
         epoch: u32,
+        refused: Vec<(u64, Oversize)>,
     }
 
     impl Pair {
@@ -400,6 +487,7 @@ mod tests {
                 ring: (0..8).map(|_| Line::default()).collect(),
                 credit: Line::default(),
                 epoch: 1,
+                refused: Vec::new(),
             }
         }
 
@@ -416,7 +504,11 @@ mod tests {
 
         fn read(&mut self) -> Vec<(u64, Vec<u8>)> {
             let mut got = Vec::new();
-            let came = self.reader.poll(&self.ring, &mut |t, b| got.push((t, b.to_vec())));
+            let mut take = |t, b: Result<&[u8], Oversize>| match b {
+                Ok(bytes) => got.push((t, bytes.to_vec())),
+                Err(oversize) => self.refused.push((t, oversize)),
+            };
+            let came = self.reader.poll(&self.ring, &mut take);
             if let Some(word) = self.reader.credit(8, !came) {
                 self.credit.put(&[word, 0, 0, 0, 0, 0, 0], Stamp::new(1, 0));
             }
@@ -453,6 +545,48 @@ mod tests {
         assert!(pair.writer.backlog_bytes <= BACKLOG_BYTES_MAX);
         assert_eq!(pair.writer.dropped, 36);
         assert_eq!(pair.writer.written, 8);
+    }
+
+    #[test]
+    fn an_answer_larger_than_the_backlog_passes_and_one_beyond_the_limit_is_told() {
+        let mut pair = Pair::new();
+        let most = ANSWER_BYTES_MAX as u64;
+        let mut beyond = vec![7; ANSWER_BYTES_MAX + 1];
+        pair.writer.push(3, &beyond);
+        beyond.truncate(BACKLOG_BYTES_MAX + 1);
+        pair.writer.push(4, &beyond);
+        let mut got = Vec::new();
+        while got.is_empty() {
+            pair.pump();
+            got.extend(pair.read());
+        }
+        assert_eq!(pair.refused, [(3, Oversize { bytes: most + 1, most })]);
+        assert!(got == [(4, beyond)], "{} bytes", got[0].1.len());
+        assert_eq!(pair.writer.dropped, 0);
+    }
+
+    #[test]
+    fn a_front_that_stands_still_is_not_looked_after_often_and_is_forgotten_in_time() {
+        let mut pair = Pair::new();
+        let start = Time(1_000_000);
+        (0..3).for_each(|token| pair.writer.push(token, &[7; 2_000]));
+        assert!(pair.writer.is_eager(start));
+        pair.pump();
+        pair.writer.watch(start, false);
+        assert!(pair.writer.is_eager(start));
+        pair.writer.watch(start + STALLED, false);
+        assert!(!pair.writer.is_eager(start + STALLED));
+        pair.writer.watch(start + ABANDONED, false);
+        assert_eq!((pair.writer.backlog.len(), pair.writer.backlog_bytes), (1, 2_000));
+        // It lives after all: what it had begun to read comes to its end.
+        let mut got = Vec::new();
+        for _ in 0..20 {
+            got.extend(pair.read());
+            pair.pump();
+        }
+        assert_eq!(got, [(0, vec![7; 2_000])]);
+        pair.writer.watch(start + ABANDONED, true);
+        assert!(pair.writer.stalled.is_none());
     }
 
     #[test]

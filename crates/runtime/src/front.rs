@@ -5,37 +5,48 @@
 //! take it refuses at once, so waiting is bounded everywhere.
 //!
 //! An answer that does not come in time is asked for again with the same bytes in a new message;
-//! the executor of the service runs a repeated request once.
+//! the executor of the service runs a repeated request once. Every job that was taken is answered,
+//! with [`NoAnswer`] at the latest when its patience is over, which counts from when it was handed
+//! in. Commands to a group that is known to have lost its majority ([`Front::watch`]) are given up
+//! sooner, and refused at once as long as that lasts.
 
-use crate::answers::{Mailbox, Places};
+mod health;
+mod jobs;
+mod waiting;
+
+pub use health::Majorities;
+
+use crate::answers::{Mailbox, Oversize, Places};
 use crate::clock;
 use crate::record::Recorder;
 use crate::seat::{Above, Captured, Seat, SeatError};
+use amcast_core::limits::GROUPS_MAX;
 use amcast_core::step::Note;
 use amcast_core::trace::Event;
 use amcast_core::{
-    Cluster, Config, ConfigError, Delivery, Entry, GroupSet, MsgId, Pid, Span, Submission, Time,
+    Cluster, Config, ConfigError, Delivery, Entry, Gid, GroupSet, MsgId, Overlay, Pid, Span,
+    Submission, Time,
 };
 use amcast_memory::{Bell, Directory, Idle, Idler, Lease, Pause};
-use std::collections::{BTreeMap, VecDeque};
+use health::Health;
+use jobs::{Asker, Bounds, Desk, Job};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-
-/// Jobs that wait to be looked at by the loop.
-const QUEUE_MAX: usize = 4096;
-
-/// Jobs that are sent and not answered, or wait for room.
-const OPEN_MAX: usize = 16_384;
+use waiting::Waiting;
 
 /// How long an answer may take before it is asked for again; doubled each time.
 const RETRY_FIRST: Span = Span::millis(500);
 
-/// How long an answer may take in all.
+/// How long an answer may take in all, from when its command was handed in.
 const PATIENCE: Span = Span::secs(15);
+
+/// How often the loop looks for what is late.
+const CHECK_EVERY: Span = Span::millis(20);
 
 /// The longest a loop sleeps.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -87,25 +98,87 @@ impl std::error::Error for FrontError {}
 /// Why a job has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoAnswer {
-    /// The front has too much to do; the command was not sent, so it may be tried again.
+    /// The front has too much to do; the command was not taken.
     Busy,
     /// The command is larger than the protocol takes, in bytes.
     TooLarge(usize),
-    /// No answer came in time: whether the command took effect is not known.
+    /// There was no room for the command until its patience was over; it was never sent.
+    Unsent,
+    /// A group of its destinations has lost its majority; it was never sent.
+    Down(Gid),
+    /// The front has stopped, or stops; it was never sent.
+    Closed,
+    /// It was sent, and no answer came in time.
     TimedOut,
-    /// The front stops: as for `TimedOut`.
+    /// It was sent, and a group of its destinations has lost its majority since.
+    Cut(Gid),
+    /// It was sent, and the front stops.
     Stopped,
+    /// It was executed, but its answer is larger than is sent.
+    AnswerTooLarge {
+        /// Bytes of the answer.
+        bytes: u64,
+        /// Bytes that an answer may have.
+        most: u64,
+    },
+}
+
+/// Whether a command that has no answer took effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It did not and will not: it may be tried again.
+    None,
+    /// It did or did not, or will.
+    Unknown,
+    /// It did.
+    Whole,
+}
+
+impl NoAnswer {
+    /// Whether the command took effect.
+    pub const fn effect(self) -> Effect {
+        match self {
+            Self::Busy | Self::TooLarge(_) | Self::Unsent | Self::Down(_) | Self::Closed => {
+                Effect::None
+            }
+            Self::TimedOut | Self::Cut(_) | Self::Stopped => Effect::Unknown,
+            Self::AnswerTooLarge { .. } => Effect::Whole,
+        }
+    }
 }
 
 impl fmt::Display for NoAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Busy => f.write_str("too many commands are open; try again"),
-            Self::TooLarge(max) => write!(f, "the command is larger than {max} bytes"),
-            Self::TimedOut => f.write_str("no answer in time; whether it took effect is not known"),
-            Self::Stopped => f.write_str("the cluster stops; whether it took effect is not known"),
-        }
+            Self::Busy => f.write_str("too many commands are open"),
+            // Whoever asks counts only what is its own, and says the limit of that.
+            Self::TooLarge(most) => {
+                write!(f, "the command is larger than the limit of {most} bytes of a message")
+            }
+            Self::Unsent => {
+                write!(f, "no shard had room for the command for {} s", seconds(PATIENCE))
+            }
+            Self::Down(g) => write!(f, "shard {} has lost its majority of replicas", g.0),
+            Self::Closed => f.write_str("the cluster stops"),
+            Self::TimedOut => write!(f, "no answer came for {} s", seconds(PATIENCE)),
+            Self::Cut(g) => write!(f, "no answer came, and shard {} has lost its majority", g.0),
+            Self::Stopped => f.write_str("the cluster stops before the answer came"),
+            Self::AnswerTooLarge { bytes, most } => write!(
+                f,
+                "the answer has {bytes} bytes, more than the limit of {most} bytes; ask for less at \
+                 a time"
+            ),
+        }?;
+        f.write_str(match self.effect() {
+            Effect::None => "; the command was not executed",
+            Effect::Unknown => "; whether the command took effect is not known",
+            Effect::Whole => "; the command was executed",
+        })
     }
+}
+
+const fn seconds(span: Span) -> u64 {
+    span.0 / 1_000_000_000
 }
 
 impl std::error::Error for NoAnswer {}
@@ -113,39 +186,32 @@ impl std::error::Error for NoAnswer {}
 /// Told the answer, once, from the front's thread: it must be quick and must not wait.
 pub type OnAnswer = Box<dyn FnOnce(Result<&[u8], NoAnswer>) + Send>;
 
-/// A command and who waits for its answer.
-struct Job {
-    dst: GroupSet,
-    payload: Box<[u8]>,
-    done: OnAnswer,
+/// Where the answers to a service's commands go. Called from the front's thread: must not wait.
+pub trait Sink: Send + Sync {
+    /// The answer to the command that was handed in with `token`.
+    fn answer(&self, token: u64, answer: Result<&[u8], NoAnswer>);
+
+    /// There is room again after [`NoAnswer::Busy`].
+    fn room(&self);
+
+    /// There is nothing to do for a while.
+    fn rest(&self) {}
 }
 
-/// A running front. Dropping it stops it; jobs that are open then are answered `Stopped`.
+/// A running front. Dropping it stops it; jobs that are open then are answered so.
 pub struct Front {
-    jobs: SyncSender<Job>,
-    bell: Bell,
     shared: Arc<Shared>,
+    bell: Bell,
     place: u32,
     life: u32,
     payload_max: usize,
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
     stop: AtomicBool,
-    open: AtomicUsize,
-}
-
-/// Tells how many commands of a front are open; may outlive it.
-#[derive(Clone)]
-pub struct OpenCount(Arc<Shared>);
-
-impl OpenCount {
-    /// Commands that were taken and are not answered.
-    pub fn now(&self) -> usize {
-        self.0.open.load(Ordering::Relaxed)
-    }
+    desk: Desk,
+    health: Mutex<Health>,
 }
 
 impl Front {
@@ -173,16 +239,20 @@ impl Front {
             Recorder::begin(dir, &name, cluster, &[pid], clock::now())
         });
         let recorder = recorder.transpose().map_err(FrontError::Io)?;
-        let shared = Arc::new(Shared::default());
-        let (jobs, queue) = sync_channel(QUEUE_MAX);
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            desk: Desk::new(Bounds::USUAL),
+            health: Mutex::default(),
+        });
         let (life, payload_max) = (seat.incarnation(), seat.protocol().payload_max());
-        let quiet = Quiet { cluster, recorder };
-        let mut work = Work::new(seat, mailbox, queue, Arc::clone(&shared), lease, quiet);
+        let quiet = Quiet { cluster, recorder, malformed: 0 };
+        let overlay = options.config.overlay().clone();
+        let mut work = Work::new(seat, mailbox, Arc::clone(&shared), lease, overlay, quiet);
         let idle = options.idle;
         let run = move || work.run(idle);
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
-        Ok(Self { jobs, bell, shared, place, life, payload_max, thread })
+        Ok(Self { shared, bell, place, life, payload_max, thread })
     }
 
     /// The client place that it has.
@@ -200,42 +270,45 @@ impl Front {
         self.payload_max
     }
 
-    /// Commands that are sent and not answered.
+    /// Commands that were taken and are not answered.
     pub fn open(&self) -> usize {
-        self.shared.open.load(Ordering::Relaxed)
+        self.shared.desk.open()
     }
 
-    /// Tells how many commands are open, from anywhere.
-    pub fn open_count(&self) -> OpenCount {
-        OpenCount(Arc::clone(&self.shared))
+    /// Whether its loop runs. If not, it had panicked, and nothing will be ordered any more.
+    pub fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    /// Multicasts a command to `dst` and tells `done` the answer, later. Never waits.
+    /// Answers to commands that are handed in with tokens go to `sink`. Once, before any.
+    pub fn serve(&self, sink: Arc<dyn Sink>) {
+        self.shared.desk.set_sink(sink);
+    }
+
+    /// From now on `ask` tells which groups have lost their majority of replicas.
+    pub fn watch(&self, ask: Majorities) {
+        self.shared.health.lock().unwrap_or_else(PoisonError::into_inner).watch(ask);
+    }
+
+    /// Multicasts a command to `dst`; the sink is told the answer, later. Never waits. It may lie
+    /// until [`Front::flush`].
     ///
     /// # Errors
-    /// When the command was not taken; `done` is dropped untold.
-    pub fn submit(
-        &self,
-        dst: GroupSet,
-        payload: Box<[u8]>,
-        done: OnAnswer,
-    ) -> Result<(), NoAnswer> {
+    /// When the command was not taken; the sink is not told.
+    pub fn submit(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
+        self.hand_in(dst, payload, Asker::Sink(token))
+    }
+
+    /// Sees to it that what was submitted goes out.
+    pub fn flush(&self) {
+        self.bell.ring();
+    }
+
+    fn hand_in(&self, dst: GroupSet, payload: &[u8], asker: Asker) -> Result<(), NoAnswer> {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
         }
-        if self.open() >= OPEN_MAX {
-            return Err(NoAnswer::Busy);
-        }
-        self.shared.open.fetch_add(1, Ordering::Relaxed);
-        let sent = self.jobs.try_send(Job { dst, payload, done });
-        self.bell.ring();
-        sent.map_err(|refused| {
-            self.shared.open.fetch_sub(1, Ordering::Relaxed);
-            match refused {
-                TrySendError::Full(_) => NoAnswer::Busy,
-                TrySendError::Disconnected(_) => NoAnswer::Stopped,
-            }
-        })
+        self.shared.desk.hand_in(Job { dst, payload: payload.into(), since: clock::now(), asker })
     }
 
     /// Multicasts a command and waits for the answer.
@@ -248,7 +321,8 @@ impl Front {
             // The caller waits below.
             let _ = to.send(answer.map(<[u8]>::to_vec));
         };
-        self.submit(dst, payload.into(), Box::new(done))?;
+        self.hand_in(dst, payload, Asker::Once(Box::new(done)))?;
+        self.flush();
         from.recv().unwrap_or(Err(NoAnswer::Stopped))
     }
 }
@@ -266,26 +340,47 @@ impl Drop for Front {
 /// A job that is sent.
 struct Open {
     job: Job,
-    /// Whether later messages carried it again.
-    repeated: bool,
+    sent_at: Time,
+    /// Later messages that carried it again.
+    again: Vec<u64>,
     retry_at: Time,
     retry_after: Span,
-    give_up_at: Time,
+}
+
+/// Jobs that are sent, by the number of the first message that carried them: the order in which
+/// they were sent.
+#[derive(Default)]
+struct Sent {
+    open: BTreeMap<u64, Open>,
+    /// The first number for each later one.
+    alias: BTreeMap<u64, u64>,
+}
+
+impl Sent {
+    /// Takes out the job that the message `seq` carried.
+    fn take(&mut self, seq: u64) -> Option<Job> {
+        let first = self.alias.get(&seq).copied().unwrap_or(seq);
+        let open = self.open.remove(&first)?;
+        open.again.iter().for_each(|later| {
+            self.alias.remove(later);
+        });
+        Some(open.job)
+    }
 }
 
 /// The loop's state.
 struct Work {
     seat: Seat,
     mailbox: Mailbox,
-    queue: Receiver<Job>,
     shared: Arc<Shared>,
+    overlay: Overlay,
     above: Quiet,
-    /// Jobs that wait for room, and until when.
-    waiting: VecDeque<(Job, Time)>,
-    /// Jobs by the number of the first message that carried them.
-    open: BTreeMap<u64, Open>,
-    /// The first number for each later one.
-    alias: BTreeMap<u64, u64>,
+    /// What was just taken from the desk.
+    fresh: Vec<Job>,
+    waiting: Waiting,
+    sent: Sent,
+    /// When each group last had a part in an answer.
+    answered_at: Vec<Time>,
     next_seq: u64,
     next_check: Time,
     _lease: Lease,
@@ -295,21 +390,22 @@ impl Work {
     fn new(
         seat: Seat,
         mailbox: Mailbox,
-        queue: Receiver<Job>,
         shared: Arc<Shared>,
         lease: Lease,
+        overlay: Overlay,
         above: Quiet,
     ) -> Self {
         let next_seq = (u64::from(seat.incarnation()) << 32) + 1;
         Self {
+            waiting: Waiting::new(above.cluster.groups()),
             seat,
             mailbox,
-            queue,
             shared,
+            overlay,
             above,
-            waiting: VecDeque::new(),
-            open: BTreeMap::new(),
-            alias: BTreeMap::new(),
+            fresh: Vec::new(),
+            sent: Sent::default(),
+            answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
             next_check: Time::ZERO,
             _lease: lease,
@@ -329,6 +425,9 @@ impl Work {
                 continue;
             }
             self.above.flush();
+            if let Some(sink) = self.shared.desk.sink() {
+                sink.rest();
+            }
             bell.announce();
             if self.round() || self.seat.is_pressing(clock::now()) {
                 bell.stay();
@@ -339,24 +438,23 @@ impl Work {
             let wake = self.seat.deadline().unwrap_or(Time::NEVER).since(now);
             bell.sleep(wake.min(SLEEP_MAX));
         }
-        self.end();
     }
 
     fn round(&mut self) -> bool {
         let now = clock::now();
         let mut busy = self.seat.round(now, &mut self.above);
-        let (open, alias, shared) = (&mut self.open, &mut self.alias, &self.shared);
-        busy |= self.mailbox.round(&mut |token, bytes| {
-            let first = alias.get(&token).copied().unwrap_or(token);
-            let Some(done) = open.remove(&first) else { return };
-            if done.repeated {
-                alias.retain(|_, to| *to != first);
-            }
-            shared.open.fetch_sub(1, Ordering::Relaxed);
-            (done.job.done)(Ok(bytes));
+        let (sent, desk) = (&mut self.sent, &self.shared.desk);
+        let answered_at = &mut self.answered_at;
+        busy |= self.mailbox.round(&mut |token, answer| {
+            let Some(job) = sent.take(token) else { return };
+            job.dst.iter().for_each(|g| answered_at[g.index()] = now);
+            desk.answer(
+                job,
+                answer.map_err(|Oversize { bytes, most }| NoAnswer::AnswerTooLarge { bytes, most }),
+            );
         });
         if now >= self.next_check {
-            self.next_check = now + Span::millis(20);
+            self.next_check = now + CHECK_EVERY;
             self.judge(now);
         }
         busy | self.send(now)
@@ -364,25 +462,26 @@ impl Work {
 
     /// Sends what there is room for.
     fn send(&mut self, now: Time) -> bool {
-        let mut sent = false;
-        loop {
-            if self.waiting.is_empty() {
-                match self.queue.try_recv() {
-                    Ok(job) => self.waiting.push_back((job, now + PATIENCE)),
-                    Err(_) => break,
-                }
-            }
-            let Some((job, _)) = self.waiting.front() else { break };
-            if self.seat.protocol().room(job.dst, job.payload.len()) == 0 {
-                break;
-            }
-            let Some((job, give_up_at)) = self.waiting.pop_front() else { break };
-            let seq = self.multicast(now, job.dst, &job.payload);
-            let (retry_at, retry_after) = (now + RETRY_FIRST, RETRY_FIRST);
-            let open = Open { job, repeated: false, retry_at, retry_after, give_up_at };
-            self.open.insert(seq, open);
-            sent = true;
+        self.shared.desk.take(&mut self.fresh);
+        for job in self.fresh.drain(..) {
+            self.waiting.push(self.overlay.lca(job.dst), job);
         }
+        let mut sent = false;
+        for turn in 0..self.waiting.lines() {
+            while let Some((dst, bytes)) =
+                self.waiting.first(turn).map(|j| (j.dst, j.payload.len()))
+                && self.seat.protocol().room(dst, bytes) > 0
+                && let Some(job) = self.waiting.pop(turn)
+            {
+                let seq = self.multicast(now, dst, &job.payload);
+                let (sent_at, retry_after) = (now, RETRY_FIRST);
+                let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
+                let open = Open { job, sent_at, again, retry_at, retry_after };
+                self.sent.open.insert(seq, open);
+                sent = true;
+            }
+        }
+        self.waiting.turn();
         if sent {
             // A run of submissions ends with another input: now the batch may go out.
             self.seat.round(now, &mut self.above);
@@ -400,41 +499,72 @@ impl Work {
 
     /// Asks again for answers that are late, and gives up those that are too late.
     fn judge(&mut self, now: Time) {
-        while self.waiting.front().is_some_and(|&(_, give_up_at)| give_up_at <= now) {
-            let Some((job, _)) = self.waiting.pop_front() else { break };
-            self.shared.open.fetch_sub(1, Ordering::Relaxed);
-            // It was never sent.
-            (job.done)(Err(NoAnswer::Busy));
+        let shared = Arc::clone(&self.shared);
+        let mut health = shared.health.lock().unwrap_or_else(PoisonError::into_inner);
+        let down = health.down(now, &mut |group| self.is_stuck(now, group));
+        drop(health);
+        shared.desk.set_down(down);
+        for (job, group) in self.waiting.remove(down) {
+            shared.desk.answer(job, Err(NoAnswer::Down(group)));
         }
-        let late: Vec<u64> =
-            self.open.iter().filter(|(_, o)| o.retry_at <= now).map(|(&seq, _)| seq).collect();
+        for job in self.waiting.give_up(now, PATIENCE) {
+            shared.desk.answer(job, Err(NoAnswer::Unsent));
+        }
+        // Those behind the first that is young are younger still.
+        let old = |open: &Open| open.sent_at + RETRY_FIRST <= now;
+        let late = self.sent.open.iter().take_while(|(_, open)| old(open));
+        let late: Vec<u64> = late.map(|(&seq, _)| seq).collect();
         for first in late {
-            let Some(mut open) = self.open.remove(&first) else { continue };
-            if open.give_up_at <= now {
-                self.alias.retain(|_, to| *to != first);
-                self.shared.open.fetch_sub(1, Ordering::Relaxed);
-                (open.job.done)(Err(NoAnswer::TimedOut));
-                continue;
+            let Some(open) = self.sent.open.get(&first) else { continue };
+            let lost = open.job.dst.and(down).lowest();
+            let no_answer = match lost.filter(|_| open.job.since + health::PATIENCE <= now) {
+                Some(group) => NoAnswer::Cut(group),
+                None if open.job.since + PATIENCE <= now => NoAnswer::TimedOut,
+                None if open.retry_at <= now => {
+                    self.ask_again(now, first);
+                    continue;
+                }
+                None => continue,
+            };
+            if let Some(job) = self.sent.take(first) {
+                shared.desk.answer(job, Err(no_answer));
             }
-            let (dst, bytes) = (open.job.dst, open.job.payload.len());
-            if self.seat.protocol().room(dst, bytes) > 0 {
-                let seq = self.multicast(now, dst, &open.job.payload);
-                self.alias.insert(seq, first);
-                open.repeated = true;
-                open.retry_after = open.retry_after.times(2);
-            }
-            open.retry_at = (now + open.retry_after).min(open.give_up_at);
-            self.open.insert(first, open);
         }
     }
 
-    fn end(&mut self) {
+    /// Whether commands to `group` wait for long and none was answered meanwhile.
+    fn is_stuck(&self, now: Time, group: Gid) -> bool {
+        let old = |job: &Job| job.dst.contains(group) && job.since + health::PATIENCE <= now;
+        self.answered_at[group.index()] + health::PATIENCE <= now
+            && (self.waiting.iter().any(old) || self.sent.open.values().any(|open| old(&open.job)))
+    }
+
+    /// Multicasts a job once more, if there is room.
+    fn ask_again(&mut self, now: Time, first: u64) {
+        let Some(mut open) = self.sent.open.remove(&first) else { return };
+        let (dst, bytes) = (open.job.dst, open.job.payload.len());
+        if self.seat.protocol().room(dst, bytes) > 0 {
+            let seq = self.multicast(now, dst, &open.job.payload);
+            self.sent.alias.insert(seq, first);
+            open.again.push(seq);
+            open.retry_after = open.retry_after.times(2);
+        }
+        open.retry_at = now + open.retry_after;
+        self.sent.open.insert(first, open);
+    }
+}
+
+/// However the loop ends, by being told to or by a panic, nobody waits in vain.
+impl Drop for Work {
+    fn drop(&mut self) {
         self.above.flush();
-        let open = std::mem::take(&mut self.open).into_values().map(|open| open.job);
-        let waiting = std::mem::take(&mut self.waiting).into_iter().map(|(job, _)| job);
-        for job in open.chain(waiting).chain(self.queue.try_iter()) {
-            self.shared.open.fetch_sub(1, Ordering::Relaxed);
-            (job.done)(Err(NoAnswer::Stopped));
+        let desk = &self.shared.desk;
+        for job in desk.close().into_iter().chain(self.fresh.drain(..)).chain(self.waiting.drain())
+        {
+            desk.answer(job, Err(NoAnswer::Closed));
+        }
+        for open in std::mem::take(&mut self.sent.open).into_values() {
+            desk.answer(open.job, Err(NoAnswer::Stopped));
         }
     }
 }
@@ -443,6 +573,8 @@ impl Work {
 struct Quiet {
     cluster: Cluster,
     recorder: Option<Recorder>,
+    /// How often a peer's input made no sense.
+    malformed: u64,
 }
 
 impl Quiet {
@@ -474,7 +606,12 @@ impl Above for Quiet {
         match (note, &mut self.recorder) {
             (Note::Part(m), Some(recorder)) => recorder.event(&Event::Part { t: now, p, m }),
             (Note::Malformed(peer, what), _) => {
-                tracing::warn!("{}: {what}", self.cluster.name(peer));
+                self.malformed += 1;
+                // A peer that has gone mad must not fill the log.
+                if self.malformed.is_power_of_two() {
+                    let (name, n) = (self.cluster.name(peer), self.malformed);
+                    tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
+                }
             }
             _ => {}
         }

@@ -11,6 +11,7 @@
 
 use amcast_core::trace::Event;
 use amcast_core::{Cluster, GroupSet, Pid, Role, Span, Time};
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -124,11 +125,17 @@ impl Recorder {
 
     /// Adds one event.
     pub fn event(&mut self, event: &Event<'_>) {
+        let cluster = self.cluster;
+        self.line(format_args!("{}", event.json(&cluster)));
+    }
+
+    /// Adds an event of a process that is not of the cluster, as the line that it is.
+    pub fn line(&mut self, line: fmt::Arguments<'_>) {
         if self.state == State::Stopped {
             return;
         }
         // Memory takes everything.
-        let _ = writeln!(self.buffer, "{}", event.json(&self.cluster));
+        let _ = writeln!(self.buffer, "{line}");
         if self.buffer.len() >= BUFFER_BYTES {
             self.flush();
         }

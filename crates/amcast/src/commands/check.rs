@@ -33,7 +33,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let properties = properties(&args.require)?;
-    let history = read(&args.path)?;
+    let mut history = read(&args.path)?;
+    let left_out = history.leave_out();
+    if !left_out.is_empty() {
+        eprintln!("{left_out}");
+    }
     let report = check(&history, &properties);
     if args.json {
         println!("{}", report.json());

@@ -2,10 +2,14 @@
 //! supervisor has one, and so has every node, so that the service outlives each of them.
 
 use super::Failure;
-use crate::service::{ClusterBackend, Watch};
+use crate::service::{CallBook, ClusterBackend, Watch};
+use amcast_core::Cluster;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_runtime::clock;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::front::Front;
 use amcast_runtime::home::Fronts;
+use amcast_runtime::record::Recorder;
 use amcast_services::kv::client::Server;
 use amcast_services::{Status, front};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -66,6 +70,15 @@ fn drain(front: &Front, patience: Duration) {
     }
 }
 
+/// Where the calls of clients are recorded, if histories are.
+fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<CallBook>, Failure> {
+    let Some(dir) = &file.record else { return Ok(None) };
+    let name = format!("calls-c{}", front.place());
+    let recorder = Recorder::begin(dir, &name, cluster, &[], clock::now());
+    let recorder = recorder.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
+    Ok(Some(CallBook::new(recorder)))
+}
+
 /// The open ports of a process. Dropping it closes them and all connections.
 pub(super) struct Listening {
     redis: front::redis::Front,
@@ -87,15 +100,22 @@ impl Listening {
         let others = file.replicas - 1;
         let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
         let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-        let redis = front::redis::start(
-            front::redis::Config::new(at.redis, first_session + 1),
-            Arc::new(ClusterBackend::new(Arc::clone(front))),
-            Arc::clone(&server),
-        );
+        let mut config = front::redis::Config::new(at.redis, first_session + 1);
+        // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
+        let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
+        config.command_bytes_max = front.payload_max().saturating_sub(beside);
+        let book = book(file, front, watch.cluster())?;
+        let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
+        let redis = front::redis::start(config, Arc::new(backend), Arc::clone(&server));
         let redis = redis.map_err(|e| Failure::Failed(format!("{}: {e}", at.redis)))?;
         let http = front::http::start(at.http, server);
         let http = http.map_err(|e| Failure::Failed(format!("{}: {e}", at.http)))?;
         Ok(Self { redis, http })
+    }
+
+    /// Whether all of it serves; what does not had panicked.
+    pub(super) fn is_serving(&self) -> bool {
+        self.redis.is_serving() && self.http.is_serving()
     }
 
     /// Serves no more clients, and waits for what is under way.

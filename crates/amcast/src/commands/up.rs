@@ -230,6 +230,9 @@ impl Plan<'_> {
             say_ready(&fronts.redis, log, &fronts.http);
         }
         while !stop.load(Ordering::Relaxed) {
+            if !front.is_serving() || !listening.is_serving() {
+                return Err(Failure::Failed("a thread that serves clients has failed".to_string()));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
         // First nobody may ask for more; then what was asked for is done, everywhere.

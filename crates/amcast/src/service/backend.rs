@@ -1,72 +1,151 @@
 //! A service's backend on a real cluster: commands go out through a front of the runtime.
 
-use amcast_core::GroupSet;
-use amcast_runtime::front::{Front, NoAnswer};
+use super::{CallBook, Watch};
+use amcast_core::{Cluster, GroupSet};
+use amcast_runtime::control::NodeStatus;
+use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
 use amcast_services::{Answers, Backend, Busy};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
-
-/// How many commands may be open when a front that was refused is told that there is room.
-const ROOM_BELOW: usize = 8_192;
 
 /// Has commands ordered by the cluster.
 pub struct ClusterBackend {
     front: Arc<Front>,
     answers: OnceLock<Arc<dyn Answers>>,
-    refused: Arc<AtomicBool>,
+    book: Option<Arc<CallBook>>,
 }
 
 impl ClusterBackend {
-    /// A backend on `front`.
-    pub fn new(front: Arc<Front>) -> Self {
-        Self { front, answers: OnceLock::new(), refused: Arc::default() }
+    /// A backend on `front`, which hears from `watch` which shards have lost their majority. Calls
+    /// are recorded in `book`, if there is one.
+    pub fn new(front: Arc<Front>, watch: Arc<Watch>, book: Option<CallBook>) -> Self {
+        front.watch(Box::new(move || without_majority(watch.cluster(), &watch.nodes())));
+        Self { front, answers: OnceLock::new(), book: book.map(Arc::new) }
     }
 }
 
 impl Backend for ClusterBackend {
     fn start(&self, answers: Arc<dyn Answers>) {
-        assert!(self.answers.set(answers).is_ok(), "a backend is started once");
+        assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
+        self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
-        let refused = Arc::clone(&self.refused);
-        let open = self.front.open_count();
-        let done = {
-            let answers = Arc::clone(&answers);
-            move |answer: Result<&[u8], NoAnswer>| {
-                match answer {
-                    Ok(bytes) => answers.answer(token, bytes),
-                    Err(why) => answers.answer(token, &error(why)),
-                }
-                if open.now() < ROOM_BELOW && refused.swap(false, Ordering::AcqRel) {
-                    answers.room();
-                }
-            }
+        let submit = || self.front.submit(dst, command, token);
+        let submitted = match &self.book {
+            Some(book) => book.call(token, command, submit),
+            None => submit(),
         };
-        match self.front.submit(dst, command.into(), Box::new(done)) {
+        match submitted {
             Ok(()) => Ok(()),
-            Err(NoAnswer::Busy) => {
-                self.refused.store(true, Ordering::Release);
-                // Everything may have been answered in between: then nobody else says so.
-                if self.front.open() < ROOM_BELOW && self.refused.swap(false, Ordering::AcqRel) {
-                    answers.room();
-                }
-                Err(Busy)
-            }
+            Err(NoAnswer::Busy) => Err(Busy),
             Err(why) => {
+                let answers = self.answers.get().expect("a backend is started before its use");
                 answers.answer(token, &error(why));
                 Ok(())
             }
         }
     }
+
+    fn flush(&self) {
+        self.front.flush();
+    }
+}
+
+/// Brings answers from the cluster to the clients.
+struct ToClients {
+    answers: Arc<dyn Answers>,
+    book: Option<Arc<CallBook>>,
+}
+
+impl Sink for ToClients {
+    fn answer(&self, token: u64, answer: Result<&[u8], NoAnswer>) {
+        if let Some(book) = &self.book {
+            book.answered(token, answer);
+        }
+        match answer {
+            Ok(bytes) => self.answers.answer(token, &settled(bytes)),
+            Err(why) => self.answers.answer(token, &error(why)),
+        }
+    }
+
+    fn room(&self) {
+        self.answers.room();
+    }
+
+    fn rest(&self) {
+        if let Some(book) = &self.book {
+            book.flush();
+        }
+    }
+}
+
+/// The shards of which fewer replicas than a quorum work, as far as the nodes say so.
+fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet {
+    let lost = |g: &amcast_core::Gid| {
+        let replicas = nodes.iter().flatten().filter_map(|n| n.replicas.get(g.index()));
+        replicas.filter(|r| r.fit).count() < cluster.quorum()
+    };
+    cluster.all_groups().iter().filter(lost).collect()
+}
+
+/// A replica's answer. One that refuses a command does not know whether an earlier message had it
+/// executed: clients must not send it again by themselves, as they do after `TRYAGAIN`.
+fn settled(answer: &[u8]) -> Cow<'_, [u8]> {
+    match answer.strip_prefix(b"-TRYAGAIN ") {
+        Some(why) => Cow::Owned([b"-ERR ", why].concat()),
+        None => Cow::Borrowed(answer),
+    }
 }
 
 /// What a client is told: an error of RESP, which is what the store's answers are made of.
+///
+/// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
+/// are only for what was surely not executed.
 fn error(why: NoAnswer) -> Vec<u8> {
-    let word = match why {
-        NoAnswer::TooLarge(_) => "ERR",
-        _ => "TRYAGAIN",
+    let word = match (why.effect(), why) {
+        (Effect::None, NoAnswer::Down(_) | NoAnswer::Closed) => "CLUSTERDOWN",
+        (Effect::None, NoAnswer::Busy | NoAnswer::Unsent) => "TRYAGAIN",
+        _ => "ERR",
     };
     format!("-{word} {why}\r\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+
+    #[test]
+    fn only_what_surely_was_not_executed_may_be_sent_again_by_itself() {
+        let all = [
+            NoAnswer::Busy,
+            NoAnswer::TooLarge(1),
+            NoAnswer::Unsent,
+            NoAnswer::Down(Gid(2)),
+            NoAnswer::Closed,
+            NoAnswer::TimedOut,
+            NoAnswer::Cut(Gid(2)),
+            NoAnswer::Stopped,
+            NoAnswer::AnswerTooLarge { bytes: 2, most: 1 },
+        ];
+        for why in all {
+            let text = String::from_utf8(error(why)).unwrap();
+            let again = ["-TRYAGAIN ", "-CLUSTERDOWN "].iter().any(|w| text.starts_with(w));
+            assert!(again || text.starts_with("-ERR "), "{text}");
+            assert!(!again || why.effect() == Effect::None, "{text}");
+            let said = match why.effect() {
+                Effect::None => "the command was not executed",
+                Effect::Unknown => "whether the command took effect is not known",
+                Effect::Whole => "the command was executed",
+            };
+            assert!(text.ends_with(&format!("; {said}\r\n")), "{text}");
+        }
+        assert_eq!(*settled(b"-TRYAGAIN too old\r\n"), *b"-ERR too old\r\n");
+        assert_eq!(*settled(b"$11\r\n-TRYAGAIN x\r\n"), *b"$11\r\n-TRYAGAIN x\r\n");
+        assert_eq!(
+            error(NoAnswer::Down(Gid(2))),
+            b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"
+        );
+    }
 }

@@ -121,6 +121,16 @@ impl Watch {
         Ok(Self { name, protocol, cluster, home, board, stop, thread: Some(thread) })
     }
 
+    /// The shape of the cluster.
+    pub fn cluster(&self) -> Cluster {
+        self.cluster
+    }
+
+    /// What each node said last.
+    pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
+        lock(&self.board).said.clone()
+    }
+
     /// Asks each node now.
     pub fn ask_now(&self) -> Vec<Option<NodeStatus>> {
         ask(&self.home, self.cluster.replicas())

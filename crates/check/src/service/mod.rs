@@ -18,12 +18,14 @@
 
 mod calls;
 pub mod kv;
+mod left_out;
 mod linear;
 mod model;
 mod once;
 mod search;
 mod session;
 
+pub use left_out::LeftOut;
 pub use model::Model;
 pub use once::exactly_once;
 pub use session::read_your_writes;

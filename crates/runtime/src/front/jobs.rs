@@ -1,0 +1,301 @@
+//! Commands on their way to a front's loop: who asked, how many there may be, and who is told when
+//! there is room again.
+
+use super::{NoAnswer, OnAnswer, Sink};
+use amcast_core::{GroupSet, Time};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// How much may be under way in a front.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Jobs that are not answered.
+    pub(super) jobs: usize,
+    /// Bytes of their commands.
+    pub(super) bytes: usize,
+}
+
+impl Bounds {
+    /// As many as the largest answer times leave use for, and memory for that.
+    pub(super) const USUAL: Self = Self { jobs: 16_384, bytes: 256 << 20 };
+}
+
+/// Who is told an answer.
+pub(super) enum Asker {
+    /// The front's sink, with this token.
+    Sink(u64),
+    /// Whoever this is.
+    Once(OnAnswer),
+}
+
+/// A command and who waits for its answer.
+pub(super) struct Job {
+    pub(super) dst: GroupSet,
+    pub(super) payload: Box<[u8]>,
+    /// When it was handed in: its patience counts from here.
+    pub(super) since: Time,
+    pub(super) asker: Asker,
+}
+
+/// Where jobs are handed in by any thread, and answered.
+pub(super) struct Desk {
+    bounds: Bounds,
+    /// Jobs that are not answered, and bytes of their commands.
+    open: AtomicUsize,
+    bytes: AtomicUsize,
+    /// A job was refused for want of room since the sink was last told that there is some.
+    refused: AtomicBool,
+    /// Groups that are known to have lost their majority.
+    down: AtomicU64,
+    /// Whether the queue holds anything: saves the loop the lock.
+    queued: AtomicBool,
+    queue: Mutex<Queue>,
+    sink: OnceLock<Arc<dyn Sink>>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Vec<Job>,
+    /// The loop has ended: nothing is taken any more.
+    closed: bool,
+}
+
+impl Desk {
+    pub(super) fn new(bounds: Bounds) -> Self {
+        Self {
+            bounds,
+            open: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            refused: AtomicBool::new(false),
+            down: AtomicU64::new(0),
+            queued: AtomicBool::new(false),
+            queue: Mutex::default(),
+            sink: OnceLock::new(),
+        }
+    }
+
+    /// Gives the sink, once.
+    pub(super) fn set_sink(&self, sink: Arc<dyn Sink>) {
+        assert!(self.sink.set(sink).is_ok(), "a front has one sink");
+    }
+
+    pub(super) fn sink(&self) -> Option<&Arc<dyn Sink>> {
+        self.sink.get()
+    }
+
+    /// Jobs that are not answered.
+    pub(super) fn open(&self) -> usize {
+        self.open.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_down(&self, down: GroupSet) {
+        self.down.store(down.0, Ordering::Relaxed);
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a job in, from any thread.
+    ///
+    /// # Errors
+    /// When it was not taken; nobody is told then. After [`NoAnswer::Busy`] the sink is told when
+    /// there is room.
+    pub(super) fn hand_in(&self, job: Job) -> Result<(), NoAnswer> {
+        let down = GroupSet(self.down.load(Ordering::Relaxed));
+        if let Some(group) = down.and(job.dst).lowest() {
+            return Err(NoAnswer::Down(group));
+        }
+        let bytes = job.payload.len();
+        while !self.admit(bytes) {
+            self.refused.store(true, Ordering::SeqCst);
+            // One of those who are still to be answered sees the flag and tells the sink. If there
+            // is none, because all were answered in between, there is room.
+            if !self.has_room() {
+                return Err(NoAnswer::Busy);
+            }
+        }
+        let mut queue = self.queue();
+        if queue.closed {
+            drop(queue);
+            self.leave(bytes);
+            return Err(NoAnswer::Closed);
+        }
+        queue.jobs.push(job);
+        self.queued.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn admit(&self, bytes: usize) -> bool {
+        let before = self.open.fetch_add(1, Ordering::SeqCst);
+        let held = self.bytes.fetch_add(bytes, Ordering::SeqCst);
+        let fits = before < self.bounds.jobs && held + bytes <= self.bounds.bytes;
+        if !fits {
+            self.leave(bytes);
+        }
+        fits
+    }
+
+    fn leave(&self, bytes: usize) {
+        self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        self.open.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether it is worth telling those who were refused: half of everything is free.
+    fn has_room(&self) -> bool {
+        let bytes = self.bytes.load(Ordering::SeqCst);
+        self.open() < self.bounds.jobs / 2 && bytes < self.bounds.bytes / 2
+    }
+
+    /// Moves all jobs that were handed in to `to`, in their order.
+    pub(super) fn take(&self, to: &mut Vec<Job>) {
+        if self.queued.load(Ordering::Relaxed) {
+            let mut queue = self.queue();
+            // Under the lock: what is handed in later sets it again.
+            self.queued.store(false, Ordering::Relaxed);
+            to.append(&mut queue.jobs);
+        }
+    }
+
+    /// Takes nothing in any more; what was handed in and not taken.
+    pub(super) fn close(&self) -> Vec<Job> {
+        let mut queue = self.queue();
+        queue.closed = true;
+        std::mem::take(&mut queue.jobs)
+    }
+
+    /// Ends a job: tells who asked, and makes room.
+    pub(super) fn answer(&self, job: Job, answer: Result<&[u8], NoAnswer>) {
+        self.leave(job.payload.len());
+        match job.asker {
+            Asker::Once(tell) => tell(answer),
+            Asker::Sink(token) => {
+                if let Some(sink) = self.sink.get() {
+                    sink.answer(token, answer);
+                }
+            }
+        }
+        let told = !self.refused.load(Ordering::SeqCst) || !self.has_room();
+        if !told
+            && self.refused.swap(false, Ordering::SeqCst)
+            && let Some(sink) = self.sink.get()
+        {
+            sink.room();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+
+    /// Counts what it is told.
+    #[derive(Default)]
+    struct Counts {
+        answers: AtomicUsize,
+        rooms: AtomicUsize,
+    }
+
+    impl Sink for Counts {
+        fn answer(&self, _: u64, _: Result<&[u8], NoAnswer>) {
+            self.answers.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn room(&self) {
+            self.rooms.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn desk(bounds: Bounds) -> (Desk, Arc<Counts>) {
+        let (desk, counts) = (Desk::new(bounds), Arc::new(Counts::default()));
+        desk.set_sink(counts.clone());
+        (desk, counts)
+    }
+
+    fn job(token: u64, bytes: usize) -> Job {
+        let payload = vec![0; bytes].into();
+        Job { dst: GroupSet::one(Gid(1)), payload, since: Time(1), asker: Asker::Sink(token) }
+    }
+
+    #[test]
+    fn who_was_refused_hears_of_room_once_and_only_when_half_is_free() {
+        let (desk, counts) = desk(Bounds { jobs: 8, bytes: 1000 });
+        (0..8).for_each(|t| desk.hand_in(job(t, 1)).unwrap());
+        for _ in 0..50 {
+            assert_eq!(desk.hand_in(job(9, 1)).unwrap_err(), NoAnswer::Busy);
+        }
+        let mut taken = Vec::new();
+        desk.take(&mut taken);
+        assert_eq!((taken.len(), desk.open()), (8, 8));
+        for (n, job) in taken.into_iter().enumerate() {
+            assert_eq!(counts.rooms.load(Ordering::SeqCst), usize::from(n > 4), "{n} answered");
+            desk.answer(job, Ok(b"+OK\r\n"));
+        }
+        assert_eq!(counts.rooms.load(Ordering::SeqCst), 1);
+        assert_eq!((counts.answers.load(Ordering::SeqCst), desk.open()), (8, 0));
+    }
+
+    #[test]
+    fn the_bytes_under_way_are_bounded_too() {
+        let (desk, _) = desk(Bounds { jobs: 100, bytes: 1000 });
+        desk.hand_in(job(1, 600)).unwrap();
+        assert_eq!(desk.hand_in(job(2, 600)).unwrap_err(), NoAnswer::Busy);
+        desk.hand_in(job(3, 400)).unwrap();
+    }
+
+    #[test]
+    fn a_group_without_majority_is_refused_at_once_and_others_are_not() {
+        let (desk, _) = desk(Bounds::USUAL);
+        desk.set_down(GroupSet::one(Gid(0)));
+        desk.hand_in(job(1, 1)).unwrap();
+        desk.set_down(GroupSet::one(Gid(1)));
+        assert_eq!(desk.hand_in(job(2, 1)).unwrap_err(), NoAnswer::Down(Gid(1)));
+        desk.set_down(GroupSet::EMPTY);
+        desk.hand_in(job(3, 1)).unwrap();
+        assert_eq!(desk.open(), 2);
+    }
+
+    #[test]
+    fn nothing_is_taken_in_once_the_loop_has_ended() {
+        let (desk, _) = desk(Bounds::USUAL);
+        desk.hand_in(job(1, 1)).unwrap();
+        assert_eq!(desk.close().len(), 1);
+        assert_eq!(desk.hand_in(job(2, 1)).unwrap_err(), NoAnswer::Closed);
+        assert_eq!(desk.open(), 1, "the first is still to be answered");
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_between_threads_that_are_refused_and_the_one_that_answers() {
+        let (desk, counts) = desk(Bounds { jobs: 4, bytes: 1 << 20 });
+        let desk = &desk;
+        std::thread::scope(|scope| {
+            let submitters: Vec<_> = (0..3)
+                .map(|_| {
+                    let counts = counts.clone();
+                    scope.spawn(move || {
+                        for n in 0..20_000 {
+                            loop {
+                                let seen = counts.rooms.load(Ordering::SeqCst);
+                                if desk.hand_in(job(n, 1)).is_ok() {
+                                    break;
+                                }
+                                // As a connection does: sleep until told. A lost one hangs here.
+                                while counts.rooms.load(Ordering::SeqCst) == seen {
+                                    std::thread::yield_now();
+                                }
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let mut taken = Vec::new();
+            while !submitters.iter().all(|s| s.is_finished()) {
+                desk.take(&mut taken);
+                taken.drain(..).for_each(|job| desk.answer(job, Ok(b"")));
+                std::thread::yield_now();
+            }
+        });
+        assert_eq!(counts.answers.load(Ordering::SeqCst) + desk.open(), 60_000);
+    }
+}
