@@ -1,7 +1,7 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
 use amcast_core::{Cluster, Gid};
-use amcast_runtime::control::{NodeStatus, status_of};
+use amcast_runtime::control::{NodeStatus, ReplicaStatus, status_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
 use amcast_services::{ShardStatus, Status};
@@ -48,19 +48,24 @@ impl fmt::Display for Lost {
 }
 
 /// The shards that have lost their majority, as far as nodes and supervisor know. A replica has lost
-/// its state if its node does not run, or was started again and has not got the state back.
+/// its place in the order if its node does not run, or was started again and does not follow. Where
+/// all follow, one must still have the store's state, for the others to get it from.
 pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Lost> {
-    let without = |rank: usize, shard: Gid| match (&said[rank], lives.get(rank)) {
-        (Some(node), Some(life)) => {
-            life.starts > 1 && node.replicas.get(shard.index()).is_some_and(|r| !r.fit)
+    let has = |rank: usize, shard: Gid, what: fn(&ReplicaStatus) -> bool| {
+        match (&said[rank], lives.get(rank)) {
+            (Some(node), Some(life)) => {
+                life.starts == 1 || node.replicas.get(shard.index()).is_none_or(what)
+            }
+            (None, Some(life)) => life.os_pid.is_some(),
+            // Nobody supervises it: nothing is known.
+            (_, None) => true,
         }
-        (None, Some(life)) => life.os_pid.is_none(),
-        // Nobody supervises it: nothing is known.
-        (_, None) => false,
     };
     let of = cluster.replicas();
     let look = |shard| {
-        let hold = of - (0..of).filter(|&rank| without(rank, shard)).count();
+        let count = |what| (0..of).filter(|&rank| has(rank, shard, what)).count();
+        let (follow, fed) = (count(|r| r.follows), count(|r| r.fit));
+        let hold = if fed == 0 { 0 } else { follow };
         (hold < cluster.quorum()).then_some(Lost { shard, hold, of })
     };
     cluster.all_groups().iter().filter_map(look).collect()
@@ -211,16 +216,20 @@ impl Status for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_runtime::control::ReplicaStatus;
 
     /// A node of a cluster of two shards, with what it says of its replica of each.
-    fn node(fit: [bool; 2]) -> Option<NodeStatus> {
-        let replica = |(group, fit)| ReplicaStatus {
+    fn node(follows: [bool; 2]) -> Option<NodeStatus> {
+        says(follows, follows)
+    }
+
+    fn says(follows: [bool; 2], fit: [bool; 2]) -> Option<NodeStatus> {
+        let replica = |(group, (follows, fit))| ReplicaStatus {
             name: String::new(),
             group,
             leader: None,
             epoch: 1,
             fit,
+            follows,
             delivered: 0,
             decided: 0,
             applied: 0,
@@ -232,7 +241,7 @@ mod tests {
             os_pid: 1,
             ready: fit == [true; 2],
             why: String::new(),
-            replicas: [0, 1].into_iter().zip(fit).map(replica).collect(),
+            replicas: [0, 1].into_iter().zip(follows.into_iter().zip(fit)).map(replica).collect(),
             answers_dropped: 0,
             rounds: (0, 0),
         })
@@ -260,6 +269,17 @@ mod tests {
         let dead = [life(1, true), life(2, true), life(1, false)];
         assert_eq!(lost(cluster, &said, &dead).len(), 2);
         assert!(lost(cluster, &said, &[life(1, true), life(2, true), life(1, true)]).is_empty());
+    }
+
+    #[test]
+    fn replicas_that_wait_for_the_store_count_as_long_as_one_can_give_it() {
+        let cluster = Cluster::new(2, 3, 1).unwrap();
+        let waits = says([true; 2], [false; 2]);
+        let said = [node([true; 2]), waits.clone(), waits.clone()];
+        let lives = [life(2, true), life(2, true), life(2, true)];
+        assert!(lost(cluster, &said, &lives).is_empty());
+        let found = lost(cluster, &[waits.clone(), waits.clone(), waits], &lives);
+        assert_eq!(found.iter().map(|l| l.hold).collect::<Vec<_>>(), [0, 0]);
     }
 
     #[test]
