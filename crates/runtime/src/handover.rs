@@ -20,7 +20,7 @@ use crate::control;
 use amcast_core::{Cluster, Gid};
 use amcast_memory::Bell;
 use std::io::{self, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -156,7 +156,7 @@ impl<S: Send + 'static> Fetching<S> {
 
 fn fetch<A: Application>(
     cluster: Cluster,
-    socket: &PathBuf,
+    socket: &Path,
     wanted: &[u64],
 ) -> io::Result<Fetched<A::State>> {
     let mut from = control::state_of(socket, wanted)?;
@@ -175,7 +175,7 @@ fn fetch<A: Application>(
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(Fetched { state, history, from: socket.clone() })
+    Ok(Fetched { state, history, from: socket.to_path_buf() })
 }
 
 #[cfg(test)]
