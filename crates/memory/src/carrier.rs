@@ -75,6 +75,8 @@ pub struct MappedCarrier {
     fresh: Vec<(Pid, u64)>,
     fresh_told: usize,
     poll_due: bool,
+    /// What is posted in this round may still be answered in it.
+    answer_due: bool,
     /// Whose bells to ring after this batch.
     rings: Vec<Pid>,
     counts: CarrierCounts,
@@ -146,6 +148,7 @@ impl MappedCarrier {
             fresh: Vec::new(),
             fresh_told: 0,
             poll_due: false,
+            answer_due: false,
             rings: Vec::new(),
             counts: CarrierCounts::default(),
             crashed: false,
@@ -185,25 +188,38 @@ impl MappedCarrier {
     }
 
     /// Begins a round: its inputs are the answers to what was posted before, then the processes
-    /// that started anew, then a poll. What the last round had left over is given first.
+    /// that started anew, then a poll, and then, once, the answers to what was posted in this
+    /// round. What the last round had left over is given first.
     pub fn begin_round(&mut self) {
+        self.turn_over();
+        if self.fresh_told == self.fresh.len() {
+            self.fresh.clear();
+            self.fresh_told = 0;
+            self.peers.look(&mut self.fresh);
+        }
+        (self.poll_due, self.answer_due) = (true, true);
+    }
+
+    /// Gives out the answers that have come together, once those before are all given.
+    fn turn_over(&mut self) {
         if self.given == self.giving.fates.len() {
             self.giving.fates.clear();
             self.giving.words.clear();
             self.given = 0;
             core::mem::swap(&mut self.giving, &mut self.filling);
         }
-        if self.fresh_told == self.fresh.len() {
-            self.fresh.clear();
-            self.fresh_told = 0;
-            self.peers.look(&mut self.fresh);
-        }
-        self.poll_due = true;
     }
 
     /// The next input of the round, with the window to lend along with it; none at the end of the
     /// round. What the protocol asks for in return is posted before the next call.
     pub fn next_input(&mut self) -> Option<(Window<'_>, In<'_>)> {
+        let polled = !self.poll_due && self.fresh_told == self.fresh.len();
+        if polled && self.given == self.giving.fates.len() && self.answer_due {
+            // A write is done when it is posted: who waits a round for the answer waits for nothing.
+            // Once only, so that a round ends.
+            self.answer_due = false;
+            self.turn_over();
+        }
         if let Some(&(ticket, fate)) = self.giving.fates.get(self.given) {
             self.given += 1;
             let outcome = match fate {
@@ -232,7 +248,7 @@ impl MappedCarrier {
     }
 
     /// Carries out what the protocol asks, in order. All of it is done when this returns; the
-    /// answers come in the next round. No lock, no allocation once the buffers have grown, and no
+    /// answers come at the end of the round, or in the next one. No lock, no allocation once the buffers have grown, and no
     /// system call except to map a peer that is new and to wake a loop that sleeps.
     ///
     /// # Panics

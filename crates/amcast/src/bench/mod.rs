@@ -1,56 +1,34 @@
-//! Measurements of protocols: the same code on shared memory and in the simulator.
+//! Measurements: protocols on shared memory and in the simulator, and the key-value service beside
+//! a rival.
 //!
 //! A run warms up, runs for a stated time, and afterwards judges the order of all that was
 //! delivered. Latency is from the multicast (or, at a given rate, from when it was due, so that a
-//! stall counts for all that it held up) to the first delivery in the last destination group.
+//! stall counts for all that it held up) to the first delivery in the last destination group, as
+//! the client sees it.
 
+mod acks;
+mod client;
+mod delivered;
 mod machine;
+mod part;
+mod plan;
+mod report;
 mod shared;
 mod simulated;
 
 pub use machine::{Machine, line_one_way_ns};
-pub use shared::run as run_shared;
+pub use plan::{Choice, Load, Plan};
+pub use report::{Row, Spread, report};
+pub use shared::{child as run_part, run as run_shared};
 pub use simulated::run as run_simulated;
 
 use amcast_check::{History, Verdict, check};
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Property, Time};
+use amcast_core::{Cluster, Gid, GroupSet, Overlay, Property, Time};
+use delivered::Kept;
 use hdrhistogram::Histogram;
 use serde::Serialize;
-
-/// What is measured.
-#[derive(Clone, Debug, Serialize)]
-pub struct Load {
-    /// Destination groups of each multicast.
-    pub destinations: usize,
-    /// How they are chosen.
-    pub choice: Choice,
-    /// Bytes of each payload.
-    pub payload: usize,
-    /// Multicasts that each client has on the way, in a closed loop.
-    pub outstanding: usize,
-    /// Multicasts a second of each client, in an open loop; instead of a closed one.
-    pub rate: Option<u64>,
-    /// Seconds before measuring.
-    pub warm_up_s: f64,
-    /// Seconds of measuring.
-    pub duration_s: f64,
-    /// Threads that the processes are dealt to.
-    pub threads: usize,
-    /// Whether each thread is bound to a core.
-    pub pin: bool,
-}
-
-/// How the destinations of a multicast are chosen [TRAM 8.2, 8.3].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum Choice {
-    /// Any groups, all sets alike.
-    Uniform,
-    /// Groups that hang together in the tree, so that nobody else takes part.
-    Neighbouring,
-}
 
 /// What came out, latencies in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
@@ -61,7 +39,10 @@ pub struct Measured {
     pub per_second: f64,
     /// Latencies.
     pub latency_ns: Latency,
-    /// Deliveries of all replicas, judged afterwards.
+    /// Deliveries of all replicas.
+    pub deliveries: u64,
+    /// Of these, the first ones of each replica, judged one by one; the rest by a digest of the
+    /// order, which the replicas of a group must agree on.
     pub deliveries_judged: u64,
     /// Properties that were judged and hold.
     pub holds: Vec<&'static str>,
@@ -129,14 +110,11 @@ fn beside(overlay: &Overlay, g: Gid) -> GroupSet {
     overlay.parent(g).map_or(GroupSet::EMPTY, GroupSet::one).or(overlay.children(g))
 }
 
-/// A multicast and what a replica delivered, for the judge.
-type Delivered = Vec<(MsgId, GroupSet)>;
-
 /// Judges what every replica delivered: integrity and order.
 ///
 /// # Errors
 /// With what is wrong.
-fn judge(cluster: &Cluster, all: &[Delivered]) -> Result<Vec<&'static str>, String> {
+fn judge(cluster: &Cluster, all: &[Kept]) -> Result<Vec<&'static str>, String> {
     const JUDGED: [Property; 3] =
         [Property::UniformIntegrity, Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
     let mut history = History::new();
@@ -147,14 +125,14 @@ fn judge(cluster: &Cluster, all: &[Delivered]) -> Result<Vec<&'static str>, Stri
         let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
         push(Event::Process { p, groups })?;
     }
-    let mut cast: Vec<(MsgId, GroupSet)> = all.iter().flatten().copied().collect();
+    let mut cast: Vec<_> = all.iter().flat_map(Kept::first).copied().collect();
     cast.sort_unstable();
     cast.dedup();
     for (m, dst) in cast {
         push(Event::Cast { t: Time::ZERO, p: m.sender, m, dst })?;
     }
     for (p, delivered) in cluster.pids().zip(all) {
-        for &(m, _) in delivered {
+        for &(m, _) in delivered.first() {
             push(Event::Deliver { t: Time(1), p, m })?;
         }
     }
@@ -164,20 +142,36 @@ fn judge(cluster: &Cluster, all: &[Delivered]) -> Result<Vec<&'static str>, Stri
             return Err(format!("{property} does not hold: {why}"));
         }
     }
+    for group in cluster.all_groups().iter() {
+        let members: Vec<_> = cluster.members(group).map(|p| (p, &all[p.index()])).collect();
+        for pair in members.windows(2) {
+            let [(p, one), (q, other)] = [pair[0], pair[1]];
+            if !one.agrees(other) {
+                return Err(format!("{p:?} and {q:?} delivered in different orders"));
+            }
+        }
+    }
     Ok(JUDGED.iter().map(|p| p.name()).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::MsgId;
+
+    fn kept(order: &[(MsgId, GroupSet)]) -> Kept {
+        let mut kept = Kept::new(order.len());
+        order.iter().for_each(|&(m, dst)| kept.push(m, dst));
+        kept
+    }
 
     #[test]
     fn a_wrong_order_is_found() {
         let cluster = Cluster::new(2, 1, 1).unwrap();
         let both = GroupSet::first(2);
         let m = |seq| (MsgId { sender: cluster.client(0), seq }, both);
-        assert!(judge(&cluster, &[vec![m(1), m(2)], vec![m(1), m(2)]]).is_ok());
-        let why = judge(&cluster, &[vec![m(1), m(2)], vec![m(2), m(1)]]).unwrap_err();
+        assert!(judge(&cluster, &[kept(&[m(1), m(2)]), kept(&[m(1), m(2)])]).is_ok());
+        let why = judge(&cluster, &[kept(&[m(1), m(2)]), kept(&[m(2), m(1)])]).unwrap_err();
         assert!(why.contains("does not hold"), "{why}");
     }
 
@@ -197,6 +191,8 @@ mod tests {
                     duration_s: 1.0,
                     threads: 1,
                     pin: false,
+                    processes: false,
+                    shares: false,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

@@ -1,12 +1,14 @@
 //! Measurements in the simulator: what the protocol costs in delays, on any machine the same.
 
-use super::{Delivered, Latency, Load, Measured, histogram, judge};
+use super::delivered::Kept;
+use super::{Latency, Load, Measured, histogram, judge};
 use amcast_core::trace::Event;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Time};
 use amcast_sim::{Model, Outcome, Pace, Settings};
 use std::collections::BTreeMap;
 
-/// Measures `messages` multicasts of `entry` in simulated time.
+/// Measures `messages` multicasts of `entry` in simulated time. What was multicast before the first
+/// one was delivered waited for the cluster to start, and is left out.
 ///
 /// # Errors
 /// With what the configuration lacks, or with what went wrong in the run.
@@ -23,26 +25,30 @@ pub fn run(
         Settings { messages, ..Settings::latency(model, pace, load.payload, load.destinations) };
     let mut open: BTreeMap<MsgId, (Time, GroupSet, GroupSet)> = BTreeMap::new();
     let mut dst_of: BTreeMap<MsgId, GroupSet> = BTreeMap::new();
-    let mut all: Vec<Delivered> = vec![Vec::new(); cluster.processes()];
+    let mut all: Vec<Kept> = vec![Kept::default(); cluster.processes()];
+    let most = Kept::most(cluster.groups() * cluster.replicas());
+    all.iter_mut().for_each(|kept| *kept = Kept::new(most.min(messages)));
     let mut latencies = histogram();
-    let (mut first, mut last) = (Time::NEVER, Time::ZERO);
+    let (mut started, mut last) = (None, Time::ZERO);
     let report = amcast_sim::run(entry, config, &settings, 1, &mut |event| match *event {
         Event::Cast { t, m, dst, .. } => {
             open.insert(m, (t, dst, GroupSet::EMPTY));
             dst_of.insert(m, dst);
-            first = first.min(t);
         }
         Event::Deliver { t, p, m } => {
             let dst = dst_of.get(&m).copied().unwrap_or_default();
-            all[p.index()].push((m, dst));
+            all[p.index()].push(m, dst);
             let (Some(entry), Some(group)) = (open.get_mut(&m), cluster.group_of(p)) else {
                 return;
             };
             entry.2 = entry.2.with(group);
             if entry.1.within(entry.2) {
-                latencies.saturating_record(t.since(entry.0).0);
-                last = last.max(t);
+                let cast = entry.0;
                 open.remove(&m);
+                if *started.get_or_insert(t) <= cast {
+                    latencies.saturating_record(t.since(cast).0);
+                    last = last.max(t);
+                }
             }
         }
         _ => {}
@@ -51,12 +57,18 @@ pub fn run(
     if report.outcome != Outcome::Settled {
         return Err(format!("the run did not settle: {:?}", report.outcome));
     }
+    let Some(started) = started.filter(|_| !latencies.is_empty()) else {
+        return Err("too few multicasts: all were sent before the first was delivered; give more \
+                    --messages"
+            .to_string());
+    };
     let holds = judge(&cluster, &all)?;
     Ok(Measured {
         multicasts: latencies.len(),
-        per_second: latencies.len() as f64 / (last.since(first).0.max(1) as f64 / 1e9),
+        per_second: latencies.len() as f64 / (last.since(started).0.max(1) as f64 / 1e9),
         latency_ns: Latency::of(&latencies),
-        deliveries_judged: all.iter().map(|d| d.len() as u64).sum(),
+        deliveries: all.iter().map(Kept::count).sum(),
+        deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
     })
 }

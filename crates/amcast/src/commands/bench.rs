@@ -1,67 +1,89 @@
 //! `amcast bench`: a protocol measured, on shared memory or in the simulator.
 
 use super::{Failure, entry, setting};
-use crate::bench::{Choice, Load, Machine, Measured, run_shared, run_simulated};
-use amcast_core::{Config, RawConfig, Span};
+use crate::bench::{
+    Choice, Load, Machine, Plan, Row, line_one_way_ns, report, run_part, run_shared, run_simulated,
+};
+use amcast_core::entry::{MediumKind, Node};
+use amcast_core::{Entry, Span};
 use amcast_sim::Model;
-use indicatif::{ProgressBar, ProgressDrawTarget};
-use serde_json::json;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+
+/// The rings of a sweep, in lines: small messages need no larger ones, and there are many rings.
+const SWEEP_RING_LINES: &str = "8192";
+
+/// What clients do in a sweep's rows of throughput.
+const SWEEP_CLIENTS: usize = 4;
+const SWEEP_OUTSTANDING: usize = 256;
 
 /// Measures a protocol: latency and throughput of its multicasts.
 ///
 /// On shared memory the loops of all nodes and clients are threads of this process over mapped
-/// files; a loop that spins wants a core of its own. In the simulator every write and every message
-/// takes the same time, and the machine does not matter. What was delivered is judged afterwards.
+/// files, or OS processes; a loop that spins wants a core of its own, and is bound to it. In the
+/// simulator every write and every message takes the same time, and the machine does not matter.
+/// What was delivered is judged afterwards. Several values of a flag, as in `--destinations 1,2,4`
+/// or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol
-    #[arg(long)]
+    #[arg(long, default_value = "tram")]
     protocol: String,
     /// What it runs on
     #[arg(long, value_enum, default_value_t = On::Shm)]
     medium: On,
-    /// Groups
-    #[arg(long, default_value_t = 1)]
-    groups: usize,
+    /// The whole table: overlays base, breadth and depth, 1 to all groups as destinations, uniform
+    /// and neighbouring, each for latency and for throughput; 8 groups unless said otherwise
+    #[arg(long, conflicts_with_all = ["rate", "outstanding"])]
+    sweep: bool,
+    /// Groups [1, or 8 in a sweep]
+    #[arg(long)]
+    groups: Option<usize>,
     /// Replicas of each group [3, or 1 if the protocol takes no more]
     #[arg(long)]
     replicas: Option<usize>,
-    /// Client processes
-    #[arg(long, default_value_t = 1)]
-    clients: usize,
-    /// Destination groups of each multicast
-    #[arg(long, default_value_t = 1)]
-    destinations: usize,
-    /// How the destination groups are chosen
-    #[arg(long, value_enum, default_value_t = Choice::Uniform)]
-    choice: Choice,
+    /// Client processes [1; in a sweep, for throughput, 4]
+    #[arg(long)]
+    clients: Option<usize>,
+    /// Destination groups of each multicast: 2, or 1,2,4, or 1..8 [1]
+    #[arg(long, value_parser = counts)]
+    destinations: Option<Counts>,
+    /// How the destination groups are chosen [uniform]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    choice: Vec<Choice>,
     /// Bytes of each payload
-    #[arg(long, default_value_t = 64)]
-    payload: usize,
-    /// The tree over the groups
-    #[arg(long, default_value = "breadth", allow_hyphen_values = true)]
-    overlay: String,
+    #[arg(long, value_delimiter = ',', default_value = "64")]
+    payload: Vec<usize>,
+    /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Vec<String>,
     /// A parameter of the protocol
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
     /// Multicasts that each client has on the way: 1 for latency, many for throughput
-    #[arg(long, default_value_t = 1)]
-    outstanding: usize,
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    outstanding: Vec<usize>,
     /// Multicasts a second of each client instead; latency then counts from when one was due
     #[arg(long, conflicts_with = "outstanding")]
     rate: Option<u64>,
-    /// Seconds of measuring
-    #[arg(long, default_value_t = 2.0)]
-    duration: f64,
+    /// Seconds of measuring [1, or 0.3 in a sweep]
+    #[arg(long, allow_negative_numbers = true)]
+    duration: Option<f64>,
     /// Seconds before that
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.2, allow_negative_numbers = true)]
     warm_up: f64,
-    /// Threads that the nodes and clients are dealt to [one each, at most one for each core]
+    /// How often each row is measured; figures are medians over them
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Parts that nodes and clients are dealt to: a part has all replicas of some nodes, or some
+    /// clients [one for each core, at most one for each node and client]
     #[arg(long)]
     threads: Option<usize>,
-    /// Bind each thread to a core
+    /// Parts are OS processes, not threads; if not said otherwise, one for each node and client
+    #[arg(long)]
+    processes: bool,
+    /// Bind each part to a core, even if there are fewer cores than parts
     #[arg(long)]
     pin: bool,
     /// In the simulator: nanoseconds that a write or a message takes
@@ -73,6 +95,9 @@ pub(super) struct Args {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Be one part of a measurement that another process leads
+    #[arg(long, hide = true)]
+    part: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -83,91 +108,256 @@ enum On {
     Sim,
 }
 
+/// Some counts, written `2`, `1,2,4` or `1..8`, the last one included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counts(Vec<usize>);
+
+fn counts(text: &str) -> Result<Counts, String> {
+    let number = |t: &str| t.trim().parse::<usize>().map_err(|_| format!("{t:?} is no number"));
+    if let Some((first, last)) = text.split_once("..") {
+        return Ok(Counts((number(first)?..=number(last)?).collect()));
+    }
+    text.split(',').map(number).collect::<Result<_, _>>().map(Counts)
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.part {
+        return run_part().map_err(Failure::failed);
+    }
     let entry = entry(&args.protocol)?;
-    let config = args.config(entry)?;
-    let cluster = config.cluster();
+    args.check(entry)?;
     let machine = Machine::here();
-    let load = Load {
-        destinations: args.destinations,
-        choice: args.choice,
-        payload: args.payload,
-        outstanding: args.outstanding,
-        rate: args.rate,
-        warm_up_s: args.warm_up,
-        duration_s: args.duration,
-        threads: args
-            .threads
-            .unwrap_or_else(|| machine.cores.min(cluster.replicas() + cluster.clients())),
-        pin: args.pin,
-    };
-    let spinner = spinner(args);
-    let measured = match args.medium {
-        On::Shm => run_shared(entry, &config, &load),
-        On::Sim => {
-            let delay = Span::nanos(args.delay_ns);
-            run_simulated(entry, &config, &load, Model::constant(delay, delay), args.messages)
+    let mut rows = Vec::new();
+    for plan in args.plans(machine.cores) {
+        rows.push(Row { plan: args.checked(entry, plan)?, rounds: Vec::new() });
+    }
+    let bar = bar(args, rows.len() * args.rounds);
+    let mut lines_ns = vec![machine.line_one_way_ns];
+    for round in 0..args.rounds {
+        if round > 0 {
+            lines_ns.push(line_one_way_ns());
         }
-    };
-    spinner.finish_and_clear();
-    let measured = measured.map_err(Failure::failed)?;
+        for row in &mut rows {
+            bar.set_message(title(&row.plan));
+            let measured = args.measure(entry, &row.plan);
+            let measured = measured
+                .map_err(|why| Failure::Failed(format!("{}: {why}", title(&row.plan))))?;
+            row.rounds.push(measured);
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
     if args.json {
-        let report = json!({
-            "protocol": args.protocol,
-            "medium": if args.medium == On::Shm { "shm" } else { "sim" },
-            "groups": cluster.groups(),
-            "replicas": cluster.replicas(),
-            "clients": cluster.clients(),
-            "overlay": args.overlay,
-            "set": args.set,
-            "delay_ns": (args.medium == On::Sim).then_some(args.delay_ns),
-            "load": load,
-            "measured": measured,
-            "machine": machine,
-        });
-        println!("{report}");
+        let medium = if args.medium == On::Shm { "shm" } else { "sim" };
+        println!("{}", report(medium, &machine, &lines_ns, &rows));
     } else {
-        print(&measured, &machine, &load);
+        print(&rows, &machine, &lines_ns);
     }
     Ok(())
 }
 
 impl Args {
-    fn config(&self, entry: &dyn amcast_core::Entry) -> Result<Config, Failure> {
-        if !(1..=self.groups).contains(&self.destinations) {
-            let why = format!("--destinations {}: give 1 to {}", self.destinations, self.groups);
+    /// Checks what does not depend on the row.
+    fn check(&self, entry: &dyn Entry) -> Result<(), Failure> {
+        let misuse = |why: String| Err(Failure::Misuse(why));
+        let within = |s: f64| s.is_finite() && (0.0..=3600.0).contains(&s);
+        let duration = self.duration_s();
+        if !within(duration) || duration == 0.0 {
+            return misuse(format!("--duration {duration}: give seconds above 0, up to 3600"));
+        }
+        if !within(self.warm_up) {
+            return misuse(format!("--warm-up {}: give seconds from 0 to 3600", self.warm_up));
+        }
+        let counts = [
+            ("groups", self.groups),
+            ("replicas", self.replicas),
+            ("clients", self.clients),
+            ("threads", self.threads),
+            ("rounds", Some(self.rounds)),
+            ("rate", self.rate.map(|r| r as usize)),
+            ("messages", Some(self.messages)),
+            ("outstanding", self.outstanding.iter().copied().min()),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, n)| *n == Some(0)) {
+            return misuse(format!("--{name} 0: give at least 1"));
+        }
+        if self.medium == On::Shm && entry.about().medium != MediumKind::Memory {
+            return misuse(format!(
+                "{} passes messages: measure it with --medium sim; `amcast protocols` lists those \
+                 that run on shared memory",
+                self.protocol
+            ));
+        }
+        if self.medium == On::Sim && self.choices().contains(&Choice::Neighbouring) {
+            return misuse("in the simulator destinations are drawn uniformly".to_string());
+        }
+        Ok(())
+    }
+
+    fn duration_s(&self) -> f64 {
+        self.duration.unwrap_or(if self.sweep { 0.3 } else { 1.0 })
+    }
+
+    fn choices(&self) -> Vec<Choice> {
+        match (self.choice.is_empty(), self.sweep && self.medium == On::Shm) {
+            (true, true) => vec![Choice::Uniform, Choice::Neighbouring],
+            (true, false) => vec![Choice::Uniform],
+            (false, _) => self.choice.clone(),
+        }
+    }
+
+    /// A plan for each combination of what was given.
+    fn plans(&self, cores: usize) -> Vec<Plan> {
+        let groups = self.groups.unwrap_or(if self.sweep { 8 } else { 1 });
+        let overlays = match (self.overlay.is_empty(), self.sweep) {
+            (true, true) => ["base", "breadth", "depth"].map(str::to_string).to_vec(),
+            (true, false) => vec!["breadth".to_string()],
+            (false, _) => self.overlay.clone(),
+        };
+        let destinations = match &self.destinations {
+            Some(Counts(given)) => given.clone(),
+            None if self.sweep => (1..=groups).collect(),
+            None => vec![1],
+        };
+        let clients = self.clients.unwrap_or(1);
+        let loads = if self.sweep {
+            vec![(1, 1), (self.clients.unwrap_or(SWEEP_CLIENTS), SWEEP_OUTSTANDING)]
+        } else {
+            self.outstanding.iter().map(|&o| (clients, o)).collect()
+        };
+        let mut plans = Vec::new();
+        for overlay in &overlays {
+            for &choice in &self.choices() {
+                for &destinations in &destinations {
+                    for &payload in &self.payload {
+                        for &(clients, outstanding) in &loads {
+                            let load = self.load(destinations, choice, payload, outstanding);
+                            plans.push(self.plan(groups, overlay, clients, cores, load));
+                        }
+                    }
+                }
+            }
+        }
+        plans
+    }
+
+    fn load(&self, destinations: usize, choice: Choice, payload: usize, outstanding: usize) -> Load {
+        Load {
+            destinations,
+            choice,
+            payload,
+            outstanding,
+            rate: self.rate,
+            warm_up_s: self.warm_up,
+            duration_s: self.duration_s(),
+            threads: 0,
+            pin: false,
+            processes: self.processes,
+            shares: false,
+        }
+    }
+
+    fn plan(
+        &self,
+        groups: usize,
+        overlay: &str,
+        clients: usize,
+        cores: usize,
+        load: Load,
+    ) -> Plan {
+        let replicas = self.replicas.unwrap_or(3);
+        let each = replicas + clients;
+        let few = if self.processes { each } else { each.min(cores) };
+        let threads = self.threads.unwrap_or(few).min(each);
+        let pin = self.pin || threads <= cores;
+        let mut set = self.set.clone();
+        for ring in ["log_lines", "hm_lines"] {
+            if self.sweep && self.protocol == "tram" && set.iter().all(|(name, _)| name != ring) {
+                set.push((ring.to_string(), SWEEP_RING_LINES.to_string()));
+            }
+        }
+        Plan {
+            protocol: self.protocol.clone(),
+            groups,
+            replicas,
+            clients,
+            overlay: overlay.to_string(),
+            set,
+            load: Load { threads, pin, ..load },
+        }
+    }
+
+    /// The plan, if it makes sense.
+    fn checked(&self, entry: &dyn Entry, plan: Plan) -> Result<Plan, Failure> {
+        let plan = match plan.config(entry) {
+            Err(_) if self.replicas.is_none() => {
+                let alone = Plan { replicas: 1, ..plan.clone() };
+                if alone.config(entry).is_ok() { alone } else { plan }
+            }
+            _ => plan,
+        };
+        let config = plan.config(entry).map_err(Failure::misuse)?;
+        let (groups, destinations) = (plan.groups, plan.load.destinations);
+        if !(1..=groups).contains(&destinations) {
+            let why = format!("--destinations {destinations}: give 1 to {groups}, the groups");
             return Err(Failure::Misuse(why));
         }
-        let sane = |s: f64| s.is_finite() && (0.0..=3600.0).contains(&s);
-        if self.clients == 0 || !sane(self.duration) || !sane(self.warm_up) || self.duration == 0.0
-        {
-            let why = "give at least one client, and times above 0 and up to an hour";
-            return Err(Failure::Misuse(why.to_string()));
+        let client = entry.build(config.cluster().client(0), &config).map_err(Failure::misuse)?;
+        let most = match &client {
+            Node::Memory(client, _) => client.payload_max(),
+            _ => usize::MAX,
+        };
+        if plan.load.payload > most {
+            let why = format!("--payload {}: {} takes up to {most}", plan.load.payload, self.protocol);
+            return Err(Failure::Misuse(why));
         }
-        let check = |replicas| {
-            let raw = RawConfig {
-                groups: self.groups,
-                replicas,
-                clients: self.clients,
-                overlay: self.overlay.clone(),
-                set: self.set.iter().cloned().collect(),
-            };
-            let config = raw.check(entry.about().params)?;
-            amcast_core::entry::build_all(entry, &config)?;
-            Ok(config)
+        Ok(plan)
+    }
+
+    fn measure(&self, entry: &dyn Entry, plan: &Plan) -> Result<crate::bench::Measured, String> {
+        let config = plan.config(entry).map_err(|e| e.to_string())?;
+        let measured = match self.medium {
+            On::Shm => run_shared(entry, &config, plan)?,
+            On::Sim => {
+                let delay = Span::nanos(self.delay_ns);
+                let model = Model::constant(delay, delay);
+                run_simulated(entry, &config, &plan.load, model, self.messages)?
+            }
         };
-        let checked: Result<Config, amcast_core::ConfigError> = match self.replicas {
-            Some(n) => check(n),
-            None => check(3).or_else(|why| check(1).map_err(|_| why)),
-        };
-        checked.map_err(Failure::misuse)
+        if measured.multicasts == 0 {
+            return Err("nothing was delivered while it was measured; give a longer --duration or \
+                        --warm-up"
+                .to_string());
+        }
+        Ok(measured)
     }
 }
 
-fn spinner(args: &Args) -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
+/// What tells a row from the others.
+fn title(plan: &Plan) -> String {
+    let load = &plan.load;
+    let choice = if load.choice == Choice::Uniform { "uniform" } else { "neighbouring" };
+    let way = match load.rate {
+        Some(rate) => format!("{rate}/s"),
+        None => format!("{} on the way", load.outstanding),
+    };
+    format!(
+        "{} {}x{} {} {choice} dst {} {} B, {} x {way}",
+        plan.protocol,
+        plan.groups,
+        plan.replicas,
+        plan.overlay,
+        load.destinations,
+        load.payload,
+        plan.clients
+    )
+}
+
+fn bar(args: &Args, rows: usize) -> ProgressBar {
+    let bar = ProgressBar::new(rows as u64);
     if std::io::stderr().is_terminal() && !args.json {
-        bar.set_message(format!("measuring {}", args.protocol));
+        let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.enable_steady_tick(Duration::from_millis(100));
     } else {
         bar.set_draw_target(ProgressDrawTarget::hidden());
@@ -175,22 +365,47 @@ fn spinner(args: &Args) -> ProgressBar {
     bar
 }
 
-fn print(measured: &Measured, machine: &Machine, load: &Load) {
-    let us = |ns: u64| ns as f64 / 1e3;
-    let l = &measured.latency_ns;
-    println!("{:.0} multicasts/s ({} measured)", measured.per_second, measured.multicasts);
+fn print(rows: &[Row], machine: &Machine, lines_ns: &[f64]) {
+    let us = |ns: f64| ns / 1e3;
+    for row in rows {
+        let [Some(rate), Some(p50), Some(p99)] = [row.per_second(), row.p50_ns(), row.p99_ns()]
+        else {
+            continue;
+        };
+        println!(
+            "{}: {:.0}/s ({:.0} to {:.0})  latency us p50 {:.2} ({:.2} to {:.2}) p99 {:.2}",
+            title(&row.plan),
+            rate.median,
+            rate.min,
+            rate.max,
+            us(p50.median),
+            us(p50.min),
+            us(p50.max),
+            us(p99.median),
+        );
+    }
+    let measured = || rows.iter().flat_map(|row| &row.rounds);
+    let (all, one_by_one) = measured()
+        .fold((0, 0), |(all, judged), m| (all + m.deliveries, judged + m.deliveries_judged));
+    let holds = measured().next().map(|m| m.holds.join(", ")).unwrap_or_default();
+    println!("{all} deliveries judged, {one_by_one} of them one by one: {holds}");
+    let line = crate::bench::Spread::of(lines_ns.iter().copied()).map_or(0.0, |s| s.median);
+    let parts = rows.first().map_or(0, |row| row.plan.load.threads);
     println!(
-        "latency us: min {:.2}  p50 {:.2}  p90 {:.2}  p99 {:.2}  p99.9 {:.2}  max {:.2}",
-        us(l.min),
-        us(l.p50),
-        us(l.p90),
-        us(l.p99),
-        us(l.p999),
-        us(l.max),
+        "{} ({} cores, {parts} parts), {} build; a cache line one way {line:.0} ns",
+        machine.processor, machine.cores, machine.build
     );
-    println!("{} deliveries judged: {}", measured.deliveries_judged, measured.holds.join(", "));
-    println!(
-        "{} ({} cores, {} threads used), {} build; a cache line one way {:.0} ns",
-        machine.processor, machine.cores, load.threads, machine.build, machine.line_one_way_ns
-    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_a_number_a_list_or_a_range() {
+        assert_eq!(counts("3"), Ok(Counts(vec![3])));
+        assert_eq!(counts("1,2,8"), Ok(Counts(vec![1, 2, 8])));
+        assert_eq!(counts("2..4"), Ok(Counts(vec![2, 3, 4])));
+        assert!(counts("1..x").is_err() && counts("").is_err());
+    }
 }

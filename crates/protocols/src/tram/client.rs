@@ -209,7 +209,10 @@ impl Lane {
     // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
     fn post(&mut self, ring: &Ring, hm: Ring, out: &mut Outbox<Memory>) {
         let (group, head, leader) = (self.group, self.head, self.leader);
-        for (rank, replica) in self.replicas.iter_mut().enumerate() {
+        // The leader's copy first: the message waits for no other one.
+        let (n, first) = (self.replicas.len(), leader.unwrap_or(0));
+        for rank in (first..n).chain(0..first) {
+            let replica = &mut self.replicas[rank];
             while replica.posted < head {
                 let count =
                     u64::from(ring.left_at(replica.posted)).min(head - replica.posted) as u32;

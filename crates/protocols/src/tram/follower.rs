@@ -143,6 +143,9 @@ impl Replica {
     /// The log that is open here comes into force once its writer has installed it.
     pub(super) fn adopt(&mut self, view: Window<'_>) {
         let Some(open) = self.open.or(self.closing) else { return };
+        if self.force == Some(open) {
+            return;
+        }
         let ring = self.layout.log(open.writer, open.half);
         // Of this term only: a denied write of an earlier one may still come through.
         if Control::read(&view.region(ring.region)[CONTROL as usize])

@@ -26,6 +26,8 @@ pub(super) struct Leader {
     tail: u64,
     /// The tail that the followers were told: lines before it may be written over.
     told_tail: u64,
+    /// The tail and commit index in its own control line, once that is written.
+    shown: Option<(u64, u64)>,
     /// The next free position.
     end: u64,
     /// The first undecided position (`FUO`).
@@ -114,6 +116,7 @@ impl Leader {
             half,
             tail,
             told_tail: tail,
+            shown: None,
             end,
             commit: r.decided,
             followers: alloc::vec![Follower::default(); r.n],
@@ -355,8 +358,10 @@ impl Replica {
         };
         let control = Control { epoch: leader.epoch, tail: leader.tail, commit: leader.commit };
         let told = (control.tail, control.commit);
-        view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
-        leader.told_tail = leader.tail;
+        if leader.shown != Some(told) {
+            view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
+            (leader.shown, leader.told_tail) = (Some(told), leader.tail);
+        }
         let mut posted = false;
         for (r, follower) in leader.followers.iter_mut().enumerate() {
             let Some(half) = follower.half else { continue };

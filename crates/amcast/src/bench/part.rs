@@ -1,0 +1,194 @@
+//! One part of a measurement on shared memory: some of the loops, in one thread.
+
+use super::acks::{Deal, Office, Phase};
+use super::client::Client;
+use super::delivered::Kept;
+use super::{Load, histogram};
+use amcast_core::step::Note;
+use amcast_core::{Config, Delivery, Entry, Pid, Role, Span, Time};
+use amcast_memory::{Directory, Idle, Idler, Pause};
+use amcast_runtime::clock;
+use amcast_runtime::seat::{Above, Captured, Seat};
+use hdrhistogram::Histogram;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+/// How long the parts wait for each other at the start.
+const START_PATIENCE: Span = Span::secs(20);
+
+/// How long a part waits for the others after the end: one that failed will never say so.
+const END_PATIENCE: Span = Span::secs(30);
+
+/// What came out of a part.
+pub(super) struct Ran {
+    /// What its replicas delivered, by pid.
+    pub(super) kept: Vec<Kept>,
+    /// What its clients waited, in nanoseconds.
+    pub(super) latencies: Histogram<u64>,
+}
+
+/// What a loop does with what its replicas deliver.
+pub(super) struct Sink<'a> {
+    pub(super) office: Office<'a>,
+    cluster: amcast_core::Cluster,
+    kept: Vec<Kept>,
+    position: Vec<u64>,
+    /// By group: how far the first of this part's replicas has delivered.
+    first: Vec<u64>,
+}
+
+impl Above for Sink<'_> {
+    fn deliver(&mut self, _: Time, p: Pid, d: Delivery, _: &[u8]) {
+        self.kept[p.index()].push(d.msg, d.dst);
+        self.position[p.index()] = d.position;
+        let Some(group) = self.cluster.group_of(p) else { return };
+        let first = &mut self.first[group.index()];
+        if *first >= d.position {
+            return;
+        }
+        *first = d.position;
+        if let Role::Client { client } = self.cluster.role(d.msg.sender) {
+            self.office.delivered(usize::from(client), group, d.msg.seq);
+        }
+    }
+
+    fn capture(&mut self, p: Pid, _: Pid) -> Captured {
+        Captured { position: self.position[p.index()], bytes: 8 }
+    }
+
+    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
+        to.resize(to.len() + bytes as usize, 0);
+    }
+
+    fn install(&mut self, _: Time, p: Pid, position: u64, _: &[u8], _: bool) {
+        self.position[p.index()] = position;
+    }
+
+    fn note(&mut self, _: Time, p: Pid, note: Note) {
+        if matches!(note, Note::Recovering) {
+            // What it then gets as state is not among its deliveries, so the judge stops there.
+            self.kept[p.index()].close();
+        }
+    }
+}
+
+/// Binds the calling thread to a core. Where the system refuses, the run goes on unbound.
+pub(super) fn bind(core: usize) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut set = CpuSet::new();
+    set.set(core % cores);
+    if let Err(e) = sched_setaffinity(None, &set) {
+        tracing::warn!("a thread cannot be bound to core {core}: {e}");
+    }
+}
+
+/// Runs the loops of part `part` until every client of every part is finished.
+///
+/// # Errors
+/// With what could not be set up.
+pub(super) fn run(
+    entry: &dyn Entry,
+    config: &Config,
+    load: &Load,
+    directory: &Directory,
+    deal: &Deal,
+    part: usize,
+) -> Result<Ran, String> {
+    if load.pin {
+        bind(part);
+    }
+    let cluster = *config.cluster();
+    let pids = &deal.parts[part];
+    let mut seats: Vec<Seat> = Vec::new();
+    for &p in pids {
+        let node = entry.build(p, config).map_err(|e| e.to_string())?;
+        let bell = seats.first().map(|s| s.bell().clone());
+        let seat = Seat::start(directory, &cluster, p, node, bell, false);
+        seats.push(seat.map_err(|e| e.to_string())?);
+    }
+    let kept_max = Kept::most(cluster.groups() * cluster.replicas());
+    let mine = |p: Pid| pids.contains(&p) && cluster.group_of(p).is_some();
+    let room = |p| Kept::new(if mine(p) { kept_max } else { 0 });
+    let mut sink = Sink {
+        office: Office::open(deal, directory, part).map_err(|e| e.to_string())?,
+        cluster,
+        kept: cluster.pids().map(room).collect(),
+        position: vec![0; cluster.processes()],
+        first: vec![0; cluster.groups()],
+    };
+    meet(&mut sink.office)?;
+    let now = clock::now();
+    seats.iter_mut().for_each(|seat| seat.begin(now, &mut sink));
+    let mut clients: Vec<Option<Client<'_>>> = pids
+        .iter()
+        .map(|&p| match cluster.role(p) {
+            Role::Client { client } => {
+                Some(Client::new(load, config.overlay(), usize::from(client), now))
+            }
+            Role::Replica { .. } => None,
+        })
+        .collect();
+    spin(load, deal, &mut seats, &mut clients, &mut sink)?;
+    let mut latencies = histogram();
+    for client in clients.iter().flatten() {
+        latencies.add(client.latencies()).map_err(|e| e.to_string())?;
+    }
+    Ok(Ran { kept: sink.kept, latencies })
+}
+
+/// Waits until all parts have their memory.
+fn meet(office: &mut Office<'_>) -> Result<(), String> {
+    let begun = clock::now();
+    while !office.reach(Phase::Runs) {
+        if clock::now().since(begun) > START_PATIENCE {
+            return Err("not all parts of the measurement started".to_string());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The loop. Nothing in it allocates, locks or calls the system once buffers have grown, as long
+/// as there is a core for each part.
+fn spin(
+    load: &Load,
+    deal: &Deal,
+    seats: &mut [Seat],
+    clients: &mut [Option<Client<'_>>],
+    sink: &mut Sink<'_>,
+) -> Result<(), String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let own_core = deal.parts.len() <= cores && !load.shares;
+    let mut idler = Idler::new(if own_core { Idle::SPIN } else { Idle::SHARED });
+    let mut told = false;
+    let whole = Span(((load.warm_up_s + load.duration_s) * 1e9) as u64);
+    let last = clock::now() + whole + END_PATIENCE;
+    while !sink.office.are_at(Phase::Finished) {
+        let now = clock::now();
+        if now > last {
+            return Err("another part of the measurement did not finish".to_string());
+        }
+        let mut busy = false;
+        for (seat, client) in seats.iter_mut().zip(clients.iter_mut()) {
+            busy |= seat.round(now, sink);
+            match client {
+                Some(client) => busy |= client.turn(now, seat, sink),
+                None => {
+                    // Told at once: the next replica's turn is of no use to the client.
+                    sink.office.flush();
+                    seat.applied(now, sink.position[seat.pid().index()], sink);
+                }
+            }
+        }
+        if !told && clients.iter().flatten().all(|c| c.is_done()) {
+            told = true;
+            sink.office.reach(Phase::Finished);
+        }
+        if busy {
+            idler.busy();
+        } else if idler.pause() == Pause::Park {
+            // Clients watch words that ring no bell: more than a moment is never slept.
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
+}
