@@ -115,7 +115,15 @@ mod tests {
         let one = of(0..n);
         assert!(one.agrees(&of(0..n)) && one.agrees(&of(0..n - 5)));
         assert_eq!((one.first().len(), one.count()), (10, n));
-        let swapped = (0..n).map(|i| if i == 100 { 101 } else if i == 101 { 100 } else { i });
+        let swapped = (0..n).map(|i| {
+            if i == 100 {
+                101
+            } else if i == 101 {
+                100
+            } else {
+                i
+            }
+        });
         assert!(!one.agrees(&of(swapped)));
     }
 

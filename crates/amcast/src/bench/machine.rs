@@ -1,6 +1,6 @@
 //! What a measurement was taken on.
 
-use super::part::bind;
+use super::part::{bind, cores};
 use serde::Serialize;
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Machine {
         let model = info.lines().find_map(|l| l.strip_prefix("model name"));
         Self {
             processor: model.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_string(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cores: cores(),
             kernel: text("/proc/sys/kernel/osrelease").trim().to_string(),
             build: if cfg!(debug_assertions) { "debug" } else { "release" },
             version: env!("CARGO_PKG_VERSION"),

@@ -13,6 +13,7 @@ mod machine;
 mod part;
 mod plan;
 mod report;
+pub mod service;
 mod shared;
 mod simulated;
 
@@ -192,7 +193,6 @@ mod tests {
                     threads: 1,
                     pin: false,
                     processes: false,
-                    shares: false,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

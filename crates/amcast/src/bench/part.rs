@@ -11,6 +11,7 @@ use amcast_runtime::clock;
 use amcast_runtime::seat::{Above, Captured, Seat};
 use hdrhistogram::Histogram;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use std::sync::OnceLock;
 
 /// How long the parts wait for each other at the start.
 const START_PATIENCE: Span = Span::secs(20);
@@ -71,11 +72,16 @@ impl Above for Sink<'_> {
     }
 }
 
+/// The cores that this process may use, counted before any thread is bound to one of them.
+pub(super) fn cores() -> usize {
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
+}
+
 /// Binds the calling thread to a core. Where the system refuses, the run goes on unbound.
 pub(super) fn bind(core: usize) {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = CpuSet::new();
-    set.set(core % cores);
+    set.set(core % cores());
     if let Err(e) = sched_setaffinity(None, &set) {
         tracing::warn!("a thread cannot be bound to core {core}: {e}");
     }
@@ -156,9 +162,8 @@ fn spin(
     clients: &mut [Option<Client<'_>>],
     sink: &mut Sink<'_>,
 ) -> Result<(), String> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let own_core = deal.parts.len() <= cores && !load.shares;
-    let mut idler = Idler::new(if own_core { Idle::SPIN } else { Idle::SHARED });
+    let shares = deal.parts.len() > cores();
+    let mut idler = Idler::new(if shares { Idle::SHARED } else { Idle::SPIN });
     let mut told = false;
     let whole = Span(((load.warm_up_s + load.duration_s) * 1e9) as u64);
     let last = clock::now() + whole + END_PATIENCE;

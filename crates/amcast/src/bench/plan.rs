@@ -45,8 +45,6 @@ pub struct Load {
     pub pin: bool,
     /// Whether each part is an OS process rather than a thread.
     pub processes: bool,
-    /// Whether idle loops give their core away, although there is one for each.
-    pub shares: bool,
 }
 
 impl Load {

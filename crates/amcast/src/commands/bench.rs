@@ -29,7 +29,17 @@ const SWEEP_OUTSTANDING: usize = 256;
 pub(super) struct Args {
     /// The protocol
     #[arg(long, default_value = "tram")]
-    protocol: String,
+    pub(super) protocol: String,
+    /// Measure a service instead: a cluster of its own, with --groups shards [3]
+    #[arg(long, value_enum)]
+    service: Option<Service>,
+    /// Of the service: what it is measured beside, in turns: redis-server, a path, or none
+    #[arg(long, default_value = "redis-server", requires = "service")]
+    pub(super) rival: String,
+    /// Of the service: kill leaders under load, and tell how long shards do not serve; 2 shards
+    /// and 5 replicas unless said otherwise, so that a majority outlives all leaders
+    #[arg(long, requires = "service")]
+    pub(super) failover: bool,
     /// What it runs on
     #[arg(long, value_enum, default_value_t = On::Shm)]
     medium: On,
@@ -39,13 +49,13 @@ pub(super) struct Args {
     sweep: bool,
     /// Groups [1, or 8 in a sweep]
     #[arg(long)]
-    groups: Option<usize>,
+    pub(super) groups: Option<usize>,
     /// Replicas of each group [3, or 1 if the protocol takes no more]
     #[arg(long)]
-    replicas: Option<usize>,
+    pub(super) replicas: Option<usize>,
     /// Client processes [1; in a sweep, for throughput, 4]
     #[arg(long)]
-    clients: Option<usize>,
+    pub(super) clients: Option<usize>,
     /// Destination groups of each multicast: 2, or 1,2,4, or 1..8 [1]
     #[arg(long, value_parser = counts)]
     destinations: Option<Counts>,
@@ -54,13 +64,13 @@ pub(super) struct Args {
     choice: Vec<Choice>,
     /// Bytes of each payload
     #[arg(long, value_delimiter = ',', default_value = "64")]
-    payload: Vec<usize>,
+    pub(super) payload: Vec<usize>,
     /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Vec<String>,
     /// A parameter of the protocol
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
-    set: Vec<(String, String)>,
+    pub(super) set: Vec<(String, String)>,
     /// Multicasts that each client has on the way: 1 for latency, many for throughput
     #[arg(long, value_delimiter = ',', default_value = "1")]
     outstanding: Vec<usize>,
@@ -69,13 +79,13 @@ pub(super) struct Args {
     rate: Option<u64>,
     /// Seconds of measuring [1, or 0.3 in a sweep]
     #[arg(long, allow_negative_numbers = true)]
-    duration: Option<f64>,
+    pub(super) duration: Option<f64>,
     /// Seconds before that
     #[arg(long, default_value_t = 0.2, allow_negative_numbers = true)]
-    warm_up: f64,
+    pub(super) warm_up: f64,
     /// How often each row is measured; figures are medians over them
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub(super) rounds: usize,
     /// Parts that nodes and clients are dealt to: a part has all replicas of some nodes, or some
     /// clients [one for each core, at most one for each node and client]
     #[arg(long)]
@@ -94,10 +104,16 @@ pub(super) struct Args {
     messages: usize,
     /// Print one JSON document
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
     /// Be one part of a measurement that another process leads
     #[arg(long, hide = true)]
     part: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Service {
+    /// The key-value store, through its Redis front
+    Kv,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -126,6 +142,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let entry = entry(&args.protocol)?;
     args.check(entry)?;
+    if args.service.is_some() {
+        return super::bench_service::run(args);
+    }
     let machine = Machine::here();
     let mut rows = Vec::new();
     for plan in args.plans(machine.cores) {
@@ -140,8 +159,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         for row in &mut rows {
             bar.set_message(title(&row.plan));
             let measured = args.measure(entry, &row.plan);
-            let measured = measured
-                .map_err(|why| Failure::Failed(format!("{}: {why}", title(&row.plan))))?;
+            let measured =
+                measured.map_err(|why| Failure::Failed(format!("{}: {why}", title(&row.plan))))?;
             row.rounds.push(measured);
             bar.inc(1);
         }
@@ -241,7 +260,13 @@ impl Args {
         plans
     }
 
-    fn load(&self, destinations: usize, choice: Choice, payload: usize, outstanding: usize) -> Load {
+    fn load(
+        &self,
+        destinations: usize,
+        choice: Choice,
+        payload: usize,
+        outstanding: usize,
+    ) -> Load {
         Load {
             destinations,
             choice,
@@ -253,18 +278,10 @@ impl Args {
             threads: 0,
             pin: false,
             processes: self.processes,
-            shares: false,
         }
     }
 
-    fn plan(
-        &self,
-        groups: usize,
-        overlay: &str,
-        clients: usize,
-        cores: usize,
-        load: Load,
-    ) -> Plan {
+    fn plan(&self, groups: usize, overlay: &str, clients: usize, cores: usize, load: Load) -> Plan {
         let replicas = self.replicas.unwrap_or(3);
         let each = replicas + clients;
         let few = if self.processes { each } else { each.min(cores) };
@@ -308,7 +325,8 @@ impl Args {
             _ => usize::MAX,
         };
         if plan.load.payload > most {
-            let why = format!("--payload {}: {} takes up to {most}", plan.load.payload, self.protocol);
+            let why =
+                format!("--payload {}: {} takes up to {most}", plan.load.payload, self.protocol);
             return Err(Failure::Misuse(why));
         }
         Ok(plan)
@@ -325,9 +343,11 @@ impl Args {
             }
         };
         if measured.multicasts == 0 {
-            return Err("nothing was delivered while it was measured; give a longer --duration or \
+            return Err(
+                "nothing was delivered while it was measured; give a longer --duration or \
                         --warm-up"
-                .to_string());
+                    .to_string(),
+            );
         }
         Ok(measured)
     }
@@ -353,7 +373,7 @@ fn title(plan: &Plan) -> String {
     )
 }
 
-fn bar(args: &Args, rows: usize) -> ProgressBar {
+pub(super) fn bar(args: &Args, rows: usize) -> ProgressBar {
     let bar = ProgressBar::new(rows as u64);
     if std::io::stderr().is_terminal() && !args.json {
         let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg} {eta}");

@@ -1,0 +1,171 @@
+//! The processes that a measurement of the service starts, and ends again.
+
+use super::go_on;
+use crate::client::Connection;
+use amcast_memory::Directory;
+use amcast_runtime::control::{NodeStatus, status_of};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a process may take to start, to come back, or to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A child that ends with this, by its number and by no name.
+struct Owned(Child);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if !matches!(self.0.try_wait(), Ok(None)) {
+            return;
+        }
+        if let Some(pid) = Pid::from_raw(self.0.id() as i32) {
+            // It is not reaped yet, so the number is still its own.
+            let _ = kill_process(pid, Signal::TERM);
+        }
+        let begun = Instant::now();
+        while matches!(self.0.try_wait(), Ok(None)) {
+            if begun.elapsed() > PATIENCE {
+                let _ = self.0.kill();
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// A cluster of its own: `amcast up` on free ports, in a directory of its own.
+pub(super) struct Own {
+    _child: Owned,
+    _stdout: BufReader<ChildStdout>,
+    data: PathBuf,
+    nodes: usize,
+    /// Where its Redis front listens.
+    pub(super) redis: String,
+}
+
+impl Own {
+    /// Starts one and waits until it serves.
+    pub(super) fn start(
+        shards: usize,
+        replicas: usize,
+        set: &[(String, String)],
+    ) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
+        let name = format!("amcast-bench-up-{}", std::process::id());
+        let data = Directory::usual_base().join(name);
+        let mut command = Command::new(program);
+        command
+            .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0"])
+            .args(["--shards", &shards.to_string(), "--replicas", &replicas.to_string()])
+            .arg("--data")
+            .arg(&data)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        for (name, value) in set {
+            command.arg("--set").arg(format!("{name}={value}"));
+        }
+        let mut child = command.spawn().map_err(|e| format!("`amcast up` does not start: {e}"))?;
+        let stdout = child.stdout.take();
+        let child = Owned(child);
+        let mut stdout = BufReader::new(stdout.ok_or("standard output is not piped")?);
+        let mut line = String::new();
+        stdout.read_line(&mut line).map_err(|e| e.to_string())?;
+        let redis = line.split_whitespace().find_map(|word| word.strip_prefix("redis="));
+        let redis = redis.ok_or("the cluster did not start; it said why above")?.to_string();
+        Ok(Self { _child: child, _stdout: stdout, data, nodes: replicas, redis })
+    }
+
+    /// What each node says, if it answers.
+    pub(super) fn nodes(&self) -> Vec<Option<NodeStatus>> {
+        let socket = |n| self.data.join(format!("n{n}.sock"));
+        (0..self.nodes).map(|n| status_of(&socket(n)).ok()).collect()
+    }
+
+    /// The nodes on which some shard's leader is, as most nodes say, by number.
+    pub(super) fn leaders(&self) -> Result<Vec<usize>, String> {
+        let said: Vec<NodeStatus> = self.nodes().into_iter().flatten().collect();
+        let shards = said.first().map_or(0, |node| node.replicas.len());
+        let mut leaders = Vec::with_capacity(shards);
+        for shard in 0..shards {
+            let of = said.iter().filter_map(|node| node.replicas.get(shard)?.leader.as_deref());
+            let rank = |name: &str| name.rsplit_once("/r").and_then(|(_, r)| r.parse().ok());
+            let mut votes = vec![0; self.nodes];
+            for node in of.filter_map(rank).filter(|&r: &usize| r < self.nodes) {
+                votes[node] += 1;
+            }
+            let best = (0..self.nodes).max_by_key(|&n| votes[n]).filter(|&n| votes[n] > 0);
+            leaders.push(best.ok_or_else(|| format!("nobody knows who leads shard {shard}"))?);
+        }
+        Ok(leaders)
+    }
+
+    /// Kills nodes as `kill -9` does, all at once.
+    pub(super) fn kill(&self, nodes: &[usize]) -> Result<Instant, String> {
+        let said = self.nodes();
+        let mut pids = Vec::new();
+        for &node in nodes {
+            let status = said[node].as_ref().ok_or_else(|| format!("n{node} does not answer"))?;
+            pids.extend(Pid::from_raw(status.os_pid as i32));
+        }
+        let at = Instant::now();
+        for pid in pids {
+            kill_process(pid, Signal::KILL).map_err(|e| e.to_string())?;
+        }
+        Ok(at)
+    }
+
+    /// Waits until every node is a full member, and none of them is one of `gone`.
+    pub(super) fn wait_until_whole(&self, gone: &[u32]) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            go_on()?;
+            let fit = |n: &NodeStatus| n.ready && !gone.contains(&n.os_pid);
+            if self.nodes().iter().all(|n| n.as_ref().is_some_and(fit)) {
+                return Ok(());
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err("killed nodes did not come back".to_string());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// A single Redis server without persistence.
+pub(super) struct Redis {
+    _child: Owned,
+    /// Where it listens.
+    pub(super) at: String,
+}
+
+impl Redis {
+    /// Starts `program` on a free port; none if there is no such program.
+    pub(super) fn start(program: &str) -> Result<Option<Self>, String> {
+        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
+        let port = free.map_err(|e| e.to_string())?.port();
+        let spawned = Command::new(program)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn();
+        let child = match spawned {
+            Ok(child) => Owned(child),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(format!("{program}: {e}")),
+        };
+        let at = format!("127.0.0.1:{port}");
+        let begun = Instant::now();
+        while Connection::open(&at).and_then(|mut c| c.call(&[b"PING"])).is_err() {
+            go_on()?;
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{program} does not serve"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(Some(Self { _child: child, at }))
+    }
+}
