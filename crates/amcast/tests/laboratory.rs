@@ -52,3 +52,44 @@ fn the_catalog_is_one_json_document() {
     let names: Vec<_> = all["protocols"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
     assert!(names.iter().any(|n| **n == "tram") && names.iter().any(|n| **n == "skeen"), "{all}");
 }
+
+#[test]
+fn a_line_that_makes_no_sense_is_named_once_with_its_file() {
+    let path = std::env::temp_dir().join(format!("amcast-odd-{}.jsonl", std::process::id()));
+    std::fs::write(&path, "{\"ev\":\"sneeze\"}\n").unwrap();
+    let file = path.display().to_string();
+    let output = amcast(&["check", &file]);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(said.matches(&file).count(), 1, "{said}");
+    assert!(said.contains("line 1") && said.contains("sneeze"), "{said}");
+}
+
+/// What was found of each mutant: its name, and the command that makes the run again.
+fn hunted(protocol: &str) -> Vec<(String, String)> {
+    let output = amcast(&["sim", "--protocol", protocol, "--mutant", "all", "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success(), "{report}");
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_string();
+    let mutants = report["mutants"].as_array().unwrap();
+    mutants.iter().map(|m| (text(&m["name"]), text(&m["replay"]))).collect()
+}
+
+#[test]
+fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
+    for (protocol, count) in [("tram", 12), ("skeen", 6)] {
+        let all = hunted(protocol);
+        assert_eq!(all.len(), count);
+        for (name, replay) in all {
+            let words: Vec<&str> = replay.split(' ').skip(1).collect();
+            let output = amcast(&words);
+            assert_eq!(output.status.code(), Some(1), "{replay}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("made smaller: from") && said.contains(&replay), "{said}");
+            let sound: Vec<&str> = words[..words.len() - 2].to_vec();
+            let output = amcast(&sound);
+            assert!(output.status.success(), "{name} is found where there is no mutant: {replay}");
+        }
+    }
+}

@@ -48,7 +48,7 @@ pub(crate) fn integrity(x: &Index<'_>, to_members: bool) -> Verdict {
 /// Whose deeds oblige all correct processes that a message was cast to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Obliges {
-    /// A correct process that casts it (validity).
+    /// A correct process that casts it, and has not crashed since (validity).
     CorrectSender,
     /// Any process that delivers it (uniform agreement).
     AnyDeliverer,
@@ -81,7 +81,7 @@ pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> Verdict {
     }
     if obliges == Obliges::CorrectSender {
         for (m, cast) in x.h.casts.iter().enumerate() {
-            obliged[m] = x.was_cast(m as u32) && x.correct[cast.sender as usize];
+            obliged[m] = x.was_cast(m as u32) && x.stands(cast);
         }
     }
     let missing = (0..x.messages()).find(|&m| {
@@ -114,7 +114,8 @@ fn missed(x: &Index<'_>, m: u32, obliges: Obliges, correct: &[u32]) -> Verdict {
     )
 }
 
-/// A message that a correct process broadcasts to a group of its own is delivered by it.
+/// A message that a correct process broadcasts to a group of its own is delivered by it, unless it
+/// crashed since.
 pub(crate) fn own(x: &Index<'_>) -> Verdict {
     if !x.h.ended {
         return Verdict::NotJudged(UNSETTLED.to_string());
@@ -128,7 +129,7 @@ pub(crate) fn own(x: &Index<'_>) -> Verdict {
     let lost = (0..x.messages() as u32).find(|&m| {
         let sender = x.h.casts[m as usize].sender;
         x.was_cast(m)
-            && x.correct[sender as usize]
+            && x.stands(&x.h.casts[m as usize])
             && x.addressed(sender, m)
             && !by_sender[m as usize]
     });

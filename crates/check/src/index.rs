@@ -1,7 +1,7 @@
 //! What every property asks of a history, worked out once: who is correct, who delivered what in
 //! which order, and who was meant to.
 
-use crate::history::{Entry, History, Msg};
+use crate::history::{Cast, Entry, History, Msg};
 use crate::intern::NONE;
 use crate::report::Seen;
 use alloc::borrow::Cow;
@@ -86,6 +86,18 @@ impl<'a> Index<'a> {
 
     pub(crate) fn was_cast(&self, m: u32) -> bool {
         self.h.casts[m as usize].sender != NONE
+    }
+
+    /// Whether the sender of `cast` is correct and has not crashed since: a process that comes back
+    /// has forgotten what it had cast before, and owes only what it casts from then on.
+    pub(crate) fn stands(&self, cast: &Cast) -> bool {
+        let lives = &self.h.procs[cast.sender as usize].lives;
+        let last = lives.iter().map(|life| (life.t, life.line)).max();
+        let since = last.is_none_or(|(t, line)| match self.h.same_file(line, cast.line) {
+            true => line < cast.line,
+            false => t <= cast.t,
+        });
+        self.correct[cast.sender as usize] && since
     }
 
     /// The groups `m` was cast to; none if it was not cast.

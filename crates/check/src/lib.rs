@@ -27,7 +27,8 @@
 //! # What is decided, and how it is read
 //! - A process that crashed and did not come back is *faulty*, every other one *correct*; what it
 //!   delivers over all its lives counts as one sequence. A replica that takes state over from
-//!   others is expected to record as delivered what came with that state.
+//!   others is expected to record as delivered what came with that state. A sender that came back
+//!   has forgotten what it had cast: validity is judged for what it cast after its last start.
 //! - What must happen *in the end* (validity, agreement) is judged only if the run settled
 //!   (`{"ev":"end"}`).
 //! - A message obliges the processes of the groups it was cast to, also under the properties of

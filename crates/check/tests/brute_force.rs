@@ -155,6 +155,12 @@ impl Run {
         self.sender(m).is_some() && self.dst[m] & self.groups_of[p] != 0
     }
 
+    /// Whether `p` is correct and has cast `m` in the life in which it still is.
+    fn stands(&self, p: usize, m: usize) -> bool {
+        let since = &self.events[self.cast_at(m).expect("it was cast")..];
+        self.correct(p) && !since.contains(&(p, Ev::Crash))
+    }
+
     fn before(&self, p: usize, m: usize, n: usize) -> bool {
         matches!((self.delivers(p, m), self.delivers(p, n)), (Some(a), Some(b)) if a < b)
     }
@@ -174,7 +180,7 @@ impl Run {
         match property {
             Property::Validity => self
                 .messages()
-                .all(|m| !self.sender(m).is_some_and(|p| self.correct(p)) || everyone(m)),
+                .all(|m| !self.sender(m).is_some_and(|p| self.stands(p, m)) || everyone(m)),
             Property::UniformAgreement | Property::Ua => {
                 self.messages().all(|m| !self.procs().any(|p| delivered(m, p)) || everyone(m))
             }
@@ -182,7 +188,7 @@ impl Run {
                 .messages()
                 .all(|m| !self.procs().filter(correct).any(|p| delivered(m, p)) || everyone(m)),
             Property::Nuv => self.messages().all(|m| {
-                let sender = self.sender(m).filter(|&p| self.correct(p) && self.to(m, p));
+                let sender = self.sender(m).filter(|&p| self.stands(p, m) && self.to(m, p));
                 sender.is_none_or(|p| self.delivers(p, m).is_some())
             }),
             Property::UniformIntegrity | Property::Ui => self.procs().all(|p| {

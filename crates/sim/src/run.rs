@@ -58,7 +58,7 @@ impl Default for Settings {
             clients_return: false,
             settle: Span::secs(5),
             quiet: Span::millis(1),
-            events_max: 20_000_000,
+            events_max: 60_000_000,
         }
     }
 }

@@ -87,9 +87,9 @@ fn read(path: &Path) -> Result<History, Failure> {
     };
     let mut history = History::new();
     if !path.is_dir() {
+        // What is wrong with a line names the file by itself.
         history.file(&path.display().to_string());
-        read_into(path, &mut |line| history.push_line(line).map_err(|e| e.to_string()))
-            .map_err(|e| fail(path, &e))?;
+        read_into(path, &mut |line| history.push_line(line).map_err(Failure::misuse))?;
         return Ok(history);
     }
     let entries = fs::read_dir(path).map_err(|e| fail(path, &e))?;
@@ -101,7 +101,7 @@ fn read(path: &Path) -> Result<History, Failure> {
     }
     for line in merged(&files)? {
         history.file(&files[line.file].display().to_string());
-        history.push_line(&line.text).map_err(|e| fail(&files[line.file], &e))?;
+        history.push_line(&line.text).map_err(Failure::misuse)?;
     }
     Ok(history)
 }
@@ -129,16 +129,18 @@ fn merged(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
             n += 1;
             by_time.insert((last, file, n), Line { file, text: text.to_string() });
             Ok(())
-        })
-        .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+        })?;
     }
     Ok(by_time.into_values().collect())
 }
 
-fn read_into(path: &Path, take: &mut dyn FnMut(&str) -> Result<(), String>) -> Result<(), String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    for line in BufReader::new(file).lines() {
-        let line = line.map_err(|e| e.to_string())?;
+fn read_into(
+    path: &Path,
+    take: &mut dyn FnMut(&str) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let fail = |e: std::io::Error| Failure::Misuse(format!("{}: {e}", path.display()));
+    for line in BufReader::new(File::open(path).map_err(fail)?).lines() {
+        let line = line.map_err(fail)?;
         if !line.is_empty() {
             take(&line)?;
         }

@@ -2,7 +2,7 @@
 
 use super::Failure;
 use amcast_core::{Assumption, MediumKind};
-use amcast_protocols::catalog::{self, CATALOG};
+use amcast_protocols::catalog::CATALOG;
 use serde_json::{Value, json};
 
 /// Lists the protocols, with what they promise and assume.
@@ -34,7 +34,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 
 fn describe(entry: &dyn amcast_core::Entry) -> Value {
     let about = entry.about();
-    let mutants: Vec<_> = catalog::mutants(entry.name()).iter().map(|m| m.name).collect();
+    let mutants: Vec<_> =
+        amcast_mutants::catalog::mutants(entry.name()).iter().map(|m| m.name).collect();
     json!({
         "name": entry.name(),
         "summary": about.summary,

@@ -13,10 +13,12 @@ const FOUND_WITHIN: u64 = 2000;
 /// the environment says otherwise, and then all of them are run, to see what else breaks.
 const BROKEN_WITHIN: u64 = 2000;
 
-/// Most mistakes show when leaders crash; forgotten followers must only be slow.
+/// Most mistakes show when leaders crash or are suspected; forgotten followers must only be slow.
 fn profile(seed: u64, mutant: &str) -> Profile {
-    let slow = mutant == "forgets-followers";
-    if slow || seed.is_multiple_of(3) { Profile::All } else { Profile::Crash }
+    match mutant {
+        "forgets-followers" => Profile::All,
+        _ => [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize],
+    }
 }
 
 /// What was seen of a mutant, and after how many seeds for the first time: promises that the

@@ -1,10 +1,9 @@
 //! Configurations by seed, and what a run in one of them came to.
 
 use amcast_check::{History, Property, Report as Findings, Verdict, check};
-use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
 use amcast_core::{Config, Entry, RawConfig, Span};
-use amcast_protocols::catalog;
+use amcast_protocols::{catalog, trial};
 use amcast_sim::run::record;
 use amcast_sim::{Outcome, Profile, Report, Settings};
 use std::collections::BTreeSet;
@@ -14,47 +13,19 @@ pub(crate) fn tram() -> &'static dyn Entry {
     catalog::find("tram").expect("it is in the catalog")
 }
 
-/// A cluster's shape by seed: 1 to 4 groups, mostly of 3 replicas, every kind of tree; rings so
-/// small that they go round and fill up; hasty timers and patient ones.
+/// Any shape, by seed.
 pub(crate) fn shape(seed: u64) -> Config {
-    let mut rng = Rng::stream(seed, "shape");
-    let mut of = |words: &[&'static str]| words[rng.below(words.len() as u64) as usize];
-    let groups: usize = of(&["1", "2", "3", "4"]).parse().expect("a number");
-    let lists = ["-1", "1,-1", "2,0,-1", "1,-1,1,2"];
-    let overlay = of(&["base", "breadth", "depth", lists[groups - 1]]).to_string();
-    let replicas = of(&["3", "3", "3", "3", "5", "5", "7"]).parse().expect("a number");
-    let mut set = vec![
-        ("xfer_lines", "64"),
-        ("log_lines", of(&["64", "128", "512"])),
-        ("hm_lines", of(&["64", "128", "256"])),
-        ("batch_lines", of(&["512", "512", "8"])),
-        ("pipeline", of(&["4", "4", "1"])),
-    ];
-    // The hastiest suspect each other all the time; the patient ones not even in most faults.
-    set.extend(TIMERS[rng.below(3) as usize]);
-    checked(RawConfig { groups, replicas, clients: 2, overlay, ..RawConfig::default() }, &set)
+    checked(&trial::wide(tram(), seed, None))
 }
 
-/// A shape in which a mistake shows soon: few processes, and leaders that change all the time.
+/// A shape in which a mistake shows soon.
 pub(crate) fn hasty(seed: u64, mutant: &'static str) -> Config {
-    let mut rng = Rng::stream(seed, "hasty");
-    let groups = 1 + rng.below(3) as usize;
-    let overlay = ["breadth", "depth"][rng.below(2) as usize].to_string();
-    let mut set = vec![("mutant", mutant), ("log_lines", "64"), ("hm_lines", "64")];
-    set.extend([("xfer_lines", "64"), ("batch_lines", ["512", "8"][rng.below(2) as usize])]);
-    set.extend(TIMERS[rng.below(2) as usize]);
-    checked(RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() }, &set)
+    let mut raw = trial::hasty(tram(), seed, None);
+    raw.set.insert("mutant".to_string(), mutant.to_string());
+    checked(&raw)
 }
 
-/// How often a replica shows that it lives, and how long it may be silent.
-const TIMERS: [[(&str, &str); 2]; 3] = [
-    [("heartbeat_us", "50"), ("suspect_us", "200")],
-    [("heartbeat_us", "100"), ("suspect_us", "1000")],
-    [("heartbeat_us", "2000"), ("suspect_us", "50000")],
-];
-
-fn checked(mut raw: RawConfig, set: &[(&str, &str)]) -> Config {
-    raw.set = set.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+fn checked(raw: &RawConfig) -> Config {
     raw.check(tram().about().params).expect("a sound configuration")
 }
 

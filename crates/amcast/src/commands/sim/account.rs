@@ -1,0 +1,129 @@
+//! A failing run made small, and told so that a person can follow it.
+
+use super::judge::{Judged, What, judge_again};
+use super::trial::{Trial, count};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, GroupSet, MsgId, Pid, Time};
+use amcast_sim::{Fault, Recorded, Strike, When, shrink};
+use std::cell::Cell;
+use std::fmt::Write as _;
+
+/// How many smaller runs are tried.
+const TRIES: usize = 600;
+
+/// How many things may happen in all smaller runs together, so that making a run smaller takes
+/// seconds also where each runs into its time limit.
+const EVENTS_MAX: u64 = 20_000_000;
+
+/// How many events of the smaller run are told: so many of the first, and of the last.
+const TOLD: usize = 30;
+
+/// What is wrong, what the smallest run is in which it still is, and what happens there.
+pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
+    let (Some(wrong), Some(recorded)) = (&judged.wrong, &judged.recorded) else {
+        return String::new();
+    };
+    let small = smaller(trial, recorded, wrong.what);
+    let cluster = trial.config.cluster();
+    let mut lines = Vec::new();
+    let again = judge_again(trial, &small, &mut |event| lines.extend(line(event, cluster)));
+    let says = again.ok().and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
+    let mut text = format!("seed {}: {}\n", trial.seed, wrong.what.sentence());
+    let _ = writeln!(text, "in: {}", trial.shape());
+    let size = |run: &Recorded| {
+        let (casts, faults) = (run.plan.casts.len(), run.plan.strikes.len());
+        let (casts, faults) = (count(casts, "multicast"), count(faults, "fault"));
+        format!("{casts}, {faults}, {}", count(run.choices.deviations(), "unusual choice"))
+    };
+    let _ = writeln!(text, "made smaller: from {} to {}", size(recorded), size(&small));
+    for Strike { at, fault } in &small.plan.strikes {
+        let _ = writeln!(text, "  fault {}: {}", when(*at), fault_text(fault, cluster));
+    }
+    let last = lines.len().saturating_sub(TOLD).max(TOLD);
+    lines.iter().take(TOLD).for_each(|line| text.push_str(line));
+    if last > TOLD {
+        let _ = writeln!(text, "  .. {} more ..", last - TOLD);
+    }
+    lines.iter().skip(last).for_each(|line| text.push_str(line));
+    text.push_str(&says);
+    text
+}
+
+/// The smallest run found in which `what` is still wrong.
+fn smaller(trial: &Trial, run: &Recorded, what: What) -> Recorded {
+    let events = Cell::new(0);
+    shrink(run.clone(), TRIES, &mut |candidate| {
+        if events.get() > EVENTS_MAX {
+            return false;
+        }
+        let judged = judge_again(trial, candidate, &mut |_| {});
+        judged.is_ok_and(|judged| {
+            events.set(events.get() + judged.events);
+            judged.wrong.is_some_and(|wrong| wrong.what == what)
+        })
+    })
+}
+
+fn when(at: When) -> String {
+    match at {
+        When::Time(at) => format!("at {}", clock(at)),
+        When::Event(n) => format!("before event {n}"),
+    }
+}
+
+fn clock(t: Time) -> String {
+    format!("{:>10.3} us", t.0 as f64 / 1e3)
+}
+
+/// What a fault does, in words.
+pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
+    let name = |p: &Pid| cluster.name(*p).to_string();
+    let us = |span: &amcast_core::Span| format!("{:.3} us", span.0 as f64 / 1e3);
+    match fault {
+        Fault::Crash { p, mid_step, down } => format!(
+            "{} dies{}, {}",
+            name(p),
+            if *mid_step { " in the middle of a step" } else { "" },
+            down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
+        ),
+        Fault::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
+        Fault::Partition { side, both, span } => {
+            let side: Vec<_> = side.iter().map(name).collect();
+            let from = if *both { "to or from" } else { "from" };
+            format!("nothing passes {from} {} for {}", side.join(", "), us(span))
+        }
+        Fault::Cut { a, b, span } => {
+            format!("the way between {} and {} fails for {}", name(a), name(b), us(span))
+        }
+        Fault::Suspicion { to, of, span } => {
+            format!("{} wrongly suspects {} for {}", name(to), name(of), us(span))
+        }
+        Fault::WrongLeader { to, group, leader, span } => {
+            format!(
+                "{} takes {} for the leader of {group} for {}",
+                name(to),
+                name(leader),
+                us(span)
+            )
+        }
+    }
+}
+
+/// A line for an event that tells something; participations do not.
+fn line(event: &Event<'_>, cluster: &Cluster) -> Option<String> {
+    let message = |m: MsgId| format!("{}:{}", cluster.name(m.sender), m.seq);
+    let groups = |set: GroupSet| {
+        let names: Vec<_> = set.iter().map(|g| g.to_string()).collect();
+        names.join(", ")
+    };
+    let (t, p, does) = match event {
+        Event::Cast { t, p, m, dst } => {
+            (t, p, format!("casts {} to {}", message(*m), groups(*dst)))
+        }
+        Event::Deliver { t, p, m } => (t, p, format!("delivers {}", message(*m))),
+        Event::Crash { t, p } => (t, p, "crashes".to_string()),
+        Event::Recover { t, p } => (t, p, "starts again".to_string()),
+        _ => return None,
+    };
+    Some(format!("  {} {:>6} {does}\n", clock(*t), cluster.name(*p).to_string()))
+}

@@ -1,0 +1,293 @@
+//! `amcast sim`: protocols in the deterministic simulator, judged by the checker.
+
+mod account;
+mod judge;
+mod mutants;
+mod scenario;
+mod trial;
+
+use super::Failure;
+use super::setting;
+use amcast_sim::Profile;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use judge::{Judged, judge};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use trial::Trial;
+
+/// Seeds within which every mutant of every protocol is found, with some to spare.
+const HUNT_SEEDS: u64 = 3000;
+
+/// Runs a protocol in the simulator and judges what it promises.
+///
+/// The same seed gives the same run, byte for byte. Exits with 1 on a violation, tells the smallest
+/// run that shows it, and prints the command that runs it again.
+///
+/// With --mutant the protocol is broken on purpose, in small clusters drawn by seed in which leaders
+/// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds.
+/// `--mutant all` hunts all of them and exits with 1 if one survives.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The protocol: `amcast protocols`
+    #[arg(long, default_value = "tram", required_unless_present = "scenario")]
+    protocol: String,
+    /// Run this seed
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Run this many seeds, from --first on, over all cores [1, or 3000 with --mutant]
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first of the seeds
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Faults: none, crash, pause, network, memory, oracle, all [none; with --mutant all, crash
+    /// and oracle in turn, where the protocol bears crashes]
+    #[arg(long, value_parser = profile)]
+    faults: Option<Profile>,
+    /// Draw anew for each seed what is not given: shape, overlay, and sizes of buffers
+    #[arg(long)]
+    vary: bool,
+    /// Groups [3]
+    #[arg(long)]
+    groups: Option<usize>,
+    /// Replicas of each group [3, or 1 if the protocol takes no more]
+    #[arg(long)]
+    replicas: Option<usize>,
+    /// Client processes [2]
+    #[arg(long)]
+    clients: Option<usize>,
+    /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Option<String>,
+    /// Multicasts in a run
+    #[arg(long, default_value_t = 100)]
+    messages: usize,
+    /// Every multicast goes to this many groups [drawn]
+    #[arg(long)]
+    destinations: Option<usize>,
+    /// Every payload has this many bytes [drawn]
+    #[arg(long)]
+    payload: Option<usize>,
+    /// The largest payload drawn, in bytes [16384; 1500 with --vary or --mutant]
+    #[arg(long)]
+    payload_max: Option<usize>,
+    /// How long faults last, in simulated microseconds [drawn; 4000 with --mutant]
+    #[arg(long)]
+    faulty_us: Option<u64>,
+    /// How long after the last fault a run may take to settle, in simulated microseconds [5000000;
+    /// 100000 with --mutant]
+    #[arg(long)]
+    settle_us: Option<u64>,
+    /// A parameter of the protocol: `amcast config --explain`
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Break the protocol in this way, or in all ways in turn: all
+    #[arg(long)]
+    mutant: Option<String>,
+    /// Run the scenario of this file, or all of a directory; see scenarios/README.md
+    #[arg(long, conflicts_with_all = ["seeds", "vary", "history"])]
+    scenario: Option<PathBuf>,
+    /// Write the history of the run here; with one seed
+    #[arg(long, conflicts_with = "seeds")]
+    history: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::parse(name).ok_or_else(|| {
+        let all: Vec<_> = Profile::ALL.iter().map(|p| p.name()).collect();
+        format!("give one of {}", all.join(", "))
+    })
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    // A run that panics is a finding; its message is kept instead of printed.
+    std::panic::set_hook(Box::new(|_| {}));
+    let done = run_quietly(args);
+    drop(std::panic::take_hook());
+    done
+}
+
+fn run_quietly(args: &Args) -> Result<(), Failure> {
+    if let Some(path) = &args.scenario {
+        return scenario::run(args, path);
+    }
+    super::entry(&args.protocol)?;
+    let mutant = args.mutant.as_deref();
+    mutant.map_or(Ok(()), |name| mutants::known(&args.protocol, name))?;
+    let usual = if mutant.is_some() && args.seed.is_none() { HUNT_SEEDS } else { 1 };
+    let (first, seeds) = match (args.seed, args.seeds) {
+        (_, Some(0)) => return Err(Failure::Misuse("--seeds 0: give at least 1".to_string())),
+        (Some(seed), _) => (seed, 1),
+        (None, seeds) => (args.first, seeds.unwrap_or(usual)),
+    };
+    if mutant == Some("all") {
+        return mutants::hunt(args, first, seeds);
+    }
+    let trial = |seed| Trial::new(args, seed, mutant);
+    let begun = Instant::now();
+    let runs = if args.history.is_some() {
+        let mut runs = Runs::default();
+        runs.add(judge(&trial(first)?, args.history.as_deref())?);
+        runs
+    } else {
+        judge_all(&trial, first, seeds)?
+    };
+    let found = match &runs.wrong {
+        None => None,
+        Some(judged) => Some((judged, trial(judged.seed)?)),
+    };
+    if args.json {
+        println!("{}", json_report(args, &runs, found.as_ref(), begun.elapsed()));
+    } else {
+        runs.print(begun.elapsed());
+    }
+    let Some((judged, trial)) = found else { return Ok(()) };
+    eprintln!("amcast: {}\nreplay: {}", account::account(&trial, judged), trial.replay());
+    Err(Failure::Said)
+}
+
+/// What came of many runs.
+#[derive(Default)]
+struct Runs {
+    count: u64,
+    casts: u64,
+    deliveries: u64,
+    crashes: u64,
+    simulated_ns: u64,
+    violations: u64,
+    /// How often each rare branch was taken.
+    marks: BTreeMap<&'static str, u64>,
+    /// Of the last run added.
+    hash: u64,
+    /// The run of the lowest seed in which something was wrong.
+    wrong: Option<Judged>,
+}
+
+impl Runs {
+    fn add(&mut self, judged: Judged) {
+        self.count += 1;
+        self.casts += judged.casts;
+        self.deliveries += judged.deliveries;
+        self.crashes += judged.crashes;
+        self.simulated_ns += judged.simulated_ns;
+        self.hash = judged.hash;
+        for (mark, times) in &judged.marks {
+            *self.marks.entry(mark).or_default() += times;
+        }
+        if judged.wrong.is_some() {
+            self.violations += 1;
+            if self.wrong.as_ref().is_none_or(|other| judged.seed < other.seed) {
+                self.wrong = Some(judged);
+            }
+        }
+    }
+
+    fn print(&self, took: Duration) {
+        println!(
+            "{} runs, {} violations: {} multicasts, {} deliveries, {} crashes, {:.3} s simulated \
+             in {:.1} s",
+            self.count,
+            self.violations,
+            self.casts,
+            self.deliveries,
+            self.crashes,
+            self.simulated_ns as f64 / 1e9,
+            took.as_secs_f64(),
+        );
+        if self.count == 1 {
+            println!("hash {:016x}", self.hash);
+        }
+        let marks: Vec<_> = self.marks.iter().map(|(mark, n)| format!("{mark} {n}")).collect();
+        if !marks.is_empty() {
+            println!("rare branches taken: {}", marks.join(", "));
+        }
+    }
+}
+
+fn json_report(
+    args: &Args,
+    runs: &Runs,
+    found: Option<&(&Judged, Trial)>,
+    took: Duration,
+) -> Value {
+    let violation = |(j, trial): &(&Judged, Trial)| {
+        json!({
+            "seed": j.seed,
+            "property": j.wrong.as_ref().map(|w| w.what.name()),
+            "what": j.wrong.as_ref().map(|w| &w.says),
+            "replay": trial.replay(),
+            "report": j.report.as_deref().and_then(|r| serde_json::from_str::<Value>(r).ok()),
+        })
+    };
+    json!({
+        "protocol": args.protocol,
+        "ok": runs.violations == 0,
+        "runs": runs.count,
+        "casts": runs.casts,
+        "deliveries": runs.deliveries,
+        "crashes": runs.crashes,
+        "simulated_ns": runs.simulated_ns,
+        "seconds": took.as_secs_f64(),
+        "marks": runs.marks,
+        // Of one run: the same seed gives the same number.
+        "hash": (runs.count == 1).then(|| format!("{:016x}", runs.hash)),
+        "violations": found.into_iter().map(violation).collect::<Vec<_>>(),
+    })
+}
+
+/// Makes the runs of `seeds` seeds from `first` on, over all cores; stops soon after the first in
+/// which something is wrong.
+fn judge_all(
+    trial: &(dyn Fn(u64) -> Result<Trial, Failure> + Sync),
+    first: u64,
+    seeds: u64,
+) -> Result<Runs, Failure> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
+    let runs = Mutex::new(Runs::default());
+    let bar = progress(seeds);
+    // Seeds are handed out in order, and each that was handed out is finished: the first violation
+    // is the same on any number of cores.
+    let work = || -> Result<(), Failure> {
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= seeds || found.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let judged = judge(&trial(first.saturating_add(n))?, None)?;
+            if judged.wrong.is_some() {
+                found.store(true, Ordering::Relaxed);
+            }
+            runs.lock().unwrap_or_else(PoisonError::into_inner).add(judged);
+            bar.inc(1);
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().try_for_each(|t| {
+            t.join().unwrap_or_else(|_| Err(Failure::Failed("a thread panicked".to_string())))
+        })
+    })?;
+    bar.finish_and_clear();
+    Ok(runs.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// A progress bar on a terminal; nothing in a pipe.
+fn progress(n: u64) -> ProgressBar {
+    if n == 1 || !std::io::stderr().is_terminal() {
+        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    }
+    let bar = ProgressBar::new(n);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} to go") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,161 @@
+//! What a run is, from the command line and the seed.
+
+use super::Args;
+use crate::commands::Failure;
+use amcast_core::{Assumption, Config, Entry, RawConfig, Span};
+use amcast_protocols::trial;
+use amcast_sim::{Profile, Settings};
+use std::fmt::Write as _;
+
+/// How long faults last in a hunt for a mutant's mistakes, and how long a run may then take to
+/// settle: what is not delivered soon after the faults never will be.
+const HUNT: (Span, Span) = (Span::millis(4), Span::millis(100));
+
+/// The largest payload where buffers are drawn, in bytes: more would fill the smallest at once.
+const DRAWN_PAYLOAD_MAX: usize = 1500;
+
+/// A run that is to be made.
+pub(super) struct Trial {
+    pub(super) entry: &'static dyn Entry,
+    pub(super) seed: u64,
+    pub(super) config: Config,
+    pub(super) settings: Settings,
+    raw: RawConfig,
+    mutant: Option<String>,
+}
+
+/// Which mutant is on, and the protocol's entry with or without mutants.
+pub(super) fn entry(protocol: &str, mutant: Option<&str>) -> Result<&'static dyn Entry, Failure> {
+    let sound = crate::commands::entry(protocol)?;
+    Ok(match mutant {
+        None => sound,
+        Some(_) => amcast_mutants::catalog::find(protocol).unwrap_or(sound),
+    })
+}
+
+impl Trial {
+    /// The run of `seed`: what is given on the command line, and the rest as drawn, or as usual.
+    pub(super) fn new(args: &Args, seed: u64, mutant: Option<&str>) -> Result<Self, Failure> {
+        let entry = entry(&args.protocol, mutant)?;
+        let mut raw = match (mutant, args.vary) {
+            (Some(_), false) => trial::hasty(entry, seed, args.groups),
+            (_, true) => trial::wide(entry, seed, args.groups),
+            (None, false) => RawConfig::default(),
+        };
+        raw.groups = args.groups.unwrap_or(raw.groups);
+        raw.clients = args.clients.unwrap_or(raw.clients);
+        raw.overlay = args.overlay.clone().unwrap_or(raw.overlay);
+        raw.set.extend(args.set.iter().cloned());
+        raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
+        raw.replicas = args.replicas.unwrap_or(raw.replicas);
+        let config = match build(entry, &raw) {
+            Err(why) if args.replicas.is_none() => {
+                raw.replicas = 1;
+                build(entry, &raw).map_err(|_| why)?
+            }
+            built => built?,
+        };
+        let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
+        let mutant = mutant.map(str::to_string);
+        Ok(Self { entry, seed, config, settings, raw, mutant })
+    }
+
+    /// The command that makes this run again: every value by name, so that it needs no drawing.
+    pub(super) fn replay(&self) -> String {
+        let Self { raw, settings, .. } = self;
+        // As it was called, so that it can be pasted where nothing is installed.
+        let program = std::env::args().next().unwrap_or_else(|| "amcast".to_string());
+        let mut text = format!(
+            "{program} sim --protocol {} --seed {} --faults {} --groups {} --replicas {} --clients {} \
+             --overlay {} --messages {} --payload-max {}",
+            self.entry.name(),
+            self.seed,
+            settings.profile.name(),
+            raw.groups,
+            raw.replicas,
+            raw.clients,
+            raw.overlay,
+            settings.messages,
+            settings.payload_max,
+        );
+        let faulty = settings.faulty.map(|span| span.0 / 1000);
+        let numbers = [
+            ("destinations", settings.destinations.map(|n| n as u64)),
+            ("payload", settings.payload.map(|n| n as u64)),
+            ("faulty-us", faulty),
+            ("settle-us", Some(settings.settle.0 / 1000)),
+        ];
+        for (name, value) in numbers {
+            if let Some(value) = value {
+                let _ = write!(text, " --{name} {value}");
+            }
+        }
+        for (name, value) in raw.set.iter().filter(|(name, _)| *name != "mutant") {
+            let _ = write!(text, " --set {name}={value}");
+        }
+        if let Some(mutant) = &self.mutant {
+            let _ = write!(text, " --mutant {mutant}");
+        }
+        text
+    }
+
+    /// The cluster's shape, for people.
+    pub(super) fn shape(&self) -> String {
+        let Self { raw, settings, .. } = self;
+        let mut text = format!(
+            "{} of {}, {}, overlay {}, faults {}",
+            count(raw.groups, "group"),
+            count(raw.replicas, "replica"),
+            count(raw.clients, "client"),
+            raw.overlay,
+            settings.profile.name()
+        );
+        for (name, value) in &raw.set {
+            let _ = write!(text, ", {name}={value}");
+        }
+        text
+    }
+}
+
+/// `1 group`, `2 groups`.
+pub(super) fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+fn build(entry: &dyn Entry, raw: &RawConfig) -> Result<Config, Failure> {
+    let config = raw.check(entry.about().params).map_err(Failure::misuse)?;
+    amcast_core::entry::build_all(entry, &config).map_err(Failure::misuse)?;
+    Ok(config)
+}
+
+/// The faults under which a mutant of `entry` is hunted, in turn: some mistakes show only when
+/// processes are slow, others only when leaders die, or are wrongly suspected, and nothing else
+/// happens.
+fn hunted_under(entry: &dyn Entry, seed: u64) -> Profile {
+    if entry.about().assumes.contains(&Assumption::NoCrash) {
+        return Profile::None;
+    }
+    [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize]
+}
+
+impl Args {
+    fn settings(&self, entry: &dyn Entry, seed: u64, hunt: bool, groups: usize) -> Settings {
+        let usual = if hunt { hunted_under(entry, seed) } else { Profile::None };
+        let mut settings = Settings {
+            messages: self.messages,
+            destinations: self.destinations.map(|d| d.clamp(1, groups)),
+            payload: self.payload,
+            ..Settings::with(self.faults.unwrap_or(usual))
+        };
+        if hunt {
+            (settings.faulty, settings.settle) = (Some(HUNT.0), HUNT.1);
+        }
+        if hunt || self.vary {
+            settings.payload_max = DRAWN_PAYLOAD_MAX;
+        }
+        settings.payload_max = self.payload_max.unwrap_or(settings.payload_max);
+        settings.faulty = self.faulty_us.map(Span::micros).or(settings.faulty);
+        settings.settle = self.settle_us.map_or(settings.settle, Span::micros);
+        settings
+    }
+}

@@ -1,0 +1,130 @@
+//! Configurations in which to try a protocol, drawn from a seed: of any shape ([`wide`]), or small
+//! and restless, so that a mistake shows soon ([`hasty`]).
+//!
+//! Simulations by the thousand draw them; what is drawn is an ordinary [`RawConfig`], so a run that
+//! failed can be named by its values and needs no generator to be made again.
+
+use alloc::string::{String, ToString};
+use amcast_core::rng::Rng;
+use amcast_core::{Entry, RawConfig};
+
+/// Values of parameters, by name: a protocol that has the parameter gets one of them.
+type Values = [(&'static str, &'static [&'static str])];
+
+/// Rings so small that they go round and fill up, batches large and small.
+const WIDE: &Values = &[
+    ("xfer_lines", &["64"]),
+    ("log_lines", &["64", "128", "512"]),
+    ("hm_lines", &["64", "128", "256"]),
+    ("batch_lines", &["512", "512", "8"]),
+    ("pipeline", &["4", "4", "1"]),
+    ("window", &["16", "4", "1"]),
+];
+
+/// The smallest rings.
+const HASTY: &Values = &[
+    ("xfer_lines", &["64"]),
+    ("log_lines", &["64"]),
+    ("hm_lines", &["64"]),
+    ("batch_lines", &["512", "8"]),
+    ("window", &["4"]),
+];
+
+/// How often a replica shows that it lives, and how long it may be silent, in microseconds. The
+/// first suspect each other all the time; the last not even in most faults.
+const TIMERS: [(&str, &str); 3] = [("50", "200"), ("100", "1000"), ("2000", "50000")];
+
+/// A cluster's shape by seed: 1 to 8 groups, few more often than many, mostly of 3 replicas, under
+/// every kind of tree; small buffers; hasty timers and patient ones. `groups` are as many as are
+/// given, if any are.
+pub fn wide(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
+    let mut rng = Rng::stream(seed, "wide");
+    let drawn = of(&mut rng, &[1, 1, 2, 2, 3, 3, 4, 4, 5, 6, 8]);
+    let groups = groups.unwrap_or(drawn);
+    // Trees whose root is not the first group.
+    let list = match groups {
+        2 => "1,-1",
+        3 => "2,0,-1",
+        4 => "1,-1,1,2",
+        5 => "4,4,1,1,-1",
+        _ => "depth",
+    };
+    let overlay = of(&mut rng, &["base", "breadth", "depth", list]).to_string();
+    let replicas = of(&mut rng, &[3, 3, 3, 3, 5, 5, 7]);
+    let clients = of(&mut rng, &[2, 2, 3]);
+    let mut raw = RawConfig { groups, replicas, clients, overlay, ..RawConfig::default() };
+    // Many replicas that suspect each other all the time do little else.
+    let timers = if groups * replicas > 12 { &TIMERS[1..] } else { &TIMERS };
+    settings(entry, &mut rng, WIDE, timers, &mut raw);
+    raw
+}
+
+/// A shape by seed in which a mistake shows soon: few processes, the smallest buffers, and leaders
+/// that change all the time. `groups` as for [`wide`].
+pub fn hasty(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
+    let mut rng = Rng::stream(seed, "hasty");
+    let drawn = 1 + rng.below(3) as usize;
+    let groups = groups.unwrap_or(drawn);
+    let overlay = of(&mut rng, &["breadth", "depth"]).to_string();
+    let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
+    settings(entry, &mut rng, HASTY, &TIMERS[..2], &mut raw);
+    raw
+}
+
+/// Sets what `entry` has parameters for: `values`, and one pair of `timers`.
+fn settings(
+    entry: &dyn Entry,
+    rng: &mut Rng,
+    values: &Values,
+    timers: &[(&'static str, &'static str)],
+    raw: &mut RawConfig,
+) {
+    let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
+    let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
+    let (heartbeat, suspect) = of(rng, timers);
+    let all = drawn.into_iter().chain([("heartbeat_us", heartbeat), ("suspect_us", suspect)]);
+    let known = all.filter(|(name, _)| has(name));
+    raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
+}
+
+type Set = alloc::vec::Vec<(&'static str, &'static str)>;
+
+fn of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
+    list[rng.below(list.len() as u64) as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{CATALOG, find};
+
+    #[test]
+    fn what_is_drawn_can_be_built_and_is_the_same_again() {
+        for entry in CATALOG {
+            for seed in 0..200 {
+                for draw in [wide, hasty] {
+                    let mut raw = draw(*entry, seed, None);
+                    assert_eq!(raw, draw(*entry, seed, None));
+                    let built = |raw: &RawConfig| {
+                        let config = raw.check(entry.about().params).expect("all is in range");
+                        amcast_core::entry::build_all(*entry, &config).is_ok()
+                    };
+                    let as_drawn = built(&raw);
+                    raw.replicas = 1;
+                    assert!(as_drawn || built(&raw), "{}: {raw:?}", entry.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_value_is_drawn() {
+        let tram = find("tram").expect("it is in the catalog");
+        let all: alloc::vec::Vec<_> = (0..500).map(|seed| wide(tram, seed, None)).collect();
+        assert!((1..=8).filter(|n| *n != 7).all(|n| all.iter().any(|raw| raw.groups == n)));
+        for (name, list) in WIDE.iter().filter(|(name, _)| *name != "window") {
+            assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
+        }
+        assert_eq!(wide(tram, 3, Some(6)).groups, 6);
+    }
+}
