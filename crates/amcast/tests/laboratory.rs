@@ -78,9 +78,9 @@ fn hunted(protocol: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
-    for (protocol, count) in [("tram", 12), ("skeen", 6)] {
+    for (protocol, least) in [("tram", 12), ("skeen", 6)] {
         let all = hunted(protocol);
-        assert_eq!(all.len(), count);
+        assert!(all.len() >= least, "{protocol} has {} mutants", all.len());
         for (name, replay) in all {
             let words: Vec<&str> = replay.split(' ').skip(1).collect();
             let output = amcast(&words);
