@@ -70,6 +70,18 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Logs in with `password`, if there is one.
+    ///
+    /// # Errors
+    /// When it is not the right one, or as [`Connection::call`].
+    pub fn log_in(&mut self, password: Option<&str>) -> io::Result<()> {
+        let Some(password) = password else { return Ok(()) };
+        match self.call(&[b"AUTH", password.as_bytes()])? {
+            Answer::Error(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+            _ => Ok(()),
+        }
+    }
+
     /// Sends a command and waits for its answer.
     ///
     /// # Errors

@@ -7,6 +7,8 @@ use amcast_core::{Config, ConfigError, Entry, RawConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// A cluster as written in a file.
@@ -26,6 +28,9 @@ pub struct ClusterFile {
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
+    /// What clients of the Redis fronts must give with `AUTH`, if anything.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub password: Option<String>,
     /// Where the fronts listen.
     pub ports: Ports,
     /// Settings of the protocol's parameters.
@@ -75,6 +80,7 @@ impl Default for ClusterFile {
             clients: 8,
             overlay: "breadth".to_string(),
             record: None,
+            password: None,
             ports: Ports::default(),
             set: BTreeMap::new(),
         }
@@ -112,14 +118,17 @@ impl ClusterFile {
         toml::from_str(&text).map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))
     }
 
-    /// Writes the file to `path`.
+    /// Writes the file to `path`, for its owner alone: it may hold a password.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), FileError> {
         let text = toml::to_string(self)
             .map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))?;
-        std::fs::write(path, text).map_err(|e| FileError::Io(path.to_path_buf(), e))
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+        file.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|e| FileError::Io(path.to_path_buf(), e))
     }
 
     /// Checks the file against the parameters of its protocol.

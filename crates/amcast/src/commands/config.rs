@@ -35,6 +35,7 @@ replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see b
 clients = 8            # places for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 record = "DIR"         # every process writes its history there
+password = "SECRET"    # what Redis clients must give with AUTH; only the owner may read this file then
 
 [ports]                # 0 takes any; left out: the usual one, or any if that is taken
 redis = 6379

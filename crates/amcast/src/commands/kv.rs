@@ -1,7 +1,8 @@
 //! `amcast kv`: a small client of the Redis front, for hands and scripts.
 
-use super::{Failure, home};
+use super::{Failure, home, secret};
 use crate::client::Connection;
+use amcast_runtime::config::ClusterFile;
 use std::path::PathBuf;
 
 /// Sends one command of the key-value store to a running cluster and prints the answer.
@@ -13,14 +14,18 @@ pub(super) struct Args {
     /// Address of a Redis front, instead of a cluster of this machine
     #[arg(long, conflicts_with = "data")]
     at: Option<String>,
+    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// The command and its arguments, such as: set greeting hello
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let at = match &args.at {
-        Some(at) => at.clone(),
+    let given = args.password_file.as_deref().map(secret).transpose()?;
+    let (at, password) = match &args.at {
+        Some(at) => (at.clone(), given),
         None => {
             let home = home(args.data.as_deref())?;
             if !home.is_supervised() {
@@ -29,11 +34,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 return Err(Failure::Failed(why));
             }
             let starts = |e| format!("the cluster is starting and has no front yet ({e})");
-            home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis
+            let fronts = home.fronts().map_err(|e| Failure::Failed(starts(e)))?;
+            let file = ClusterFile::read(&home.file_path()).map_err(Failure::failed)?;
+            (fronts.redis, given.or(file.password))
         }
     };
     let mut connection =
         Connection::open(&at).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
+    connection.log_in(password.as_deref()).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
     let words: Vec<&[u8]> = args.words.iter().map(String::as_bytes).collect();
     let answer = connection.call(&words).map_err(Failure::failed)?;
     if answer.is_error() {

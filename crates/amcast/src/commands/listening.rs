@@ -98,7 +98,13 @@ impl Listening {
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn Status>;
         let others = file.replicas - 1;
-        let server = Arc::new(Server::new(file.shards, REDIS_CLIENTS_MAX, others, None, status));
+        let server = Arc::new(Server::new(
+            file.shards,
+            REDIS_CLIENTS_MAX,
+            others,
+            file.password.clone(),
+            status,
+        ));
         let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
         let mut config = front::redis::Config::new(at.redis, first_session + 1);
         // A cluster with small rings takes smaller commands: clients hear of one limit, its own.

@@ -131,6 +131,16 @@ fn home(data: Option<&Path>) -> Result<Home, Failure> {
     Ok(newest)
 }
 
+/// The password in the first line of a file.
+fn secret(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_string()),
+        _ => Err(Failure::Misuse(format!("{}: its first line is no password", path.display()))),
+    }
+}
+
 /// The protocol of that name.
 fn entry(name: &str) -> Result<&'static dyn Entry, Failure> {
     amcast_protocols::catalog::find(name).ok_or_else(|| {

@@ -1,7 +1,7 @@
 //! `amcast up`: a cluster on this machine.
 
 use super::listening::{Addresses, Listening, address, bind};
-use super::{Failure, entry, setting};
+use super::{Failure, entry, secret, setting};
 use crate::client::Connection;
 use crate::service::Watch;
 use amcast_core::trace::Event;
@@ -79,6 +79,10 @@ pub(super) struct Args {
     /// all recording stops and the service goes on [256]
     #[arg(long, value_name = "MB", requires = "record", value_parser = clap::value_parser!(u64).range(1..))]
     record_limit: Option<u64>,
+    /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
+    /// read
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
     /// Serve clients from this process only, not from every node as well
     #[arg(long)]
     no_node_fronts: bool,
@@ -113,6 +117,12 @@ impl Args {
         if let Some(dir) = self.record.as_ref().or(file.record.as_ref()) {
             // Nodes read the file from elsewhere.
             file.record = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+        }
+        if let Some(path) = &self.password_file {
+            file.password = Some(secret(path)?);
+        }
+        if file.password.as_deref() == Some("") {
+            return Err(Failure::misuse("password = \"\" would let everybody in: leave it out"));
         }
         file.ports = Ports {
             redis: self.redis_port.or(file.ports.redis),
@@ -224,7 +234,8 @@ impl Plan<'_> {
         let listening = Listening::begin(ports.fronts, &front, &watch, file)?;
         let log = ports.log.local_addr().map_err(Failure::failed)?;
         turn_away(ports.log)?;
-        if wait_until_it_serves(&watch, &nodes, listening.redis(), stop)? {
+        let door = (listening.redis(), file.password.as_deref());
+        if wait_until_it_serves(&watch, &nodes, door, stop)? {
             let fronts = listening.fronts(Some(log));
             own.announce(&fronts)?;
             say_ready(&fronts.redis, log, &fronts.http);
@@ -283,7 +294,7 @@ fn is_telling(life: &Life) -> bool {
 fn wait_until_it_serves(
     watch: &Watch,
     nodes: &Supervisor,
-    redis: SocketAddr,
+    (redis, password): (SocketAddr, Option<&str>),
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
     let begun = Instant::now();
@@ -292,7 +303,7 @@ fn wait_until_it_serves(
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        match watch.all_ready().and_then(|()| probe(redis)) {
+        match watch.all_ready().and_then(|()| probe(redis, password)) {
             Ok(()) => return Ok(true),
             Err(why) => last = why,
         }
@@ -307,12 +318,12 @@ fn wait_until_it_serves(
 }
 
 /// A write that leaves nothing behind, over enough keys that every shard takes part.
-fn probe(redis: SocketAddr) -> Result<(), String> {
+fn probe(redis: SocketAddr, password: Option<&str>) -> Result<(), String> {
     let keys: Vec<String> = (0..256).map(|i| format!("amcast:probe:{i}")).collect();
     let words: Vec<&[u8]> =
         std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
     let mut connection = Connection::open(&redis.to_string()).map_err(|e| e.to_string())?;
-    match connection.call(&words) {
+    match connection.log_in(password).and_then(|()| connection.call(&words)) {
         Ok(answer) if answer.is_error() => Err(answer.to_string()),
         Ok(_) => Ok(()),
         Err(e) => Err(e.to_string()),

@@ -5,6 +5,7 @@ use crate::harness::{AMCAST, Up, bytes, call, errors, exists, run, unique};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,34 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
     let life = &up.status()["nodes"][1]["life"];
     assert_eq!(life["starts"], 2, "{life}");
     assert!(life["last_end"].as_str().is_some_and(|end| end.contains("SIGKILL")), "{life}");
+}
+
+#[test]
+fn who_has_not_the_password_is_not_served() {
+    let secret = unique("secret");
+    fs::write(&secret, "open sesame\n").unwrap();
+    let up = Up::start(&["--password-file", secret.to_str().unwrap()]);
+    fs::remove_file(&secret).unwrap();
+    for at in [up.redis.clone(), front_of(&up, 0)] {
+        let mut c = Connection::open(&at).unwrap();
+        assert!(call(&mut c, &["GET", "x"]).to_string().starts_with("NOAUTH"));
+        assert!(c.log_in(Some("open barley")).is_err());
+        assert!(call(&mut c, &["SET", "x", "1"]).is_error());
+        c.log_in(Some("open sesame")).unwrap();
+        assert_eq!(call(&mut c, &["SET", "x", "1"]), Answer::Word("OK".into()));
+    }
+    let mode = fs::metadata(up.data.join("cluster.toml")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o077, 0, "others can read the password");
+    // The cluster's own user need not give it.
+    let data = up.data.to_str().unwrap();
+    assert!(run(&["kv", "--data", data, "get", "x"]).stdout.starts_with(b"1"));
+    let before = up.kill(0);
+    up.wait_for_return(0, before);
+    let mut c = Connection::open(&front_of(&up, 0)).unwrap();
+    assert!(call(&mut c, &["GET", "x"]).is_error(), "a node that came back asks for it, too");
+    let empty = run(&["up", "--password-file", "/dev/null"]);
+    assert_eq!(empty.status.code(), Some(2));
+    assert!(errors(&empty).contains("no password"), "{}", errors(&empty));
 }
 
 #[test]
