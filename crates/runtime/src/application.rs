@@ -1,7 +1,8 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
 use amcast_core::{Gid, GroupSet, MsgId};
-use std::io::Read;
+use std::io::{self, Read};
+use std::sync::Arc;
 
 /// A command as its replica delivered it.
 #[derive(Clone, Copy, Debug)]
@@ -18,16 +19,34 @@ pub struct Command<'a> {
     pub payload: &'a [u8],
 }
 
+/// Has a node's loop come round soon. Called from any thread; does not block.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
 pub trait Application {
     /// A whole state that was read, ready to be put in force.
     type State: Send + 'static;
 
+    /// Called once, before the first command. An application with threads of its own starts them
+    /// here, and calls `wake` when there is something to [`collect`](Self::collect) again.
+    ///
+    /// # Errors
+    /// When it cannot start; the node does not either.
+    fn begin(&mut self, _wake: Wake) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Takes a command, executes what can be executed, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool;
+
+    /// Gives the answers of commands that were executed in threads of its own since it was asked
+    /// last; whether there were any.
+    fn collect(&mut self, _answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+        false
+    }
 
     /// The position up to which everything of `group` was executed.
     fn applied(&self, group: Gid) -> u64;
@@ -40,7 +59,8 @@ pub trait Application {
     fn capture(&mut self);
 
     /// Appends about `most` bytes of the cut to `to`, in time that is bounded by `most`; false if
-    /// that was all, and the cut is then released. The bytes know where they end.
+    /// that was all, and the cut is then released. The bytes know where they end. It may add
+    /// nothing, when threads of its own have not come to the cut.
     fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool;
 
     /// Forgets the cut.

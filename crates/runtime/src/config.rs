@@ -25,6 +25,10 @@ pub struct ClusterFile {
     pub clients: usize,
     /// The tree over the shards: `base`, `breadth`, `depth`, or parents such as `-1,0,0`.
     pub overlay: String,
+    /// Threads of each node that execute commands, besides the one that orders them; 0 for none.
+    /// None: as many as the node's share of this machine's cores has to spare.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Default for ClusterFile {
             replicas: 3,
             clients: 8,
             overlay: "breadth".to_string(),
+            workers: None,
             record: None,
             password: None,
             ports: Ports::default(),

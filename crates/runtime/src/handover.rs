@@ -78,6 +78,10 @@ impl Giving {
         if self.held.is_none() && !self.whole {
             let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
             self.whole = !app.piece(PIECE_BYTES, &mut piece);
+            if piece.is_empty() && !self.whole {
+                // It has nothing to give just now.
+                return false;
+            }
             self.held = Some(piece);
         }
         let Some(piece) = self.held.take() else {

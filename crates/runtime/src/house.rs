@@ -95,6 +95,11 @@ impl<A: Application> House<A> {
         self.office.has_backlog() || self.giving.is_going()
     }
 
+    /// Takes the answers of what the application executed in its own threads.
+    pub(crate) fn collect(&mut self) -> bool {
+        self.app.collect(&mut answerer(&mut self.office, self.cluster))
+    }
+
     /// Gives the application what waits for it, as far as it takes it.
     pub(crate) fn drain(&mut self) -> bool {
         if !self.is_live() {

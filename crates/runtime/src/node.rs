@@ -47,6 +47,8 @@ pub enum NodeError {
     Seat(SeatError),
     /// Its control socket or history.
     Io(PathBuf, std::io::Error),
+    /// Its application.
+    Application(std::io::Error),
 }
 
 impl fmt::Display for NodeError {
@@ -55,6 +57,7 @@ impl fmt::Display for NodeError {
             Self::Config(e) => e.fmt(f),
             Self::Seat(e) => e.fmt(f),
             Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
         }
     }
 }
@@ -76,8 +79,8 @@ impl<A: Application> Node<A> {
     /// Starts every replica of the node.
     ///
     /// # Errors
-    /// When memory, socket or history cannot be set up, or the node runs already.
-    pub fn start(options: &NodeOptions<'_>, app: A) -> Result<Self, NodeError> {
+    /// When memory, socket, history or application cannot be set up, or the node runs already.
+    pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, directory, rank, .. } = *options;
         let cluster = *config.cluster();
         let mut seats: Vec<Seat> = Vec::new();
@@ -104,6 +107,8 @@ impl<A: Application> Node<A> {
             }
         };
         let reborn = seats.iter().any(|s| s.incarnation() > 0);
+        let here = seats[0].bell().clone();
+        app.begin(Arc::new(move || _ = here.ring())).map_err(NodeError::Application)?;
         let house = House::new(cluster, app, office, diary, reborn);
         let (idler, sockets) = (Idler::new(options.idle), options.sockets.clone());
         Ok(Self { name, rank, sockets, seats, house, requests, idler })
@@ -151,6 +156,7 @@ impl<A: Application> Node<A> {
         for seat in &mut self.seats {
             busy |= seat.round(now, &mut self.house);
         }
+        busy |= self.house.collect();
         busy |= self.house.drain();
         for (g, seat) in self.seats.iter_mut().enumerate() {
             if let Some(applied) = self.house.applied(Gid(g as u8)) {

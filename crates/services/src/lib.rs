@@ -18,6 +18,6 @@ pub mod stream;
 
 pub use backend::{Answers, Backend, Busy, LocalBackend};
 pub use envelope::Envelope;
-pub use executor::{Answer, Delivered, Executor, Full, Limits, State};
-pub use machine::{Corrupt, Machine};
+pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, State, Wake, workers};
+pub use machine::{Corrupt, Machine, Part};
 pub use status::{ShardStatus, Status};

@@ -1,10 +1,11 @@
 //! The state machine that a service gives, to have it replicated and sharded.
 //!
-//! A machine holds the data of *every* shard of one node. The [`Executor`](crate::Executor) calls
-//! it with ordered commands; the answers and the state must follow from those calls alone: no
-//! clock, no randomness of the operating system, no order that depends on addresses or hash seeds.
-//! Replicas may run commands that do not conflict in different orders, so neither answers nor
-//! state may depend on the relative order of two commands whose [`Access`] do not conflict.
+//! A [`Machine`] says how commands run, a [`Part`] is the data of one shard, so that shards can be
+//! worked on at the same time. The [`Executor`](crate::Executor) calls them with ordered commands;
+//! the answers and the state must follow from those calls alone: no clock, no randomness of the
+//! operating system, no order that depends on addresses or hash seeds. Replicas may run commands
+//! that do not conflict in different orders, so neither answers nor state may depend on the relative
+//! order of two commands whose [`Access`] do not conflict.
 
 use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -87,42 +88,61 @@ impl fmt::Display for Corrupt {
 
 impl core::error::Error for Corrupt {}
 
-/// A deterministic service over shards.
-pub trait Machine {
+/// A deterministic service over shards: what is the same for all of them.
+pub trait Machine: Send + Sync + 'static {
+    /// One shard's data.
+    type Part: Part;
+
+    /// An empty shard.
+    fn part(&self) -> Self::Part;
+
     /// Says what `command` touches. A command that makes no sense touches nothing.
     fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access);
 
-    /// Executes `command` in all its shards at once and appends the answer to `answer`. A command
-    /// that makes no sense is answered with an error; it must not panic.
-    fn apply(&mut self, at: &At<'_>, command: &[u8], answer: &mut Vec<u8>);
+    /// Executes `command` in all its shards at once and appends the answer to `answer`. `parts`
+    /// are those of `at.places`, one for one. A command that makes no sense is answered with an
+    /// error; it must not panic.
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        parts: &'a mut [&'a mut Self::Part],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    );
 
     /// Appends to `answer` what a client is told when its command was refused.
     fn refuse(&self, why: Refusal, answer: &mut Vec<u8>);
+}
 
-    /// Frees a bounded amount of what no later command of `shard` can see, given that they all
-    /// have `now_ms` or later. Must not change any answer.
-    fn tidy(&mut self, shard: Gid, now_ms: u64);
+/// One shard's data.
+pub trait Part: Send + 'static {
+    /// Items held, and how many of them will expire.
+    fn items(&self) -> (usize, usize);
 
-    /// Begins a cut: what all shards hold now is to be given, whatever is applied meanwhile. One
-    /// begun before is forgotten. Takes no longer for much state than for little.
+    /// Frees a bounded amount of what no later command can see, given that they all have `now_ms`
+    /// or later. Must not change any answer.
+    fn tidy(&mut self, now_ms: u64);
+
+    /// Begins a cut: what is held now is to be given, whatever is applied meanwhile. One begun
+    /// before is forgotten. Takes no longer for much state than for little.
     fn capture(&mut self);
 
-    /// Gives the next part of `shard`'s cut until `to` is full; false if that was all. Takes
-    /// time in proportion to what fits `to`.
-    fn piece(&mut self, shard: Gid, to: &mut Piece<'_>) -> bool;
+    /// Gives the next part of the cut until `to` is full; false if that was all. Takes time in
+    /// proportion to what fits `to`.
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool;
 
     /// Forgets the cut.
     fn release(&mut self);
 
-    /// How many items of `shard` are kept only for the cut. Never more than the shard held when
-    /// the cut began, and those created since.
-    fn kept(&self, shard: Gid) -> usize;
+    /// How many items are kept only for the cut. Never more than were held when the cut began,
+    /// and those created since.
+    fn kept(&self) -> usize;
 
-    /// Replaces all state of `shard` by what [`piece`](Self::piece) gave.
+    /// Fills an empty part with what [`piece`](Self::piece) gave.
     ///
     /// # Errors
-    /// When that is no such state; what the shard holds then means nothing.
-    fn read(&mut self, shard: Gid, from: &mut Source<'_>) -> Result<(), Corrupt>;
+    /// When that is no such state; what the part holds then means nothing.
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt>;
 }
 
 /// Why the executor did not run a command.

@@ -13,7 +13,7 @@ use std::io::{ErrorKind, Read};
 
 const MAGIC: [u8; 4] = *b"amKV";
 /// The version of the format; a reader knows no other.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 /// Bytes of a frame, its length and sum not counted. A damaged length is found by it before memory
 /// is taken for it.
 const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -243,6 +243,20 @@ impl<'a> Source<'a> {
     }
 }
 
+/// Writes whether another item of a list follows.
+pub(crate) fn next(another: bool, to: &mut Piece<'_>) {
+    to.byte(u8::from(another));
+}
+
+/// Reads whether another item of a list follows.
+pub(crate) fn follows(from: &mut Source<'_>) -> Result<bool, Corrupt> {
+    match from.byte()? {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Corrupt::Malformed),
+    }
+}
+
 fn fill(from: &mut dyn Read, to: &mut [u8]) -> Result<(), Corrupt> {
     from.read_exact(to).map_err(|e| match e.kind() {
         ErrorKind::UnexpectedEof => Corrupt::Short,
@@ -266,7 +280,7 @@ mod tests {
         assert!(piece.is_full());
         piece.end(false);
         Piece::new(16, &mut progress, &mut out).end(true);
-        let golden = b"amKV\x03\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
+        let golden = b"amKV\x04\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
         assert_eq!(out[..golden.len()], *golden);
         let sum = crc32c::crc32c(golden).to_le_bytes();
         assert_eq!(out[golden.len()..golden.len() + 4], sum);

@@ -34,6 +34,7 @@ shards = 3             # groups of replicas, each with a part of the keys: 1 to 
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see below for what may fail
 clients = 8            # places for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
+workers = 0            # threads of a node that execute commands; left out: as its cores allow
 record = "DIR"         # every process writes its history there
 password = "SECRET"    # what Redis clients must give with AUTH; only the owner may read this file then
 

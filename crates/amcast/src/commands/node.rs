@@ -92,7 +92,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
     };
-    let mut node = Node::start(&options, KvNode::new(file.shards)).map_err(Failure::failed)?;
+    let share = amcast_services::workers(cores, file.replicas, file.shards);
+    let app = KvNode::new(file.shards, file.workers.unwrap_or(share));
+    let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
     let serving = Arc::new(Mutex::new(serving.transpose()?));
     if args.until_input_ends {

@@ -60,6 +60,10 @@ pub(super) struct Args {
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Option<String>,
+    /// Threads of each node that execute commands which do not conflict in parallel; 0: the thread
+    /// that orders commands executes them, too [as many as its share of the cores has to spare]
+    #[arg(long)]
+    workers: Option<usize>,
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster that
     /// was killed. If it was there before, it stays; other files in it are never touched [one in
     /// /dev/shm]
@@ -105,6 +109,7 @@ impl Args {
         };
         file.shards = self.shards.unwrap_or(file.shards);
         file.replicas = self.replicas.unwrap_or(file.replicas);
+        file.workers = self.workers.or(file.workers);
         if let Some(protocol) = &self.protocol {
             file.protocol.clone_from(protocol);
         }

@@ -1,10 +1,10 @@
 //! A node's key-value store: the executor of the services as the runtime's application.
 
 use amcast_core::{Gid, MsgId};
-use amcast_runtime::application::{Application, Command, Figures};
+use amcast_runtime::application::{Application, Command, Figures, Wake};
 use amcast_services::kv::Kv;
-use amcast_services::{Executor, Full, Limits, State};
-use std::io::Read;
+use amcast_services::{Executor, Full, Holds, Limits, State};
+use std::io::{self, Read};
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
 /// are trusted not to craft keys against it.
@@ -13,18 +13,25 @@ const SCAN_SEED: u64 = 0x616d_6361_7374_6b76;
 /// The key-value store of one node.
 pub struct KvNode {
     executor: Executor<Kv>,
+    /// Threads that execute commands; without any, the node's own does.
+    workers: usize,
 }
 
 impl KvNode {
-    /// An empty store of `shards` shards.
-    pub fn new(shards: usize) -> Self {
+    /// An empty store of `shards` shards, in which commands that do not conflict are executed by
+    /// `workers` threads, or by the node's own if there are none.
+    pub fn new(shards: usize, workers: usize) -> Self {
         let executor = Executor::new(Kv::new(shards, SCAN_SEED), shards, Limits::default());
-        Self { executor }
+        Self { executor, workers }
     }
 }
 
 impl Application for KvNode {
     type State = State<Kv>;
+
+    fn begin(&mut self, wake: Wake) -> io::Result<()> {
+        self.executor.employ(self.workers, wake)
+    }
 
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
         let Command { group, position, msg, dst, payload } = command;
@@ -35,6 +42,10 @@ impl Application for KvNode {
             Ok(_) => true,
             Err(Full) => false,
         }
+    }
+
+    fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+        self.executor.collect(&mut |a| answer(a.id, a.bytes))
     }
 
     fn applied(&self, group: Gid) -> u64 {
@@ -58,7 +69,7 @@ impl Application for KvNode {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        State::read(Kv::new(groups, SCAN_SEED), groups, from).map_err(|e| e.to_string())
+        State::read(&Kv::new(groups, SCAN_SEED), groups, from).map_err(|e| e.to_string())
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {
@@ -70,7 +81,7 @@ impl Application for KvNode {
     }
 
     fn figures(&self, group: Gid) -> Figures {
-        let (items, expiring) = self.executor.machine().keys(group);
+        let Holds { items, expiring, .. } = self.executor.holds(group);
         Figures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,

@@ -78,6 +78,12 @@ fn commands_over_three_shards_are_linearizable_while_nodes_with_leaders_are_kill
 }
 
 #[test]
+fn commands_that_several_threads_execute_are_linearizable_while_nodes_are_killed() {
+    let options = ["--shards", "3", "--workers", "2"];
+    run("workers", &options, 3, Target::MostLeaders, Duration::from_secs(3));
+}
+
+#[test]
 fn commands_over_six_shards_are_linearizable_while_nodes_with_several_leaders_are_killed() {
     run("six-shards", &["--shards", "6"], 6, Target::MostLeaders, Duration::from_secs(3));
 }

@@ -1,7 +1,7 @@
 //! Everything in one process: one executor, ordered by a lock.
 
 use super::{Answers, Backend, Busy};
-use crate::executor::{Delivered, Executor, Limits};
+use crate::executor::{Delivered, Executor, Holds, Limits};
 use crate::kv::Kv;
 use crate::kv::client::lock;
 use crate::status::{ShardStatus, Status};
@@ -73,14 +73,14 @@ impl Status for LocalBackend {
         let inner = lock(&self.inner);
         let count = inner.positions.len() as u8;
         let tell = |shard| {
-            let (keys, expiring) = inner.executor.machine().keys(shard);
+            let Holds { items, expiring, .. } = inner.executor.holds(shard);
             ShardStatus {
                 shard,
                 leader: Some("local".into()),
                 replicas: (1, 1),
                 applied: inner.executor.applied(shard),
                 waiting: inner.executor.waiting(shard),
-                keys,
+                keys: items,
                 expiring,
             }
         };

@@ -31,6 +31,12 @@
 //! shards and they share a shard. Replicas may therefore run non-conflicting commands in different
 //! orders; nothing a machine answers may depend on that.
 //!
+//! # Where it runs
+//!
+//! Either in the thread that delivers, or, with [`Executor::employ`], in [threads of
+//! its own](pool): there a command has its turn where it would have run here, and waits in its
+//! shards' queues until they come to it. Answers then come out of [`Executor::collect`].
+//!
 //! # Limits
 //!
 //! Each shard holds at most [`Limits::waiting`] waiting commands with [`Limits::waiting_bytes`]
@@ -38,20 +44,26 @@
 //! streams of other shards go on, and since the order is acyclic one of them brings what the full
 //! shard waits for.
 
+mod pool;
 mod sessions;
+mod side;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
+pub use pool::{Wake, workers};
 pub use snapshot::State;
 
 use crate::envelope::Envelope;
-use crate::machine::{At, Machine, Place, Refusal};
+use crate::machine::{Machine, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
-use sessions::{Sessions, Verdict};
+use pool::{Job, Pool};
+use sessions::{Floors, Progress};
+use side::{Side, Turn};
 use snapshot::Cut;
-use waiting::Entry;
+use std::sync::Arc;
+use waiting::{Entry, Lanes};
 
 /// How much an executor may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,6 +72,10 @@ pub struct Limits {
     pub waiting: usize,
     /// Bytes of commands that wait in one shard.
     pub waiting_bytes: usize,
+    /// Commands that were given to workers and whose answers were not collected.
+    pub running: usize,
+    /// Bytes of these commands and their answers.
+    pub running_bytes: usize,
     /// Open requests of one session whose answers are kept.
     pub window: u64,
     /// Bytes of answers kept per shard.
@@ -75,6 +91,8 @@ impl Default for Limits {
         Self {
             waiting: 8192,
             waiting_bytes: 64 << 20,
+            running: 4096,
+            running_bytes: 64 << 20,
             window: 1024,
             answer_bytes: 64 << 20,
             session_ms: 600_000,
@@ -94,13 +112,14 @@ pub enum Delivered {
     Malformed,
 }
 
-/// The shard holds as much as it may: deliver the same again after other shards delivered.
+/// The shard holds as much as it may, or the workers do: deliver the same again after other shards
+/// delivered or answers were collected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
 impl core::fmt::Display for Full {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("too many commands wait in this shard")
+        f.write_str("too many commands wait to be executed")
     }
 }
 
@@ -122,21 +141,51 @@ pub struct Answer<'a> {
 /// Takes answers as commands run.
 pub type OnAnswer<'a> = &'a mut dyn FnMut(Answer<'_>);
 
-/// One shard's side.
-struct Shard {
+/// How far one shard's stream was delivered.
+#[derive(Default)]
+struct Head {
     /// Position of the last command that was taken.
     delivered: u64,
     /// Ordered time there.
     now_ms: u64,
-    /// Commands that ran, retried ones included.
-    executed: u64,
-    sessions: Sessions,
+    floors: Floors,
+}
+
+/// What commands run on.
+enum Engine<M: Machine> {
+    /// The shards, in this thread.
+    Here(Vec<Side<M::Part>>),
+    Pool(Pool<M>),
+}
+
+/// Figures about one shard's data.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Holds {
+    /// Items held.
+    pub items: usize,
+    /// Items held that will expire.
+    pub expiring: usize,
+    /// Items kept only for a cut: at most the shard once more, and a word for each item created
+    /// since the cut began.
+    pub kept: usize,
+    /// Commands that ran; one of several shards counts in its lowest one.
+    pub executed: u64,
+}
+
+impl Holds {
+    fn of<P: Part>(side: &Side<P>) -> Self {
+        let (items, expiring) = side.part.items();
+        Self { items, expiring, kept: side.part.kept(), executed: side.executed }
+    }
 }
 
 /// Runs the commands of one node's shards; see the module's documentation.
-pub struct Executor<M> {
+pub struct Executor<M: Machine> {
+    machine: Arc<M>,
     limits: Limits,
-    state: State<M>,
+    heads: Vec<Head>,
+    lanes: Lanes,
+    engine: Engine<M>,
     /// The cut that is being given.
     cut: Option<Box<Cut>>,
     /// Reused for each answer.
@@ -144,43 +193,71 @@ pub struct Executor<M> {
 }
 
 impl<M: Machine> Executor<M> {
-    /// An executor over `shards` empty shards of `machine`.
+    /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
+    /// delivers them.
     pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
-        Self { limits, state: State::new(machine, shards), cut: None, scratch: Vec::new() }
+        let State { heads, lanes, sides } = State::new(&machine, shards);
+        Self {
+            machine: Arc::new(machine),
+            limits,
+            heads,
+            lanes,
+            engine: Engine::Here(sides),
+            cut: None,
+            scratch: Vec::new(),
+        }
     }
 
-    /// The machine.
-    pub fn machine(&self) -> &M {
-        &self.state.machine
+    /// Has commands run by `workers` threads from now on, among which the shards are dealt; with
+    /// none, or when there are some already, nothing changes. `wake` is called, from any of them,
+    /// when there is something to [`collect`](Self::collect) again.
+    ///
+    /// # Errors
+    /// When the threads cannot be started; the executor is then of no more use.
+    pub fn employ(&mut self, workers: usize, wake: Wake) -> std::io::Result<()> {
+        if let Engine::Here(sides) = &mut self.engine
+            && workers > 0
+        {
+            let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
+            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, wake)?);
+        }
+        Ok(())
+    }
+
+    /// Figures about `shard`'s data.
+    pub fn holds(&self, shard: Gid) -> Holds {
+        match &self.engine {
+            Engine::Here(sides) => Holds::of(&sides[shard.index()]),
+            Engine::Pool(pool) => pool.holds(shard),
+        }
     }
 
     /// The position of the last command up to which `shard` executed everything; 0 before the first
     /// one. It is always a position that was delivered: streams may leave out numbers, and who keeps
     /// the stream need not know what a number between two commands means.
     pub fn applied(&self, shard: Gid) -> u64 {
-        let delivered = self.state.shards[shard.index()].delivered;
-        self.state.lanes.first_waiting(shard).map_or(delivered, |since| since.before)
+        let delivered = self.heads[shard.index()].delivered;
+        let waiting = self.lanes.first_waiting(shard).map_or(delivered, |since| since.before);
+        match &self.engine {
+            Engine::Here(_) => waiting,
+            Engine::Pool(pool) => pool.before(shard).map_or(waiting, |b| b.min(waiting)),
+        }
     }
 
     /// The position of the last command that `shard` took; it and all before it need not be
     /// delivered again to a node that has this one's state.
     pub fn delivered(&self, shard: Gid) -> u64 {
-        self.state.shards[shard.index()].delivered
+        self.heads[shard.index()].delivered
     }
 
     /// Ordered time at `shard`, milliseconds since 1970.
     pub fn now_ms(&self, shard: Gid) -> u64 {
-        self.state.shards[shard.index()].now_ms
-    }
-
-    /// How many commands ran in `shard`; one of several shards counts in its lowest one.
-    pub fn executed(&self, shard: Gid) -> u64 {
-        self.state.shards[shard.index()].executed
+        self.heads[shard.index()].now_ms
     }
 
     /// How many commands wait in `shard`.
     pub fn waiting(&self, shard: Gid) -> usize {
-        self.state.lanes.waiting(shard)
+        self.lanes.waiting(shard)
     }
 
     /// Takes the next command of `shard`'s stream, and runs what can run. `position` grows along
@@ -197,109 +274,121 @@ impl<M: Machine> Executor<M> {
         payload: &[u8],
         on_answer: OnAnswer<'_>,
     ) -> Result<Delivered, Full> {
-        assert!(dst.contains(shard) && dst.within(GroupSet::first(self.state.shards.len())));
-        let mine = &mut self.state.shards[shard.index()];
+        assert!(dst.contains(shard) && dst.within(GroupSet::first(self.heads.len())));
+        let mine = &mut self.heads[shard.index()];
         if position <= mine.delivered {
             return Ok(Delivered::Old);
+        }
+        if let Engine::Pool(pool) = &self.engine
+            && pool.is_full()
+        {
+            return Err(Full);
         }
         let Some((envelope, body)) = Envelope::decode(payload) else {
             mine.delivered = position;
             return Ok(Delivered::Malformed);
         };
-        let now_ms = mine.now_ms.max(envelope.stamp_ms);
-        let place = Place { shard, position, now_ms };
-        if dst.len() == 1 && self.state.lanes.waiting(shard) == 0 {
+        let place = Place { shard, position, now_ms: mine.now_ms.max(envelope.stamp_ms) };
+        let before = mine.delivered;
+        if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
-            self.run((id, dst), &[place], floor, payload, on_answer);
+            self.give_turn((id, dst), &[(place, before)], floor, &envelope, payload, on_answer);
             return Ok(Delivered::Taken);
         }
-        if self.state.lanes.waiting(shard) >= self.limits.waiting
-            || self.state.lanes.waiting_bytes(shard) + payload.len() > self.limits.waiting_bytes
+        if self.lanes.waiting(shard) >= self.limits.waiting
+            || self.lanes.waiting_bytes(shard) + payload.len() > self.limits.waiting_bytes
         {
             return Err(Full);
         }
-        let before = self.state.shards[shard.index()].delivered;
         let floor = self.took(place, dst, &envelope);
-        let machine = &self.state.machine;
-        let ready = self.state.lanes.enter((id, dst), (place, before), floor, payload, |access| {
+        let machine = &self.machine;
+        let ready = self.lanes.enter((id, dst), (place, before), floor, payload, |access| {
             machine.access(body, dst, access);
         });
         if let Some(entry) = ready {
-            self.run_ready(entry, on_answer);
+            self.give_turns(entry, on_answer);
         }
         Ok(Delivered::Taken)
+    }
+
+    /// Gives the answers of commands that workers ran; whether there were any. Panics if a worker
+    /// did: its node must not go on.
+    pub fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
+        match &mut self.engine {
+            Engine::Here(_) => false,
+            Engine::Pool(pool) => pool.collect(on_answer),
+        }
     }
 
     /// Notes a delivery; in the command's lowest shard, where its session is kept, the floor for
     /// its retries.
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
-        let shard = &mut self.state.shards[place.shard.index()];
-        (shard.delivered, shard.now_ms) = (place.position, place.now_ms);
+        let head = &mut self.heads[place.shard.index()];
+        (head.delivered, head.now_ms) = (place.position, place.now_ms);
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
-        home.then(|| shard.sessions.admit(envelope, place.now_ms))
+        home.then(|| head.floors.admit(envelope, place.now_ms))
     }
 
-    /// Runs a waiting command and, one after the other, all that only waited for those that ran.
-    fn run_ready(&mut self, ticket: u64, on_answer: OnAnswer<'_>) {
+    /// Gives its turn to a waiting command and then to all that only waited for those before.
+    fn give_turns(&mut self, ticket: u64, on_answer: OnAnswer<'_>) {
         let mut ready = vec![ticket];
         while let Some(ticket) = ready.pop() {
-            let entry = self.state.lanes.leave(ticket, &mut ready);
-            let Entry { id, dst, mut places, payload, floor, .. } = entry;
-            places.sort_by_key(|p| p.shard);
-            self.run((id, dst), &places, floor, &payload, on_answer);
+            let (entry, befores) = self.lanes.leave(ticket, &mut ready);
+            let Entry { id, dst, places, payload, floor, .. } = entry;
+            let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
+            places.sort_by_key(|(p, _)| p.shard);
+            let (envelope, _) = Envelope::decode(&payload).expect("it was decoded when it came");
+            self.give_turn((id, dst), &places, floor, &envelope, &payload, on_answer);
         }
     }
 
-    /// Runs a command, unless its session says that it ran before.
-    fn run(
+    /// Runs a command, or has it run. `places` stand with the positions in front of them, in
+    /// ascending order of shards.
+    fn give_turn(
         &mut self,
         (id, dst): (MsgId, GroupSet),
-        places: &[Place],
+        places: &[(Place, u64)],
         floor: u64,
+        envelope: &Envelope,
         payload: &[u8],
         on_answer: OnAnswer<'_>,
     ) {
-        let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
-        // Each command's session is kept in its lowest shard; a retry has the same destinations.
-        let applied = self.applied(places[0].shard);
-        let home = &mut self.state.shards[places[0].shard.index()];
-        let Envelope { session, request, .. } = envelope;
-        let verdict = if envelope.read_only {
-            Verdict::New
-        } else {
-            home.sessions.check(&envelope, floor, places[0].now_ms, &self.limits)
+        let home = places[0].0.shard;
+        let head = &self.heads[home.index()];
+        let progress = Progress {
+            floor: head.floors.of(envelope.session).max(floor),
+            applied: self.applied(home),
+            delivered: head.delivered,
         };
-        self.scratch.clear();
-        match verdict {
-            Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
-            Verdict::Refused(why) => {
-                self.state.machine.refuse(why, &mut self.scratch);
-                on_answer(Answer { id, session, request, bytes: &self.scratch });
+        let mut tidy_ms = u64::MAX;
+        for (place, _) in places {
+            let head = &mut self.heads[place.shard.index()];
+            // No command that has not had its turn is earlier than this.
+            let now_ms = self.lanes.first_waiting(place.shard).map_or(head.now_ms, |w| w.now_ms);
+            head.floors.tidy(now_ms, &self.limits);
+            tidy_ms = tidy_ms.min(now_ms);
+        }
+        match &mut self.engine {
+            Engine::Pool(pool) => {
+                pool.run(
+                    Job { id, dst, floor, progress, tidy_ms, payload: payload.into() },
+                    places,
+                );
             }
-            Verdict::New => {
-                self.state.machine.apply(&At { id, dst, places }, body, &mut self.scratch);
-                home.executed += 1;
-                if !envelope.read_only {
-                    let progress = (applied, home.delivered);
-                    home.sessions.record(&envelope, &self.scratch, progress, &self.limits);
+            Engine::Here(sides) => {
+                let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
+                    let turn = Turn { id, dst, places, floor, progress, tidy_ms, payload };
+                    let scratch = &mut self.scratch;
+                    side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
+                };
+                if let [(place, _)] = *places {
+                    return run(&mut [&mut sides[place.shard.index()]], &[place]);
                 }
-                on_answer(Answer { id, session, request, bytes: &self.scratch });
+                let here = sides.iter_mut().enumerate();
+                let mut mine: Vec<_> =
+                    here.filter(|(i, _)| dst.contains(Gid(*i as u8))).map(|(_, s)| s).collect();
+                run(&mut mine, &places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
             }
         }
-        for place in places {
-            let shard = &mut self.state.shards[place.shard.index()];
-            // No command that has not run is earlier than this.
-            let now_ms =
-                self.state.lanes.first_waiting(place.shard).map_or(shard.now_ms, |w| w.now_ms);
-            self.state.machine.tidy(place.shard, now_ms);
-            shard.sessions.tidy(now_ms, &self.limits);
-        }
-    }
-}
-
-impl Refusal {
-    /// Whether sending the same command again may help.
-    pub const fn may_retry(self) -> bool {
-        matches!(self, Self::Window)
     }
 }

@@ -7,6 +7,8 @@
 //! request is dropped only when everything delivered up to the command that allowed it has run.
 //! Hence all replicas agree which commands take effect, whatever they still remember.
 //!
+//! So there are two tables. The [`Floors`] follow what is delivered, the [`Sessions`] what ran.
+//!
 //! An idle session is forgotten after [`Limits::session_ms`] of ordered time. A retry carries the
 //! stamp of its first sending, and any command older than that is refused, whether it ran or not:
 //! this too follows from the order alone. Answers over [`Limits::answer_bytes`] are dropped, of
@@ -20,24 +22,81 @@ use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// One session at one shard.
-#[derive(Clone, Default, Debug)]
-pub(super) struct Session {
+/// What a session's requests are judged by, from the commands that were delivered.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(super) struct Floor {
     /// Ordered time of its last command.
     pub(super) used_ms: u64,
     /// Requests below this were answered: the highest such number delivered so far.
+    pub(super) open_from: u64,
+}
+
+/// The floors of one shard's sessions.
+#[derive(Default, Debug)]
+pub(super) struct Floors {
+    pub(super) table: IndexMap<u64, Floor, Keyed>,
+    /// The session that is looked at next for its age.
+    hand: usize,
+}
+
+impl Floors {
+    /// Notes that a command was delivered in this shard; the floor that it will be judged by.
+    pub(super) fn admit(&mut self, e: &Envelope, now_ms: u64) -> u64 {
+        let floor = self.table.entry(e.session).or_default();
+        floor.used_ms = floor.used_ms.max(now_ms);
+        floor.open_from = floor.open_from.max(e.open_from);
+        floor.open_from
+    }
+
+    /// The floor of a session as far as it was delivered.
+    pub(super) fn of(&self, session: u64) -> u64 {
+        self.table.get(&session).map_or(0, |f| f.open_from)
+    }
+
+    /// Looks at two sessions and forgets those that were idle for too long before `now_ms`, a time
+    /// that every command which has not run has reached.
+    pub(super) fn tidy(&mut self, now_ms: u64, limits: &Limits) {
+        for _ in 0..2 {
+            if self.hand >= self.table.len() {
+                self.hand = 0;
+            }
+            let Some((_, floor)) = self.table.get_index(self.hand) else { return };
+            if floor.used_ms.saturating_add(limits.session_ms) < now_ms {
+                self.table.swap_remove_index(self.hand);
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+}
+
+/// How far a shard was when a command was given to be run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// The floor of the command's session, from all that was delivered.
     pub(super) floor: u64,
+    /// Everything up to this position has run.
+    pub(super) applied: u64,
+    /// Everything up to this position was delivered.
+    pub(super) delivered: u64,
+}
+
+/// The requests of one session that ran in one shard.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Session {
+    /// Ordered time of the last one.
+    pub(super) used_ms: u64,
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
-    /// Requests that ran, ascending, with their answers if those are still kept.
+    /// Their numbers, ascending, with their answers if those are still kept.
     pub(super) ran: VecDeque<(u64, Option<Arc<[u8]>>)>,
 }
 
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.
 pub(super) type Table = IndexMap<u64, Arc<Session>, Keyed>;
 
-/// The sessions of one shard.
+/// What ran of the sessions of one shard.
 #[derive(Default)]
 pub(super) struct Sessions {
     pub(super) table: Table,
@@ -58,14 +117,6 @@ impl Sessions {
     pub(super) fn insert(&mut self, id: u64, session: Session) {
         self.answer_bytes += session.ran.iter().flat_map(|r| &r.1).map(|a| a.len()).sum::<usize>();
         self.table.insert(id, Arc::new(session));
-    }
-
-    /// Notes that a command was delivered in this shard; the floor that it will be judged by.
-    pub(super) fn admit(&mut self, e: &Envelope, now_ms: u64) -> u64 {
-        let session = Arc::make_mut(self.table.entry(e.session).or_default());
-        session.used_ms = session.used_ms.max(now_ms);
-        session.floor = session.floor.max(e.open_from);
-        session.floor
     }
 
     /// Whether a command may run, when its turn has come.
@@ -95,17 +146,19 @@ impl Sessions {
         }
     }
 
-    /// Notes that a command ran, when the shard has `applied` and `delivered` these positions.
+    /// Notes that a command ran at `now_ms`.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
         answer: &[u8],
-        (applied, delivered): (u64, u64),
+        now_ms: u64,
+        progress: &Progress,
         limits: &Limits,
     ) {
         let session = Arc::make_mut(self.table.entry(e.session).or_default());
+        session.used_ms = session.used_ms.max(now_ms);
         if let Some((below, position)) = session.drop_below
-            && applied >= position
+            && progress.applied >= position
         {
             while session.ran.front().is_some_and(|r| r.0 < below) {
                 let dropped = session.ran.pop_front().and_then(|r| r.1);
@@ -114,7 +167,7 @@ impl Sessions {
             session.drop_below = None;
         }
         if session.drop_below.is_none() {
-            session.drop_below = Some((session.floor, delivered));
+            session.drop_below = Some((progress.floor, progress.delivered));
         }
         let at = session.ran.partition_point(|r| r.0 < e.request);
         session.ran.insert(at, (e.request, Some(answer.into())));
@@ -141,7 +194,8 @@ impl Sessions {
     }
 
     /// Looks at two sessions and forgets those that were idle for too long before `now_ms`, a time
-    /// that every command which has not run has reached.
+    /// that every command which has not run has reached: a retry of what they ran is refused by
+    /// its stamp, which is no later than when it ran.
     pub(super) fn tidy(&mut self, now_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {

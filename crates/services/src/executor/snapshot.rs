@@ -3,36 +3,36 @@
 //! A *cut* begins between two commands ([`Executor::capture`]) and holds exactly what was there
 //! then: every node that reads it goes on behind each shard's [`delivered`](Executor::delivered)
 //! position. The machine keeps aside what changes before it was given. What else belongs to the
-//! state is taken at once, by reference: the waiting commands, at most [`Limits::waiting`](super::Limits::waiting)
-//! a shard, and the sessions, as many as the fronts' pools have; a session that is used while the
-//! cut is open is copied then. Taking them costs some nanoseconds each and copies no bytes of
-//! commands or answers.
+//! state is taken at once, by reference: the waiting commands, at most
+//! [`Limits::waiting`](super::Limits::waiting) a shard, and the sessions, as many as the fronts'
+//! pools have; a session that is used while the cut is open is copied then. Taking them costs some
+//! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position and ordered time; the
-//! waiting commands; and for each shard its sessions and the machine's part. A byte of one stands
-//! before each command and session, a zero behind the last. A piece may be longer than asked for
-//! by one command, or by one session with its answers.
+//! waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
+//! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
+//! piece may be longer than asked for by one command, or by one session with its answers.
 
-use super::sessions::{Session, Sessions, Table};
+use super::sessions::{Floor, Floors};
+use super::side::Side;
 use super::waiting::{Entry, Lanes};
-use super::{Executor, Shard};
+use super::{Engine, Executor, Head};
 use crate::envelope::Envelope;
+use crate::kv::hash::Keyed;
 use crate::machine::{Corrupt, Machine, Place};
-use crate::stream::{Piece, Progress, Source};
+use crate::stream::{Piece, Progress, Source, follows, next};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
 
-const END: u8 = 0;
-const NEXT: u8 = 1;
-
-/// What makes up a node: the machine, and who is to run what on it.
-pub struct State<M> {
-    pub(super) machine: M,
-    pub(super) shards: Vec<Shard>,
+/// All that a node's commands came to.
+pub struct State<M: Machine> {
+    pub(super) heads: Vec<Head>,
     pub(super) lanes: Lanes,
+    pub(super) sides: Vec<Side<M::Part>>,
 }
 
 /// The part of a cut that is the executor's, and how much of it was given.
@@ -41,8 +41,8 @@ pub(super) struct Cut {
     /// Each shard's position and ordered time, until they are given.
     heads: Option<Vec<(u64, u64)>>,
     waiting: VecDeque<Waiting>,
-    /// Each shard's sessions, and the index of the next one.
-    sessions: Vec<(Table, usize)>,
+    /// The floors of each shard's sessions, and the index of the next one.
+    floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: Stage,
 }
 
@@ -50,8 +50,8 @@ pub(super) struct Cut {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Waiting,
-    Sessions(usize),
-    Machine(usize),
+    Floors(usize),
+    Side(usize),
     End,
 }
 
@@ -114,48 +114,13 @@ impl Waiting {
     }
 }
 
-fn give_session(id: u64, s: &Session, to: &mut Piece<'_>) {
-    let (below, position) = s.drop_below.unwrap_or((0, 0));
-    for word in [id, s.used_ms, s.floor, below, position, s.ran.len() as u64] {
-        to.word(word);
-    }
-    for (request, answer) in &s.ran {
-        to.word(*request);
-        to.byte(u8::from(answer.is_some()));
-        to.bytes(answer.as_deref().unwrap_or_default());
-    }
-}
-
-fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
-    let (id, used_ms, floor) = (from.word()?, from.word()?, from.word()?);
-    let (below, position) = (from.word()?, from.word()?);
-    let drop_below = (position > 0).then_some((below, position));
-    let mut ran = VecDeque::new();
-    for _ in 0..from.word()? {
-        let (request, kept, answer) = (from.word()?, from.byte()?, from.bytes()?);
-        if ran.back().is_some_and(|(last, _)| *last >= request) {
-            return Err(Corrupt::Malformed);
-        }
-        ran.push_back((request, (kept == NEXT).then(|| answer.into())));
-    }
-    Ok((id, Session { used_ms, floor, drop_below, ran }))
-}
-
-fn follows(from: &mut Source<'_>) -> Result<bool, Corrupt> {
-    match from.byte()? {
-        END => Ok(false),
-        NEXT => Ok(true),
-        _ => Err(Corrupt::Malformed),
-    }
-}
-
 impl Cut {
-    fn of<M>(state: &State<M>) -> Self {
+    fn of(heads: &[Head], lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
-            heads: Some(state.shards.iter().map(|s| (s.delivered, s.now_ms)).collect()),
-            waiting: state.lanes.iter().map(|e| Waiting::of(e, &state.lanes)).collect(),
-            sessions: state.shards.iter().map(|s| (s.sessions.table.clone(), 0)).collect(),
+            heads: Some(heads.iter().map(|h| (h.delivered, h.now_ms)).collect()),
+            waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
+            floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
         }
     }
@@ -163,7 +128,7 @@ impl Cut {
     /// Fills `piece`, and says what comes next.
     fn give<M: Machine>(
         &mut self,
-        machine: &mut M,
+        engine: &mut Engine<M>,
         heads: Option<Vec<(u64, u64)>>,
         piece: &mut Piece<'_>,
     ) {
@@ -171,36 +136,41 @@ impl Cut {
             piece.word(delivered);
             piece.word(now_ms);
         }
+        let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
             match self.stage {
-                Stage::Waiting => match self.waiting.pop_front() {
-                    Some(waiting) => {
-                        piece.byte(NEXT);
-                        waiting.give(piece);
-                    }
-                    None => {
-                        piece.byte(END);
-                        self.stage = Stage::Sessions(0);
-                    }
-                },
-                Stage::Sessions(shard) => {
-                    let (table, next) = &mut self.sessions[shard];
-                    if let Some((id, session)) = table.get_index(*next) {
-                        piece.byte(NEXT);
-                        give_session(*id, session, piece);
-                        *next += 1;
-                    } else {
-                        piece.byte(END);
-                        self.stage = Stage::Machine(shard);
+                Stage::Waiting => {
+                    let waiting = self.waiting.pop_front();
+                    next(waiting.is_some(), piece);
+                    match waiting {
+                        Some(waiting) => waiting.give(piece),
+                        None => self.stage = Stage::Floors(0),
                     }
                 }
-                Stage::Machine(shard) => {
-                    if machine.piece(Gid(shard as u8), piece) {
-                        return;
+                Stage::Floors(shard) => {
+                    let (table, given) = &mut self.floors[shard];
+                    let item = table.get_index(*given);
+                    next(item.is_some(), piece);
+                    if let Some((id, floor)) = item {
+                        [*id, floor.used_ms, floor.open_from].iter().for_each(|w| piece.word(*w));
+                        *given += 1;
+                    } else if shard + 1 < shards {
+                        self.stage = Stage::Floors(shard + 1);
+                    } else {
+                        self.stage = Stage::Side(0);
                     }
-                    let next = shard + 1;
-                    self.stage =
-                        if next < self.sessions.len() { Stage::Sessions(next) } else { Stage::End };
+                }
+                Stage::Side(shard) => {
+                    let more = match engine {
+                        Engine::Here(sides) => Some(sides[shard].piece(piece)),
+                        Engine::Pool(pool) => pool.in_cut(shard, |side| side.piece(piece)),
+                    };
+                    match more {
+                        Some(false) if shard + 1 < shards => self.stage = Stage::Side(shard + 1),
+                        Some(false) => self.stage = Stage::End,
+                        // There is more, or the shard cannot give just now.
+                        Some(true) | None => return,
+                    }
                 }
                 Stage::End => {}
             }
@@ -212,21 +182,25 @@ impl<M: Machine> Executor<M> {
     /// Begins a cut: the state at this moment, to be given in pieces. One begun before is
     /// forgotten: whoever was given its pieces finds that they end too early.
     pub fn capture(&mut self) {
-        self.state.machine.capture();
-        self.cut = Some(Box::new(Cut::of(&self.state)));
+        match &mut self.engine {
+            Engine::Here(sides) => sides.iter_mut().for_each(Side::capture),
+            Engine::Pool(pool) => pool.capture(),
+        }
+        self.cut = Some(Box::new(Cut::of(&self.heads, &self.lanes)));
     }
 
     /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
     /// cut. The cut is then released. Takes time in proportion to `most`, however much there is.
+    /// With workers it may add nothing, when a shard has not come to the cut.
     pub fn piece(&mut self, most: usize, to: &mut Vec<u8>) -> bool {
         let Some(mut cut) = self.cut.take() else { return false };
         let mut progress = cut.progress;
         let heads = cut.heads.take();
         if heads.is_some() {
-            Piece::begin(self.state.shards.len(), &mut progress, to);
+            Piece::begin(self.heads.len(), &mut progress, to);
         }
         let mut piece = Piece::new(most, &mut progress, to);
-        cut.give(&mut self.state.machine, heads, &mut piece);
+        cut.give(&mut self.engine, heads, &mut piece);
         let more = cut.stage != Stage::End;
         piece.end(!more);
         if more {
@@ -239,84 +213,89 @@ impl<M: Machine> Executor<M> {
     /// Forgets the cut.
     pub fn release(&mut self) {
         self.cut = None;
-        self.state.machine.release();
-    }
-
-    /// How many items of `shard` are kept only for the cut. At most the shard once more, and the
-    /// keys of items created since the cut began.
-    pub fn kept(&self, shard: Gid) -> usize {
-        self.state.machine.kept(shard)
+        match &mut self.engine {
+            Engine::Here(sides) => sides.iter_mut().for_each(Side::release),
+            Engine::Pool(pool) => pool.release(),
+        }
     }
 
     /// Puts `state` in force, and gives back the one before it: dropping much takes time. A cut
-    /// that was open is forgotten. Both are of as many shards.
+    /// that was open is forgotten. Both are of as many shards. With workers it waits until they
+    /// have run what they were given.
     pub fn adopt(&mut self, mut state: State<M>) -> State<M> {
-        assert_eq!(state.shards.len(), self.state.shards.len(), "a node's shards stay the same");
+        assert_eq!(state.heads.len(), self.heads.len(), "a node's shards stay the same");
         self.release();
-        for (new, old) in state.shards.iter_mut().zip(&self.state.shards) {
-            new.executed = old.executed;
+        std::mem::swap(&mut self.heads, &mut state.heads);
+        std::mem::swap(&mut self.lanes, &mut state.lanes);
+        match &mut self.engine {
+            Engine::Here(sides) => {
+                for (new, old) in state.sides.iter_mut().zip(&*sides) {
+                    new.executed = old.executed;
+                }
+                std::mem::swap(sides, &mut state.sides);
+            }
+            Engine::Pool(pool) => state.sides = pool.replace(state.sides),
         }
-        std::mem::replace(&mut self.state, state)
+        state
     }
 }
 
 impl<M: Machine> State<M> {
     /// Nothing done yet in any of `shards` shards.
-    pub(super) fn new(machine: M, shards: usize) -> Self {
-        let shard =
-            |_| Shard { delivered: 0, now_ms: 0, executed: 0, sessions: Sessions::default() };
-        Self { machine, shards: (0..shards).map(shard).collect(), lanes: Lanes::new(shards) }
+    pub(super) fn new(machine: &M, shards: usize) -> Self {
+        Self {
+            heads: (0..shards).map(|_| Head::default()).collect(),
+            lanes: Lanes::new(shards),
+            sides: (0..shards).map(|_| Side::new(machine.part())).collect(),
+        }
     }
 
-    /// Reads what [`Executor::piece`] gave, to its end and not further. `machine` must have
-    /// `shards` shards; what it holds is replaced.
+    /// Reads what [`Executor::piece`] gave, to its end and not further.
     ///
     /// # Errors
     /// When the bytes are damaged, end too early, or are not of such a cluster and this version.
-    pub fn read(machine: M, shards: usize, from: &mut dyn Read) -> Result<Self, Corrupt> {
+    pub fn read(machine: &M, shards: usize, from: &mut dyn Read) -> Result<Self, Corrupt> {
         let (mut from, there) = Source::begin(from)?;
         if there != shards {
             return Err(Corrupt::Shards(there));
         }
         let mut it = Self::new(machine, shards);
-        for shard in &mut it.shards {
-            (shard.delivered, shard.now_ms) = (from.word()?, from.word()?);
+        for head in &mut it.heads {
+            (head.delivered, head.now_ms) = (from.word()?, from.word()?);
         }
         let mut waiting = Vec::new();
         while follows(&mut from)? {
             waiting.push(Waiting::read(&mut from, shards)?);
         }
-        for (i, shard) in it.shards.iter_mut().enumerate() {
-            while follows(&mut from)? {
-                let (id, session) = read_session(&mut from)?;
-                shard.sessions.insert(id, session);
-            }
-            it.machine.read(Gid(i as u8), &mut from)?;
+        for head in &mut it.heads {
+            read_floors(&mut from, &mut head.floors)?;
+        }
+        for side in &mut it.sides {
+            side.read(&mut from)?;
         }
         from.end()?;
-        it.line_up_again(waiting)?;
+        it.line_up_again(machine, &waiting)?;
         Ok(it)
     }
 
     /// The position of the last command that `shard` took.
     pub fn delivered(&self, shard: Gid) -> u64 {
-        self.shards[shard.index()].delivered
+        self.heads[shard.index()].delivered
     }
 
     /// Puts waiting commands back, each shard's in order of position. None of them can run: they
     /// waited when the cut was begun.
-    fn line_up_again(&mut self, waiting: Vec<Waiting>) -> Result<(), Corrupt> {
+    fn line_up_again(&mut self, machine: &M, waiting: &[Waiting]) -> Result<(), Corrupt> {
         let mut arrivals: Vec<((Place, u64), &Waiting)> =
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
             let body = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?.1;
-            let machine = &self.machine;
             let ready =
                 self.lanes.enter((w.id, w.dst), place, Some(w.floor), &w.payload, |access| {
                     machine.access(body, w.dst, access);
                 });
-            if ready.is_some() || place.0.position > self.shards[place.0.shard.index()].delivered {
+            if ready.is_some() || place.0.position > self.heads[place.0.shard.index()].delivered {
                 return Err(Corrupt::Malformed);
             }
         }
@@ -324,18 +303,30 @@ impl<M: Machine> State<M> {
     }
 }
 
+fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
+    while follows(from)? {
+        let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
+        floors.table.insert(id, Floor { used_ms, open_from });
+    }
+    Ok(())
+}
+
 /// All that a cut should hold, told in another way than the cut does.
 #[cfg(test)]
 pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
     use std::fmt::Write;
-    let mut out = executor.state.machine.dump();
-    for s in &executor.state.shards {
+    let Engine::Here(sides) = &executor.engine else { return String::new() };
+    let mut out = String::new();
+    for (h, s) in executor.heads.iter().zip(sides) {
         let mut sessions: Vec<_> = s.sessions.table.iter().collect();
         sessions.sort_by_key(|(id, _)| **id);
+        let mut floors: Vec<_> = h.floors.table.iter().collect();
+        floors.sort_by_key(|(id, _)| **id);
         let sum = s.sessions.answer_bytes;
-        write!(out, "{} {} {sum} {sessions:?}", s.delivered, s.now_ms).expect("a string");
+        out += &s.part.dump();
+        write!(out, "{} {} {sum} {sessions:?}{floors:?}", h.delivered, h.now_ms).expect("a string");
     }
-    let mut waiting: Vec<_> = executor.state.lanes.iter().collect();
+    let mut waiting: Vec<_> = executor.lanes.iter().collect();
     waiting.sort_by_key(|e| e.id);
     for e in waiting {
         let mut places = e.places.clone();

@@ -148,13 +148,16 @@ impl Lanes {
         ready.then_some(ticket)
     }
 
-    /// Takes a command out to run it; tickets of those that can run then are added to `ready`.
-    pub(super) fn leave(&mut self, ticket: u64, ready: &mut Vec<u64>) -> Entry {
+    /// Takes a command out to run it, with the position in front of each of its places; tickets of
+    /// those that can run then are added to `ready`.
+    pub(super) fn leave(&mut self, ticket: u64, ready: &mut Vec<u64>) -> (Entry, Vec<u64>) {
+        let mut befores = Vec::new();
         let mut entry = self.entries.remove(&ticket).expect("it waits");
         self.gathering.remove(&entry.id);
         for place in &entry.places {
             let lane = &mut self.lanes[place.shard.index()];
-            lane.positions.remove(&place.position);
+            let since = lane.positions.remove(&place.position).expect("it waits there");
+            befores.push(since.before);
             lane.bytes -= entry.payload.len();
             lane.step_out(ticket, place.shard, &entry.access);
         }
@@ -165,7 +168,7 @@ impl Lanes {
                 ready.push(later);
             }
         }
-        entry
+        (entry, befores)
     }
 }
 

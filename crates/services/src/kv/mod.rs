@@ -18,7 +18,7 @@ mod walk;
 pub use args::{decode_args, encode_args, encoded_len};
 pub use slots::{SLOTS, SlotMap, slot};
 
-use crate::machine::{Access, At, Corrupt, Machine, Refusal, Use};
+use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -26,60 +26,59 @@ use data::{Data, Kind};
 use hash::hash_bytes;
 use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
-use store::{Entry, Store};
+use store::Entry;
+
+pub use store::Store;
 
 /// Expired keys that are dropped after each command.
 const TIDY_KEYS: usize = 4;
 
-/// The store: the data of every shard of one node.
+/// The store's commands, over [`Store`]s of one shard each.
 pub struct Kv {
     map: SlotMap,
     seed: u64,
-    stores: Vec<Store>,
 }
 
 impl Kv {
-    /// An empty store of `shards` shards. `seed` keys the hashes that `SCAN` walks by, so it must
-    /// be the same on all nodes of a cluster and should not be known outside.
+    /// A store of `shards` shards. `seed` keys the hashes that `SCAN` walks by, so it must be the
+    /// same on all nodes of a cluster and should not be known outside.
     pub fn new(shards: usize, seed: u64) -> Self {
-        Self {
-            map: SlotMap::new(shards),
-            seed,
-            stores: (0..shards).map(|_| Store::new(seed)).collect(),
-        }
-    }
-
-    /// All that a cut should hold, told in another way.
-    #[cfg(test)]
-    pub(crate) fn dump(&self) -> String {
-        self.stores.iter().map(Store::dump).collect()
-    }
-
-    /// Keys held by `shard`, and how many of them will expire.
-    pub fn keys(&self, shard: Gid) -> (usize, usize) {
-        let store = &self.stores[shard.index()];
-        (store.len(), store.expiring())
+        Self { map: SlotMap::new(shards), seed }
     }
 }
 
 /// What a running command sees.
 pub struct Context<'a> {
     map: SlotMap,
-    stores: &'a mut [Store],
+    places: &'a [Place],
+    /// The stores of `places`, one for one.
+    stores: &'a mut [&'a mut Store],
     dst: GroupSet,
     id: MsgId,
     chance: Option<Rng>,
 }
 
 impl Context<'_> {
+    /// Where the store of `shard`, one of the destinations, is among the stores.
+    fn index(&self, shard: Gid) -> usize {
+        match self.stores.len() {
+            1 => 0,
+            _ => {
+                let mut places = self.places.iter();
+                places.position(|p| p.shard == shard).expect("a key in the destinations")
+            }
+        }
+    }
+
     /// The store of `key`'s shard.
     pub(crate) fn store(&mut self, key: &[u8]) -> &mut Store {
-        &mut self.stores[self.map.of_key(key).index()]
+        let index = self.index(self.map.of_key(key));
+        self.stores[index]
     }
 
     /// The same, only to read.
     pub(crate) fn view(&self, key: &[u8]) -> &Store {
-        &self.stores[self.map.of_key(key).index()]
+        self.stores[self.index(self.map.of_key(key))]
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
@@ -105,12 +104,7 @@ impl Context<'_> {
 
     /// The stores of all destination shards.
     pub(crate) fn each_store(&mut self) -> impl Iterator<Item = &mut Store> {
-        let dst = self.dst;
-        self.stores
-            .iter_mut()
-            .enumerate()
-            .filter(move |(i, _)| dst.contains(Gid(*i as u8)))
-            .map(|s| s.1)
+        self.stores.iter_mut().map(|s| &mut **s)
     }
 
     /// A number below `n`, the same on all replicas.
@@ -164,6 +158,8 @@ pub(crate) fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut
 }
 
 impl Machine for Kv {
+    type Part = Store;
+
     fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {
         let mut args = Vec::with_capacity(8);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
@@ -178,9 +174,18 @@ impl Machine for Kv {
         access.whole = !by_key;
     }
 
-    fn apply(&mut self, at: &At<'_>, command: &[u8], answer: &mut Vec<u8>) {
-        for place in at.places {
-            let store = &mut self.stores[place.shard.index()];
+    fn part(&self) -> Store {
+        Store::new(self.seed)
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        stores: &'a mut [&'a mut Store],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) {
+        for (place, store) in at.places.iter().zip(&mut *stores) {
             (store.now_ms, store.version) = (place.now_ms, place.position);
         }
         let mut args = Vec::with_capacity(8);
@@ -188,51 +193,50 @@ impl Machine for Kv {
         if decode_args(command, &mut args).is_none() || args.is_empty() {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
         }
-        let mut context = Context {
-            map: self.map,
-            stores: &mut self.stores,
-            dst: at.dst,
-            id: at.id,
-            chance: None,
-        };
+        let At { id, dst, places } = *at;
+        let mut context = Context { map: self.map, places, stores, dst, id, chance: None };
         run(&mut context, &args, &mut reply);
     }
 
     fn refuse(&self, why: Refusal, answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
             Refusal::Stale => {
-                "TRYAGAIN The command is too old to know whether it was executed: the clock of \
-                 this front may be behind"
+                "ERR Whether the command took effect is not known: it is too old, or the clock of \
+                 this front is behind"
             }
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
             Refusal::Window => "TRYAGAIN Too many commands of this session are open",
         }));
     }
+}
 
-    fn tidy(&mut self, shard: Gid, now_ms: u64) {
-        self.stores[shard.index()].purge(now_ms, TIDY_KEYS);
+impl Part for Store {
+    fn items(&self) -> (usize, usize) {
+        (self.len(), self.expiring())
+    }
+
+    fn tidy(&mut self, now_ms: u64) {
+        self.purge(now_ms, TIDY_KEYS);
     }
 
     fn capture(&mut self) {
-        self.stores.iter_mut().for_each(Store::capture);
+        self.begin_cut();
     }
 
-    fn piece(&mut self, shard: Gid, to: &mut Piece<'_>) -> bool {
-        snapshot::give(&mut self.stores[shard.index()], to)
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        snapshot::give(self, to)
     }
 
     fn release(&mut self) {
-        self.stores.iter_mut().for_each(Store::release);
+        self.end_cut();
     }
 
-    fn kept(&self, shard: Gid) -> usize {
-        self.stores[shard.index()].kept()
+    fn kept(&self) -> usize {
+        self.kept_aside()
     }
 
-    fn read(&mut self, shard: Gid, from: &mut Source<'_>) -> Result<(), Corrupt> {
-        let store = &mut self.stores[shard.index()];
-        *store = Store::new(self.seed);
-        snapshot::read(from, store)
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        snapshot::read(from, self)
     }
 }
 

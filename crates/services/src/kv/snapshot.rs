@@ -9,10 +9,7 @@ use super::data::{Data, Hash, List, Set, Sorted};
 use super::store::{Bucket, Entry, Mark, Store};
 use super::walk::Given;
 use crate::machine::Corrupt;
-use crate::stream::{Piece, Source};
-
-const END: u8 = 0;
-const NEXT: u8 = 1;
+use crate::stream::{Piece, Source, follows, next};
 
 const STR: u8 = 0;
 const LIST: u8 = 1;
@@ -32,12 +29,12 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
         if walk.give(by_hash, piece, room, |piece, _, bucket| give_bucket(bucket, within, piece)) {
             return true;
         }
-        piece.byte(END);
+        next(false, piece);
         cut.entries = None;
     }
     if let Some(walk) = &mut cut.marks {
         let more = walk.give(marks, piece, room, |piece, key, mark| {
-            piece.byte(NEXT);
+            next(true, piece);
             piece.bytes(key);
             piece.word(mark.version);
             piece.word(mark.deadline_ms);
@@ -46,10 +43,10 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
         if more {
             return true;
         }
-        piece.byte(END);
+        next(false, piece);
         cut.marks = None;
     }
-    store.release();
+    store.end_cut();
     false
 }
 
@@ -60,7 +57,7 @@ fn give_bucket(
 ) -> Given {
     for Entry { key, data, version, deadline_ms } in bucket.iter().skip(*entry) {
         let from = within.unwrap_or_else(|| {
-            piece.byte(NEXT);
+            next(true, piece);
             piece.bytes(key);
             piece.word(*version);
             piece.word(*deadline_ms);
@@ -129,14 +126,6 @@ fn give_each<T>(
         n += 1;
     }
     n
-}
-
-fn follows(from: &mut Source<'_>) -> Result<bool, Corrupt> {
-    match from.byte()? {
-        END => Ok(false),
-        NEXT => Ok(true),
-        _ => Err(Corrupt::Malformed),
-    }
 }
 
 /// Fills an empty `store` with what [`give`] gave.

@@ -71,7 +71,7 @@ pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTree
 ///
 /// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     seed: u64,
     /// Ordered time at the running command's place.
     pub(crate) now_ms: u64,
@@ -373,8 +373,8 @@ impl Store {
     }
 
     /// Begins a cut, at what the store holds now.
-    pub(crate) fn capture(&mut self) {
-        self.release();
+    pub(super) fn begin_cut(&mut self) {
+        self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
         self.cut = Some(Box::new(Cut { entries, within: (0, None), marks }));
     }
@@ -385,13 +385,13 @@ impl Store {
     }
 
     /// Entries and marks that are kept aside for the cut.
-    pub(crate) fn kept(&self) -> usize {
+    pub(super) fn kept_aside(&self) -> usize {
         let Some(cut) = &self.cut else { return 0 };
         cut.entries.as_ref().map_or(0, Walk::kept) + cut.marks.as_ref().map_or(0, Walk::kept)
     }
 
     /// Forgets the cut.
-    pub(crate) fn release(&mut self) {
+    pub(super) fn end_cut(&mut self) {
         if let Some(cut) = self.cut.take() {
             if let Some(walk) = cut.entries {
                 walk.end();

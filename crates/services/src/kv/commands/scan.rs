@@ -97,7 +97,7 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let (mut found, mut looked, mut next) = (Vec::new(), 0, None);
     while next.is_none() && looked < options.count && c.dst.contains(Gid(shard as u8)) {
         let mut last = None;
-        for (hash, entry) in c.stores[shard as usize].scan(from) {
+        for (hash, entry) in c.stores[c.index(Gid(shard as u8))].scan(from) {
             // All keys whose hashes have the same cursor belong to one step.
             let step = hash >> HASH_BITS_CUT;
             if looked >= options.count && last != Some(step) {

@@ -1,0 +1,152 @@
+//! One shard's data and what ran on it: what a command needs at the moment at which it runs.
+
+use super::sessions::{Progress, Session, Sessions, Table, Verdict};
+use super::{Answer, Limits};
+use crate::envelope::Envelope;
+use crate::machine::{At, Corrupt, Machine, Part, Place};
+use crate::stream::{Piece, Source, follows, next};
+use amcast_core::{GroupSet, MsgId};
+use std::collections::VecDeque;
+
+/// One shard's data and what ran on it.
+pub(super) struct Side<P> {
+    pub(super) part: P,
+    pub(super) sessions: Sessions,
+    /// Commands that ran here, retried ones included; one of several shards in its lowest.
+    pub(super) executed: u64,
+    /// The sessions of the cut that is being given, and how many of them were.
+    cut: Option<(Table, usize)>,
+}
+
+/// A command whose turn has come.
+pub(super) struct Turn<'a> {
+    pub(super) id: MsgId,
+    pub(super) dst: GroupSet,
+    /// Its place in each destination, in ascending order of shards.
+    pub(super) places: &'a [Place],
+    /// What its retries are judged by.
+    pub(super) floor: u64,
+    /// How far its lowest shard was when it was given to be run.
+    pub(super) progress: Progress,
+    /// No command that has not run in any of its shards is earlier than this.
+    pub(super) tidy_ms: u64,
+    pub(super) payload: &'a [u8],
+}
+
+impl<P: Part> Side<P> {
+    pub(super) fn new(part: P) -> Self {
+        Self { part, sessions: Sessions::default(), executed: 0, cut: None }
+    }
+
+    /// Begins a cut at this moment.
+    pub(super) fn capture(&mut self) {
+        self.cut = Some((self.sessions.table.clone(), 0));
+        self.part.capture();
+    }
+
+    /// Gives the next part of the cut; false if that was all.
+    pub(super) fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        if let Some((table, given)) = &mut self.cut {
+            while let Some((id, session)) = table.get_index(*given) {
+                if to.is_full() {
+                    return true;
+                }
+                next(true, to);
+                give_session(*id, session, to);
+                *given += 1;
+            }
+            next(false, to);
+            self.cut = None;
+        }
+        self.part.piece(to)
+    }
+
+    /// Forgets the cut.
+    pub(super) fn release(&mut self) {
+        self.cut = None;
+        self.part.release();
+    }
+
+    /// Reads what [`Self::piece`] gave into an empty side.
+    pub(super) fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        while follows(from)? {
+            let (id, session) = read_session(from)?;
+            self.sessions.insert(id, session);
+        }
+        self.part.read(from)
+    }
+}
+
+fn give_session(id: u64, s: &Session, to: &mut Piece<'_>) {
+    let (below, position) = s.drop_below.unwrap_or((0, 0));
+    for word in [id, s.used_ms, below, position, s.ran.len() as u64] {
+        to.word(word);
+    }
+    for (request, answer) in &s.ran {
+        to.word(*request);
+        to.byte(u8::from(answer.is_some()));
+        to.bytes(answer.as_deref().unwrap_or_default());
+    }
+}
+
+fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
+    let (id, used_ms) = (from.word()?, from.word()?);
+    let (below, position) = (from.word()?, from.word()?);
+    let drop_below = (position > 0).then_some((below, position));
+    let mut ran = VecDeque::new();
+    for _ in 0..from.word()? {
+        let (request, kept, answer) = (from.word()?, from.byte()?, from.bytes()?);
+        if ran.back().is_some_and(|(last, _)| *last >= request) {
+            return Err(Corrupt::Malformed);
+        }
+        ran.push_back((request, (kept == 1).then(|| answer.into())));
+    }
+    Ok((id, Session { used_ms, drop_below, ran }))
+}
+
+/// Runs a command on `sides`, those of its places, unless its session says that it ran before.
+pub(super) fn run<M: Machine>(
+    machine: &M,
+    limits: &Limits,
+    sides: &mut [&mut Side<M::Part>],
+    turn: &Turn<'_>,
+    scratch: &mut Vec<u8>,
+    on_answer: &mut dyn FnMut(Answer<'_>),
+) {
+    let Turn { id, dst, places, floor, progress, tidy_ms, payload } = *turn;
+    let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
+    let Envelope { session, request, .. } = envelope;
+    // Each command's session is kept in its lowest shard; a retry has the same destinations.
+    let (home, now_ms) = (&mut *sides[0], places[0].now_ms);
+    let verdict = if envelope.read_only {
+        Verdict::New
+    } else {
+        home.sessions.check(&envelope, floor, now_ms, limits)
+    };
+    scratch.clear();
+    match verdict {
+        Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
+        Verdict::Refused(why) => {
+            machine.refuse(why, scratch);
+            on_answer(Answer { id, session, request, bytes: scratch });
+        }
+        Verdict::New => {
+            home.executed += 1;
+            let at = At { id, dst, places };
+            if let [one] = sides {
+                machine.apply(&at, &mut [&mut one.part], body, scratch);
+            } else {
+                let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
+                machine.apply(&at, &mut parts, body, scratch);
+            }
+            if !envelope.read_only {
+                sides[0].sessions.record(&envelope, scratch, now_ms, &progress, limits);
+            }
+            on_answer(Answer { id, session, request, bytes: scratch });
+        }
+    }
+    for side in sides {
+        side.part.tidy(tidy_ms);
+        side.sessions.tidy(tidy_ms, limits);
+    }
+}
