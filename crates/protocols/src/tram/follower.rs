@@ -67,6 +67,10 @@ impl Replica {
             if row.incarnation < known {
                 continue;
             }
+            if !row.makes_sense(self.n) {
+                out.note(Note::Malformed(self.pid(rank), "a row that cannot be"));
+                continue;
+            }
             if row.incarnation > known {
                 self.fresh(self.pid(rank), row.incarnation, out);
             }
@@ -197,6 +201,10 @@ impl Replica {
             }
             if self.misses(control.tail) {
                 self.fall_behind(out);
+                return;
+            }
+            // Words of different ages are read again; nonsense is never believed.
+            if control.commit.checked_sub(control.tail).is_none_or(|n| n > u64::from(ring.lines)) {
                 return;
             }
             self.decided = self.decided.max(control.commit);

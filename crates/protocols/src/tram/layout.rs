@@ -247,6 +247,16 @@ impl Row {
         Stamp::new(incarnation, 0)
     }
 
+    /// Whether a replica of a group of `n` can have written this. What cannot be is not acted on: the
+    /// ranks in it are looked up, and epochs that are believed are used up.
+    pub(super) const fn makes_sense(&self, n: usize) -> bool {
+        let Promise { epoch, accepted, .. } = self.promise;
+        self.request <= EPOCH_BELIEVED
+            && epoch <= EPOCH_BELIEVED
+            && accepted <= epoch
+            && (accepted == 0 || rank_of(accepted) < n)
+    }
+
     /// None if nothing was written yet.
     pub(super) fn parse(w: &[u64; LINE_WORDS]) -> Option<Self> {
         if w[0] == 0 {
@@ -286,9 +296,13 @@ pub(super) const fn rank_of(epoch: u32) -> usize {
     (epoch & 0xf) as usize
 }
 
-/// Bits of an epoch: 67 million changes of leader.
+/// Bits of an epoch.
 const EPOCH_BITS: u32 = 30;
 const EPOCH_MASK: u32 = (1 << EPOCH_BITS) - 1;
+
+/// The highest epoch that is believed of others: 33 million changes of leader. Nonsense in a row
+/// thus never leaves a replica without epochs of its own.
+const EPOCH_BELIEVED: u32 = EPOCH_MASK / 2;
 
 /// The smallest epoch of `rank` above `epoch`. Panics when there is none left.
 pub(super) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
@@ -353,6 +367,21 @@ mod tests {
         let mut torn = row.words();
         torn[6] = 4 << 48 | 900;
         assert_eq!(Row::parse(&torn).unwrap().read, 0, "another attempt's count");
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_is_not_believed() {
+        let promise = Promise { epoch: 0x30, accepted: 0x22, ..Promise::default() };
+        let row = Row { request: 0x30, promise, ..Row::default() };
+        assert!(row.makes_sense(3));
+        let accepted = |accepted| Row { promise: Promise { accepted, ..promise }, ..row };
+        assert!(accepted(0).makes_sense(3));
+        assert!(!accepted(0x23).makes_sense(3), "there is no rank 3");
+        assert!(!accepted(0x31).makes_sense(3), "accepted later than promised");
+        assert!(!Row { request: EPOCH_MASK, ..row }.makes_sense(3));
+        let promise = Promise { epoch: EPOCH_MASK, ..promise };
+        assert!(!Row { promise, ..row }.makes_sense(3));
+        assert!(next_epoch(EPOCH_BELIEVED, 2) > EPOCH_BELIEVED);
     }
 
     #[test]

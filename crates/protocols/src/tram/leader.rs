@@ -470,7 +470,7 @@ impl Replica {
                     if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
                         let end = hm.after(p.out, lines);
                         // A full buffer: the child is slow, and this group waits for it.
-                        if end > edge.taken + u64::from(hm.lines) {
+                        if end > edge.taken.saturating_add(u64::from(hm.lines)) {
                             out.mark("tram-child-full");
                             break;
                         }

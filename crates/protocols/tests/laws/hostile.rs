@@ -1,0 +1,165 @@
+//! Whatever peers put into messages and memory, a step never panics: what makes no sense is noted.
+
+use crate::watched::{Watch, Watched, again, each, frame_again, troubled};
+use amcast_core::memory::{In, LINE_WORDS, Memory, Outcome, RegionId, RegionSpec, Stamp, Window};
+use amcast_core::messages::{self, Frames};
+use amcast_core::rng::Rng;
+use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, Span, Time};
+use amcast_sim::{Settings, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// Runs of each protocol.
+const SEEDS: u64 = 600;
+
+/// Writes nonsense where the process's peers write, and answers its reads with nonsense.
+struct Hostile {
+    me: Pid,
+    processes: u64,
+    specs: Vec<RegionSpec>,
+    rng: Rng,
+    /// The last frames that came.
+    frames: Vec<Vec<u8>>,
+}
+
+/// How often, in a million steps.
+const OFTEN_PPM: u64 = 20_000;
+
+impl Hostile {
+    /// Words as a peer gone wrong would leave them: some of them changed.
+    fn spoil(&mut self, words: &mut [u64]) {
+        let i = self.rng.below(words.len() as u64) as usize;
+        match self.rng.below(6) {
+            0 => words.iter_mut().for_each(|w| *w = self.rng.word()),
+            1 => words[i] = self.rng.word(),
+            2 => words[i] ^= 1 << self.rng.below(64),
+            3 => words[i] = u64::MAX >> self.rng.below(64),
+            4 => words[i] = words[i].wrapping_add(self.rng.below(200)).wrapping_sub(100),
+            _ => words.swap(i, 0),
+        }
+    }
+
+    /// Writes where a peer writes, into a line that is in use if there is one.
+    fn write(&mut self, view: Window<'_>) {
+        let region = self.rng.below(self.specs.len() as u64) as usize;
+        let spec = self.specs[region];
+        if spec.writer == self.me {
+            return;
+        }
+        let lines = view.region(RegionId(region as u16));
+        let from = self.rng.below(lines.len() as u64) as usize;
+        let mut used = (0..lines.len()).map(|i| (from + i) % lines.len());
+        // Of a log only the control line, under a stamp that nobody expects: leaders crash, but they
+        // neither lie nor take back what they wrote.
+        let log = spec.name == "log";
+        let at = if log { Some(0) } else { used.find(|&i| lines[i].stamp() != Stamp(0)) };
+        let at = at.unwrap_or(from);
+        let mut words = lines[at].words();
+        self.spoil(&mut words);
+        // Otherwise the stamp is the one that the reader expects, or not.
+        let stamp = match self.rng.below(4) {
+            0 => Stamp(self.rng.word()),
+            _ if log => Stamp(self.rng.word()),
+            1 => Stamp::new(1 + self.rng.below(40) as u32, self.rng.below(4)),
+            _ => lines[at].stamp(),
+        };
+        lines[at].put(&words, stamp);
+    }
+}
+
+impl Watch<Memory> for Hostile {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = Memory>,
+        now: Time,
+        view: Window<'_>,
+        input: Input<'_, Memory>,
+        out: &mut Outbox<Memory>,
+    ) {
+        if self.rng.chance(OFTEN_PPM) {
+            self.write(view);
+        }
+        let Input::Medium(In::Done(ticket, Outcome::Words(words))) = &input else {
+            return inner.step(now, view, input, out);
+        };
+        // The control line of a log is read from afar by itself, its records are read together.
+        let mut words = words.to_vec();
+        if let [line] = &mut words[..]
+            && self.rng.chance(10 * OFTEN_PPM)
+        {
+            self.spoil(line);
+            line[LINE_WORDS] = self.rng.word();
+        }
+        inner.step(now, view, Input::Medium(In::Done(*ticket, Outcome::Words(&words))), out);
+    }
+}
+
+impl Watch<Frames> for Hostile {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = Frames>,
+        now: Time,
+        (): (),
+        input: Input<'_, Frames>,
+        out: &mut Outbox<Frames>,
+    ) {
+        if let Input::Medium(messages::In::From(_, frame)) = &input {
+            self.frames.push(frame.to_vec());
+            self.frames.drain(..self.frames.len().saturating_sub(8));
+        }
+        inner.step(now, (), again(&input, frame_again), out);
+        if !self.rng.chance(OFTEN_PPM) {
+            return;
+        }
+        // Nonsense, an old frame, or an old frame with a byte changed or its end cut off.
+        let mut frame: Vec<u8> = match self.rng.below(self.frames.len() as u64 + 1) {
+            0 => (0..self.rng.below(64)).map(|_| self.rng.word() as u8).collect(),
+            n => self.frames[n as usize - 1].clone(),
+        };
+        let at = self.rng.below(frame.len().max(1) as u64) as usize;
+        match self.rng.below(4) {
+            0 => frame.truncate(at),
+            1 | 2 => frame.iter_mut().skip(at).take(1).for_each(|b| *b = self.rng.word() as u8),
+            _ => {}
+        }
+        let from = Pid(self.rng.below(self.processes) as u32);
+        inner.step(now, (), Input::Medium(messages::In::From(from, &frame[..])), out);
+    }
+}
+
+/// Where a false promise made a group forget what was decided, a process stops: it is the one
+/// assertion that may be reached, and seldom is.
+const STOPS: &str = "a quorum forgot a decided entry";
+
+/// Makes a run with hostile peers; what it panicked with, if it did.
+fn panicked(entry: &'static dyn Entry, config: &Config, seed: u64) -> Option<String> {
+    let watch = move |me, config: &Config| Hostile {
+        me,
+        processes: config.cluster().processes() as u64,
+        specs: entry.build(me, config).expect("as before").regions().to_vec(),
+        rng: Rng::new(seed << 16 | u64::from(me.0)),
+        frames: Vec::new(),
+    };
+    let watched = Watched { entry, watch: &watch };
+    // A run that nonsense stalls is over soon.
+    let settings = Settings { settle: Span::millis(4), ..troubled() };
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        run(&watched, config, &settings, seed, &mut |_| {}).expect("it is built");
+    }));
+    let said = ran.err()?;
+    let text = said.downcast_ref::<String>().cloned();
+    text.or_else(|| said.downcast_ref::<&str>().map(ToString::to_string))
+}
+
+#[test]
+fn whatever_peers_write_or_send_a_step_never_panics() {
+    let mut stopped = 0;
+    for seed in 0..SEEDS {
+        each(seed, |entry, config| {
+            if let Some(said) = panicked(entry, config, seed) {
+                assert!(said.starts_with(STOPS), "{}, seed {seed}: {said}", entry.name());
+                stopped += 1;
+            }
+        });
+    }
+    assert!(stopped <= SEEDS / 100, "{stopped} of {SEEDS} runs stop by an assertion");
+}

@@ -1,0 +1,11 @@
+//! The laws of [`amcast_core::Protocol::step`], for every protocol of the catalog.
+//!
+//! Each law is watched from between protocol and simulator ([`watched`]), in ordinary runs under all
+//! faults. `same`: a second process that is given the same inputs says the same, and `now` never goes
+//! back. `bounded`: a step does a bounded amount of work, and in the steady state allocates nothing.
+//! `hostile`: whatever peers put into messages and memory, a step never panics.
+
+mod bounded;
+mod hostile;
+mod same;
+mod watched;

@@ -1,0 +1,122 @@
+//! The same state and inputs give the same outputs, byte for byte; and `now` never goes back.
+
+use crate::watched::{Watch, Watched, again, each, frame_again, memory_again, troubled};
+use amcast_core::memory::{HeapRegions, Line, Memory, RegionId, RegionSpec, Regions, Window};
+use amcast_core::messages::Frames;
+use amcast_core::step::Medium;
+use amcast_core::{Config, Entry, Input, Node, Outbox, Pid, Protocol, Time};
+use amcast_sim::run;
+use std::fmt::Debug;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs of each protocol.
+const SEEDS: u64 = 12;
+
+/// A second process of the same kind, which is given the same inputs and, before each of them, the
+/// same memory.
+struct Twin {
+    node: Node,
+    specs: Vec<RegionSpec>,
+    memory: HeapRegions,
+    last: Time,
+}
+
+/// Steps that were compared.
+static COMPARED: AtomicU64 = AtomicU64::new(0);
+
+impl Twin {
+    fn new(entry: &dyn Entry, me: Pid, config: &Config) -> Self {
+        let node = entry.build(me, config).expect("its twin could be built");
+        let specs = node.regions().to_vec();
+        let memory = HeapRegions::new(&specs);
+        Self { node, specs, memory, last: Time::ZERO }
+    }
+
+    fn look_at(&mut self, now: Time) {
+        assert!(now >= self.last, "time goes back from {:?} to {now:?}", self.last);
+        self.last = now;
+        COMPARED.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Does `each` for every line of its own and of the other one's memory.
+    fn lines(&self, other: Window<'_>, mut each: impl FnMut(&Line, &Line)) {
+        for (i, _) in self.specs.iter().enumerate() {
+            let region = RegionId(i as u16);
+            let pairs = self.memory.lines(region).iter().zip(other.region(region));
+            pairs.for_each(|(own, other)| each(own, other));
+        }
+    }
+}
+
+/// What two processes say of the same step, and of themselves after it.
+fn agree<M: Medium + Debug>(
+    (one, said): (&dyn Protocol<Medium = M>, &Outbox<M>),
+    (two, also): (&dyn Protocol<Medium = M>, &Outbox<M>),
+) {
+    // An outbox prints all of its items and bytes.
+    assert_eq!(format!("{said:?}"), format!("{also:?}"));
+    assert_eq!((one.deadline(), one.fit()), (two.deadline(), two.fit()));
+    assert_eq!(one.status(), two.status());
+    let waits = |p: &dyn Protocol<Medium = M>| {
+        let mut all = Vec::new();
+        p.waiting(&mut |m, why| all.push((m, why)));
+        all
+    };
+    assert_eq!(waits(one), waits(two));
+}
+
+impl Watch<Frames> for Twin {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = Frames>,
+        now: Time,
+        (): (),
+        input: Input<'_, Frames>,
+        out: &mut Outbox<Frames>,
+    ) {
+        self.look_at(now);
+        let Node::Messages(twin) = &mut self.node else { panic!("another medium") };
+        let mut also = Outbox::default();
+        twin.step(now, (), again(&input, frame_again), &mut also);
+        inner.step(now, (), input, out);
+        agree((inner, out), (&**twin, &also));
+    }
+}
+
+impl Watch<Memory> for Twin {
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = Memory>,
+        now: Time,
+        view: Window<'_>,
+        input: Input<'_, Memory>,
+        out: &mut Outbox<Memory>,
+    ) {
+        self.look_at(now);
+        self.lines(view, |own, other| own.copy(other, other.stamp()));
+        let Node::Memory(twin, _) = &mut self.node else { panic!("another medium") };
+        let mut also = Outbox::default();
+        twin.step(now, Window(&self.memory), again(&input, memory_again), &mut also);
+        inner.step(now, view, input, out);
+        let Node::Memory(twin, _) = &self.node else { unreachable!() };
+        agree((inner, out), (&**twin, &also));
+        self.lines(view, |own, other| {
+            assert_eq!((own.words(), own.stamp()), (other.words(), other.stamp()));
+        });
+    }
+}
+
+#[test]
+fn the_same_inputs_give_the_same_outputs_byte_for_byte_and_time_never_goes_back() {
+    for seed in 0..SEEDS {
+        each(seed, |entry, config| {
+            let before = COMPARED.load(Ordering::Relaxed);
+            let watch = move |me, config: &Config| Twin::new(entry, me, config);
+            let watched = Watched { entry, watch: &watch };
+            let report =
+                run(&watched, config, &troubled(), seed, &mut |_| {}).expect("it is built");
+            let compared = COMPARED.load(Ordering::Relaxed) - before;
+            assert!(compared >= report.steps && report.deliveries > 0, "{report:?}");
+        });
+    }
+}

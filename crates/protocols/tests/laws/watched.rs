@@ -1,0 +1,166 @@
+//! Something stands between each process of a run and its driver, and sees every step.
+
+use amcast_core::entry::About;
+use amcast_core::memory::{self, Memory};
+use amcast_core::messages::{self, Frames};
+use amcast_core::step::{Medium, Status, Wait, Why};
+use amcast_core::{
+    Config, ConfigError, Entry, GroupSet, Input, MsgId, Node, Outbox, Pid, Protocol, RawConfig,
+    Span, Time,
+};
+use amcast_protocols::{catalog, trial};
+use amcast_sim::{Profile, Settings};
+
+/// Sees the steps of one process: it has to call the process's own step, with what it likes.
+pub(crate) trait Watch<M: Medium>: Send {
+    /// A step of `inner`.
+    fn step(
+        &mut self,
+        inner: &mut dyn Protocol<Medium = M>,
+        now: Time,
+        view: M::View<'_>,
+        input: Input<'_, M>,
+        out: &mut Outbox<M>,
+    );
+}
+
+/// Makes what watches a new process.
+type Make<W> = dyn Fn(Pid, &Config) -> W + Sync;
+
+/// An entry whose processes are watched.
+pub(crate) struct Watched<'a, W> {
+    pub(crate) entry: &'static dyn Entry,
+    pub(crate) watch: &'a Make<W>,
+}
+
+impl<W: Watch<Frames> + Watch<Memory> + 'static> Entry for Watched<'_, W> {
+    fn name(&self) -> &'static str {
+        self.entry.name()
+    }
+
+    fn about(&self) -> &'static About {
+        self.entry.about()
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let watch = (self.watch)(me, config);
+        Ok(match self.entry.build(me, config)? {
+            Node::Messages(inner) => Node::Messages(Box::new(Between { inner, watch })),
+            Node::Memory(inner, regions) => {
+                Node::Memory(Box::new(Between { inner, watch }), regions)
+            }
+        })
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        self.entry.show(bytes)
+    }
+}
+
+struct Between<M: Medium, W> {
+    inner: Box<dyn Protocol<Medium = M> + Send>,
+    watch: W,
+}
+
+impl<M: Medium, W: Watch<M>> Protocol for Between<M, W> {
+    type Medium = M;
+
+    fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
+        self.watch.step(&mut *self.inner, now, view, input, out);
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        self.inner.deadline()
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        self.inner.room(dst, bytes)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.inner.payload_max()
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        self.inner.waiting(tell);
+    }
+
+    fn fit(&self) -> bool {
+        self.inner.fit()
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
+    }
+}
+
+/// Every protocol, in a small shape of this seed in which much happens.
+pub(crate) fn each(seed: u64, mut run: impl FnMut(&'static dyn Entry, &Config)) {
+    for entry in catalog::CATALOG.iter().copied() {
+        let mut raw = trial::hasty(entry, seed, None);
+        if built(entry, &raw).is_none() {
+            raw.replicas = 1;
+        }
+        run(entry, &built(entry, &raw).expect("what is drawn can be built"));
+    }
+}
+
+fn built(entry: &dyn Entry, raw: &RawConfig) -> Option<Config> {
+    let config = raw.check(entry.about().params).ok()?;
+    amcast_core::entry::build_all(entry, &config).ok()?;
+    Some(config)
+}
+
+/// Runs in which all that is not assumed away strikes, soon and at once.
+pub(crate) fn troubled() -> Settings {
+    Settings {
+        payload_max: 1500,
+        faulty: Some(Span::millis(4)),
+        settle: Span::millis(100),
+        quiet: Span::micros(500),
+        ..Settings::with(Profile::All)
+    }
+}
+
+/// The same input once more; `medium` copies what the medium says.
+pub(crate) fn again<'a, M: Medium>(
+    input: &Input<'a, M>,
+    medium: impl FnOnce(&M::In<'a>) -> M::In<'a>,
+) -> Input<'a, M> {
+    match input {
+        Input::Start { incarnation } => Input::Start { incarnation: *incarnation },
+        Input::Submit(submission) => Input::Submit(*submission),
+        Input::Wake => Input::Wake,
+        Input::Durable(ticket) => Input::Durable(*ticket),
+        Input::Applied(position) => Input::Applied(*position),
+        Input::Installed(position) => Input::Installed(*position),
+        Input::Captured { ticket, position, bytes } => {
+            Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
+        }
+        Input::Piece { ticket, offset, bytes } => {
+            Input::Piece { ticket: *ticket, offset: *offset, bytes }
+        }
+        Input::Oracle(oracle) => Input::Oracle(*oracle),
+        Input::Medium(said) => Input::Medium(medium(said)),
+    }
+}
+
+/// What the medium of messages says, once more.
+pub(crate) fn frame_again<'a>(said: &messages::In<&'a [u8]>) -> messages::In<&'a [u8]> {
+    match said {
+        messages::In::From(p, frame) => messages::In::From(*p, frame),
+        messages::In::Up(p) => messages::In::Up(*p),
+        messages::In::Down(p) => messages::In::Down(*p),
+    }
+}
+
+/// What the medium of memory says, once more.
+pub(crate) fn memory_again<'a>(said: &memory::In<'a>) -> memory::In<'a> {
+    match said {
+        memory::In::Poll => memory::In::Poll,
+        memory::In::Done(ticket, outcome) => memory::In::Done(*ticket, *outcome),
+        memory::In::Fresh { pid, incarnation } => {
+            memory::In::Fresh { pid: *pid, incarnation: *incarnation }
+        }
+    }
+}
