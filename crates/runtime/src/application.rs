@@ -96,4 +96,6 @@ pub struct Figures {
     pub items: u64,
     /// Items held that will expire.
     pub expiring: u64,
+    /// When the first of them does, in milliseconds since 1970, if any will.
+    pub due_ms: Option<u64>,
 }

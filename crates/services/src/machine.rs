@@ -119,6 +119,10 @@ pub trait Part: Send + 'static {
     /// Items held, and how many of them will expire.
     fn items(&self) -> (usize, usize);
 
+    /// The latest ordered time at which everything held can still be seen: [`tidy`](Self::tidy) with
+    /// a later one frees something. None if all that is held stays.
+    fn due_ms(&self) -> Option<u64>;
+
     /// Frees a bounded amount of what no later command can see, given that they all have `now_ms`
     /// or later. Must not change any answer.
     fn tidy(&mut self, now_ms: u64);

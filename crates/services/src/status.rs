@@ -19,6 +19,8 @@ pub struct ShardStatus {
     pub keys: usize,
     /// Keys held that will expire.
     pub expiring: usize,
+    /// When the first of them does, in milliseconds since 1970, if any will.
+    pub due_ms: Option<u64>,
 }
 
 /// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.

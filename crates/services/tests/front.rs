@@ -194,6 +194,33 @@ fn a_thousand_connections_are_served_and_their_lanes_used_again() {
 }
 
 #[test]
+fn shards_that_nobody_uses_free_what_expired() {
+    let backend = Arc::new(LocalBackend::new(SHARDS, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server = Arc::new(Server::new(SHARDS, 100, 0, None, status));
+    let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let front = redis::start(config, backend.clone(), server).unwrap();
+    let set = |i| format!("SET k{i} v PX 20");
+    let mut commands: Vec<String> = (0..12_000).map(set).collect();
+    commands.push("SET stays v".into());
+    commands.push("SET later v PX 1000000".into());
+    let mut c = connect(&front);
+    assert!(pipeline(&mut c, &commands).iter().all(|answer| answer == "+OK"));
+    // Nothing is asked for from here on.
+    let held = || -> usize { backend.shards().iter().map(|s| s.keys).sum() };
+    let begun = std::time::Instant::now();
+    while held() > 2 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{} keys are held", held());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(backend.shards().iter().all(|s| s.waiting == 0));
+    assert_eq!(pipeline(&mut c, &["EXISTS stays later k1".into()]), [":2"]);
+    let wrong = ["amcast.tidy 3", "amcast.tidy 64", "amcast.tidy -1", "amcast.tidy x"];
+    let refused = pipeline(&mut c, &wrong.map(str::to_owned));
+    assert!(refused.iter().all(|answer| answer == "-ERR there is no such shard"), "{refused:?}");
+}
+
+#[test]
 fn a_password_is_asked_for() {
     let backend = Arc::new(LocalBackend::new(1, 1));
     let status: Arc<dyn Status> = backend.clone();

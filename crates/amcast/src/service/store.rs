@@ -81,11 +81,12 @@ impl Application for KvNode {
     }
 
     fn figures(&self, group: Gid) -> Figures {
-        let Holds { items, expiring, .. } = self.executor.holds(group);
+        let Holds { items, expiring, due_ms, .. } = self.executor.holds(group);
         Figures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,
             expiring: expiring as u64,
+            due_ms,
         }
     }
 }

@@ -193,6 +193,7 @@ impl Status for Watch {
                 waiting: most.map_or(0, |r| r.figures.waiting as usize),
                 keys: most.map_or(0, |r| r.figures.items as usize),
                 expiring: most.map_or(0, |r| r.figures.expiring as usize),
+                due_ms: most.and_then(|r| r.figures.due_ms),
             }
         };
         self.cluster.all_groups().iter().map(shard).collect()

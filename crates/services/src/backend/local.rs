@@ -73,7 +73,7 @@ impl Status for LocalBackend {
         let inner = lock(&self.inner);
         let count = inner.positions.len() as u8;
         let tell = |shard| {
-            let Holds { items, expiring, .. } = inner.executor.holds(shard);
+            let Holds { items, expiring, due_ms, .. } = inner.executor.holds(shard);
             ShardStatus {
                 shard,
                 leader: Some("local".into()),
@@ -82,6 +82,7 @@ impl Status for LocalBackend {
                 waiting: inner.executor.waiting(shard),
                 keys: items,
                 expiring,
+                due_ms,
             }
         };
         (0..count).map(Gid).map(tell).collect()

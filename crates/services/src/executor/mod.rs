@@ -165,6 +165,9 @@ pub struct Holds {
     pub items: usize,
     /// Items held that will expire.
     pub expiring: usize,
+    /// The latest ordered time at which all of them can still be seen, if any will expire: memory
+    /// is freed by commands behind it.
+    pub due_ms: Option<u64>,
     /// Items kept only for a cut: at most the shard once more, and a word for each item created
     /// since the cut began.
     pub kept: usize,
@@ -175,7 +178,8 @@ pub struct Holds {
 impl Holds {
     fn of<P: Part>(side: &Side<P>) -> Self {
         let (items, expiring) = side.part.items();
-        Self { items, expiring, kept: side.part.kept(), executed: side.executed }
+        let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
+        Self { items, expiring, due_ms, kept, executed: side.executed }
     }
 }
 

@@ -191,6 +191,8 @@ struct Desk<P> {
     /// The shard's figures, as its last command left them.
     items: AtomicUsize,
     expiring: AtomicUsize,
+    /// [`Holds::due_ms`]; the highest number for none.
+    due_ms: AtomicU64,
     kept: AtomicUsize,
     executed: AtomicU64,
 }
@@ -203,6 +205,7 @@ impl<P: crate::machine::Part> Desk<P> {
             done: AtomicU64::new(0),
             items: AtomicUsize::new(0),
             expiring: AtomicUsize::new(0),
+            due_ms: AtomicU64::new(u64::MAX),
             kept: AtomicUsize::new(0),
             executed: AtomicU64::new(0),
         };
@@ -227,9 +230,10 @@ impl<P: crate::machine::Part> Desk<P> {
     }
 
     fn tell(&self, side: &Side<P>) {
-        let Holds { items, expiring, kept, executed } = Holds::of(side);
+        let Holds { items, expiring, due_ms, kept, executed } = Holds::of(side);
         self.items.store(items, Ordering::Relaxed);
         self.expiring.store(expiring, Ordering::Relaxed);
+        self.due_ms.store(due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
         self.kept.store(kept, Ordering::Relaxed);
         self.executed.store(executed, Ordering::Relaxed);
     }
@@ -341,6 +345,7 @@ impl<M: Machine> Pool<M> {
         Holds {
             items: desk.items.load(Ordering::Relaxed),
             expiring: desk.expiring.load(Ordering::Relaxed),
+            due_ms: Some(desk.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
             kept: desk.kept.load(Ordering::Relaxed),
             executed: desk.executed.load(Ordering::Relaxed),
         }

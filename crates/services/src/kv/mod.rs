@@ -215,6 +215,10 @@ impl Part for Store {
         (self.len(), self.expiring())
     }
 
+    fn due_ms(&self) -> Option<u64> {
+        self.first_deadline_ms()
+    }
+
     fn tidy(&mut self, now_ms: u64) {
         self.purge(now_ms, TIDY_KEYS);
     }

@@ -110,6 +110,12 @@ impl Store {
         self.by_deadline.len()
     }
 
+    /// The earliest deadline of a key, or of what is remembered of a watched one.
+    pub(crate) fn first_deadline_ms(&self) -> Option<u64> {
+        let (keys, marks) = (self.by_deadline.first(), self.marks_by_deadline.first());
+        keys.into_iter().chain(marks).map(|(deadline_ms, _)| *deadline_ms).min()
+    }
+
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         hash_bytes(self.seed, key)
     }

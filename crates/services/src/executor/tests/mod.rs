@@ -122,6 +122,22 @@ fn what_is_applied_ends_where_a_command_was_delivered_also_in_streams_with_gaps(
 }
 
 #[test]
+fn what_expired_is_freed_behind_everything_that_can_still_see_it() {
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    node.run(&cast(1, 1, 0, &format!("SET {x} v PX 100")));
+    assert_eq!(node.executor.holds(Gid(0)).due_ms, Some(100));
+    let look = cast(2, 2, 50, &format!("EXISTS {x} {y}"));
+    node.deliver(0, &look).unwrap();
+    node.deliver(0, &cast(3, 3, 500, "amcast.tidy 0")).unwrap();
+    assert_eq!(node.executor.holds(Gid(0)).items, 1, "it waits for the look");
+    node.deliver(1, &look).unwrap();
+    assert_eq!(node.answers[1..], [(2, ":1\r\n".into()), (3, "+OK\r\n".into())]);
+    let left = node.executor.holds(Gid(0));
+    assert_eq!((left.items, left.expiring, left.due_ms), (0, 0, None));
+}
+
+#[test]
 fn what_does_not_conflict_overtakes() {
     let (x, y) = (key(0), key(1));
     let other = (0..)

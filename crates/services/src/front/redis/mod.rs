@@ -12,6 +12,7 @@ mod parser;
 mod pipeline;
 mod resp;
 mod router;
+mod tidy;
 mod wire;
 
 use super::seldom::Seldom;
@@ -146,6 +147,9 @@ pub fn start<B: Backend>(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let name = format!("redis-front-{i}");
         handles.push(std::thread::Builder::new().name(name).spawn(move || {
+            if i == 0 {
+                runtime.spawn(tidy::now_and_then(shared.clone()));
+            }
             runtime.block_on(accept(listener, shared, stopped));
             // Dropping the runtime drops the connections.
         })?);

@@ -4,8 +4,9 @@ use super::super::client::{Client, lock, wall_us};
 use super::super::number::parse_int;
 use super::super::registry::{self, Command, Keys, Next};
 use super::super::reply::{Error, Reply};
-use super::super::{glob, slots};
+use super::super::{Context, glob, slots};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::Ordering::Relaxed;
@@ -54,7 +55,39 @@ pub(crate) const COMMANDS: &[Command] = &[
         lastsave,
         "Returns when the data was saved: now.",
     ),
+    Command::ordered(
+        TIDY,
+        2,
+        "readonly admin",
+        Keys::Shards(tidied),
+        tidy,
+        "Frees memory of expired keys in a shard; servers send it by themselves.",
+    ),
 ];
+
+/// Has a shard free what expired: keys of a shard that no command comes to would be held for ever.
+pub(crate) const TIDY: &str = "amcast.tidy";
+
+/// Keys that it drops at a time: this takes a few milliseconds at the most.
+const TIDY_KEYS: usize = 5000;
+
+fn tidied(args: &[&[u8]], map: slots::SlotMap) -> GroupSet {
+    let shard = parse_int(args[1]).and_then(|n| u8::try_from(n).ok());
+    let shard = shard.filter(|n| usize::from(*n) < map.shards());
+    shard.map_or(GroupSet::EMPTY, |n| GroupSet::one(Gid(n)))
+}
+
+/// It touches the whole shard, so it runs behind everything that could still see what it drops.
+fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    if tidied(args, c.map).is_empty() {
+        return Err(Error::new("ERR there is no such shard"));
+    }
+    for store in c.each_store() {
+        store.purge(store.now_ms, TIDY_KEYS);
+    }
+    reply.ok();
+    Ok(())
+}
 
 const DONE: Result<Next, Error> = Ok(Next::Answer);
 
