@@ -93,3 +93,30 @@ fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
         }
     }
 }
+
+#[test]
+fn a_scenario_is_run_and_compared_with_what_its_file_says() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
+    let output = amcast(&["sim", "--scenario", dir, "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && report["ok"] == true, "{report}");
+    assert!(report["scenarios"].as_array().is_some_and(|all| all.len() >= 8), "{report}");
+
+    let path = std::env::temp_dir().join(format!("amcast-scenario-{}.txt", std::process::id()));
+    let file = path.display().to_string();
+    let with = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        let output = amcast(&["sim", "--scenario", &file]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = with("run skeen groups=1 replicas=1\n----\nsnow\n");
+    assert!(
+        code == Some(1) && said.contains(r#"line 3 is "snow", and should be "settled""#),
+        "{said}"
+    );
+    let (code, said) = with("run skeen groups=1 replicas=1\n----\nsettled\n");
+    assert_eq!((code, said.as_str()), (Some(0), ""));
+    let (code, said) = with("walk skeen\n");
+    assert!(code == Some(2) && said.contains("line 1"), "{said}");
+    std::fs::remove_file(&path).unwrap();
+}

@@ -5,6 +5,7 @@ use crate::chooser::Concern;
 use crate::hash::Hashed;
 use crate::ledger::Breach;
 use crate::process::Letter;
+use crate::run::Told;
 use crate::world::{Due, Tray, World};
 use alloc::rc::Rc;
 use amcast_core::memory::{self, Memory};
@@ -28,6 +29,9 @@ impl World<'_> {
         let local = process.clock(now);
         let seq = process.casts;
         let Some(mut node) = process.node.take() else { return };
+        if let Letter::Done(_, answer) = &letter {
+            self.tell_of_failure(p, answer.outcome());
+        }
         let submission = match letter {
             Letter::Submit(cast) => {
                 Some(Submission { seq, dst: self.plan.casts[cast].dst, payload: &self.scratch })
@@ -61,6 +65,14 @@ impl World<'_> {
         self.notice_fit(p);
     }
 
+    fn tell_of_failure(&mut self, p: Pid, outcome: memory::Outcome<'_>) {
+        match outcome {
+            memory::Outcome::Denied => self.tell_of(&Told::Failed(p, "denied")),
+            memory::Outcome::Lost => self.tell_of(&Told::Failed(p, "lost")),
+            memory::Outcome::Written | memory::Outcome::Words(_) => {}
+        }
+    }
+
     fn carry_frames(&mut self, p: Pid) {
         let mut tray = mem::take(&mut self.frames);
         let upto = self.outputs_before_death(p, tray.items.len());
@@ -69,6 +81,7 @@ impl World<'_> {
                 let (messages::Out::To(_, lane, frame) | messages::Out::Group(_, lane, frame)) =
                     out;
                 let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
+                self.tell_of(&Told::Message(p, &out, &bytes));
                 let mut send = |to| {
                     self.network.send(self.now, p, to, lane, &bytes, &mut self.chooser);
                 };
@@ -87,6 +100,7 @@ impl World<'_> {
         let upto = self.outputs_before_death(p, tray.items.len());
         for output in tray.items.drain(..).take(upto) {
             if let Some(out) = self.carry(p, &tray.outbox, output) {
+                self.tell_of(&Told::Memory(p, &out));
                 self.ram.post(self.now, p, &out, &mut self.chooser);
             }
         }
@@ -154,6 +168,7 @@ impl World<'_> {
 
     fn note(&mut self, p: Pid, note: Note) {
         let t = self.now;
+        self.tell_of(&Told::Note(p, note));
         match note {
             Note::Part(m) => self.emit(&Event::Part { t, p, m }),
             Note::Mark(name) => *self.marks.entry(name).or_default() += 1,

@@ -12,6 +12,8 @@
 //! [`shrink()`] makes it smaller while it still fails, [`explore()`] goes through all choices of a
 //! small configuration.
 //!
+//! A [`Scenario`] is a run without chance, written down together with what happens in it.
+//!
 //! The carriers stand alone: [`Ram`], [`Network`] and [`Disk`] know no protocol and no harness.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,6 +36,7 @@ mod process;
 pub mod queue;
 pub mod ram;
 pub mod run;
+pub mod scenario;
 pub mod shrink;
 mod world;
 
@@ -47,4 +50,5 @@ pub use network::Network;
 pub use plan::{Model, Pace, Plan};
 pub use ram::Ram;
 pub use run::{Outcome, Recorded, Report, Settings, record, replay, run};
+pub use scenario::{Scenario, ScenarioError};
 pub use shrink::shrink;

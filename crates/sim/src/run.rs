@@ -7,8 +7,9 @@ use crate::plan::{Model, Pace, Plan};
 use crate::world::World;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use amcast_core::step::{Extent, Note};
 use amcast_core::trace::Event;
-use amcast_core::{Config, ConfigError, Entry, Span, Time};
+use amcast_core::{Config, ConfigError, Entry, Pid, Span, Time, memory, messages};
 
 /// What kind of run is wanted; the seed decides the rest.
 #[derive(Clone, Debug)]
@@ -184,6 +185,40 @@ pub fn replay(
     let mut again = Recorded { plan: recorded.plan.clone(), choices: Choices::default() };
     let (report, _) = run_with(entry, config, &mut again, chooser, sink)?;
     Ok(report)
+}
+
+/// What is told of a run, in the order in which it happens.
+#[derive(Debug)]
+pub(crate) enum Told<'a> {
+    /// An event of the trace.
+    Event(&'a Event<'a>),
+    /// A process remarks something.
+    Note(Pid, Note),
+    /// A process asks the memory for something.
+    Memory(Pid, &'a memory::Out),
+    /// A process sends a message.
+    Message(Pid, &'a messages::Out<Extent>, &'a [u8]),
+    /// A process is told that a write of it was denied or lost.
+    Failed(Pid, &'static str),
+}
+
+/// Who is told.
+pub(crate) type Hear<'a> = dyn FnMut(Time, &Told<'_>) + 'a;
+
+/// Runs a recorded run again, and tells more of it than its events.
+pub(crate) fn narrate(
+    entry: &dyn Entry,
+    config: &Config,
+    recorded: &Recorded,
+    hear: &mut Hear<'_>,
+) -> Result<Report, ConfigError> {
+    let chooser = Chooser::listed(recorded.choices.clone());
+    let mut choices = Choices::default();
+    let mut ignore = |_: &Event<'_>| {};
+    let mut world = World::new(entry, config, &recorded.plan, chooser, &mut choices, &mut ignore)?;
+    world.hear = Some(hear);
+    let outcome = world.run();
+    Ok(world.report(outcome).0)
 }
 
 /// Runs the plan of `recorded` with any source of chance, and records there what was chosen. Gives

@@ -10,7 +10,7 @@ use crate::plan::{Pace, Plan};
 use crate::process::{Letter, Process};
 use crate::queue::Queue;
 use crate::ram::{Happening, Ram};
-use crate::run::{Outcome, Recorded, Report};
+use crate::run::{Hear, Outcome, Recorded, Report, Told};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::entry::build_all;
@@ -78,6 +78,8 @@ pub(crate) struct World<'a> {
     pub plan: &'a Plan,
     pub chooser: Chooser,
     sink: &'a mut dyn FnMut(&Event<'_>),
+    /// Who is told what happens beside the events, if anyone.
+    pub hear: Option<&'a mut Hear<'a>>,
     pub now: Time,
     pub queue: Queue<Due>,
     pub network: Network,
@@ -145,6 +147,7 @@ impl<'a> World<'a> {
             plan,
             chooser,
             sink,
+            hear: None,
             now: Time::ZERO,
             queue: Queue::default(),
             network: Network::new(count, plan.model.network),
@@ -420,6 +423,13 @@ impl<'a> World<'a> {
     pub(crate) fn emit(&mut self, event: &Event<'_>) {
         self.hash.event(event);
         (self.sink)(event);
+        self.tell_of(&Told::Event(event));
+    }
+
+    pub(crate) fn tell_of(&mut self, told: &Told<'_>) {
+        if let Some(hear) = &mut self.hear {
+            hear(self.now, told);
+        }
     }
 
     fn check_settled(&mut self) -> bool {

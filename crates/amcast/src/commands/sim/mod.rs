@@ -89,7 +89,7 @@ pub(super) struct Args {
     /// Break the protocol in this way, or in all ways in turn: all
     #[arg(long)]
     mutant: Option<String>,
-    /// Run the scenario of this file, or all of a directory; see scenarios/README.md
+    /// Run the scenario of this file, or all of a directory; see the files of scenarios/
     #[arg(long, conflicts_with_all = ["seeds", "vary", "history"])]
     scenario: Option<PathBuf>,
     /// Write the history of the run here; with one seed

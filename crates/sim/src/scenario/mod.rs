@@ -1,0 +1,179 @@
+//! Scenarios: runs without chance, written down as text together with what must happen in them.
+//!
+//! ```text
+//! # What the scenario shows.
+//! run tram groups=2 clients=1 overlay=depth hm_lines=64
+//! show hm log
+//! ----
+//!      0.000 us  g0/r0 leads, epoch 16
+//!
+//! at 100us cast c0 g0,g1 8
+//! ----
+//!    100.000 us     c0 casts c0:1 to g0, g1
+//!    101.000 us  g0/r0 delivers c0:1
+//! ```
+//!
+//! A file is a sequence of blocks: commands, a line of dashes, and what happens from the time of the
+//! block's first command until the next block's, up to an empty line. The first block says what is
+//! run, the others when something strikes:
+//!
+//! | command | |
+//! |---|---|
+//! | `run PROTOCOL NAME=VALUE ..` | `groups`, `replicas`, `clients`, `overlay`, or a parameter of the protocol |
+//! | `time NAME=SPAN ..` | `write`: from a write's posting to its landing, and again to its answer (1us); `message`: how long a message travels (10us); `notice`: how long the leader oracle takes (1ms) |
+//! | `show WHAT ..` | what is told beside multicasts, deliveries, crashes and changes of leader: a region's name (its writes, reads and permissions), `denied` and `lost` writes, `messages`, `part` |
+//! | `at TIME cast CLIENT GROUPS BYTES` | a multicast |
+//! | `at TIME crash P [after N] [for SPAN]` | a crash, for good or not; after the first N outputs of its next step, or at once |
+//! | `at TIME pause P for SPAN` | a process takes no step |
+//! | `at TIME cut P Q for SPAN` | the way between two processes fails |
+//! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
+//! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
+//! | `at TIME look` | nothing: a block of its own for what happens from here on |
+//!
+//! [`Scenario::read`] takes the commands, [`Scenario::play`] makes the run and gives the text of the
+//! whole file with what happened in it: as it was, if all is as expected.
+
+mod read;
+mod tell;
+
+pub use read::ScenarioError;
+
+use crate::chooser::{Choices, Concern};
+use crate::delay::Delay;
+use crate::faults::{Fault, Strike, When};
+use crate::plan::{Cast, Model, Pace, Plan};
+use crate::run::{Outcome, Recorded, Report};
+use alloc::string::String;
+use alloc::vec::Vec;
+use amcast_core::trace::Event;
+use amcast_core::{Config, Entry, Span, Time};
+use core::fmt::Write as _;
+
+/// How long after its last command a scenario may take to settle.
+const SETTLE: Span = Span::millis(50);
+
+/// How long nothing may be delivered for a run to count as settled.
+const QUIET: Span = Span::micros(500);
+
+/// A run without chance, and how its file is laid out.
+pub struct Scenario {
+    entry: &'static dyn Entry,
+    config: Config,
+    times: Times,
+    shown: Vec<String>,
+    /// After how many outputs each process dies that dies in mid-step, in order.
+    deaths: Vec<u64>,
+    blocks: Vec<Block>,
+}
+
+/// How long things take.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    write: Span,
+    message: Span,
+    notice: Span,
+}
+
+/// Commands, and when the first of them takes effect.
+#[derive(Debug, Default)]
+struct Block {
+    /// The lines before the dashes, comments included.
+    text: String,
+    /// None for the first block.
+    at: Option<Time>,
+    casts: Vec<Cast>,
+    strikes: Vec<Strike>,
+}
+
+/// What came of a scenario.
+#[derive(Debug)]
+pub struct Played {
+    /// The file as it must be: the same commands, and what happened.
+    pub text: String,
+    /// What came of the run.
+    pub report: Report,
+}
+
+impl Scenario {
+    /// The protocol that is run.
+    pub fn entry(&self) -> &'static dyn Entry {
+        self.entry
+    }
+
+    /// The configuration that is run.
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Makes the run; its events go to `sink` as well.
+    pub fn play(&self, sink: &mut dyn FnMut(&Event<'_>)) -> Played {
+        let mut recorded = Recorded { plan: self.plan(), choices: Choices::default() };
+        // Whatever else may be chosen is as usual.
+        recorded.choices.of_mut(Concern::Faults).clone_from(&self.deaths);
+        let mut teller = tell::Teller::new(self.entry, &self.config, &self.shown);
+        let mut hear = |t, told: &crate::run::Told<'_>| {
+            if let crate::run::Told::Event(event) = told {
+                sink(event);
+            }
+            teller.hear(t, told);
+        };
+        let report = crate::run::narrate(self.entry, &self.config, &recorded, &mut hear)
+            .expect("every process could be built when the scenario was read");
+        let mut lines = teller.lines.into_iter().peekable();
+        let mut text = String::new();
+        for (i, block) in self.blocks.iter().enumerate() {
+            text.push_str(&block.text);
+            text.push_str("----\n");
+            let until = self.blocks.get(i + 1).and_then(|next| next.at).unwrap_or(Time::NEVER);
+            while let Some((_, line)) = lines.next_if(|(t, _)| *t < until) {
+                text.push_str(&line);
+            }
+            if i + 1 < self.blocks.len() {
+                text.push('\n');
+            }
+        }
+        match &report.outcome {
+            Outcome::Settled => text.push_str("settled\n"),
+            other => drop(writeln!(text, "{other:?}")),
+        }
+        Played { text, report }
+    }
+
+    fn plan(&self) -> Plan {
+        let Times { write, message, notice } = self.times;
+        let mut model = Model::constant(write, message);
+        model.ram.answer = Delay::Constant(write);
+        model.ram.lost = Delay::Constant(write);
+        model.notice = Delay::Constant(notice);
+        // As long as a look takes.
+        (model.bell, model.idle) = (Delay::Constant(Span(100)), Delay::Constant(Span(100)));
+        let strikes: Vec<Strike> = self.blocks.iter().flat_map(|b| b.strikes.clone()).collect();
+        let last = self.blocks.iter().filter_map(|b| b.at).max().unwrap_or(Time::ZERO);
+        let over = |strike: &Strike| match (strike.at, lasts(&strike.fault)) {
+            (When::Time(at), span) => at + span,
+            (When::Event(_), _) => Time::ZERO,
+        };
+        Plan {
+            model,
+            casts: self.blocks.iter().flat_map(|b| b.casts.clone()).collect(),
+            pace: Pace::Open,
+            calm: strikes.iter().map(over).fold(last, Time::max),
+            strikes,
+            drift_ppm: Vec::new(),
+            settle: SETTLE,
+            quiet: QUIET,
+            events_max: 10_000_000,
+        }
+    }
+}
+
+fn lasts(fault: &Fault) -> Span {
+    match fault {
+        Fault::Crash { down, .. } => down.unwrap_or(Span::ZERO),
+        Fault::Pause { span, .. }
+        | Fault::Partition { span, .. }
+        | Fault::Cut { span, .. }
+        | Fault::Suspicion { span, .. }
+        | Fault::WrongLeader { span, .. } => *span,
+    }
+}

@@ -1,0 +1,135 @@
+//! A line for each thing that happens and is worth telling.
+
+use crate::run::Told;
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use amcast_core::memory::{Out, RegionId, RegionSpec};
+use amcast_core::messages;
+use amcast_core::step::Note;
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Config, Entry, GroupSet, MsgId, Pid, Time};
+
+pub(super) struct Teller<'a> {
+    entry: &'static dyn Entry,
+    cluster: &'a Cluster,
+    shown: &'a [String],
+    /// The regions of each process.
+    specs: Vec<Vec<RegionSpec>>,
+    /// Who was told to take part in which message.
+    parts: BTreeSet<(Pid, MsgId)>,
+    pub(super) lines: Vec<(Time, String)>,
+}
+
+impl<'a> Teller<'a> {
+    pub(super) fn new(entry: &'static dyn Entry, config: &'a Config, shown: &'a [String]) -> Self {
+        let nodes = amcast_core::entry::build_all(entry, config).unwrap_or_default();
+        let specs = nodes.iter().map(|node| node.regions().to_vec()).collect();
+        let cluster = config.cluster();
+        Self { entry, cluster, shown, specs, parts: BTreeSet::new(), lines: Vec::new() }
+    }
+
+    pub(super) fn hear(&mut self, t: Time, told: &Told<'_>) {
+        let said = match *told {
+            Told::Event(event) => self.event(event),
+            Told::Note(p, note) => self.note(note).map(|says| (p, says)),
+            Told::Memory(p, out) => self.memory(p, out).map(|says| (p, says)),
+            Told::Message(p, out, bytes) => self.message(out, bytes).map(|says| (p, says)),
+            Told::Failed(p, how) if self.shows(how) => {
+                Some((p, format!("is told that a write was {how}")))
+            }
+            Told::Failed(..) => None,
+        };
+        if let Some((p, says)) = said {
+            let name = self.name(p);
+            let us = (t.0 / 1000, t.0 % 1000);
+            self.lines.push((t, format!("{:>6}.{:03} us {name:>6} {says}\n", us.0, us.1)));
+        }
+    }
+
+    fn name(&self, p: Pid) -> String {
+        self.cluster.name(p).to_string()
+    }
+
+    fn message_name(&self, m: MsgId) -> String {
+        format!("{}:{}", self.name(m.sender), m.seq)
+    }
+
+    fn shows(&self, what: &str) -> bool {
+        self.shown.iter().any(|shown| shown == what)
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> Option<(Pid, String)> {
+        Some(match event {
+            Event::Cast { p, m, dst, .. } => {
+                let m = self.message_name(*m);
+                (*p, format!("casts {m} to {}", groups(*dst)))
+            }
+            Event::Part { p, m, .. } if self.shows("part") && self.parts.insert((*p, *m)) => {
+                (*p, format!("takes part in {}", self.message_name(*m)))
+            }
+            Event::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
+            Event::Crash { p, .. } => (*p, "crashes".to_string()),
+            Event::Recover { p, .. } => (*p, "starts again".to_string()),
+            _ => return None,
+        })
+    }
+
+    fn note(&self, note: Note) -> Option<String> {
+        Some(match note {
+            Note::Part(_) => return None,
+            Note::Leads(epoch) => format!("leads, epoch {epoch}"),
+            Note::Demoted(epoch) => format!("leads no more: it saw epoch {epoch}"),
+            Note::LeftBehind(p) => format!("leaves {} behind", self.name(p)),
+            Note::Recovering => "lacks state, and asks for it".to_string(),
+            Note::Recovered(position) => format!("has all state, up to {position}"),
+            Note::Malformed(p, what) => format!("drops what {} sent: {what}", self.name(p)),
+            Note::Mark(name) => format!("takes a rare branch: {name}"),
+        })
+    }
+
+    fn memory(&self, p: Pid, out: &Out) -> Option<String> {
+        let spec = |of: Pid, region: RegionId| self.specs[of.index()][usize::from(region.0)];
+        let shown = |of, region| self.shows(spec(of, region).name).then(|| spec(of, region));
+        let lines = |n: u32| if n == 1 { "1 line".to_string() } else { format!("{n} lines") };
+        Some(match *out {
+            Out::Write { to, region, at, source, .. } => {
+                let (name, count) = (shown(to, region)?.name, lines(source.count()));
+                format!("writes {count} of {name} at {at} to {}", self.name(to))
+            }
+            Out::Read { of, region, at, count, .. } => {
+                let (name, count) = (shown(of, region)?.name, lines(count));
+                format!("reads {count} of {name} at {at} from {}", self.name(of))
+            }
+            Out::Allow(region) => {
+                let spec = shown(p, region)?;
+                format!("lets {} write its {}", self.name(spec.writer), spec.name)
+            }
+            Out::Revoke(region) => {
+                let spec = shown(p, region)?;
+                format!("lets {} write its {} no more", self.name(spec.writer), spec.name)
+            }
+        })
+    }
+
+    fn message(
+        &self,
+        out: &messages::Out<amcast_core::step::Extent>,
+        bytes: &[u8],
+    ) -> Option<String> {
+        if !self.shows("messages") {
+            return None;
+        }
+        let to = match out {
+            messages::Out::To(p, ..) => self.name(*p),
+            messages::Out::Group(g, ..) => format!("all of {g}"),
+        };
+        Some(format!("sends to {to}: {}", self.entry.show(bytes)))
+    }
+}
+
+fn groups(set: GroupSet) -> String {
+    let names: Vec<String> = set.iter().map(|g| g.to_string()).collect();
+    names.join(", ")
+}
