@@ -2,7 +2,8 @@
 //!
 //! This crate is the program, and the one crate that a user of the library names: it re-exports
 //! the vocabulary ([`core`]), the [`protocols`], the checker ([`check`]), the simulator ([`sim`]),
-//! the drivers on real memory ([`memory`], [`runtime`]) and the [`services`].
+//! the drivers on real memory ([`memory`], [`runtime`]) and the [`services`]. To have a state machine
+//! of your own replicated and sharded, begin at [`replicate`].
 
 pub use amcast_check as check;
 pub use amcast_core as core;
@@ -15,4 +16,5 @@ pub use amcast_sim as sim;
 pub mod bench;
 pub mod client;
 pub mod commands;
+pub mod replicate;
 pub mod service;

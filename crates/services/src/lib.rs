@@ -4,7 +4,7 @@
 //! to a [`Backend`], which has them ordered in every destination shard. Each node feeds its
 //! replicas' streams to an [`Executor`], which runs each command once over a [`Machine`], here
 //! [`kv::Kv`]; the first answer goes back to the front. [`LocalBackend`] is all of that in one
-//! process, without replication.
+//! process, without replication. A service of your own begins at [`whole::StateMachine`].
 #![forbid(unsafe_code)]
 
 pub mod backend;
@@ -15,9 +15,11 @@ pub mod kv;
 pub mod machine;
 pub mod status;
 pub mod stream;
+pub mod whole;
 
 pub use backend::{Answers, Backend, Busy, LocalBackend};
 pub use envelope::Envelope;
 pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, State, Wake, workers};
 pub use machine::{Corrupt, Machine, Part};
 pub use status::{ShardStatus, Status};
+pub use whole::{Seen, Shard, StateMachine, Touch, Whole};

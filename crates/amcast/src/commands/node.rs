@@ -2,12 +2,13 @@
 
 use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry};
-use crate::service::{KvNode, Watch};
+use crate::service::{ServiceNode, Watch};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
+use amcast_services::kv::Kv;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -93,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         record: file.record.clone(),
     };
     let share = amcast_services::workers(cores, file.replicas, file.shards);
-    let app = KvNode::new(file.shards, file.workers.unwrap_or(share));
+    let app = ServiceNode::<Kv>::new(file.shards, file.workers.unwrap_or(share));
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
     let serving = Arc::new(Mutex::new(serving.transpose()?));

@@ -1,4 +1,4 @@
-//! The key-value service on a real cluster: what ties the services to the runtime.
+//! Services on a real cluster: what ties them to the runtime.
 
 mod backend;
 mod calls;
@@ -7,5 +7,5 @@ mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
-pub use store::KvNode;
+pub use store::{Hosted, ServiceNode};
 pub use watch::{LOST_AFTER, Lost, Watch, ask, lost};

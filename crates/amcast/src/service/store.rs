@@ -1,33 +1,52 @@
-//! A node's key-value store: the executor of the services as the runtime's application.
+//! A node's part of a service: the executor of the services as the runtime's application.
 
 use amcast_core::{Gid, MsgId};
 use amcast_runtime::application::{Application, Command, Figures, Wake};
 use amcast_services::kv::Kv;
-use amcast_services::{Executor, Full, Holds, Limits, State};
+use amcast_services::{Executor, Full, Holds, Limits, Machine, State, StateMachine, Whole};
 use std::io::{self, Read};
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
 /// are trusted not to craft keys against it.
 const SCAN_SEED: u64 = 0x616d_6361_7374_6b76;
 
-/// The key-value store of one node.
-pub struct KvNode {
-    executor: Executor<Kv>,
+/// A service that nodes can be made of: it follows from the number of shards alone, so that the same
+/// is made on every node.
+pub trait Hosted: Machine + Sized {
+    /// The service over `shards` empty shards.
+    fn over(shards: usize) -> Self;
+}
+
+impl Hosted for Kv {
+    fn over(shards: usize) -> Self {
+        Self::new(shards, SCAN_SEED)
+    }
+}
+
+impl<S: StateMachine> Hosted for Whole<S> {
+    fn over(_shards: usize) -> Self {
+        Self::default()
+    }
+}
+
+/// One node's shards of a service.
+pub struct ServiceNode<M: Machine> {
+    executor: Executor<M>,
     /// Threads that execute commands; without any, the node's own does.
     workers: usize,
 }
 
-impl KvNode {
-    /// An empty store of `shards` shards, in which commands that do not conflict are executed by
-    /// `workers` threads, or by the node's own if there are none.
+impl<M: Hosted> ServiceNode<M> {
+    /// `shards` empty shards, in which commands that do not conflict are executed by `workers`
+    /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
-        let executor = Executor::new(Kv::new(shards, SCAN_SEED), shards, Limits::default());
+        let executor = Executor::new(M::over(shards), shards, Limits::default());
         Self { executor, workers }
     }
 }
 
-impl Application for KvNode {
-    type State = State<Kv>;
+impl<M: Hosted> Application for ServiceNode<M> {
+    type State = State<M>;
 
     fn begin(&mut self, wake: Wake) -> io::Result<()> {
         self.executor.employ(self.workers, wake)
@@ -69,7 +88,7 @@ impl Application for KvNode {
     }
 
     fn read(groups: usize, from: &mut dyn Read) -> Result<Self::State, String> {
-        State::read(&Kv::new(groups, SCAN_SEED), groups, from).map_err(|e| e.to_string())
+        State::read(&M::over(groups), groups, from).map_err(|e| e.to_string())
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {

@@ -1,0 +1,182 @@
+//! A state machine of your own, replicated and sharded, in a program of your own.
+//!
+//! The program runs in two ways. Started by a person it is the supervisor: [`Cluster::start`] starts
+//! it again, once for each node, and [`Cluster::session`] sends commands. Started by itself as a
+//! node it calls [`node()`], which hosts one replica of every shard and returns when it is told to
+//! stop. Other programs of the same user join in with [`Client::join`]. What is promised is what the
+//! key-value store has: commands over any shards are atomic, linearizable and run once; an
+//! acknowledged one survives the crash of any minority of the nodes, and a node that dies is started
+//! again and gets its state back.
+//!
+//! `examples/bank.rs` is a whole program of this kind: accounts in shards, transfers between any of
+//! them, and nodes that are killed meanwhile.
+
+mod node;
+mod session;
+
+pub use node::node;
+pub use session::{CallError, Client, Session};
+
+use crate::service::Watch;
+use amcast_core::{ConfigError, Entry};
+use amcast_memory::Directory;
+use amcast_protocols::catalog;
+use amcast_runtime::config::{ClusterFile, FileError};
+use amcast_runtime::front::FrontError;
+use amcast_runtime::home::{Home, HomeError, OwnHome, Registry};
+use amcast_runtime::node::NodeError;
+use amcast_runtime::supervisor::{Life, NodeCommand, Supervisor};
+use std::fmt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a cluster may take until every node is ready.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Why a cluster, a node or a client could not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// No protocol has this name.
+    Protocol(String),
+    /// The protocol refuses the cluster's shape or its parameters.
+    Config(ConfigError),
+    /// The cluster's file cannot be read.
+    File(FileError),
+    /// The cluster's directory.
+    Home(HomeError),
+    /// No node has this name.
+    Name(String),
+    /// The node.
+    Node(NodeError),
+    /// The client.
+    Client(FrontError),
+    /// A process or thread cannot be started.
+    Io(std::io::Error),
+    /// Not every node is ready in time; why the first is not.
+    NotReady(String),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(name) => write!(f, "no protocol is named {name:?}"),
+            Self::Config(e) => e.fmt(f),
+            Self::File(e) => e.fmt(f),
+            Self::Home(e) => e.fmt(f),
+            Self::Name(name) => write!(f, "no node is named {name:?}"),
+            Self::Node(e) => e.fmt(f),
+            Self::Client(e) => e.fmt(f),
+            Self::Io(e) => e.fmt(f),
+            Self::NotReady(why) => {
+                write!(f, "the cluster is not ready after {START_PATIENCE:?}: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl From<HomeError> for StartError {
+    fn from(e: HomeError) -> Self {
+        Self::Home(e)
+    }
+}
+
+fn entry(name: &str) -> Result<&'static dyn Entry, StartError> {
+    catalog::find(name).ok_or_else(|| StartError::Protocol(name.to_string()))
+}
+
+/// A cluster that this process supervises. Dropping it stops every node.
+pub struct Cluster {
+    // In this order they are dropped: whoever is served, then who serves, then what they lie in.
+    client: Client,
+    watch: Watch,
+    nodes: Option<Supervisor>,
+    memory: Directory,
+    own: Option<OwnHome>,
+}
+
+impl Cluster {
+    /// Starts a cluster as `file` has it, in the directory `data` or one of its own, and waits until
+    /// every node is ready. Each node is `command`, with the path of the cluster's file and the
+    /// node's name as its last two arguments; it is to call [`node()`] with them.
+    ///
+    /// # Errors
+    /// When it cannot be started; nothing is left running then.
+    pub fn start(
+        file: &ClusterFile,
+        data: Option<&Path>,
+        command: NodeCommand,
+    ) -> Result<Self, StartError> {
+        let config = file.check(entry(&file.protocol)?).map_err(StartError::Config)?;
+        let own = OwnHome::create(data, file, Registry::usual())?;
+        let home = own.home().clone();
+        let memory = home.memory(*config.cluster())?;
+        let mut command = command;
+        command.args.push(home.file_path().into_os_string());
+        let names = file.nodes().collect();
+        let written = home.clone();
+        let on_change = Box::new(move |_: Option<usize>, lives: &[Life]| {
+            if let Err(e) = written.write_lives(lives) {
+                tracing::warn!("the lives of nodes are not written down: {e}");
+            }
+        });
+        let nodes = Supervisor::start(command, names, memory.clone(), on_change);
+        let nodes = nodes.map_err(StartError::Io)?;
+        let cluster = *config.cluster();
+        let watch =
+            Watch::begin(home.clone(), "client".to_string(), file.protocol.clone(), cluster)
+                .map_err(StartError::Io)?;
+        let client = Client::join(&home)?;
+        let it = Self { client, watch, nodes: Some(nodes), memory, own: Some(own) };
+        it.wait()?;
+        Ok(it)
+    }
+
+    fn wait(&self) -> Result<(), StartError> {
+        let begun = Instant::now();
+        loop {
+            match self.watch.all_ready() {
+                Ok(()) => return Ok(()),
+                Err(why) if begun.elapsed() > START_PATIENCE => {
+                    return Err(StartError::NotReady(why));
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            }
+        }
+    }
+
+    /// A session of its own: commands in a row.
+    pub fn session(&self) -> Session {
+        self.client.session()
+    }
+
+    /// The nodes, as far as the supervisor knows: their processes, how often they were started, how
+    /// they ended last.
+    pub fn lives(&self) -> Vec<Life> {
+        self.nodes.as_ref().map(Supervisor::lives).unwrap_or_default()
+    }
+
+    /// Whether every node is ready; if not, why one is not.
+    ///
+    /// # Errors
+    /// The first reason, for people.
+    pub fn ready(&self) -> Result<(), String> {
+        self.watch.all_ready()
+    }
+
+    /// Its directory, for [`Client::join`] and `amcast status --data`.
+    pub fn home(&self) -> &Home {
+        self.own.as_ref().expect("it is there until it is dropped").home()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        drop(self.nodes.take());
+        let Some(own) = self.own.take() else { return };
+        if let Err(e) = own.remove(&self.memory, false) {
+            tracing::warn!("{e}");
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A node of a service of your own.
+
+use super::{StartError, entry};
+use crate::service::ServiceNode;
+use amcast_memory::Idle;
+use amcast_runtime::config::{ClusterFile, node_rank};
+use amcast_runtime::home::Home;
+use amcast_runtime::node::{Node, NodeOptions};
+use amcast_services::{StateMachine, Whole, workers};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How long a node may take to stop when its supervisor has ended.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs the node `name` of the cluster whose file is `config`, until it gets SIGTERM or SIGINT or its
+/// standard input ends, as it does when the supervisor has ended.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError> {
+    let file = ClusterFile::read(config).map_err(StartError::File)?;
+    let rank = node_rank(name).filter(|&rank| rank < file.replicas);
+    let rank = rank.ok_or_else(|| StartError::Name(name.to_string()))?;
+    let entry = entry(&file.protocol)?;
+    let checked = file.check(entry).map_err(StartError::Config)?;
+    let home = Home::of_file(config);
+    let directory = home.memory(*checked.cluster())?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(StartError::Io)?;
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = NodeOptions {
+        entry,
+        config: &checked,
+        directory: &directory,
+        sockets: home.path().to_path_buf(),
+        rank,
+        idle: Idle::for_loops(file.replicas + 1, cores),
+        record: file.record.clone(),
+    };
+    let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
+    let app = ServiceNode::<Whole<S>>::new(file.shards, share);
+    let mut node = Node::start(&options, app).map_err(StartError::Node)?;
+    watch_input(&stop).map_err(StartError::Io)?;
+    node.run(&stop);
+    Ok(())
+}
+
+/// Stops the node when its standard input ends, and ends it when it does not stop.
+fn watch_input(stop: &Arc<AtomicBool>) -> std::io::Result<()> {
+    let stop = Arc::clone(stop);
+    let watch = move || {
+        let mut line = [0; 64];
+        // A read returns nothing when the other end is closed.
+        while matches!(std::io::stdin().read(&mut line), Ok(1..)) {}
+        stop.store(true, Ordering::Relaxed);
+        std::thread::sleep(STOP_PATIENCE);
+        tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
+        std::process::exit(1);
+    };
+    std::thread::Builder::new().name("input".to_string()).spawn(watch).map(drop)
+}

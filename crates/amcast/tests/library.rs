@@ -1,0 +1,23 @@
+//! The library as programs of others use it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+/// An example, built beside this test.
+fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a file");
+    let built = test.parent().and_then(|deps| deps.parent()).expect("it lies in target/*/deps");
+    built.join("examples").join(name)
+}
+
+#[test]
+fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
+    let output = Command::new(example("bank")).output().expect("examples are built with the tests");
+    let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
+    let out = String::from_utf8_lossy(out);
+    assert!(output.status.success(), "{out}{err}");
+    let words: Vec<&str> = out.split_whitespace().collect();
+    let number = |i: usize| words[i].parse::<u64>().unwrap_or_else(|_| panic!("{out}"));
+    assert!(number(0) > 0 && number(2) > 0, "nothing happened: {out}");
+    assert!(out.contains("400000 in all accounts"), "{out}");
+}

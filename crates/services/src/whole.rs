@@ -1,0 +1,325 @@
+//! Bring a state machine: services whose shards are small enough to be copied at once.
+//!
+//! A [`StateMachine`] says what a command touches and what it does; [`Whole`] makes a
+//! [`Machine`] of it. A cut saves each shard in one go, so its node stands still for as long as
+//! [`Shard::save`] takes; a service with much state implements [`Machine`] and [`Part`] itself, as
+//! the key-value store does.
+
+use crate::kv::hash::hash_bytes;
+use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal, Use};
+use crate::stream::{Piece, Source};
+use amcast_core::{Gid, GroupSet};
+
+/// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
+const SEED: u64 = 0x7768_6f6c_6521;
+
+/// A service over shards: deterministic, and the same on every replica. Whatever it answers and
+/// changes must follow from the commands alone.
+pub trait StateMachine: Default + Send + Sync + 'static {
+    /// One shard's data.
+    type Shard: Shard;
+
+    /// Says which keys `command` touches, in which of its shards, and whether it may change them.
+    /// Commands that share none, or only such that neither changes, run in any order. False if it
+    /// touches its shards as a whole.
+    fn touches(
+        &self,
+        command: &[u8],
+        shards: GroupSet,
+        key: &mut dyn FnMut(Gid, &[u8], Touch),
+    ) -> bool;
+
+    /// Executes `command` over all its shards at once and appends the answer. Bytes that are no
+    /// command are answered with an error of the service's own; it must not panic.
+    fn apply(&self, command: &[u8], shards: &mut [Seen<'_, Self::Shard>], answer: &mut Vec<u8>);
+}
+
+/// What a command does with a key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touch {
+    /// It looks at it.
+    Reads,
+    /// It may change it.
+    Writes,
+}
+
+/// A shard as a command sees it.
+#[derive(Debug)]
+pub struct Seen<'a, S> {
+    /// Which shard.
+    pub shard: Gid,
+    /// Ordered time there, in milliseconds since 1970: the same at every replica.
+    pub now_ms: u64,
+    /// Its data.
+    pub data: &'a mut S,
+}
+
+/// One shard's data.
+pub trait Shard: Default + Send + 'static {
+    /// How many items it holds, for people and metrics.
+    fn items(&self) -> usize;
+
+    /// Appends all of it to `to`.
+    fn save(&self, to: &mut Vec<u8>);
+
+    /// What [`save`](Self::save) gave; none if the bytes are not that.
+    fn load(from: &[u8]) -> Option<Self>;
+}
+
+/// What stands in front of an answer: whether the command ran.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+enum Word {
+    Answer = 0,
+    Stale = 1,
+    Forgotten = 2,
+    Window = 3,
+}
+
+/// Takes an answer of a [`Whole`] apart.
+///
+/// # Errors
+/// Why the command was not run.
+pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
+    match bytes.split_first() {
+        Some((&word, answer)) if word == Word::Answer as u8 => Ok(answer),
+        Some((&word, _)) if word == Word::Stale as u8 => Err(Refusal::Stale),
+        Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
+        _ => Err(Refusal::Forgotten),
+    }
+}
+
+/// A [`StateMachine`] as a [`Machine`].
+#[derive(Debug, Default)]
+pub struct Whole<S>(S);
+
+/// One shard of a [`Whole`].
+#[derive(Debug, Default)]
+pub struct WholePart<D> {
+    data: D,
+    cut: Option<Saved>,
+}
+
+/// A shard's bytes, on their way to another node.
+#[derive(Debug)]
+struct Saved {
+    bytes: Vec<u8>,
+    /// How many of them were given; none until their number was.
+    given: Option<usize>,
+}
+
+impl<S: StateMachine> Machine for Whole<S> {
+    type Part = WholePart<S::Shard>;
+
+    fn part(&self) -> Self::Part {
+        WholePart::default()
+    }
+
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
+        let uses = &mut access.uses;
+        access.whole = !self.0.touches(command, dst, &mut |shard, key, touch| {
+            // A shard that the command does not go to cannot be touched by it.
+            if dst.contains(shard) {
+                let write = touch == Touch::Writes;
+                uses.push(Use { shard, key: hash_bytes(SEED, key), write });
+            }
+        });
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        parts: &'a mut [&'a mut Self::Part],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) {
+        let mut shards: Vec<_> = at
+            .places
+            .iter()
+            .zip(parts)
+            .map(|(place, part)| Seen {
+                shard: place.shard,
+                now_ms: place.now_ms,
+                data: &mut part.data,
+            })
+            .collect();
+        answer.push(Word::Answer as u8);
+        self.0.apply(command, &mut shards, answer);
+    }
+
+    fn refuse(&self, why: Refusal, answer: &mut Vec<u8>) {
+        answer.push(match why {
+            Refusal::Stale => Word::Stale,
+            Refusal::Forgotten => Word::Forgotten,
+            Refusal::Window => Word::Window,
+        } as u8);
+    }
+}
+
+impl<D: Shard> Part for WholePart<D> {
+    fn items(&self) -> (usize, usize) {
+        (self.data.items(), 0)
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        None
+    }
+
+    fn tidy(&mut self, _now_ms: u64) {}
+
+    fn capture(&mut self) {
+        let mut bytes = Vec::new();
+        self.data.save(&mut bytes);
+        self.cut = Some(Saved { bytes, given: None });
+    }
+
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        let Some(cut) = &mut self.cut else { return false };
+        let mut given = cut.given.unwrap_or_else(|| {
+            to.word(cut.bytes.len() as u64);
+            0
+        });
+        given += to.some(&cut.bytes[given..]);
+        cut.given = Some(given);
+        given < cut.bytes.len()
+    }
+
+    fn release(&mut self) {
+        self.cut = None;
+    }
+
+    fn kept(&self) -> usize {
+        0
+    }
+
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        self.data = D::load(&from.bytes()?).ok_or(Corrupt::Malformed)?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Envelope, Executor, Limits, State};
+    use amcast_core::{MsgId, Pid};
+
+    /// A number for each shard; a command of bytes adds their sum to all its shards.
+    #[derive(Debug, Default)]
+    struct Sums;
+
+    #[derive(Debug, Default)]
+    struct Sum(u64, Vec<u8>);
+
+    impl Shard for Sum {
+        fn items(&self) -> usize {
+            1
+        }
+
+        fn save(&self, to: &mut Vec<u8>) {
+            to.extend_from_slice(&self.0.to_le_bytes());
+            to.extend_from_slice(&self.1);
+        }
+
+        fn load(from: &[u8]) -> Option<Self> {
+            let (sum, rest) = from.split_first_chunk()?;
+            Some(Self(u64::from_le_bytes(*sum), rest.to_vec()))
+        }
+    }
+
+    impl StateMachine for Sums {
+        type Shard = Sum;
+
+        fn touches(
+            &self,
+            _: &[u8],
+            shards: GroupSet,
+            key: &mut dyn FnMut(Gid, &[u8], Touch),
+        ) -> bool {
+            shards.iter().for_each(|g| key(g, b"sum", Touch::Writes));
+            true
+        }
+
+        fn apply(&self, command: &[u8], shards: &mut [Seen<'_, Sum>], answer: &mut Vec<u8>) {
+            for seen in shards {
+                seen.data.0 += command.iter().map(|&b| u64::from(b)).sum::<u64>();
+                seen.data.1.extend_from_slice(command);
+                answer.extend_from_slice(&seen.data.0.to_le_bytes());
+            }
+        }
+    }
+
+    fn run(executor: &mut Executor<Whole<Sums>>, request: u64, command: &[u8]) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let envelope = Envelope {
+            session: 1,
+            request,
+            open_from: request,
+            stamp_ms: request,
+            read_only: false,
+        };
+        let mut payload = Vec::new();
+        envelope.encode(&mut payload);
+        payload.extend_from_slice(command);
+        let (id, dst) = (MsgId { sender: Pid(9), seq: request }, GroupSet::first(2));
+        for g in dst.iter() {
+            let taken = executor.deliver(g, request, id, dst, &payload, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            taken.expect("it has room");
+        }
+        answer
+    }
+
+    #[test]
+    fn commands_run_once_and_the_state_goes_over_in_pieces() {
+        let mut first = Executor::new(Whole::<Sums>::default(), 2, Limits::default());
+        let long = vec![1; 5000];
+        run(&mut first, 1, &long);
+        let twice = run(&mut first, 2, &[7]);
+        assert_eq!(answered(&twice).unwrap()[..8], 5007_u64.to_le_bytes());
+        first.capture();
+        run(&mut first, 3, &[100]);
+        let mut stream = Vec::new();
+        let mut pieces = 1;
+        while first.piece(500, &mut stream) {
+            pieces += 1;
+        }
+        assert!(pieces > 10, "{pieces} pieces");
+        let state = State::read(&Whole::<Sums>::default(), 2, &mut &stream[..]).unwrap();
+        let mut second = Executor::new(Whole::<Sums>::default(), 2, Limits::default());
+        second.adopt(state);
+        assert_eq!(second.delivered(Gid(1)), 2);
+        // What came after the cut is not in it, and comes by itself.
+        assert_eq!(run(&mut second, 3, &[100]), run_again(&mut first));
+    }
+
+    /// The answer to a retry of the last request: the same, without being run again.
+    fn run_again(executor: &mut Executor<Whole<Sums>>) -> Vec<u8> {
+        let mut answer = Vec::new();
+        let envelope =
+            Envelope { session: 1, request: 3, open_from: 3, stamp_ms: 3, read_only: false };
+        let mut payload = Vec::new();
+        envelope.encode(&mut payload);
+        payload.push(100);
+        for g in GroupSet::first(2).iter() {
+            let id = MsgId { sender: Pid(9), seq: 4 };
+            let taken = executor.deliver(g, 4, id, GroupSet::first(2), &payload, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            taken.expect("it has room");
+        }
+        answer
+    }
+
+    #[test]
+    fn a_refusal_is_no_answer() {
+        for why in [Refusal::Stale, Refusal::Forgotten, Refusal::Window] {
+            let mut bytes = Vec::new();
+            Whole::<Sums>::default().refuse(why, &mut bytes);
+            assert_eq!(answered(&bytes), Err(why));
+        }
+        assert_eq!(answered(&[0]), Ok(&[][..]));
+        assert_eq!(answered(&[]), Err(Refusal::Forgotten));
+    }
+}
