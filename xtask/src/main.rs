@@ -17,7 +17,7 @@ cargo xtask no-os             the pure crates build where there is no operating 
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
-cargo xtask fuzz              the fuzz targets there are
+cargo xtask fuzz              how each fuzz target is run
 ";
 
 fn main() -> ExitCode {
@@ -128,7 +128,10 @@ fn fuzz() -> Result<(), String> {
     let entries = fs::read_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     for entry in entries {
         let name = entry.map_err(|e| e.to_string())?.file_name();
-        println!("cargo +nightly fuzz run {}", name.to_string_lossy().trim_end_matches(".rs"));
+        println!(
+            "cd fuzz && cargo +nightly fuzz run {}",
+            name.to_string_lossy().trim_end_matches(".rs")
+        );
     }
     Ok(())
 }

@@ -252,9 +252,11 @@ impl Row {
     pub(super) const fn makes_sense(&self, n: usize) -> bool {
         let Promise { epoch, accepted, .. } = self.promise;
         self.request <= EPOCH_BELIEVED
+            && rank_of(self.request) < n
             && epoch <= EPOCH_BELIEVED
+            && rank_of(epoch) < n
             && accepted <= epoch
-            && (accepted == 0 || rank_of(accepted) < n)
+            && rank_of(accepted) < n
     }
 
     /// None if nothing was written yet.
@@ -374,6 +376,7 @@ mod tests {
         let promise = Promise { epoch: 0x30, accepted: 0x22, ..Promise::default() };
         let row = Row { request: 0x30, promise, ..Row::default() };
         assert!(row.makes_sense(3));
+        assert!(!Row { request: 0x33, ..row }.makes_sense(3), "there is no rank 3");
         let accepted = |accepted| Row { promise: Promise { accepted, ..promise }, ..row };
         assert!(accepted(0).makes_sense(3));
         assert!(!accepted(0x23).makes_sense(3), "there is no rank 3");

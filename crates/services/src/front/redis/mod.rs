@@ -8,6 +8,8 @@
 //! [`Config::held_bytes_max`], it is cut off.
 
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod parser;
 mod pipeline;
 mod resp;

@@ -1,0 +1,140 @@
+//! A function for each place where bytes come in from outside: files, clients, peers.
+//!
+//! None of them may panic, whatever the bytes are; what else must hold, each asserts itself. A fuzzer
+//! calls them (`fuzz/`, with nightly Rust); `tests/corpus.rs` calls the same functions in every test
+//! run, with the corpus and a bounded number of changes to it.
+
+mod files;
+mod frames;
+mod redis;
+mod state;
+mod tram;
+
+/// A place where bytes come in.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// Its name, and that of its corpus: `fuzz/corpus/NAME`.
+    pub name: &'static str,
+    /// What must hold for these bytes. Panics if it does not.
+    pub run: fn(&[u8]),
+    /// What such bytes are made of, to be put in at random places.
+    pub words: &'static [&'static str],
+}
+
+/// All of them.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "redis_requests",
+        run: redis::requests,
+        words: &["*", "$", "\r\n", "*1\r\n", "$1\r\n", "-1", "0", "536870913", "\n", "\"", "PING"],
+    },
+    Target {
+        name: "redis_commands",
+        run: redis::commands,
+        words: &[
+            " ",
+            "\n",
+            "SET",
+            "GET",
+            "MSET",
+            "EX",
+            "PX",
+            "NX",
+            "KEEPTTL",
+            "GETRANGE",
+            "HSET",
+            "LPUSH",
+            "ZADD",
+            "ZRANGE",
+            "BYSCORE",
+            "LIMIT",
+            "-1",
+            "inf",
+            "nan",
+            "9223372036854775807",
+            "1e308",
+            "SCAN",
+            "MATCH",
+            "COUNT",
+            "EXPIRE",
+            "INCRBY",
+            "APPEND",
+            "SETRANGE",
+            "LRANGE",
+            "k",
+            "{k}",
+        ],
+    },
+    Target {
+        name: "state_stream",
+        run: state::stream,
+        words: &["amKV", "\0\0\0\0\0\0\0\0", "\u{1}\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    Target {
+        name: "cluster_file",
+        run: files::cluster,
+        words: &[
+            "=",
+            "\n",
+            "[set]",
+            "shards",
+            "replicas",
+            "overlay",
+            "-1,0",
+            "0",
+            "64",
+            "18446744073709551615",
+        ],
+    },
+    Target {
+        name: "history_lines",
+        run: files::history,
+        words: &[
+            "\n",
+            "{",
+            "}",
+            "\"ev\":",
+            "\"deliver\"",
+            "\"m\":\"c0:1\"",
+            "\"t\":",
+            "\"dst\":[]",
+            "{\"ev\":\"end\"}",
+        ],
+    },
+    Target {
+        name: "scenario",
+        run: files::scenario,
+        words: &[
+            "\n",
+            "----\n",
+            "at ",
+            "us",
+            "run tram",
+            "cast c0 g0 8",
+            "crash g0/r0",
+            "for ",
+            "groups=",
+            "#",
+        ],
+    },
+    Target {
+        name: "node_status",
+        run: files::status,
+        words: &["{", "}", "[", "]", ",", "null", "\"replicas\":", "-1", "1e999", "\"\\ud800\""],
+    },
+    Target {
+        name: "skeen_frames",
+        run: frames::skeen,
+        words: &["\0", "\u{1}", "\u{2}", "\u{3}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    Target {
+        name: "tram_memory",
+        run: tram::memory,
+        words: &["\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
+    },
+];
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

@@ -1,0 +1,82 @@
+//! What clients of the Redis front send.
+
+use amcast_core::{Gid, MsgId, Pid};
+use amcast_services::kv::{Kv, SlotMap, destinations, encode_args, registry};
+use amcast_services::{Delivered, Envelope, Executor, Limits, State};
+
+/// The longest command that is taken, in bytes: short, so that the limit is met.
+const COMMAND_BYTES_MAX: usize = 200;
+
+/// A stream of requests is cut into the same commands however it comes in pieces.
+pub(crate) fn requests(bytes: &[u8]) {
+    let Some((&cut, stream)) = bytes.split_first() else { return };
+    let parsed = |piece: usize| {
+        amcast_services::front::redis::fuzzing::requests(stream, piece.max(1), COMMAND_BYTES_MAX)
+    };
+    let whole = parsed(stream.len());
+    assert_eq!(
+        whole,
+        parsed(usize::from(cut)),
+        "pieces of {cut} bytes are taken for something else"
+    );
+    for args in whole.iter().flatten() {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let mut encoded = Vec::new();
+        encode_args(&args, &mut encoded);
+        let mut decoded = Vec::new();
+        amcast_services::kv::decode_args(&encoded, &mut decoded).expect("it was encoded");
+        assert_eq!(args, decoded);
+    }
+}
+
+const SHARDS: usize = 2;
+
+/// Commands, one a line with spaces between arguments, are each answered once, and the state after
+/// them goes into a stream and comes out of it.
+pub(crate) fn commands(bytes: &[u8]) {
+    let mut executor = Executor::new(Kv::new(SHARDS, 7), SHARDS, Limits::default());
+    let mut positions = [1; SHARDS];
+    for (i, line) in bytes.split(|&b| b == b'\n').take(64).enumerate() {
+        let args: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+        let Some(command) = registry::lookup(args[0]) else { continue };
+        let Ok(dst) = destinations(command, &args, SlotMap::new(SHARDS)) else { continue };
+        let request = i as u64 + 1;
+        let header = Envelope {
+            session: 1,
+            request,
+            open_from: request,
+            stamp_ms: 1_000 * request,
+            read_only: !command.writes(),
+        };
+        let mut payload = Vec::new();
+        header.encode(&mut payload);
+        encode_args(&args, &mut payload);
+        let id = MsgId { sender: Pid(9), seq: request };
+        let mut answers = 0;
+        for shard in dst.iter() {
+            let position = &mut positions[shard.index()];
+            let taken = executor.deliver(shard, *position, id, dst, &payload, &mut |answer| {
+                assert!(answer.bytes.ends_with(b"\r\n"), "{:?}", answer.bytes);
+                answers += 1;
+            });
+            assert_eq!(taken, Ok(Delivered::Taken));
+            *position += 1;
+        }
+        assert_eq!(answers, usize::from(!dst.is_empty()), "{}", String::from_utf8_lossy(line));
+    }
+    let stream = |executor: &mut Executor<Kv>| {
+        let mut out = Vec::new();
+        executor.capture();
+        while executor.piece(1000, &mut out) {}
+        executor.release();
+        out
+    };
+    let given = stream(&mut executor);
+    let state = State::read(&Kv::new(SHARDS, 7), SHARDS, &mut given.as_slice()).expect("its own");
+    let mut again = Executor::new(Kv::new(SHARDS, 7), SHARDS, Limits::default());
+    drop(again.adopt(state));
+    for shard in (0..SHARDS).map(|g| Gid(g as u8)) {
+        assert_eq!(again.delivered(shard), positions[shard.index()] - 1);
+    }
+    assert_eq!(given.len(), stream(&mut again).len(), "the same state takes as many bytes");
+}

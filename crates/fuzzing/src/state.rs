@@ -1,0 +1,50 @@
+//! A node's state on its way to another node.
+
+use amcast_services::kv::Kv;
+use amcast_services::{Corrupt, State, stream};
+
+const SHARDS: usize = 2;
+
+/// Frames of a stream, cut in this length.
+const FRAME_BYTES: usize = 100;
+
+/// A stream that is damaged is refused; also when its sums are made to fit.
+pub(crate) fn stream(bytes: &[u8]) {
+    let read = |mut bytes: &[u8]| State::read(&Kv::new(SHARDS, 7), SHARDS, &mut bytes).map(drop);
+    let _ = read(bytes);
+    let sound = read(&sealed(bytes));
+    assert_ne!(sound, Err(Corrupt::Checksum), "the sums of this target do not fit");
+    // A bit that is wrong is found by the sums, wherever it is.
+    let mut wrong = sealed(bytes);
+    let at = bytes.iter().fold(0, |at: usize, &b| at.wrapping_mul(31).wrapping_add(usize::from(b)));
+    let at = at % wrong.len();
+    wrong[at] ^= 1;
+    assert!(read(&wrong).is_err(), "a wrong bit at {at} passes");
+}
+
+/// A stream of these contents, with sums that fit.
+fn sealed(contents: &[u8]) -> Vec<u8> {
+    let mut out = Vec::from(*b"amKV\0\0\0\0");
+    (out[4], out[5]) = (stream::VERSION, SHARDS as u8);
+    let mut sum = crc32c::crc32c(&out);
+    for frame in contents.chunks(FRAME_BYTES).chain([&[][..]]) {
+        let at = out.len();
+        out.extend_from_slice(&(frame.len() as u32).to_le_bytes());
+        out.extend_from_slice(frame);
+        sum = crc32c::crc32c_append(sum, &out[at..]);
+        out.extend_from_slice(&sum.to_le_bytes());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sound_state_with_sums_of_this_target_is_read() {
+        let contents = include_bytes!("../../../fuzz/corpus/state_stream/contents");
+        let kv = Kv::new(SHARDS, 7);
+        assert!(State::read(&kv, SHARDS, &mut sealed(contents).as_slice()).is_ok());
+    }
+}

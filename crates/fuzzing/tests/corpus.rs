@@ -1,0 +1,107 @@
+//! Every target bears its corpus, and so many changes to it. The same ones on every machine;
+//! `AMCAST_SEEDS` in the environment asks for more.
+
+use amcast_core::rng::Rng;
+use amcast_fuzzing::{TARGETS, Target};
+use std::path::{Path, PathBuf};
+
+/// Changed inputs of each target.
+const CHANGED: u64 = 3_000;
+
+/// The longest input that is made, in bytes.
+const BYTES_MAX: usize = 8 << 10;
+
+fn fuzz() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+/// The inputs of a target's corpus, in order of their names.
+fn corpus(target: &Target) -> Vec<(String, Vec<u8>)> {
+    let dir = fuzz().join("corpus").join(target.name);
+    let entries = std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut files: Vec<PathBuf> = entries.map(|e| e.expect("it can be listed").path()).collect();
+    files.sort();
+    let read = |path: &PathBuf| std::fs::read(path).expect("it can be read");
+    files.iter().map(|path| (path.display().to_string(), read(path))).collect()
+}
+
+/// Runs the target; tells the input if it panics.
+fn run(target: &Target, name: &str, input: &[u8]) {
+    let ran = std::panic::catch_unwind(|| (target.run)(input));
+    assert!(ran.is_ok(), "{} fails on {name}: {:?}", target.name, input.escape_ascii().to_string());
+}
+
+/// One or more changes to an input.
+fn change(input: &mut Vec<u8>, target: &Target, all: &[(String, Vec<u8>)], rng: &mut Rng) {
+    let mut pick = |n: usize| rng.below(n.max(1) as u64) as usize;
+    for _ in 0..1 + pick(6) {
+        let at = pick(input.len() + 1);
+        match pick(7) {
+            0 => input.truncate(at),
+            1 => drop(input.splice(at..at, [pick(256) as u8])),
+            2 if at < input.len() => input[at] = pick(256) as u8,
+            3 if at < input.len() => input[at] ^= 1 << pick(8),
+            4 => drop(input.drain(at..(at + pick(16)).min(input.len()))),
+            5 => {
+                // The end of another input, behind the beginning of this one.
+                let other = &all[pick(all.len())].1;
+                let from = pick(other.len() + 1);
+                input.truncate(at);
+                input.extend_from_slice(&other[from..]);
+            }
+            _ => {
+                let word = target.words[pick(target.words.len())];
+                drop(input.splice(at..at, word.bytes()));
+            }
+        }
+    }
+    input.truncate(BYTES_MAX);
+}
+
+fn bears(name: &str) {
+    let target = amcast_fuzzing::target(name).expect("a target of that name");
+    let all = corpus(target);
+    assert!(!all.is_empty(), "{name} has no corpus");
+    all.iter().for_each(|(name, input)| run(target, name, input));
+    let given = std::env::var("AMCAST_SEEDS").ok();
+    let count = given.map_or(CHANGED, |text| text.parse().expect("AMCAST_SEEDS is a number"));
+    for seed in 0..count {
+        let mut rng = Rng::stream(seed, name);
+        let mut input = all[rng.below(all.len() as u64) as usize].1.clone();
+        change(&mut input, target, &all, &mut rng);
+        run(target, &format!("seed {seed}"), &input);
+    }
+}
+
+macro_rules! each {
+    ($($test:ident = $name:literal,)*) => {
+        $(#[test]
+        fn $test() {
+            bears($name);
+        })*
+
+        #[test]
+        fn every_target_has_a_test_here_and_one_for_the_fuzzer() {
+            let tested = [$($name),*];
+            let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+            assert_eq!(tested.as_slice(), names);
+            for name in names {
+                let file = fuzz().join("fuzz_targets").join(format!("{name}.rs"));
+                let text = std::fs::read_to_string(&file).expect("a file for the fuzzer");
+                assert!(text.contains(&format!("\"{name}\"")), "{} runs another", file.display());
+            }
+        }
+    };
+}
+
+each! {
+    requests_of_redis_clients_are_cut_alike_in_any_pieces = "redis_requests",
+    commands_of_redis_clients_are_answered_once = "redis_commands",
+    a_damaged_state_is_refused = "state_stream",
+    a_cluster_file_is_refused_or_sound = "cluster_file",
+    any_history_is_judged = "history_lines",
+    a_scenario_is_refused_or_read = "scenario",
+    a_status_page_is_refused_or_sound = "node_status",
+    frames_of_skeen_that_make_no_sense_are_noted = "skeen_frames",
+    memory_of_tram_that_makes_no_sense_stops_nobody = "tram_memory",
+}

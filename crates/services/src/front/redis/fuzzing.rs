@@ -1,0 +1,40 @@
+//! A way into the parser for `crates/fuzzing`, and for nobody else.
+
+use super::parser::{Parser, Step};
+
+/// The commands in a stream that comes in pieces of so many bytes: the arguments of each, or none for
+/// one that is too large; at last nothing more, where the stream makes no sense.
+pub fn requests(
+    stream: &[u8],
+    piece: usize,
+    command_bytes_max: usize,
+) -> Vec<Option<Vec<Vec<u8>>>> {
+    let (mut parser, mut commands) = (Parser::default(), Vec::new());
+    let mut input = Vec::new();
+    // Bytes that are still to come and to be dropped.
+    let mut skip = 0_usize;
+    for piece in stream.chunks(piece) {
+        input.extend_from_slice(piece);
+        loop {
+            let now = skip.min(input.len());
+            input.drain(..now);
+            skip -= now;
+            let step = if skip > 0 { Step::More } else { parser.step(&input, command_bytes_max) };
+            match step {
+                Step::More => break,
+                Step::Drop(n) => skip = n,
+                Step::TooLarge(n) => {
+                    skip = n;
+                    commands.push(None);
+                }
+                Step::Command(n) => {
+                    let args = parser.args.iter().map(|range| input[range.clone()].to_vec());
+                    commands.push(Some(args.collect()));
+                    skip = n;
+                }
+                Step::Error(_) => return commands,
+            }
+        }
+    }
+    commands
+}
