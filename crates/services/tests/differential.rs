@@ -92,6 +92,8 @@ impl RealRedis {
                 "--databases",
                 "1",
             ])
+            // Its SORT compares text as the locale says; ours does by bytes.
+            .env("LC_ALL", "C")
             .stdout(Stdio::null())
             .spawn();
         let Ok(child) = child else {
@@ -167,6 +169,11 @@ impl Words {
                 let kind = w.of(&["s", "h", "l", "e", "z"]);
                 w.key(kind.chars().next().unwrap())
             }
+            "Q" => format!("q{}", w.0.below(3)),
+            "D" => w.of(&["1", "-2", "3.5", "10", "0", "2e1", "7"]),
+            "U" => w.of(&["u8", "i5", "u1", "i64", "u63", "u64", "i0", "x8"]),
+            "O" => w.of(&["0", "3", "8", "100", "#1", "#2", "-1", "x"]),
+            "A" => w.of(&["1", "-1", "7", "100", "-300", "9223372036854775807", "x"]),
             "Y" => format!("y{}", w.0.below(3)),
             "T" => format!("t{}", w.0.below(3)),
             "W" => w.of(&["1", "-0.25", "0.1", "3.25", "-7", "x", ""]),
@@ -184,7 +191,9 @@ impl Words {
 
 /// Capital letters stand for: S H L E Z a key for a string, hash, list, set, sorted set; K any key; N
 /// a small integer; M a member; V a value; F a score; B a bound of scores; X of members; Y a key for a
-/// sorted set of equal scores; T one for a number of few digits, W such a number (Redis adds long ones with more bits than ours).
+/// sorted set of equal scores; T one for a number of few digits, W such a number (Redis adds long ones
+/// with more bits than ours); Q one for a list of numbers, D such a number; U the type of a field of
+/// bits, O its offset, A what is added to it.
 const TEMPLATES: &[&str] = &[
     "SET S V",
     "SET S V NX",
@@ -229,6 +238,70 @@ const TEMPLATES: &[&str] = &[
     "BITCOUNT S",
     "BITCOUNT S N N",
     "BITCOUNT S 3 9 BIT",
+    "BITCOUNT S N N BYTE",
+    "BITCOUNT S N",
+    "BITCOUNT nope x y",
+    "BITPOS S 1",
+    "BITPOS S 0",
+    "BITPOS S 0 N",
+    "BITPOS S 1 N N",
+    "BITPOS S 0 N N BIT",
+    "BITPOS S 1 2 30 BIT",
+    "BITPOS S 2",
+    "BITPOS nope 0 x",
+    "BITPOS H 0",
+    "BITOP AND S S S",
+    "BITOP OR S S S S",
+    "BITOP xor S S S",
+    "BITOP NOT S S",
+    "BITOP NOT S S S",
+    "BITOP NAND S S",
+    "BITOP OR S nope",
+    "BITFIELD S GET U O",
+    "BITFIELD S SET U O A GET U O",
+    "BITFIELD S INCRBY U O A",
+    "BITFIELD S OVERFLOW SAT INCRBY U O A SET U O A",
+    "BITFIELD S OVERFLOW FAIL SET U O A INCRBY U O A OVERFLOW WRAP INCRBY U O A",
+    "BITFIELD S OVERFLOW x GET u8 0",
+    "BITFIELD S GET u8",
+    "BITFIELD S",
+    "BITFIELD_RO S GET U O",
+    "BITFIELD_RO S SET u8 0 1",
+    "RPUSH Q D D D",
+    "LPOP Q",
+    "SET w_1 D",
+    "SET w_-2 D",
+    "SET w_7 D",
+    "HSET h_7 a D",
+    "SORT Q",
+    "SORT Q DESC",
+    "SORT Q ALPHA LIMIT N N",
+    "SORT Q LIMIT N N",
+    "SORT L ALPHA",
+    "SORT L",
+    "SORT L ALPHA DESC LIMIT 1 2",
+    "SORT E ALPHA ASC",
+    "SORT Z ALPHA",
+    "SORT Y BY nosort DESC LIMIT 1 2",
+    "SORT Q BY nosort LIMIT 1 3",
+    "SORT Q BY nosort DESC LIMIT N N",
+    "SORT Q BY w_* GET # GET w_* GET h_*->a",
+    "SORT Q BY h_*->a DESC LIMIT 0 2 GET nostar",
+    "SORT Q BY w_* STORE L",
+    "SORT Q GET w_* STORE L",
+    "SORT nope STORE Q",
+    "SORT L ALPHA STORE L",
+    "SADD v1 M M",
+    "SREM v1 M M",
+    "SORT v1 BY nosort STORE L",
+    "SORT L LIMIT x 1",
+    "SORT L LIMIT 1",
+    "SORT L FOO",
+    "SORT nope",
+    "SORT S",
+    "SORT_RO Q DESC",
+    "SORT_RO Q BY w_* GET #",
+    "SORT_RO Q STORE L",
     "DEL K K",
     "UNLINK K",
     "EXISTS K K K",

@@ -124,6 +124,11 @@ pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<G
     match command.keys {
         Keys::All => dst = map.all(),
         Keys::Shards(find) => dst = find(args, map),
+        Keys::Told(keys) => {
+            if !keys(args, &mut |key| dst = dst.with(map.of_key(key))) {
+                dst = map.all();
+            }
+        }
         Keys::Inner => {
             let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
             for (key, _) in &script.watched {
@@ -143,6 +148,7 @@ pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<G
 pub(crate) fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])) -> bool {
     match command.keys {
         Keys::All | Keys::Shards(_) => return false,
+        Keys::Told(keys) => return keys(args, tell),
         Keys::Inner => {
             let Some(script) = commands::transactions::Script::parse(args) else { return true };
             script.watched.iter().for_each(|(key, _)| tell(key));

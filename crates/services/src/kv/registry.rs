@@ -47,6 +47,9 @@ pub enum Keys {
         /// Number of keys before the count.
         before: usize,
     },
+    /// Those that this function tells; false if they cannot be known beforehand: then it may touch
+    /// every key of all shards.
+    Told(TellKeys),
     /// It touches every key of all shards.
     All,
     /// It touches every key of the shards that this function finds.
@@ -54,6 +57,9 @@ pub enum Keys {
     /// A transaction: keys are those of the commands in it.
     Inner,
 }
+
+/// Tells the keys among the arguments; false if there may be others.
+pub type TellKeys = for<'a, 'b> fn(&'a [&'b [u8]], &mut dyn FnMut(&'b [u8])) -> bool;
 
 /// The key of index 1 alone.
 pub(crate) const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
@@ -140,6 +146,7 @@ impl Command {
     pub fn keys_of<'a>(&self, args: &[&'a [u8]], tell: &mut dyn FnMut(&'a [u8])) {
         match self.keys {
             Keys::None | Keys::All | Keys::Shards(_) | Keys::Inner => {}
+            Keys::Told(keys) => _ = keys(args, tell),
             Keys::Range { first, last, step } => {
                 let last = if last < 0 { args.len() as isize + last } else { last };
                 for i in (first..=last.max(0) as usize).step_by(step) {

@@ -1,6 +1,7 @@
 //! The commands, a file per family. A new command is one entry in its family's list; a new family
 //! is one line here.
 
+pub(crate) mod bits;
 pub(crate) mod connection;
 pub(crate) mod hashes;
 pub(crate) mod keys;
@@ -8,6 +9,7 @@ pub(crate) mod lists;
 pub(crate) mod scan;
 pub(crate) mod server;
 pub(crate) mod sets;
+pub(crate) mod sort;
 pub(crate) mod sorted_algebra;
 pub(crate) mod sorted_ranges;
 pub(crate) mod sorted_sets;
@@ -19,8 +21,10 @@ use super::registry::Command;
 /// Each family with its name as `COMMAND DOCS` shows it.
 pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
     ("string", strings::COMMANDS),
+    ("bitmap", bits::COMMANDS),
     ("generic", keys::COMMANDS),
     ("generic", scan::COMMANDS),
+    ("generic", sort::COMMANDS),
     ("hash", hashes::COMMANDS),
     ("list", lists::COMMANDS),
     ("set", sets::COMMANDS),

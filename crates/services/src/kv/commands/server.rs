@@ -289,7 +289,7 @@ fn node_id(c: &Client) -> String {
 fn key_spec(c: &Command) -> (i64, i64, i64) {
     match c.keys {
         Keys::Range { first, last, step } => (first as i64, last as i64, step as i64),
-        Keys::Counted { before: 1, .. } => (1, 1, 1),
+        Keys::Counted { before: 1, .. } | Keys::Told(_) => (1, 1, 1),
         _ => (0, 0, 0),
     }
 }
@@ -300,7 +300,7 @@ fn describe(c: &Command, reply: &mut Reply<'_>) {
     reply.bulk(c.name.as_bytes());
     reply.int(i64::from(c.arity));
     let flags = c.flags.split(' ').filter(|f| !f.is_empty());
-    let movable = matches!(c.keys, Keys::Counted { .. }).then_some("movablekeys");
+    let movable = matches!(c.keys, Keys::Counted { .. } | Keys::Told(_)).then_some("movablekeys");
     let flags: Vec<&str> = flags.chain(movable).collect();
     reply.set(flags.len());
     flags.iter().for_each(|f| reply.simple(f));

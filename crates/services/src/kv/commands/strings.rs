@@ -1,4 +1,4 @@
-//! Strings, counters and bits.
+//! Strings and counters.
 
 use super::super::Context;
 use super::super::data::{Data, Str};
@@ -67,13 +67,10 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     Command::ordered("mset", -3, "write denyoom", PAIRS, mset, "Sets keys, all at one moment."),
     Command::ordered("msetnx", -3, "write denyoom", PAIRS, msetnx, "Sets keys if none exists."),
-    Command::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string."),
-    Command::ordered("getbit", 3, "readonly fast", ONE, getbit, "Returns a bit of a string."),
-    Command::ordered("bitcount", -2, "readonly", ONE, bitcount, "Counts the set bits of a string."),
 ];
 
 /// Bytes that a string can have: what a value can be moved and snapshot as.
-const STRING_BYTES_MAX: usize = 64 * PAYLOAD_BYTES_MAX;
+pub(super) const STRING_BYTES_MAX: usize = 64 * PAYLOAD_BYTES_MAX;
 
 fn get(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let value = c.get::<Str>(args[1])?;
@@ -307,7 +304,7 @@ pub(crate) fn clamp(start: i64, end: i64, len: usize) -> std::ops::Range<usize> 
 }
 
 /// The same for strings and bits, where an end before the first one is taken as the first.
-fn clamp_string(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
+pub(super) fn clamp_string(start: i64, end: i64, len: usize) -> std::ops::Range<usize> {
     if start < 0 && end < 0 && start > end {
         return 0..0;
     }
@@ -403,68 +400,5 @@ fn msetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
         }
     }
     reply.flag(free);
-    Ok(())
-}
-
-fn bit_offset(arg: &[u8]) -> Result<usize, Error> {
-    parse_int(arg)
-        .and_then(|n| usize::try_from(n).ok())
-        .filter(|n| n / 8 < STRING_BYTES_MAX)
-        .ok_or(Error::new("ERR bit offset is not an integer or out of range"))
-}
-
-fn setbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let (key, at) = (args[1], bit_offset(args[2])?);
-    let on = match args[3] {
-        b"0" => false,
-        b"1" => true,
-        _ => return Err(Error::new("ERR bit is not an integer or out of range")),
-    };
-    let store = c.store(key);
-    let bytes = store.get_or_new::<Str>(key)?;
-    if bytes.len() <= at / 8 {
-        bytes.resize(at / 8 + 1, 0);
-    }
-    let mask = 0x80 >> (at % 8);
-    reply.flag(bytes[at / 8] & mask != 0);
-    if on {
-        bytes[at / 8] |= mask;
-    } else {
-        bytes[at / 8] &= !mask;
-    }
-    store.touch(key);
-    Ok(())
-}
-
-fn getbit(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let at = bit_offset(args[2])?;
-    let byte = c.get::<Str>(args[1])?.and_then(|b| b.get(at / 8)).copied().unwrap_or(0);
-    reply.flag(byte & (0x80 >> (at % 8)) != 0);
-    Ok(())
-}
-
-fn bitcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let bits = match args.get(4).map(|u| u.to_ascii_lowercase()).as_deref() {
-        None | Some(b"byte") => false,
-        Some(b"bit") => true,
-        _ => return Err(Error::SYNTAX),
-    };
-    let bytes = c.get::<Str>(args[1])?.map_or(&[][..], Vec::as_slice);
-    let range = match args.len() {
-        2 => clamp(0, -1, bytes.len() * 8),
-        3 => return Err(Error::SYNTAX),
-        4 | 5 => {
-            let (start, end) = (int(args[2])?, int(args[3])?);
-            if bits {
-                clamp_string(start, end, bytes.len() * 8)
-            } else {
-                let r = clamp_string(start, end, bytes.len());
-                r.start * 8..r.end * 8
-            }
-        }
-        _ => return Err(Error::SYNTAX),
-    };
-    let set = |i: &usize| bytes[i / 8] & (0x80 >> (i % 8)) != 0;
-    reply.count(range.filter(set).count());
     Ok(())
 }

@@ -1,0 +1,238 @@
+//! `SORT`: the elements of a collection in order, by themselves or by what other keys hold.
+
+use super::super::Context;
+use super::super::data::{Blob, Data, Hash, List, Set, Str};
+use super::super::number::int;
+use super::super::registry::{Command, Keys};
+use super::super::reply::{Error, Reply};
+use super::super::store::NEVER_MS;
+use std::cmp::Ordering;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::ordered(
+        "sort",
+        -2,
+        "write denyoom",
+        Keys::Told(keys),
+        sort,
+        "Sorts a list, set or sorted set, and stores it if asked to.",
+    ),
+    Command::ordered(
+        "sort_ro",
+        -2,
+        "readonly",
+        Keys::Told(keys),
+        sort_ro,
+        "Sorts a list, set or sorted set.",
+    ),
+];
+
+/// How a collection is to be sorted, and what is asked of it.
+#[derive(Default)]
+struct Options<'a> {
+    descending: bool,
+    /// By bytes instead of by number.
+    alpha: bool,
+    /// Where what an element is sorted by is found; without a star, the order stays.
+    by: Option<&'a [u8]>,
+    /// The first element and how many; all if negative.
+    limit: Option<(i64, i64)>,
+    /// What is given for each element; itself if empty.
+    get: Vec<&'a [u8]>,
+    store: Option<&'a [u8]>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &[&'a [u8]], may_store: bool) -> Result<Self, Error> {
+        let mut it = Self::default();
+        let mut rest = &args[2..];
+        while let [word, tail @ ..] = rest {
+            rest = match (word.to_ascii_lowercase().as_slice(), tail) {
+                (word @ (b"asc" | b"desc"), tail) => {
+                    it.descending = word == b"desc";
+                    tail
+                }
+                (b"alpha", tail) => {
+                    it.alpha = true;
+                    tail
+                }
+                (b"limit", [first, count, tail @ ..]) => {
+                    it.limit = Some((int(first)?, int(count)?));
+                    tail
+                }
+                (b"store", [key, tail @ ..]) if may_store => {
+                    it.store = Some(key);
+                    tail
+                }
+                (b"by", [pattern, tail @ ..]) => {
+                    it.by = Some(pattern);
+                    tail
+                }
+                (b"get", [pattern, tail @ ..]) => {
+                    it.get.push(pattern);
+                    tail
+                }
+                _ => return Err(Error::SYNTAX),
+            };
+        }
+        Ok(it)
+    }
+
+    /// Whether it looks at keys that only the elements tell.
+    fn looks_elsewhere(&self) -> bool {
+        self.by.is_some_and(has_star) || self.get.iter().any(|p| has_star(p))
+    }
+
+    /// Which of `len` elements are wanted.
+    fn range(&self, len: usize) -> std::ops::Range<usize> {
+        let (first, count) = self.limit.unwrap_or((0, -1));
+        let start = usize::try_from(first).unwrap_or(0).min(len);
+        let end = usize::try_from(count).map_or(len, |n| start.saturating_add(n).min(len));
+        start..end
+    }
+}
+
+fn has_star(pattern: &[u8]) -> bool {
+    pattern.contains(&b'*')
+}
+
+fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
+    let Some(key) = args.get(1) else { return true };
+    tell(key);
+    // What cannot be read is refused when it runs.
+    let Ok(options) = Options::parse(args, true) else { return true };
+    options.store.into_iter().for_each(tell);
+    !options.looks_elsewhere()
+}
+
+fn sort(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    run(c, args, Options::parse(args, true)?, reply)
+}
+
+fn sort_ro(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    run(c, args, Options::parse(args, false)?, reply)
+}
+
+fn run(
+    c: &mut Context<'_>,
+    args: &[&[u8]],
+    mut options: Options<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Error> {
+    let data = c.find(args[1]).map(|e| &e.data);
+    if options.store.is_some() && matches!(data, Some(Data::Set(_))) && stays(&options) {
+        // A set has no order that could be kept in a list.
+        (options.alpha, options.by) = (true, None);
+    }
+    let mut elements = elements(data, options.descending && stays(&options))?;
+    if !stays(&options) {
+        elements = in_order(c, elements, &options)?;
+    }
+    let wanted = &elements[options.range(elements.len())];
+    let mut values: Vec<Option<Blob>> = Vec::new();
+    for element in wanted {
+        if options.get.is_empty() {
+            values.push(Some(element.clone()));
+        }
+        values.extend(options.get.iter().map(|p| look(c, p, element).map(Into::into)));
+    }
+    let Some(to) = options.store else {
+        reply.array(values.len());
+        values.iter().for_each(|v| reply.bulk_or_null(v.as_deref()));
+        return Ok(());
+    };
+    reply.count(values.len());
+    if values.is_empty() {
+        c.store(to).delete(to);
+    } else {
+        let list: List = values.into_iter().map(Option::unwrap_or_default).collect();
+        c.put(to, Data::List(list), NEVER_MS);
+    }
+    Ok(())
+}
+
+/// Whether the elements stay in the order that they are in.
+fn stays(options: &Options<'_>) -> bool {
+    options.by.is_some_and(|by| !has_star(by))
+}
+
+fn elements(data: Option<&Data>, from_end: bool) -> Result<Vec<Blob>, Error> {
+    Ok(match data {
+        None => Vec::new(),
+        Some(Data::List(l)) if from_end => l.iter().rev().cloned().collect(),
+        Some(Data::List(l)) => l.iter().cloned().collect(),
+        Some(Data::Set(s)) => of_set(s),
+        Some(Data::Sorted(z)) if from_end => members(z.iter_back_from(z.len() - 1)),
+        Some(Data::Sorted(z)) => members(z.iter_from(0)),
+        Some(_) => return Err(Error::WRONG_TYPE),
+    })
+}
+
+fn of_set(set: &Set) -> Vec<Blob> {
+    set.iter().cloned().collect()
+}
+
+fn members<'a>(all: impl Iterator<Item = (&'a std::sync::Arc<[u8]>, f64)>) -> Vec<Blob> {
+    all.map(|(member, _)| (**member).into()).collect()
+}
+
+fn in_order(
+    c: &Context<'_>,
+    elements: Vec<Blob>,
+    options: &Options<'_>,
+) -> Result<Vec<Blob>, Error> {
+    let mut keyed = Vec::with_capacity(elements.len());
+    for element in elements {
+        let by = match options.by {
+            Some(pattern) => look(c, pattern, &element),
+            None => Some(&*element),
+        };
+        let (mut score, mut text) = (0.0, None);
+        if !options.alpha {
+            score = by.map_or(Ok(0.0), number)?;
+        } else if options.by.is_some() {
+            text = by.map(Blob::from);
+        }
+        keyed.push((score, text, element));
+    }
+    let (alpha, by) = (options.alpha, options.by.is_some());
+    keyed.sort_by(|(a_score, a_text, a), (b_score, b_text, b)| {
+        let order = match (alpha, by) {
+            (true, true) => a_text.cmp(b_text),
+            (true, false) => a.cmp(b),
+            (false, _) => a_score.partial_cmp(b_score).unwrap_or(Ordering::Equal).then(a.cmp(b)),
+        };
+        if options.descending { order.reverse() } else { order }
+    });
+    Ok(keyed.into_iter().map(|(.., element)| element).collect())
+}
+
+/// A number as C's `strtod` reads it, which Redis uses here: spaces in front and nothing at all are
+/// fine; hexadecimal is not read.
+fn number(text: &[u8]) -> Result<f64, Error> {
+    const BAD: Error =
+        Error(std::borrow::Cow::Borrowed("ERR One or more scores can't be converted into double"));
+    if text.is_empty() {
+        return Ok(0.0);
+    }
+    let text = std::str::from_utf8(text.trim_ascii_start()).map_err(|_| BAD)?;
+    let n: f64 = text.parse().map_err(|_| BAD)?;
+    let named = text.contains(['n', 'N']);
+    if n.is_nan() || n.is_infinite() && !named { Err(BAD) } else { Ok(n) }
+}
+
+/// What `pattern` stands for with `element` in place of its star: the element itself for `#`, a
+/// string, or a field of a hash behind `->`.
+fn look<'a>(c: &'a Context<'_>, pattern: &[u8], element: &'a [u8]) -> Option<&'a [u8]> {
+    if pattern == b"#" {
+        return Some(element);
+    }
+    let star = pattern.iter().position(|b| *b == b'*')?;
+    let (before, after) = (&pattern[..star], &pattern[star + 1..]);
+    let arrow = after.windows(2).position(|w| w == b"->").filter(|at| at + 2 < after.len());
+    let key = [before, element, &after[..arrow.unwrap_or(after.len())]].concat();
+    match arrow {
+        Some(at) => Some(c.get::<Hash>(&key).ok()??.get(&after[at + 2..])?),
+        None => c.get::<Str>(&key).ok()?.map(Vec::as_slice),
+    }
+}
