@@ -6,6 +6,8 @@ pub(crate) mod commands;
 mod data;
 mod glob;
 pub(crate) mod hash;
+#[cfg(test)]
+mod nonsense;
 pub(crate) mod number;
 mod ranked;
 pub mod registry;

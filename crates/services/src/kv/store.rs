@@ -411,6 +411,6 @@ impl Store {
     /// All that a cut should hold, told in another way than the cut does.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> String {
-        format!("{:#?}{:#?}", self.by_hash, self.marks)
+        format!("{:?}{:?}", self.by_hash, self.marks)
     }
 }
