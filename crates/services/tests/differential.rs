@@ -174,6 +174,8 @@ impl Words {
             "U" => w.of(&["u8", "i5", "u1", "i64", "u63", "u64", "i0", "x8"]),
             "O" => w.of(&["0", "3", "8", "100", "#1", "#2", "-1", "x"]),
             "A" => w.of(&["1", "-1", "7", "100", "-300", "9223372036854775807", "x"]),
+            "P" => format!("p{}", w.0.below(4)),
+            "G" => w.0.below(3000).to_string(),
             "Y" => format!("y{}", w.0.below(3)),
             "T" => format!("t{}", w.0.below(3)),
             "W" => w.of(&["1", "-0.25", "0.1", "3.25", "-7", "x", ""]),
@@ -193,7 +195,7 @@ impl Words {
 /// a small integer; M a member; V a value; F a score; B a bound of scores; X of members; Y a key for a
 /// sorted set of equal scores; T one for a number of few digits, W such a number (Redis adds long ones
 /// with more bits than ours); Q one for a list of numbers, D such a number; U the type of a field of
-/// bits, O its offset, A what is added to it.
+/// bits, O its offset, A what is added to it; P one for a HyperLogLog, G what it counts.
 const TEMPLATES: &[&str] = &[
     "SET S V",
     "SET S V NX",
@@ -241,6 +243,22 @@ const TEMPLATES: &[&str] = &[
     "BITCOUNT S N N BYTE",
     "BITCOUNT S N",
     "BITCOUNT nope x y",
+    "PFADD P G G G G G G G G",
+    "PFADD P G G G G G G G G G G G G G",
+    "PFADD P M",
+    "PFADD P",
+    "SET p9 V",
+    "PFADD p9 G",
+    "PFCOUNT P",
+    "PFCOUNT P P nope",
+    "PFCOUNT H",
+    "PFMERGE P P P",
+    "PFMERGE P",
+    "PFMERGE P H",
+    "SLOWLOG LEN",
+    "LATENCY LATEST",
+    "ACL WHOAMI",
+    "ACL USERS",
     "BITPOS S 1",
     "BITPOS S 0",
     "BITPOS S 0 N",

@@ -4,6 +4,7 @@
 pub(crate) mod bits;
 pub(crate) mod connection;
 pub(crate) mod hashes;
+pub(crate) mod hyperloglog;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod scan;
@@ -15,6 +16,7 @@ pub(crate) mod sorted_ranges;
 pub(crate) mod sorted_sets;
 pub(crate) mod strings;
 pub(crate) mod transactions;
+pub(crate) mod watching;
 
 use super::registry::Command;
 
@@ -22,6 +24,7 @@ use super::registry::Command;
 pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
     ("string", strings::COMMANDS),
     ("bitmap", bits::COMMANDS),
+    ("hyperloglog", hyperloglog::COMMANDS),
     ("generic", keys::COMMANDS),
     ("generic", scan::COMMANDS),
     ("generic", sort::COMMANDS),
@@ -34,4 +37,5 @@ pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
     ("transactions", transactions::COMMANDS),
     ("connection", connection::COMMANDS),
     ("server", server::COMMANDS),
+    ("server", watching::COMMANDS),
 ];

@@ -126,7 +126,7 @@ impl Settings {
     }
 }
 
-fn subcommand(args: &[&[u8]], name: &str) -> Error {
+pub(super) fn subcommand(args: &[&[u8]], name: &str) -> Error {
     let word = String::from_utf8_lossy(args[1]);
     Error::new(format!(
         "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."

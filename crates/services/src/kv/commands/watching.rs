@@ -1,0 +1,73 @@
+//! What tools ask that watch a server: each is answered, though nothing of it is kept here.
+
+use super::super::client::Client;
+use super::super::registry::{Command, Next};
+use super::super::reply::{Error, Reply};
+use super::server::subcommand;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local(
+        "slowlog",
+        -2,
+        "admin loading stale",
+        slowlog,
+        "Returns slow commands: none are kept.",
+    ),
+    Command::local(
+        "latency",
+        -2,
+        "admin noscript loading stale",
+        latency,
+        "Returns spikes of latency: none are kept.",
+    ),
+    Command::local(
+        "acl",
+        -2,
+        "admin noscript loading stale",
+        acl,
+        "Tells about users: there is one, who may do everything.",
+    ),
+];
+
+const DONE: Result<Next, Error> = Ok(Next::Answer);
+
+fn slowlog(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"get", 2 | 3) => reply.array(0),
+        (b"len", 2) => reply.int(0),
+        (b"reset", 2) => reply.ok(),
+        _ => return Err(subcommand(args, "SLOWLOG")),
+    }
+    DONE
+}
+
+fn latency(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"latest", 2) | (b"history", 3) => reply.array(0),
+        (b"histogram", _) => reply.map(0),
+        (b"reset", _) => reply.int(0),
+        _ => return Err(subcommand(args, "LATENCY")),
+    }
+    DONE
+}
+
+fn acl(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    match (args[1].to_ascii_lowercase().as_slice(), args.len()) {
+        (b"whoami", 2) => reply.bulk(b"default"),
+        (b"users", 2) => {
+            reply.array(1);
+            reply.bulk(b"default");
+        }
+        (b"list", 2) => {
+            let open = super::super::client::lock(&c.server.settings).password().is_none();
+            let line = match open {
+                true => "user default on nopass ~* &* +@all",
+                false => "user default on ~* &* +@all",
+            };
+            reply.array(1);
+            reply.bulk(line.as_bytes());
+        }
+        _ => return Err(subcommand(args, "ACL")),
+    }
+    DONE
+}
