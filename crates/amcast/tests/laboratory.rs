@@ -120,3 +120,23 @@ fn a_scenario_is_run_and_compared_with_what_its_file_says() {
     assert!(code == Some(2) && said.contains("line 1"), "{said}");
     std::fs::remove_file(&path).unwrap();
 }
+
+#[test]
+fn a_small_cluster_is_explored_wholly_and_a_mutant_is_found_there() {
+    let explore = |more: &[&str]| {
+        let output = amcast(&[&["sim", "--explore", "--json", "--protocol"], more].concat());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), report, String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for shape in [&["tram"][..], &["skeen", "--groups", "2"]] {
+        let (code, report, said) = explore(shape);
+        assert_eq!((code, &report["complete"]), (Some(0), &true.into()), "{report} {said}");
+        assert!(report["runs"].as_u64().is_some_and(|runs| runs > 100), "{report}");
+    }
+    let (code, report, said) = explore(&["tram", "--mutant", "decides-alone"]);
+    assert_eq!((code, &report["ok"]), (Some(1), &false.into()), "{report}");
+    assert!(said.contains("made smaller: from") && said.contains("g0/r0 dies"), "{said}");
+    let replay = report["replay"].as_str().unwrap();
+    let words: Vec<&str> = replay.split(' ').skip(1).collect();
+    assert_eq!(amcast(&words).status.code(), Some(1), "{replay}");
+}

@@ -1,5 +1,6 @@
 //! Configurations in which to try a protocol, drawn from a seed: of any shape ([`wide`]), or small
-//! and restless, so that a mistake shows soon ([`hasty`]).
+//! and restless, so that a mistake shows soon ([`hasty`]); or the smallest there is ([`tiny`]), not
+//! drawn at all.
 //!
 //! Simulations by the thousand draw them; what is drawn is an ordinary [`RawConfig`], so a run that
 //! failed can be named by its values and needs no generator to be made again.
@@ -19,6 +20,16 @@ const WIDE: &Values = &[
     ("batch_lines", &["512", "512", "8"]),
     ("pipeline", &["4", "4", "1"]),
     ("window", &["16", "4", "1"]),
+];
+
+/// Rings that hold a handful of messages, and timers as short as a few writes: for runs of which all
+/// are made.
+const TINY: &Values = &[
+    ("xfer_lines", &["16"]),
+    ("log_lines", &["16"]),
+    ("hm_lines", &["16"]),
+    ("heartbeat_us", &["20"]),
+    ("suspect_us", &["60"]),
 ];
 
 /// The smallest rings.
@@ -71,6 +82,17 @@ pub fn hasty(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     raw
 }
 
+/// The smallest cluster in which all that a protocol does can happen: `groups` groups in a chain, of 3
+/// replicas, and 2 clients.
+pub fn tiny(entry: &dyn Entry, groups: usize) -> RawConfig {
+    let overlay = "depth".to_string();
+    let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
+    let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
+    let known = TINY.iter().filter(|(name, _)| has(name));
+    raw.set.extend(known.map(|(name, value)| (String::from(*name), value[0].to_string())));
+    raw
+}
+
 /// Sets what `entry` has parameters for: `values`, and one pair of `timers`.
 fn settings(
     entry: &dyn Entry,
@@ -102,7 +124,9 @@ mod tests {
     fn what_is_drawn_can_be_built_and_is_the_same_again() {
         for entry in CATALOG {
             for seed in 0..200 {
-                for draw in [wide, hasty] {
+                for draw in
+                    [wide, hasty, |entry: &dyn Entry, seed, _| tiny(entry, 1 + seed as usize % 3)]
+                {
                     let mut raw = draw(*entry, seed, None);
                     assert_eq!(raw, draw(*entry, seed, None));
                     let built = |raw: &RawConfig| {

@@ -28,7 +28,7 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     let mut lines = Vec::new();
     let again = judge_again(trial, &small, &mut |event| lines.extend(line(event, cluster)));
     let says = again.ok().and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
-    let mut text = format!("seed {}: {}\n", trial.seed, wrong.what.sentence());
+    let mut text = format!("{}: {}\n", trial.which(), wrong.what.sentence());
     let _ = writeln!(text, "in: {}", trial.shape());
     let size = |run: &Recorded| {
         let (casts, faults) = (run.plan.casts.len(), run.plan.strikes.len());

@@ -1,6 +1,7 @@
 //! `amcast sim`: protocols in the deterministic simulator, judged by the checker.
 
 mod account;
+mod explore;
 mod judge;
 mod mutants;
 mod scenario;
@@ -64,9 +65,9 @@ pub(super) struct Args {
     /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Option<String>,
-    /// Multicasts in a run
-    #[arg(long, default_value_t = 100)]
-    messages: usize,
+    /// Multicasts in a run [100, or 2 with --explore]
+    #[arg(long)]
+    messages: Option<usize>,
     /// Every multicast goes to this many groups [drawn]
     #[arg(long)]
     destinations: Option<usize>,
@@ -89,6 +90,15 @@ pub(super) struct Args {
     /// Break the protocol in this way, or in all ways in turn: all
     #[arg(long)]
     mutant: Option<String>,
+    /// Instead of drawing runs make all of a small cluster in which at most so many choices are not
+    /// the ordinary one, and one replica dies before any event, where the protocol bears crashes [2]
+    #[arg(long, value_name = "DEVIATIONS", num_args = 0..=1, default_missing_value = "2",
+          conflicts_with_all = ["seed", "seeds", "vary", "faults", "history", "scenario",
+                                "faulty_us", "settle_us"])]
+    explore: Option<usize>,
+    /// How many runs an exploration makes at most
+    #[arg(long, default_value_t = 100_000)]
+    runs_max: u64,
     /// Run the scenario of this file, or all of a directory; see the files of scenarios/
     #[arg(long, conflicts_with_all = ["seeds", "vary", "history"])]
     scenario: Option<PathBuf>,
@@ -122,6 +132,9 @@ fn run_quietly(args: &Args) -> Result<(), Failure> {
     super::entry(&args.protocol)?;
     let mutant = args.mutant.as_deref();
     mutant.map_or(Ok(()), |name| mutants::known(&args.protocol, name))?;
+    if let Some(deviations) = args.explore {
+        return explore::run(args, deviations);
+    }
     let usual = if mutant.is_some() && args.seed.is_none() { HUNT_SEEDS } else { 1 };
     let (first, seeds) = match (args.seed, args.seeds) {
         (_, Some(0)) => return Err(Failure::Misuse("--seeds 0: give at least 1".to_string())),

@@ -4,12 +4,15 @@ use super::Args;
 use crate::commands::Failure;
 use amcast_core::{Assumption, Config, Entry, RawConfig, Span};
 use amcast_protocols::trial;
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
 
 /// How long faults last in a hunt for a mutant's mistakes, and how long a run may then take to
 /// settle: what is not delivered soon after the faults never will be.
 const HUNT: (Span, Span) = (Span::millis(4), Span::millis(100));
+
+/// Multicasts in a run, if nothing is said.
+const MESSAGES: usize = 100;
 
 /// The largest payload where buffers are drawn, in bytes: more would fill the smallest at once.
 const DRAWN_PAYLOAD_MAX: usize = 1500;
@@ -22,6 +25,8 @@ pub(super) struct Trial {
     pub(super) settings: Settings,
     raw: RawConfig,
     mutant: Option<String>,
+    /// Not drawn from the seed, but one of all runs with so many choices that are not ordinary.
+    explored: Option<usize>,
 }
 
 /// Which mutant is on, and the protocol's entry with or without mutants.
@@ -34,6 +39,28 @@ pub(super) fn entry(protocol: &str, mutant: Option<&str>) -> Result<&'static dyn
 }
 
 impl Trial {
+    /// The ordinary run of a small cluster, to be varied: so many groups, all of which every message
+    /// goes to.
+    pub(super) fn tiny(args: &Args, deviations: usize) -> Result<Self, Failure> {
+        let mutant = args.mutant.as_deref();
+        let entry = entry(&args.protocol, mutant)?;
+        let mut raw = trial::tiny(entry, args.groups.unwrap_or(1));
+        let config = configure(args, entry, mutant, &mut raw)?;
+        let settings = Settings {
+            model: Some(explored_model()),
+            messages: args.messages.unwrap_or(2),
+            payload: Some(args.payload.unwrap_or(8)),
+            destinations: Some(args.destinations.unwrap_or(raw.groups).clamp(1, raw.groups)),
+            faulty: Some(Span::micros(100)),
+            settle: Span::millis(20),
+            quiet: Span::micros(100),
+            ..Settings::default()
+        };
+        let mutant = mutant.map(str::to_string);
+        let explored = Some(deviations);
+        Ok(Self { entry, seed: 1, config, settings, raw, mutant, explored })
+    }
+
     /// The run of `seed`: what is given on the command line, and the rest as drawn, or as usual.
     pub(super) fn new(args: &Args, seed: u64, mutant: Option<&str>) -> Result<Self, Failure> {
         let entry = entry(&args.protocol, mutant)?;
@@ -42,22 +69,10 @@ impl Trial {
             (_, true) => trial::wide(entry, seed, args.groups),
             (None, false) => RawConfig::default(),
         };
-        raw.groups = args.groups.unwrap_or(raw.groups);
-        raw.clients = args.clients.unwrap_or(raw.clients);
-        raw.overlay = args.overlay.clone().unwrap_or(raw.overlay);
-        raw.set.extend(args.set.iter().cloned());
-        raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
-        raw.replicas = args.replicas.unwrap_or(raw.replicas);
-        let config = match build(entry, &raw) {
-            Err(why) if args.replicas.is_none() => {
-                raw.replicas = 1;
-                build(entry, &raw).map_err(|_| why)?
-            }
-            built => built?,
-        };
+        let config = configure(args, entry, mutant, &mut raw)?;
         let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
         let mutant = mutant.map(str::to_string);
-        Ok(Self { entry, seed, config, settings, raw, mutant })
+        Ok(Self { entry, seed, config, settings, raw, mutant, explored: None })
     }
 
     /// The command that makes this run again: every value by name, so that it needs no drawing.
@@ -65,12 +80,14 @@ impl Trial {
         let Self { raw, settings, .. } = self;
         // As it was called, so that it can be pasted where nothing is installed.
         let program = std::env::args().next().unwrap_or_else(|| "amcast".to_string());
+        let which = match self.explored {
+            Some(deviations) => format!("--explore {deviations}"),
+            None => format!("--seed {} --faults {}", self.seed, settings.profile.name()),
+        };
         let mut text = format!(
-            "{program} sim --protocol {} --seed {} --faults {} --groups {} --replicas {} --clients {} \
+            "{program} sim --protocol {} {which} --groups {} --replicas {} --clients {} \
              --overlay {} --messages {} --payload-max {}",
             self.entry.name(),
-            self.seed,
-            settings.profile.name(),
             raw.groups,
             raw.replicas,
             raw.clients,
@@ -78,12 +95,14 @@ impl Trial {
             settings.messages,
             settings.payload_max,
         );
-        let faulty = settings.faulty.map(|span| span.0 / 1000);
+        // An exploration has times of its own.
+        let faulty = settings.faulty.map(|span| span.0 / 1000).filter(|_| self.explored.is_none());
+        let settle = self.explored.is_none().then_some(settings.settle.0 / 1000);
         let numbers = [
             ("destinations", settings.destinations.map(|n| n as u64)),
             ("payload", settings.payload.map(|n| n as u64)),
             ("faulty-us", faulty),
-            ("settle-us", Some(settings.settle.0 / 1000)),
+            ("settle-us", settle),
         ];
         for (name, value) in numbers {
             if let Some(value) = value {
@@ -99,17 +118,27 @@ impl Trial {
         text
     }
 
+    /// Which run it is, for people.
+    pub(super) fn which(&self) -> String {
+        match self.explored {
+            Some(_) => "a run of the exploration".to_string(),
+            None => format!("seed {}", self.seed),
+        }
+    }
+
     /// The cluster's shape, for people.
     pub(super) fn shape(&self) -> String {
         let Self { raw, settings, .. } = self;
         let mut text = format!(
-            "{} of {}, {}, overlay {}, faults {}",
+            "{} of {}, {}, overlay {}",
             count(raw.groups, "group"),
             count(raw.replicas, "replica"),
             count(raw.clients, "client"),
             raw.overlay,
-            settings.profile.name()
         );
+        if self.explored.is_none() {
+            let _ = write!(text, ", faults {}", settings.profile.name());
+        }
         for (name, value) in &raw.set {
             let _ = write!(text, ", {name}={value}");
         }
@@ -120,6 +149,37 @@ impl Trial {
 /// `1 group`, `2 groups`.
 pub(super) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Writes take a constant time, and what may happen to them when their writer dies is a choice; a
+/// message may take longer than the next one.
+fn explored_model() -> Model {
+    let mut model = Model::constant(Span::micros(2), Span::micros(2));
+    model.network.stream = Delay::Uniform(Span::micros(2), Span::micros(8));
+    model.idle = Delay::Constant(Span::nanos(100));
+    model
+}
+
+/// Puts in what is given on the command line, and checks it all.
+fn configure(
+    args: &Args,
+    entry: &dyn Entry,
+    mutant: Option<&str>,
+    raw: &mut RawConfig,
+) -> Result<Config, Failure> {
+    raw.groups = args.groups.unwrap_or(raw.groups);
+    raw.clients = args.clients.unwrap_or(raw.clients);
+    raw.overlay = args.overlay.clone().unwrap_or(core::mem::take(&mut raw.overlay));
+    raw.set.extend(args.set.iter().cloned());
+    raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
+    raw.replicas = args.replicas.unwrap_or(raw.replicas);
+    match build(entry, raw) {
+        Err(why) if args.replicas.is_none() => {
+            raw.replicas = 1;
+            build(entry, raw).map_err(|_| why)
+        }
+        built => built,
+    }
 }
 
 fn build(entry: &dyn Entry, raw: &RawConfig) -> Result<Config, Failure> {
@@ -142,7 +202,7 @@ impl Args {
     fn settings(&self, entry: &dyn Entry, seed: u64, hunt: bool, groups: usize) -> Settings {
         let usual = if hunt { hunted_under(entry, seed) } else { Profile::None };
         let mut settings = Settings {
-            messages: self.messages,
+            messages: self.messages.unwrap_or(MESSAGES),
             destinations: self.destinations.map(|d| d.clamp(1, groups)),
             payload: self.payload,
             ..Settings::with(self.faults.unwrap_or(usual))

@@ -1,0 +1,133 @@
+//! `amcast sim --explore`: all runs of a small cluster, within bounds.
+
+use super::account::account;
+use super::judge::{Judged, judge_again};
+use super::trial::{Trial, count};
+use super::{Args, Failure};
+use amcast_check::{History, check};
+use amcast_core::trace::Event;
+use amcast_core::{Assumption, Pid, Time};
+use amcast_sim::chooser::Chooser;
+use amcast_sim::explore::Judge;
+use amcast_sim::{Exploration, Explored, Plan, Recorded, Report, explore};
+use serde_json::json;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+/// When the first message is multicast: when there are leaders. And how long after it the next.
+const FIRST: Time = Time(30_000);
+const APART_NS: u64 = 3_000;
+
+/// Only so many of a run's first choices may be out of the ordinary: the rest comes after all messages.
+const CHOICES_MAX: usize = 400;
+
+/// How many values of a length of time are tried.
+const GRAIN: u64 = 3;
+
+/// A run fails if it does not settle or breaks a promise.
+struct Keeps<'a> {
+    trial: &'a Trial,
+    history: History,
+    /// What the simulator said that makes no sense.
+    refused: bool,
+}
+
+impl Judge for Keeps<'_> {
+    fn event(&mut self, event: &Event<'_>) {
+        self.refused |= self.history.push_event(event, self.trial.config.cluster()).is_err();
+    }
+
+    fn failed(&mut self, report: &Report) -> bool {
+        let history = std::mem::take(&mut self.history);
+        let promises = self.trial.entry.about().promises;
+        self.refused || !report.settled() || !check(&history, promises).no_violation()
+    }
+}
+
+/// Makes all runs; fails with the smallest one that breaks a promise, if there is one.
+pub(super) fn run(args: &Args, deviations: usize) -> Result<(), Failure> {
+    if args.mutant.as_deref() == Some("all") {
+        return Err(Failure::Misuse("--explore takes one mutant, not all".to_string()));
+    }
+    let trial = Trial::tiny(args, deviations)?;
+    let begun = Instant::now();
+    let bounds = bounds(args, &trial, deviations);
+    let (explored, wrong) = explored(&trial, &bounds)?;
+    let took = begun.elapsed().as_secs_f64();
+    if args.json {
+        let document = json!({
+            "protocol": args.protocol,
+            "ok": wrong.is_none(),
+            "runs": explored.runs,
+            "complete": explored.complete && wrong.is_none(),
+            "deviations": deviations,
+            "seconds": took,
+            "property": wrong.as_ref().and_then(|j| j.wrong.as_ref()).map(|w| w.what.name()),
+            "replay": wrong.as_ref().map(|_| trial.replay()),
+        });
+        println!("{document}");
+    } else {
+        let dying = match bounds.crashes.len() {
+            0 => "nobody dies".to_string(),
+            n => format!("one of {} dies, before any event", count(n, "replica")),
+        };
+        let end = match (&wrong, explored.complete) {
+            (Some(_), _) => "the last one fails",
+            (None, true) => "these are all, and none fails",
+            (None, false) => "there are more, and none of these fails; --runs-max makes more",
+        };
+        println!(
+            "{} runs in {took:.1} s: {}; at most {} out of the ordinary; {dying}: {end}",
+            explored.runs,
+            trial.shape(),
+            count(deviations, "choice"),
+        );
+    }
+    let Some(judged) = wrong else { return Ok(()) };
+    eprintln!("amcast: {}\nreplay: {}", account(&trial, &judged), trial.replay());
+    Err(Failure::Said)
+}
+
+fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
+    let cluster = trial.config.cluster();
+    let bears = !trial.entry.about().assumes.contains(&Assumption::NoCrash);
+    let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
+    let crashes: Vec<Pid> = replicas.filter(|_| bears).collect();
+    let (choices_max, grain, runs_max) = (CHOICES_MAX, GRAIN, args.runs_max);
+    Exploration { deviations_max: deviations, choices_max, grain, crashes, runs_max }
+}
+
+/// All runs, and the one that fails, judged again.
+fn explored(trial: &Trial, bounds: &Exploration) -> Result<(Explored, Option<Judged>), Failure> {
+    let Trial { entry, config, .. } = trial;
+    let mut keeps = Keeps { trial, history: History::new(), refused: false };
+    let mut last = None;
+    let plan = plan(trial);
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        explore(*entry, config, &plan, bounds, &mut last, &mut keeps)
+    }));
+    let explored = match ran {
+        Ok(explored) => explored.map_err(Failure::misuse)?,
+        // The protocol stopped itself, in the last run.
+        Err(_) => Explored { runs: 0, complete: false, failed: last },
+    };
+    let again = |run: &Recorded| judge_again(trial, run, &mut |_| {});
+    let wrong = explored.failed.as_ref().map(again).transpose()?;
+    Ok((explored, wrong))
+}
+
+/// The messages of the clients in turn, the last client first: a new leader looks at the first one
+/// first, so that a lost order shows.
+fn plan(trial: &Trial) -> Plan {
+    let cluster = trial.config.cluster();
+    let about = trial.entry.about();
+    let mut plan = Plan::draw(about, cluster, &trial.settings, &mut Chooser::seeded(trial.seed));
+    for (i, cast) in plan.casts.iter_mut().enumerate() {
+        cast.at = Time(FIRST.0 + APART_NS * i as u64);
+        if let Some(last) = cluster.clients().checked_sub(1) {
+            cast.sender = cluster.client(last - i % cluster.clients());
+        }
+    }
+    plan.calm = plan.calm.max(plan.casts.last().map_or(Time::ZERO, |cast| cast.at));
+    plan
+}
