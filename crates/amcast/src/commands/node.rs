@@ -94,7 +94,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         record: file.record.clone(),
     };
     let share = amcast_services::workers(cores, file.replicas, file.shards);
-    let app = ServiceNode::<Kv>::new(file.shards, file.workers.unwrap_or(share));
+    let workers = file.workers.unwrap_or(share).min(file.shards);
+    tracing::info!("{workers} threads execute commands besides the node's own");
+    let app = ServiceNode::<Kv>::new(file.shards, workers);
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
     let serving = Arc::new(Mutex::new(serving.transpose()?));

@@ -4,6 +4,7 @@
 use crate::harness::{AMCAST, Up, bytes, call, errors, exists, run, unique};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
+use amcast::runtime::control::NodeStatus;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -41,6 +42,27 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
     let life = &up.status()["nodes"][1]["life"];
     assert_eq!(life["starts"], 2, "{life}");
     assert!(life["last_end"].as_str().is_some_and(|end| end.contains("SIGKILL")), "{life}");
+}
+
+#[test]
+fn what_expired_is_freed_in_every_node_though_nobody_asks_for_it() {
+    let up = Up::start(&["--workers", "2"]);
+    let mut c = up.connect();
+    for i in 0..300 {
+        let key = format!("passes-{i}");
+        assert_eq!(call(&mut c, &["SET", &key, "v", "PX", "50"]), Answer::Word("OK".into()));
+    }
+    assert_eq!(call(&mut c, &["SET", "stays", "v"]), Answer::Word("OK".into()));
+    let held = || -> Vec<u64> {
+        let of = |n: &NodeStatus| n.replicas.iter().map(|r| r.figures.items).sum();
+        up.nodes().iter().flatten().map(of).collect()
+    };
+    let begun = Instant::now();
+    while held() != [1, 1, 1] {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?} keys are held", held());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(call(&mut c, &["GET", "stays"]), bytes("v"));
 }
 
 #[test]

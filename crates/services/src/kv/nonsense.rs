@@ -50,6 +50,7 @@ const SENSE: &[&str] = &[
     "BITFIELD s1 OVERFLOW SAT SET u8 #1 300 INCRBY i5 3 1 GET u4 0",
     "BITOP XOR s3 s1 s2",
     "BITPOS s1 1 0 -1 BIT",
+    "LCS s1 s2 IDX MINMATCHLEN 1 WITHMATCHLEN",
     "PFADD p1 a b",
     "PFMERGE p2 p1",
     "PFCOUNT p1 p2",

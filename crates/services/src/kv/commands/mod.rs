@@ -2,6 +2,7 @@
 //! is one line here.
 
 pub(crate) mod bits;
+pub(crate) mod common_subsequence;
 pub(crate) mod connection;
 pub(crate) mod hashes;
 pub(crate) mod hyperloglog;
@@ -23,6 +24,7 @@ use super::registry::Command;
 /// Each family with its name as `COMMAND DOCS` shows it.
 pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
     ("string", strings::COMMANDS),
+    ("string", common_subsequence::COMMANDS),
     ("bitmap", bits::COMMANDS),
     ("hyperloglog", hyperloglog::COMMANDS),
     ("generic", keys::COMMANDS),
