@@ -1,9 +1,9 @@
 //! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run.
 
 use amcast_check::{History, check};
-use amcast_core::RawConfig;
 use amcast_core::trace::Event;
-use amcast_protocols::catalog;
+use amcast_core::{RawConfig, Span};
+use amcast_protocols::{catalog, trial};
 use amcast_sim::{Profile, Settings, run};
 
 #[test]
@@ -17,18 +17,29 @@ fn what_failed_once_holds() {
         let profile = Profile::parse(words.next().expect("a profile")).expect("a known profile");
         let seed: u64 = words.next().expect("a seed").parse().expect("a number");
         let entry = catalog::find("tram").expect("it is in the catalog");
+        let mut settings = Settings { payload_max: 1500, ..Settings::with(profile) };
         let mut raw = RawConfig::default();
-        raw.set.insert("xfer_lines".to_string(), "64".to_string());
-        for (name, value) in words.map(|w| w.split_once('=').expect("name=value")) {
+        for word in words {
+            let Some((name, value)) = word.split_once('=') else {
+                raw = match word {
+                    "wide" => trial::wide(entry, seed, None),
+                    "hasty" => trial::hasty(entry, seed, None),
+                    _ => panic!("{word:?} is no way to draw a shape"),
+                };
+                continue;
+            };
+            let number = || value.parse::<u64>().expect("a number");
             match name {
-                "groups" => raw.groups = value.parse().expect("a number"),
-                "replicas" => raw.replicas = value.parse().expect("a number"),
+                "groups" => raw.groups = number() as usize,
+                "replicas" => raw.replicas = number() as usize,
                 "overlay" => raw.overlay = value.to_string(),
+                "messages" => settings.messages = number() as usize,
+                "faulty_us" => settings.faulty = Some(Span::micros(number())),
+                "settle_us" => settings.settle = Span::micros(number()),
                 _ => drop(raw.set.insert(name.to_string(), value.to_string())),
             }
         }
         let config = raw.check(entry.about().params).expect("a sound configuration");
-        let settings = Settings { payload_max: 1500, ..Settings::with(profile) };
         let mut history = History::new();
         let mut push = |event: &Event<'_>| {
             history.push_event(event, config.cluster()).expect("the events are sound");

@@ -192,7 +192,7 @@ impl Replica {
                 out.note(Note::LeftBehind(pid));
             }
             follower.left = leave;
-            if !leave && !self.mutants.is(Mutant::ForgetsFollowers) {
+            if !leave {
                 tail = tail.min(row.need);
             }
         }

@@ -25,9 +25,6 @@ crate::mutant::mutants! {
         DeliversUndecided = "delivers-undecided":
             "A follower delivers what it finds in its log, committed or not."
             breaks [UniformAgreement, UniformPrefixOrder];
-        ForgetsFollowers = "forgets-followers":
-            "A leader writes over entries that followers have not read."
-            breaks [Validity];
         ForgetsAmnesia = "forgets-amnesia":
             "A replica that lost its memory goes on as if it had promised nothing."
             breaks [Validity, UniformAgreement];

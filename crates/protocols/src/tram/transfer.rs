@@ -26,6 +26,9 @@ use amcast_core::memory::{Lines, Memory, Out, Source, Window};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{GroupSet, MsgId, Outbox, Output, Time};
 
+/// How often the time that a donor is given doubles: from 4 suspicions' time up to 512.
+const STUCK_MAX: u32 = 7;
+
 /// The reader's side.
 #[derive(Debug)]
 pub(super) struct Intake {
@@ -35,6 +38,9 @@ pub(super) struct Intake {
     floor_known: bool,
     donor: Option<usize>,
     attempt: u32,
+    /// Attempts that were given up because nothing came: each gets twice the time of the one before,
+    /// since it may be the application that is slow, and not the donor.
+    stuck: u32,
     /// When something last moved.
     moved: Time,
     /// The donor's ring is read up to here.
@@ -99,6 +105,7 @@ impl Intake {
             floor_known: !crashed,
             donor: None,
             attempt: 0,
+            stuck: 0,
             moved: Time::ZERO,
             read: 0,
             head_bytes: Vec::new(),
@@ -177,9 +184,9 @@ impl Replica {
 
     /// Asks a fit replica, rather one that does not lead and is far.
     fn choose_donor(&mut self) {
-        let patience = self.heartbeat.patience(self.rank).times(4);
         let leader = super::layout::rank_of(self.promise.epoch);
         let Health::Lacking(intake) = &self.health else { return };
+        let patience = self.heartbeat.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
         let works = |r: usize| {
             let fit = self.peers[r].row.is_some_and(|row| row.fit && row.consumed >= intake.least);
             r != self.rank && fit && !self.heartbeat.suspects(self.now, r)
@@ -194,6 +201,10 @@ impl Replica {
             (*r != leader, intake.donor != Some(*r), consumed)
         };
         let Some(donor) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
+        let gives_up = u32::from(intake.donor.is_some() && stuck);
+        if let Health::Lacking(intake) = &mut self.health {
+            intake.stuck += gives_up;
+        }
         self.ask(donor);
     }
 
@@ -350,7 +361,11 @@ impl Replica {
         // delivery is in it, too.
         // And what is clear holds no delivery beyond the ones that were applied.
         let at = if position >= self.delivered { self.consumed } else { position.max(self.clear) };
-        self.clear = at;
+        // A state may hold what the application has not said to have applied, and the next one less: only
+        // what is applied is clear.
+        if self.applied >= position {
+            self.clear = at;
+        }
         let head = Head {
             position: at,
             delivered: position,

@@ -13,12 +13,9 @@ const FOUND_WITHIN: u64 = 2000;
 /// the environment says otherwise, and then all of them are run, to see what else breaks.
 const BROKEN_WITHIN: u64 = 2000;
 
-/// Most mistakes show when leaders crash or are suspected; forgotten followers must only be slow.
-fn profile(seed: u64, mutant: &str) -> Profile {
-    match mutant {
-        "forgets-followers" => Profile::All,
-        _ => [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize],
-    }
+/// Mistakes show when leaders crash or are suspected.
+fn profile(seed: u64) -> Profile {
+    [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize]
 }
 
 /// What was seen of a mutant, and after how many seeds for the first time: promises that the
@@ -26,7 +23,7 @@ fn profile(seed: u64, mutant: &str) -> Profile {
 fn hunt(mutant: &'static MutantInfo) -> BTreeMap<String, u64> {
     let mut seen = BTreeMap::new();
     for seed in 0..seeds(BROKEN_WITHIN) {
-        let settings = brief(profile(seed, mutant.name));
+        let settings = brief(profile(seed));
         let (end, findings) = judge(&hasty(seed, mutant.name), &settings, seed);
         let trouble = end.trouble().map(str::to_string);
         for what in violated(&findings).iter().map(ToString::to_string).chain(trouble) {
@@ -75,7 +72,6 @@ each! {
     a_leader_that_skips_group_catch_up_is_found = "skips-group-catch-up",
     a_leader_that_skips_tree_catch_up_is_found = "skips-tree-catch-up",
     a_follower_that_delivers_undecided_entries_is_found = "delivers-undecided",
-    a_leader_that_forgets_followers_is_found = "forgets-followers",
     a_replica_that_forgets_its_amnesia_is_found = "forgets-amnesia",
     a_replica_that_counts_without_its_state_is_found = "trusts-the-log",
     a_client_that_sends_to_each_destination_is_found = "sends-to-each",
@@ -86,7 +82,7 @@ each! {
 #[test]
 fn without_a_mutant_nothing_is_found() {
     for seed in 0..seeds(BROKEN_WITHIN) {
-        let (end, findings) = judge(&hasty(seed, "none"), &brief(profile(seed, "none")), seed);
+        let (end, findings) = judge(&hasty(seed, "none"), &brief(profile(seed)), seed);
         assert!(end.trouble().is_none() && findings.all_hold(), "{seed}: {end}\n{findings}");
     }
 }

@@ -1,7 +1,7 @@
 //! Every promise is kept, whatever strikes within what TRAM assumes.
 
-use crate::shapes::{End, judge, seeds, settings, shape};
-use amcast_check::Verdict;
+use crate::shapes::{End, brief, hastiest, judge, seeds, settings, shape, violated};
+use amcast_check::{Property, Verdict};
 use amcast_sim::Profile;
 use std::collections::BTreeMap;
 
@@ -66,4 +66,20 @@ fn every_promise_is_kept_when_oracles_lie() {
 #[test]
 fn every_promise_is_kept_under_all_faults_at_once() {
     kept(Profile::All, &["tram-leader-steps-down", "tram-left-behind"]);
+}
+
+/// Timers shorter than what they wait for: replicas are left behind and donors given up all the time.
+/// Such a run may take long to settle; what it must never do is break what is safe.
+#[test]
+fn nothing_safe_is_broken_with_the_hastiest_timers() {
+    for seed in 0..seeds(110) {
+        let (end, findings) = judge(&hastiest(seed), &brief(Profile::All), seed);
+        let mut broken = violated(&findings);
+        if end.trouble() == Some("not settled") {
+            broken.retain(|p| !matches!(p, Property::Validity | Property::UniformAgreement));
+        } else {
+            assert_eq!(end.trouble(), None, "seed {seed}: {end}");
+        }
+        assert!(broken.is_empty(), "seed {seed}: {findings}");
+    }
 }

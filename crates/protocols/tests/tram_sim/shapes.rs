@@ -25,6 +25,15 @@ pub(crate) fn hasty(seed: u64, mutant: &'static str) -> Config {
     checked(&raw)
 }
 
+/// The same with the shortest timers that can be set.
+pub(crate) fn hastiest(seed: u64) -> Config {
+    let mut raw = trial::hasty(tram(), seed, None);
+    for (name, value) in [("heartbeat_us", "10"), ("suspect_us", "20")] {
+        raw.set.insert(name.to_string(), value.to_string());
+    }
+    checked(&raw)
+}
+
 fn checked(raw: &RawConfig) -> Config {
     raw.check(tram().about().params).expect("a sound configuration")
 }
