@@ -6,7 +6,9 @@
 //!
 //! # Laws (what every carrier promises; one conformance suite tests them all)
 //! 1. **A line is whole or stale.** The stamp of a line is stored last, also if the writer dies in
-//!    mid-write: who finds the stamp it expects finds the seven words that were written with it.
+//!    mid-write: who finds the stamp it expects finds the seven words that were written with it, or
+//!    words of a later write that is under way. Where a writer goes round, it says beforehand, in
+//!    a write of its own, what it will write over, and who reads looks at that afterwards.
 //! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
 //!    of one write from first to last. There are no gaps: if a write does not appear, or not
 //!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the

@@ -98,6 +98,7 @@ where
             Input::Wake => Input::Wake,
             Input::Durable(t) => Input::Durable(t),
             Input::Installed(position) => Input::Installed(position),
+            Input::Unfit => Input::Unfit,
             Input::Applied(p) => Input::Applied(p),
             Input::Captured { ticket, position, bytes } => {
                 Input::Captured { ticket, position, bytes }

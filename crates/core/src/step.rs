@@ -90,6 +90,9 @@ pub enum Input<'a, M: Medium> {
     /// The application has a state in force that holds every delivery up to this position: the one
     /// that [`Output::Install`] gave, or a later one from elsewhere.
     Installed(u64),
+    /// The application lacks state, for a reason that lies outside of this process's group: nobody
+    /// may count on this process until [`Input::Installed`] is said again.
+    Unfit,
     /// The application's state that was asked for with [`Output::Capture`] is at hand.
     Captured {
         /// The ticket of the request.

@@ -1,6 +1,6 @@
-//! Configurations in which to try a protocol, drawn from a seed: of any shape ([`wide`]), or small
-//! and restless, so that a mistake shows soon ([`hasty`]); or the smallest there is ([`tiny`]), not
-//! drawn at all.
+//! Configurations in which to try a protocol, drawn from a seed: of any shape ([`wide`]), small and
+//! restless, so that a mistake shows soon ([`hasty`]), or with no room at all ([`tight`]). Or the
+//! smallest one that there is ([`tiny`]), for runs of every kind.
 //!
 //! Simulations by the thousand draw them; what is drawn is an ordinary [`RawConfig`], so a run that
 //! failed can be named by its values and needs no generator to be made again.
@@ -41,6 +41,18 @@ const HASTY: &Values = &[
     ("window", &["4"]),
 ];
 
+/// Rings with room for a few messages, and replicas that tell of themselves more often than a slow
+/// write takes: who is slow is left behind, and asks for the state again and again.
+const TIGHT: &Values = &[
+    ("xfer_lines", &["16", "32", "64"]),
+    ("log_lines", &["16", "16", "32"]),
+    ("hm_lines", &["32", "64"]),
+    ("window", &["4"]),
+];
+
+/// As [`TIMERS`], for these.
+const TIGHT_TIMERS: [(&str, &str); 3] = [("30", "70"), ("15", "60"), ("50", "200")];
+
 /// How often a replica shows that it lives, and how long it may be silent, in microseconds. The
 /// first suspect each other all the time; the last not even in most faults.
 const TIMERS: [(&str, &str); 3] = [("50", "200"), ("100", "1000"), ("2000", "50000")];
@@ -73,6 +85,9 @@ pub fn wide(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
 /// A shape by seed in which a mistake shows soon: few processes, the smallest buffers, and leaders
 /// that change all the time. `groups` as for [`wide`].
 pub fn hasty(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
+    if seed % 4 == 3 {
+        return tight(entry, seed, groups);
+    }
     let mut rng = Rng::stream(seed, "hasty");
     let drawn = 1 + rng.below(3) as usize;
     let groups = groups.unwrap_or(drawn);
@@ -90,6 +105,17 @@ pub fn tiny(entry: &dyn Entry, groups: usize) -> RawConfig {
     let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
     let known = TINY.iter().filter(|(name, _)| has(name));
     raw.set.extend(known.map(|(name, value)| (String::from(*name), value[0].to_string())));
+    raw
+}
+
+/// A shape by seed with the smallest rings there are, in one group or two. `groups` as for
+/// [`wide`].
+pub fn tight(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
+    let mut rng = Rng::stream(seed, "tight");
+    let groups = groups.unwrap_or(of(&mut rng, &[1, 1, 2]));
+    let overlay = "breadth".to_string();
+    let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
+    settings(entry, &mut rng, TIGHT, &TIGHT_TIMERS, &mut raw);
     raw
 }
 
@@ -124,9 +150,9 @@ mod tests {
     fn what_is_drawn_can_be_built_and_is_the_same_again() {
         for entry in CATALOG {
             for seed in 0..200 {
-                for draw in
-                    [wide, hasty, |entry: &dyn Entry, seed, _| tiny(entry, 1 + seed as usize % 3)]
-                {
+                for draw in [wide, hasty, tight, |entry: &dyn Entry, seed, _| {
+                    tiny(entry, 1 + seed as usize % 3)
+                }] {
                     let mut raw = draw(*entry, seed, None);
                     assert_eq!(raw, draw(*entry, seed, None));
                     let built = |raw: &RawConfig| {

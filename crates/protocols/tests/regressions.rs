@@ -32,6 +32,8 @@ fn what_failed_once_holds() {
             match name {
                 "groups" => raw.groups = number() as usize,
                 "replicas" => raw.replicas = number() as usize,
+                "clients" => raw.clients = number() as usize,
+                "payload" => settings.payload_max = number() as usize,
                 "overlay" => raw.overlay = value.to_string(),
                 "messages" => settings.messages = number() as usize,
                 "faulty_us" => settings.faulty = Some(Span::micros(number())),

@@ -55,6 +55,8 @@ pub(crate) struct House<A: Application> {
     lost: bool,
     /// The replicas are to be told that the state is in force.
     tell: bool,
+    /// They are to be told that some of it is missing.
+    warn: bool,
     inbox: Vec<VecDeque<Waiting>>,
     inbox_bytes: usize,
 }
@@ -80,6 +82,7 @@ impl<A: Application> House<A> {
             lacks: vec![reborn; groups],
             lost: reborn,
             tell: false,
+            warn: false,
             inbox: (0..groups).map(|_| VecDeque::new()).collect(),
             inbox_bytes: 0,
         }
@@ -189,6 +192,11 @@ impl<A: Application> House<A> {
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
         self.drain();
+    }
+
+    /// Whether the replicas are to be told that the application lacks state.
+    pub(crate) fn is_unfit(&mut self) -> bool {
+        std::mem::take(&mut self.warn)
     }
 
     /// The positions of the state in force, if the replicas are to be told of it now.
@@ -319,7 +327,7 @@ impl<A: Application> Above for House<A> {
             }
             Note::Recovering => {
                 let g = self.group(p).index();
-                self.lacks[g] = true;
+                (self.lacks[g], self.warn) = (true, true);
                 tracing::info!("{name} lacks state and asks for it");
             }
             Note::Recovered(position) => tracing::info!("{name} is back, at {position}"),

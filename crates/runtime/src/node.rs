@@ -171,6 +171,11 @@ impl<A: Application> Node<A> {
 
     /// Fetches the application's state if it is behind, and tells the replicas when it is in force.
     fn catch_up(&mut self, now: Time) {
+        if self.house.is_unfit() {
+            for seat in &mut self.seats {
+                seat.unfit(now, &mut self.house);
+            }
+        }
         if let Some(wanted) = self.house.wants() {
             let wanted = wanted.to_vec();
             self.fetch(wanted);

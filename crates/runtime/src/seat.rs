@@ -168,6 +168,11 @@ impl Seat {
         self.step(now, Input::Installed(position), above);
     }
 
+    /// Tells the protocol that the application lacks state, for a reason that lies in another group.
+    pub fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+        self.step(now, Input::Unfit, above);
+    }
+
     fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
         self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
         self.carry_out(now, above);

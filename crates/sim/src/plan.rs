@@ -63,7 +63,7 @@ impl Model {
         let (net, ram, look, apply) = (us(5, 60), us(1, 4), us(1, 20), us(0, 200));
         let (disk, notice) = (us(10, 2000), us(100, 2000));
         // As quick as most else, or so slow that much happens meanwhile.
-        let install = if us(0, 1).0 < 250 { us(20, 1000) } else { Span::ZERO };
+        let install = if us(0, 1).0 < 250 { us(20, 5000) } else { Span::ZERO };
         let mut model = Self {
             network: NetworkModel {
                 stream: Delay::Uniform(net, net.times(2)),

@@ -169,7 +169,7 @@ impl Replica {
                     peer.incarnation = incarnation;
                     peer.row = None;
                     self.row_due = true;
-                    self.reader_restarted(rank);
+                    self.partner_restarted(rank);
                     self.heartbeat.restarted(self.now, rank);
                     self.peer_restarted(rank, out);
                 }
@@ -363,6 +363,12 @@ impl Replica {
         (self.row, self.row_due) = (row, false);
         let region = self.layout.row(self.rank);
         for rank in self.others() {
+            let peer = &mut self.peers[rank];
+            if peer.telling {
+                peer.untold = true;
+                continue;
+            }
+            (peer.telling, peer.untold) = (true, false);
             let source = Source::line(row.words(), Row::stamp(self.incarnation));
             let (to, bell) = (self.pid(rank), urgent || far);
             let ticket = Some(Ticketed::Row { rank }.ticket());

@@ -176,6 +176,14 @@ impl Replica {
         let lines = u64::from(self.layout.log_lines);
         let leader = self.leader();
         let short = core::mem::take(&mut leader.full) || leader.end - leader.tail > lines / 4 * 3;
+        // Who is slow or lacks state is left behind only while a quorum has all state and works:
+        // a process that shares its application with replicas of other groups gets the state back
+        // from one that lacks nothing in any of them, so there must always be one.
+        let has_all = |r: &usize| match self.peers[*r].row {
+            _ if *r == self.rank => self.is_fit(),
+            row => row.is_some_and(|row| row.fit) && !self.heartbeat.suspects(self.now, *r),
+        };
+        let safe = (0..self.n).filter(has_all).count() >= self.quorum;
         for rank in self.others() {
             let suspected = self.heartbeat.suspects(self.now, rank);
             let row = self.peers[rank].row.filter(|row| row.follows);
@@ -186,7 +194,7 @@ impl Replica {
                 tail = tail.min(follower.safe.max(leader.tail));
             }
             let Some(row) = row.filter(|row| row.need >= leader.tail) else { continue };
-            let leave = short && suspected;
+            let leave = short && safe && (suspected || !row.fit);
             if leave && !follower.left {
                 out.mark("tram-leaves-behind");
                 out.note(Note::LeftBehind(pid));

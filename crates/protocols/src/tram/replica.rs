@@ -135,6 +135,11 @@ pub(super) struct Peer {
     pub(super) incarnation: u32,
     /// Its row, if it has spoken in that life.
     pub(super) row: Option<Row>,
+    /// This replica's own row is on the way to it: none is sent before that is answered, so that
+    /// a slow way holds one and not a queue of them.
+    pub(super) telling: bool,
+    /// A newer row waits for that.
+    pub(super) untold: bool,
 }
 
 /// Whether a replica has all state.
@@ -275,10 +280,23 @@ impl Replica {
                 self.survey_answered(rank, epoch, outcome, view, out);
             }
             Ticketed::Copy { rank, epoch } => self.copy_answered(rank, epoch, outcome, view, out),
-            // Only a hint, as an oracle's: a beat that arrives takes it back.
-            Ticketed::Row { rank } if outcome == Outcome::Lost => self.heartbeat.suspect(rank),
-            Ticketed::Row { .. } | Ticketed::Sent { .. } => {}
+            Ticketed::Row { rank } => self.row_answered(rank, outcome),
+            Ticketed::Confirm { rank, epoch } => {
+                self.confirm_answered(rank, epoch, outcome, view, out);
+            }
+            Ticketed::Sent { .. } => {}
         }
+    }
+
+    /// The row arrived, or did not: the next one may be sent.
+    fn row_answered(&mut self, rank: usize, outcome: Outcome<'_>) {
+        if outcome == Outcome::Lost {
+            // Only a hint, as an oracle's: a beat that arrives takes it back.
+            self.heartbeat.suspect(rank);
+        }
+        let peer = &mut self.peers[rank];
+        peer.telling = false;
+        self.row_due |= core::mem::take(&mut peer.untold);
     }
 
     fn hint(&mut self, oracle: Oracle) {
@@ -379,6 +397,7 @@ impl Protocol for Replica {
             Input::Medium(In::Fresh { pid, incarnation }) => self.fresh(pid, incarnation, out),
             Input::Applied(position) => self.applied = self.applied.max(position),
             Input::Installed(position) => self.installed(position, out),
+            Input::Unfit => self.unfit(),
             Input::Captured { ticket, position, bytes } => {
                 self.captured(ticket, position, bytes, out);
             }

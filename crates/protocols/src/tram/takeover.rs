@@ -46,6 +46,14 @@ enum Stage {
     },
     /// Reading the log to adopt. [TRAM 4:3-6]
     Copying(Copying),
+    /// Waiting for the control lines of the logs that were read, once more: where a tail has moved
+    /// on, a denied write of the former leader came through after all, and lines may have been
+    /// written over while they were read.
+    Confirming {
+        /// Answers still to come.
+        left: usize,
+        copying: Copying,
+    },
 }
 
 /// A log at a replica.
@@ -225,7 +233,7 @@ impl Replica {
             };
             let full = c.end - c.tail >= u64::from(self.layout.log_lines);
             let Some(&(rank, found)) = c.sources.get(c.current).filter(|_| !full) else {
-                self.take_over(view, out);
+                self.confirm(view, out);
                 return;
             };
             let ring = self.layout.log(found.writer, found.half);
@@ -284,12 +292,69 @@ impl Replica {
         self.copy_on(view, out);
     }
 
+    /// Everything is copied. A writer moves the tail before it writes over what lay there: if no
+    /// tail has moved, what was read is the log.
+    fn confirm(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+        let Phase::Candidate(Candidate { epoch, stage }) = &mut self.phase else { return };
+        let Stage::Copying(copying) = core::mem::replace(stage, Stage::Asking) else { return };
+        let epoch = *epoch;
+        let mut left = 0;
+        for &(rank, found) in &copying.sources {
+            let region = self.layout.log(found.writer, found.half).region;
+            if rank == self.rank {
+                let control = Control::read(&view.region(region)[CONTROL as usize]);
+                if !found.stands(control, copying.tail) {
+                    return self.log_moved_on(out);
+                }
+                continue;
+            }
+            let ticket = Ticketed::Confirm { rank, epoch }.ticket();
+            let of = self.config.cluster().replica(self.group, rank);
+            out.ask(Out::Read { of, region, at: CONTROL, count: 1, ticket });
+            left += 1;
+        }
+        let stage = Stage::Confirming { left, copying };
+        self.phase = Phase::Candidate(Candidate { epoch, stage });
+        if left == 0 {
+            self.take_over(view, out);
+        }
+    }
+
+    pub(super) fn confirm_answered(
+        &mut self,
+        rank: usize,
+        epoch: u32,
+        outcome: Outcome<'_>,
+        view: Window<'_>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let Phase::Candidate(Candidate { epoch: mine, stage }) = &mut self.phase else { return };
+        let Stage::Confirming { left, copying } = stage else { return };
+        let source = copying.sources.iter().find(|s| s.0 == rank);
+        let Some((_, found)) = source.filter(|_| *mine == epoch) else { return };
+        let control = match outcome {
+            Outcome::Words([line]) => Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS])),
+            _ => None,
+        };
+        if !found.stands(control, copying.tail) {
+            return self.log_moved_on(out);
+        }
+        *left -= 1;
+        if *left == 0 {
+            self.take_over(view, out);
+        }
+    }
+
+    fn log_moved_on(&mut self, out: &mut Outbox<Memory>) {
+        out.mark("tram-log-moved-on");
+        self.give_up();
+    }
+
     /// The adopted log is complete here: it is in force at this replica, and goes to the others.
     // [TRAM 2:4-8] res = OK: leader <- s
     fn take_over(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let Phase::Candidate(Candidate { epoch, stage: Stage::Copying(c) }) = &self.phase else {
-            return;
-        };
+        let Phase::Candidate(Candidate { epoch, stage }) = &self.phase else { return };
+        let Stage::Confirming { copying: c, .. } = stage else { return };
         let (epoch, tail, end) = (*epoch, c.tail, c.end);
         assert!(
             end >= self.decided.max(self.consumed) || self.mutants.any(),
@@ -325,10 +390,10 @@ impl Replica {
         match &mut self.phase {
             Phase::Follower => {}
             Phase::Candidate(Candidate { stage, .. }) => {
-                let (Stage::Surveying { quorum, .. } | Stage::Copying(Copying { quorum, .. })) =
-                    stage
-                else {
-                    return;
+                let quorum = match stage {
+                    Stage::Asking => return,
+                    Stage::Surveying { quorum, .. } => quorum,
+                    Stage::Copying(copying) | Stage::Confirming { copying, .. } => &copying.quorum,
                 };
                 if quorum.contains(&rank) {
                     out.mark("tram-quorum-member-restarted");
@@ -337,6 +402,13 @@ impl Replica {
             }
             Phase::Leader(leader) => leader.followers[rank].forget(),
         }
+    }
+}
+
+impl Found {
+    /// Whether the log is still the one that was found, and has everything from `tail` on.
+    fn stands(&self, control: Option<Control>, tail: u64) -> bool {
+        control.is_some_and(|now| now.epoch == self.control.epoch && now.tail <= tail)
     }
 }
 

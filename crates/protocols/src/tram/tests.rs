@@ -518,7 +518,7 @@ fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
 #[test]
 fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
     let fast = [("heartbeat_us", "500"), ("suspect_us", "2000")];
-    let mut w = World::new(1, 3, "breadth", &fast);
+    let mut w = World::new(1, 5, "breadth", &fast);
     w.run(50);
     for _ in 0..400 {
         while !w.cast(&[0], &[5; 100]) {
@@ -528,7 +528,7 @@ fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
     w.crash(w.replica(0, 2));
     w.run(200);
     // The donor's word does not reach the leader, which therefore does not wait for it.
-    w.cut.push((1, 0));
+    w.cut.push((4, 0));
     w.restart(w.replica(0, 2));
     for _ in 0..2000 {
         w.cast(&[0], &[6; 100]);

@@ -23,6 +23,8 @@ pub(super) enum Ticketed {
     Copy { rank: usize, epoch: u32 },
     /// The row, written to `rank`.
     Row { rank: usize },
+    /// A candidate's second look at the control line of a log at `rank` that it has copied.
+    Confirm { rank: usize, epoch: u32 },
 }
 
 impl Ticketed {
@@ -34,6 +36,7 @@ impl Ticketed {
             Self::Survey { rank, epoch } => pack(4, 0, rank, epoch as u64),
             Self::Copy { rank, epoch } => pack(5, 0, rank, epoch as u64),
             Self::Row { rank } => pack(6, 0, rank, 0),
+            Self::Confirm { rank, epoch } => pack(7, 0, rank, epoch as u64),
         })
     }
 
@@ -47,6 +50,7 @@ impl Ticketed {
             4 => Self::Survey { rank, epoch: low as u32 },
             5 => Self::Copy { rank, epoch: low as u32 },
             6 => Self::Row { rank },
+            7 => Self::Confirm { rank, epoch: low as u32 },
             _ => return None,
         })
     }

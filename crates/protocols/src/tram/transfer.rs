@@ -159,7 +159,7 @@ impl Replica {
             return;
         }
         self.find_floor();
-        self.choose_donor();
+        self.choose_donor(out);
         self.read_stream(view, out);
         self.finish_intake(view, out);
     }
@@ -183,7 +183,7 @@ impl Replica {
     }
 
     /// Asks a fit replica, rather one that does not lead and is far.
-    fn choose_donor(&mut self) {
+    fn choose_donor(&mut self, out: &mut Outbox<Memory>) {
         let leader = super::layout::rank_of(self.promise.epoch);
         let Health::Lacking(intake) = &self.health else { return };
         let patience = self.heartbeat.patience(self.rank).times(4 << intake.stuck.min(STUCK_MAX));
@@ -198,19 +198,22 @@ impl Replica {
         }
         let far = |r: &usize| {
             let consumed = self.peers[*r].row.map_or(0, |row| row.consumed);
-            (*r != leader, intake.donor != Some(*r), consumed)
+            (intake.donor != Some(*r), *r != leader, consumed)
         };
         let Some(donor) = (0..self.n).filter(|&r| works(r)).max_by_key(far) else { return };
         let gives_up = u32::from(intake.donor.is_some() && stuck);
         if let Health::Lacking(intake) = &mut self.health {
             intake.stuck += gives_up;
         }
-        self.ask(donor);
+        self.ask(donor, out);
     }
 
-    fn ask(&mut self, donor: usize) {
+    fn ask(&mut self, donor: usize, out: &mut Outbox<Memory>) {
         let now = self.now;
         let Health::Lacking(intake) = &mut self.health else { return };
+        if intake.stuck > 0 {
+            out.mark("tram-asks-again");
+        }
         intake.donor = Some(donor);
         intake.attempt = intake.attempt.max(self.row.attempt) + 1;
         intake.moved = now;
@@ -243,7 +246,7 @@ impl Replica {
             intake.read += u64::from(record.lines());
         }
         if intake.read != before {
-            intake.moved = now;
+            (intake.moved, intake.stuck) = (now, 0);
             self.row_due = true;
         }
     }
@@ -265,7 +268,7 @@ impl Replica {
             // The log has moved on past the state: again, from whoever is far enough.
             out.mark("tram-state-too-old");
             let donor = intake.donor.expect("a complete state came from someone");
-            self.ask(donor);
+            self.ask(donor, out);
             return;
         }
         let head = head.clone();
@@ -293,6 +296,15 @@ impl Replica {
     pub(super) fn installed(&mut self, position: u64, out: &mut Outbox<Memory>) {
         self.installed = self.installed.max(position);
         self.become_fit(out);
+    }
+
+    /// The application lacks state of another group, and what depends on it here.
+    pub(super) fn unfit(&mut self) {
+        if self.is_fit() {
+            self.installed = 0;
+            self.health = Health::Following(self.applied);
+            self.row_due = true;
+        }
     }
 
     fn become_fit(&mut self, out: &mut Outbox<Memory>) {
@@ -359,13 +371,9 @@ impl Replica {
         };
         // Nothing that was delivered is missing in it: then what was consumed after the last
         // delivery is in it, too.
-        // And what is clear holds no delivery beyond the ones that were applied.
+        // And what is clear holds no delivery beyond the ones that were applied. It is not moved
+        // here: the state may stand at a delivery that is not applied, and the next one lower.
         let at = if position >= self.delivered { self.consumed } else { position.max(self.clear) };
-        // A state may hold what the application has not said to have applied, and the next one less: only
-        // what is applied is clear.
-        if self.applied >= position {
-            self.clear = at;
-        }
         let head = Head {
             position: at,
             delivered: position,
@@ -468,11 +476,17 @@ impl Replica {
         Some(self.donation.as_ref()?.stream.as_ref()?.need)
     }
 
-    /// The reader lost its memory: the stream went nowhere.
-    pub(super) fn reader_restarted(&mut self, rank: usize) {
+    /// A replica of the group lost its memory: what it was given went nowhere, and what it gave ends.
+    pub(super) fn partner_restarted(&mut self, rank: usize) {
         self.served[rank] = 0;
         if let Some(donation) = self.donation.as_mut().filter(|d| d.reader == rank) {
             donation.void = true;
+        }
+        // Nor does one that came from there go on: what its new life sends begins at the beginning.
+        if let Health::Lacking(intake) = &mut self.health
+            && intake.donor == Some(rank)
+        {
+            intake.donor = None;
         }
     }
 

@@ -16,6 +16,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Durable(_) => "durability",
         Input::Applied(_) => "what was applied",
         Input::Installed(_) => "what was installed",
+        Input::Unfit => "lack of state",
         Input::Captured { .. } | Input::Piece { .. } => "captured state",
         Input::Oracle(_) => "an oracle",
         Input::Medium(_) => "its medium",

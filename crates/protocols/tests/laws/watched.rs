@@ -134,6 +134,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Durable(ticket) => Input::Durable(*ticket),
         Input::Applied(position) => Input::Applied(*position),
         Input::Installed(position) => Input::Installed(*position),
+        Input::Unfit => Input::Unfit,
         Input::Captured { ticket, position, bytes } => {
             Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
         }

@@ -1,8 +1,9 @@
 //! Every promise is kept, whatever strikes within what TRAM assumes.
 
-use crate::shapes::{End, brief, hastiest, judge, seeds, settings, shape, violated};
+use crate::shapes::{End, brief, hastiest, judge, seeds, settings, shape, tight, violated};
 use amcast_check::{Property, Verdict};
-use amcast_sim::Profile;
+use amcast_core::Config;
+use amcast_sim::{Profile, Settings};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -11,12 +12,17 @@ const SEEDS: u64 = 150;
 /// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle, or if
 /// none of them takes these rare branches.
 fn kept(profile: Profile, reached: &[&str]) {
+    kept_in(shape, &settings(profile), reached);
+}
+
+fn kept_in(shape: fn(u64) -> Config, settings: &Settings, reached: &[&str]) {
+    let profile = settings.profile;
     let mut marks = BTreeMap::<&str, u64>::new();
     let mut deliveries = 0;
     let count = seeds(SEEDS);
     for seed in 0..count {
         let config = shape(seed);
-        let (end, findings) = judge(&config, &settings(profile), seed);
+        let (end, findings) = judge(&config, settings, seed);
         let held = findings.findings.iter().all(|(_, v)| matches!(v, Verdict::Holds));
         let replay = format!("profile {}, seed {seed}", profile.name());
         assert!(end.trouble().is_none() && held, "{replay}: {end}\n{findings}\n{config:?}");
@@ -56,6 +62,13 @@ fn every_promise_is_kept_when_ways_fail() {
 #[test]
 fn every_promise_is_kept_when_writes_are_torn_denied_and_late() {
     kept(Profile::Memory, &[]);
+}
+
+#[test]
+fn every_promise_is_kept_in_rings_with_room_for_a_few_messages() {
+    let small = |profile| Settings { messages: 200, payload_max: 24, ..settings(profile) };
+    kept_in(tight, &small(Profile::Memory), &["tram-asks-again", "tram-left-behind"]);
+    kept_in(tight, &small(Profile::All), &["tram-asks-again", "tram-left-behind"]);
 }
 
 #[test]

@@ -18,6 +18,11 @@ pub(crate) fn shape(seed: u64) -> Config {
     checked(&trial::wide(tram(), seed, None))
 }
 
+/// A shape with hardly any room, by seed.
+pub(crate) fn tight(seed: u64) -> Config {
+    checked(&trial::tight(tram(), seed, None))
+}
+
 /// A shape in which a mistake shows soon.
 pub(crate) fn hasty(seed: u64, mutant: &'static str) -> Config {
     let mut raw = trial::hasty(tram(), seed, None);
