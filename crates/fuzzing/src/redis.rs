@@ -2,7 +2,7 @@
 
 use amcast_core::{Gid, MsgId, Pid};
 use amcast_services::kv::{Kv, SlotMap, destinations, encode_args, registry};
-use amcast_services::{Delivered, Envelope, Executor, Limits, State};
+use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 /// The longest command that is taken, in bytes: short, so that the limit is met.
 const COMMAND_BYTES_MAX: usize = 200;
@@ -45,7 +45,7 @@ pub(crate) fn commands(bytes: &[u8]) {
             session: 1,
             request,
             open_from: request,
-            stamp_ms: 1_000 * request,
+            stamp: Stamp { wall_ms: 1_000 * request, host_ms: request },
             read_only: !command.writes(),
         };
         let mut payload = Vec::new();

@@ -4,7 +4,7 @@
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_services::kv::{Kv, SlotMap, destinations, encode_args, registry};
-use amcast_services::{Envelope, Executor, Limits};
+use amcast_services::{Envelope, Executor, Limits, Stamp};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -38,7 +38,8 @@ impl Load {
         let open_from = request.saturating_sub(900).max(1);
         let read_only = !command.writes();
         let mut payload = Vec::with_capacity(128);
-        Envelope { session: 1, request, open_from, stamp_ms: 1, read_only }.encode(&mut payload);
+        let stamp = Stamp { wall_ms: 1, host_ms: 1 };
+        Envelope { session: 1, request, open_from, stamp, read_only }.encode(&mut payload);
         encode_args(&args, &mut payload);
         let id = MsgId { sender: Pid(0), seq: request };
         for shard in dst.iter() {

@@ -1,5 +1,31 @@
 //! What surrounds each ordered command: whose it is, which retry it is of, and when it was sent.
 
+/// A moment on two clocks, and ordered time likewise: no later command of a shard has less on
+/// either of them.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// The wall clock, milliseconds since 1970: what expires is judged by it.
+    pub wall_ms: u64,
+    /// The host's monotonic clock, milliseconds since it booted: how old a command is. Nobody sets
+    /// this clock, and all processes of the host have the same, so a command never looks old only
+    /// because a wall clock was set.
+    pub host_ms: u64,
+}
+
+impl Stamp {
+    /// The later of both, on each clock.
+    pub fn max(self, other: Self) -> Self {
+        let (wall_ms, host_ms) = (self.wall_ms.max(other.wall_ms), self.host_ms.max(other.host_ms));
+        Self { wall_ms, host_ms }
+    }
+
+    /// The earlier of both, on each clock.
+    pub fn min(self, other: Self) -> Self {
+        let (wall_ms, host_ms) = (self.wall_ms.min(other.wall_ms), self.host_ms.min(other.host_ms));
+        Self { wall_ms, host_ms }
+    }
+}
+
 /// The header that a front puts before a command. A retry carries the same bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
@@ -11,23 +37,24 @@ pub struct Envelope {
     /// All requests of the session below this number have been answered: their answers need not
     /// be kept.
     pub open_from: u64,
-    /// The front's wall clock when it first sent the command, milliseconds since 1970.
-    pub stamp_ms: u64,
+    /// When the front first sent the command.
+    pub stamp: Stamp,
     /// Whether the command changes nothing, so that running it twice does no harm.
     pub read_only: bool,
 }
 
 impl Envelope {
     /// Bytes of an encoded header.
-    pub const BYTES: usize = 34;
-    const VERSION: u8 = 1;
+    pub const BYTES: usize = 42;
+    const VERSION: u8 = 2;
     const READ_ONLY: u8 = 1;
 
     /// Appends the header to `out`; the command's bytes follow it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(Self::VERSION);
         out.push(if self.read_only { Self::READ_ONLY } else { 0 });
-        for word in [self.session, self.request, self.open_from, self.stamp_ms] {
+        let Stamp { wall_ms, host_ms } = self.stamp;
+        for word in [self.session, self.request, self.open_from, wall_ms, host_ms] {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -47,7 +74,7 @@ impl Envelope {
             session: word(0),
             request: word(1),
             open_from: word(2),
-            stamp_ms: word(3),
+            stamp: Stamp { wall_ms: word(3), host_ms: word(4) },
             read_only: head[1] & Self::READ_ONLY != 0,
         };
         Some((envelope, body))
@@ -60,18 +87,19 @@ mod tests {
 
     #[test]
     fn bytes_are_golden_and_read_back() {
-        let e = Envelope { session: 2, request: 3, open_from: 1, stamp_ms: 258, read_only: true };
+        let stamp = Stamp { wall_ms: 258, host_ms: 7 };
+        let e = Envelope { session: 2, request: 3, open_from: 1, stamp, read_only: true };
         let mut bytes = Vec::new();
         e.encode(&mut bytes);
         let golden = [
-            1, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
-            0, 0, 0, 0, 0,
+            2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
+            0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(bytes, golden);
         bytes.push(9);
         assert_eq!(Envelope::decode(&bytes), Some((e, &[9][..])));
-        assert_eq!(Envelope::decode(&golden[..33]), None);
-        bytes[0] = 2;
+        assert_eq!(Envelope::decode(&golden[..41]), None);
+        bytes[0] = 1;
         assert_eq!(Envelope::decode(&bytes), None);
     }
 }

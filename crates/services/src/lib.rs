@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod backend;
+pub mod clock;
 pub mod envelope;
 pub mod executor;
 pub mod front;
@@ -18,7 +19,8 @@ pub mod stream;
 pub mod whole;
 
 pub use backend::{Answers, Backend, Busy, LocalBackend};
-pub use envelope::Envelope;
+pub use clock::Clock;
+pub use envelope::{Envelope, Stamp};
 pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, State, Wake, workers};
 pub use machine::{Corrupt, Machine, Part};
 pub use status::{ShardStatus, Status};

@@ -7,6 +7,7 @@
 //! that do not conflict in different orders, so neither answers nor state may depend on the relative
 //! order of two commands whose [`Access`] do not conflict.
 
+use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
 use core::fmt;
@@ -38,11 +39,11 @@ pub struct Place {
     pub shard: Gid,
     /// The command's position in that shard's stream.
     pub position: u64,
-    /// Ordered time there, in milliseconds since 1970: the highest stamp of a front on this and
-    /// all earlier commands of the shard. It never goes back along a shard's stream. A command of
+    /// Ordered time there: on each clock the highest stamp of a front on this and all earlier
+    /// commands of the shard. It never goes back along a shard's stream. A command of
     /// several shards sees each shard at that shard's own time: raising one shard's time to
     /// another's would make it depend on what a replica happened to execute first.
-    pub now_ms: u64,
+    pub now: Stamp,
 }
 
 /// The command that is being executed.
@@ -119,12 +120,12 @@ pub trait Part: Send + 'static {
     /// Items held, and how many of them will expire.
     fn items(&self) -> (usize, usize);
 
-    /// The latest ordered time at which everything held can still be seen: [`tidy`](Self::tidy) with
+    /// The latest ordered time, of the wall clock, at which everything held can still be seen: [`tidy`](Self::tidy) with
     /// a later one frees something. None if all that is held stays.
     fn due_ms(&self) -> Option<u64>;
 
-    /// Frees a bounded amount of what no later command can see, given that they all have `now_ms`
-    /// or later. Must not change any answer.
+    /// Frees a bounded amount of what no later command can see, given that their wall clocks all
+    /// have `now_ms` or later. Must not change any answer.
     fn tidy(&mut self, now_ms: u64);
 
     /// Begins a cut: what is held now is to be given, whatever is applied meanwhile. One begun

@@ -139,7 +139,7 @@ impl<S: StateMachine> Machine for Whole<S> {
             .zip(parts)
             .map(|(place, part)| Seen {
                 shard: place.shard,
-                now_ms: place.now_ms,
+                now_ms: place.now.wall_ms,
                 data: &mut part.data,
             })
             .collect();
@@ -201,7 +201,7 @@ impl<D: Shard> Part for WholePart<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Envelope, Executor, Limits, State};
+    use crate::{Envelope, Executor, Limits, Stamp, State};
     use amcast_core::{MsgId, Pid};
 
     /// A number for each shard; a command of bytes adds their sum to all its shards.
@@ -255,7 +255,7 @@ mod tests {
             session: 1,
             request,
             open_from: request,
-            stamp_ms: request,
+            stamp: Stamp { wall_ms: request, host_ms: request },
             read_only: false,
         };
         let mut payload = Vec::new();
@@ -297,8 +297,8 @@ mod tests {
     /// The answer to a retry of the last request: the same, without being run again.
     fn run_again(executor: &mut Executor<Whole<Sums>>) -> Vec<u8> {
         let mut answer = Vec::new();
-        let envelope =
-            Envelope { session: 1, request: 3, open_from: 3, stamp_ms: 3, read_only: false };
+        let stamp = Stamp { wall_ms: 3, host_ms: 3 };
+        let envelope = Envelope { session: 1, request: 3, open_from: 3, stamp, read_only: false };
         let mut payload = Vec::new();
         envelope.encode(&mut payload);
         payload.push(100);

@@ -6,16 +6,16 @@ use amcast_memory::Idle;
 use amcast_runtime::front::{Effect, Front, FrontOptions, NoAnswer};
 use amcast_runtime::home::Home;
 use amcast_services::machine::Refusal;
-use amcast_services::{Envelope, whole};
+use amcast_services::{Clock, Envelope, whole};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Sends commands to a running cluster. It takes one of the cluster's client places and a thread,
 /// until its last session is dropped, too.
 pub struct Client {
     front: Arc<Front>,
+    clock: Arc<Clock>,
     /// The number of the next session.
     next: AtomicU64,
 }
@@ -41,13 +41,14 @@ impl Client {
         let front = Arc::new(front.map_err(StartError::Client)?);
         // No other front has or had this place in this life, so no session has or had its number.
         let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
-        Ok(Self { front, next: AtomicU64::new(first) })
+        Ok(Self { front, clock: Arc::default(), next: AtomicU64::new(first) })
     }
 
     /// A session: commands in a row.
     pub fn session(&self) -> Session {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Session { front: Arc::clone(&self.front), number, requests: 0, scratch: Vec::new() }
+        let (front, clock) = (Arc::clone(&self.front), Arc::clone(&self.clock));
+        Session { front, clock, number, requests: 0, scratch: Vec::new() }
     }
 }
 
@@ -55,6 +56,7 @@ impl Client {
 /// each.
 pub struct Session {
     front: Arc<Front>,
+    clock: Arc<Clock>,
     number: u64,
     requests: u64,
     scratch: Vec<u8>,
@@ -118,12 +120,11 @@ impl Session {
         read_only: bool,
     ) -> Result<Vec<u8>, CallError> {
         self.requests += 1;
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let envelope = Envelope {
             session: self.number,
             request: self.requests,
             open_from: self.requests,
-            stamp_ms: since_1970.as_millis() as u64,
+            stamp: self.clock.now().stamp,
             read_only,
         };
         self.scratch.clear();

@@ -55,7 +55,7 @@ mod waiting;
 pub use pool::{Wake, workers};
 pub use snapshot::State;
 
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use pool::{Job, Pool};
@@ -80,7 +80,7 @@ pub struct Limits {
     pub window: u64,
     /// Bytes of answers kept per shard.
     pub answer_bytes: usize,
-    /// How long an idle session is remembered, in milliseconds of ordered time. A command that was
+    /// How long an idle session is remembered, in milliseconds of ordered time, by the hosts' clock. A command that was
     /// first sent longer ago is refused, because whether it ran before is no longer known. All
     /// nodes of a cluster need the same value.
     pub session_ms: u64,
@@ -147,7 +147,7 @@ struct Head {
     /// Position of the last command that was taken.
     delivered: u64,
     /// Ordered time there.
-    now_ms: u64,
+    now: Stamp,
     floors: Floors,
 }
 
@@ -254,9 +254,9 @@ impl<M: Machine> Executor<M> {
         self.heads[shard.index()].delivered
     }
 
-    /// Ordered time at `shard`, milliseconds since 1970.
+    /// Ordered time at `shard` by the wall clock, milliseconds since 1970.
     pub fn now_ms(&self, shard: Gid) -> u64 {
-        self.heads[shard.index()].now_ms
+        self.heads[shard.index()].now.wall_ms
     }
 
     /// How many commands wait in `shard`.
@@ -292,7 +292,7 @@ impl<M: Machine> Executor<M> {
             mine.delivered = position;
             return Ok(Delivered::Malformed);
         };
-        let place = Place { shard, position, now_ms: mine.now_ms.max(envelope.stamp_ms) };
+        let place = Place { shard, position, now: mine.now.max(envelope.stamp) };
         let before = mine.delivered;
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
@@ -328,9 +328,9 @@ impl<M: Machine> Executor<M> {
     /// its retries.
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
         let head = &mut self.heads[place.shard.index()];
-        (head.delivered, head.now_ms) = (place.position, place.now_ms);
+        (head.delivered, head.now) = (place.position, place.now);
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
-        home.then(|| head.floors.admit(envelope, place.now_ms))
+        home.then(|| head.floors.admit(envelope, place.now.host_ms))
     }
 
     /// Gives its turn to a waiting command and then to all that only waited for those before.
@@ -364,24 +364,21 @@ impl<M: Machine> Executor<M> {
             applied: self.applied(home),
             delivered: head.delivered,
         };
-        let mut tidy_ms = u64::MAX;
+        let mut tidy = Stamp { wall_ms: u64::MAX, host_ms: u64::MAX };
         for (place, _) in places {
             let head = &mut self.heads[place.shard.index()];
             // No command that has not had its turn is earlier than this.
-            let now_ms = self.lanes.first_waiting(place.shard).map_or(head.now_ms, |w| w.now_ms);
-            head.floors.tidy(now_ms, &self.limits);
-            tidy_ms = tidy_ms.min(now_ms);
+            let now = self.lanes.first_waiting(place.shard).map_or(head.now, |w| w.now);
+            head.floors.tidy(now.host_ms, &self.limits);
+            tidy = tidy.min(now);
         }
         match &mut self.engine {
             Engine::Pool(pool) => {
-                pool.run(
-                    Job { id, dst, floor, progress, tidy_ms, payload: payload.into() },
-                    places,
-                );
+                pool.run(Job { id, dst, floor, progress, tidy, payload: payload.into() }, places);
             }
             Engine::Here(sides) => {
                 let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
-                    let turn = Turn { id, dst, places, floor, progress, tidy_ms, payload };
+                    let turn = Turn { id, dst, places, floor, progress, tidy, payload };
                     let scratch = &mut self.scratch;
                     side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
                 };

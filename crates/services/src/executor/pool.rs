@@ -49,6 +49,7 @@
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::{Answer, Holds, Limits, OnAnswer};
+use crate::envelope::Stamp;
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use std::collections::VecDeque;
@@ -80,7 +81,7 @@ pub(super) struct Job {
     pub(super) dst: GroupSet,
     pub(super) floor: u64,
     pub(super) progress: Progress,
-    pub(super) tidy_ms: u64,
+    pub(super) tidy: Stamp,
     pub(super) payload: Box<[u8]>,
 }
 
@@ -576,8 +577,8 @@ impl<'a, M: Machine> Worker<'a, M> {
 
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
-        let Job { id, dst, floor, progress, tidy_ms, ref payload } = *job;
-        let turn = Turn { id, dst, places, floor, progress, tidy_ms, payload };
+        let Job { id, dst, floor, progress, tidy, ref payload } = *job;
+        let turn = Turn { id, dst, places, floor, progress, tidy, payload };
         let Shared { machine, limits, .. } = self.shared;
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {

@@ -9,7 +9,8 @@
 //!
 //! So there are two tables. The [`Floors`] follow what is delivered, the [`Sessions`] what ran.
 //!
-//! An idle session is forgotten after [`Limits::session_ms`] of ordered time. A retry carries the
+//! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
+//! a wall clock that is set makes no command old. A retry carries the
 //! stamp of its first sending, and any command older than that is refused, whether it ran or not:
 //! this too follows from the order alone. Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request is told so, and does not run again.
@@ -25,7 +26,7 @@ use std::sync::Arc;
 /// What a session's requests are judged by, from the commands that were delivered.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) struct Floor {
-    /// Ordered time of its last command.
+    /// Ordered time of its last command, by the hosts' clock.
     pub(super) used_ms: u64,
     /// Requests below this were answered: the highest such number delivered so far.
     pub(super) open_from: u64,
@@ -41,9 +42,9 @@ pub(super) struct Floors {
 
 impl Floors {
     /// Notes that a command was delivered in this shard; the floor that it will be judged by.
-    pub(super) fn admit(&mut self, e: &Envelope, now_ms: u64) -> u64 {
+    pub(super) fn admit(&mut self, e: &Envelope, host_ms: u64) -> u64 {
         let floor = self.table.entry(e.session).or_default();
-        floor.used_ms = floor.used_ms.max(now_ms);
+        floor.used_ms = floor.used_ms.max(host_ms);
         floor.open_from = floor.open_from.max(e.open_from);
         floor.open_from
     }
@@ -53,15 +54,15 @@ impl Floors {
         self.table.get(&session).map_or(0, |f| f.open_from)
     }
 
-    /// Looks at two sessions and forgets those that were idle for too long before `now_ms`, a time
+    /// Looks at two sessions and forgets those that were idle for too long before `host_ms`, a time
     /// that every command which has not run has reached.
-    pub(super) fn tidy(&mut self, now_ms: u64, limits: &Limits) {
+    pub(super) fn tidy(&mut self, host_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;
             }
             let Some((_, floor)) = self.table.get_index(self.hand) else { return };
-            if floor.used_ms.saturating_add(limits.session_ms) < now_ms {
+            if floor.used_ms.saturating_add(limits.session_ms) < host_ms {
                 self.table.swap_remove_index(self.hand);
             } else {
                 self.hand += 1;
@@ -84,7 +85,7 @@ pub(super) struct Progress {
 /// The requests of one session that ran in one shard.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Session {
-    /// Ordered time of the last one.
+    /// Ordered time of the last one, by the hosts' clock.
     pub(super) used_ms: u64,
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
@@ -124,10 +125,10 @@ impl Sessions {
         &self,
         e: &Envelope,
         floor: u64,
-        now_ms: u64,
+        host_ms: u64,
         limits: &Limits,
     ) -> Verdict<'_> {
-        if e.stamp_ms.saturating_add(limits.session_ms) < now_ms {
+        if e.stamp.host_ms.saturating_add(limits.session_ms) < host_ms {
             return Verdict::Refused(Refusal::Stale);
         }
         if e.request < e.open_from || e.request - e.open_from >= limits.window {
@@ -146,17 +147,17 @@ impl Sessions {
         }
     }
 
-    /// Notes that a command ran at `now_ms`.
+    /// Notes that a command ran at `host_ms`.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
         answer: &[u8],
-        now_ms: u64,
+        host_ms: u64,
         progress: &Progress,
         limits: &Limits,
     ) {
         let session = Arc::make_mut(self.table.entry(e.session).or_default());
-        session.used_ms = session.used_ms.max(now_ms);
+        session.used_ms = session.used_ms.max(host_ms);
         if let Some((below, position)) = session.drop_below
             && progress.applied >= position
         {
@@ -193,16 +194,16 @@ impl Sessions {
         }
     }
 
-    /// Looks at two sessions and forgets those that were idle for too long before `now_ms`, a time
+    /// Looks at two sessions and forgets those that were idle for too long before `host_ms`, a time
     /// that every command which has not run has reached: a retry of what they ran is refused by
     /// its stamp, which is no later than when it ran.
-    pub(super) fn tidy(&mut self, now_ms: u64, limits: &Limits) {
+    pub(super) fn tidy(&mut self, host_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;
             }
             let Some((_, session)) = self.table.get_index(self.hand) else { return };
-            if session.used_ms.saturating_add(limits.session_ms) < now_ms {
+            if session.used_ms.saturating_add(limits.session_ms) < host_ms {
                 if let Some((_, old)) = self.table.swap_remove_index(self.hand) {
                     let kept = old.ran.iter().filter_map(|r| r.1.as_ref());
                     self.answer_bytes -= kept.map(|a| a.len()).sum::<usize>();

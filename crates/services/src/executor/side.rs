@@ -2,7 +2,7 @@
 
 use super::sessions::{Progress, Session, Sessions, Table, Verdict};
 use super::{Answer, Limits};
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Stamp};
 use crate::machine::{At, Corrupt, Machine, Part, Place};
 use crate::stream::{Piece, Source, follows, next};
 use amcast_core::{GroupSet, MsgId};
@@ -28,8 +28,8 @@ pub(super) struct Turn<'a> {
     pub(super) floor: u64,
     /// How far its lowest shard was when it was given to be run.
     pub(super) progress: Progress,
-    /// No command that has not run in any of its shards is earlier than this.
-    pub(super) tidy_ms: u64,
+    /// No command that has not run in any of its shards is earlier than this, on either clock.
+    pub(super) tidy: Stamp,
     pub(super) payload: &'a [u8],
 }
 
@@ -113,15 +113,15 @@ pub(super) fn run<M: Machine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
-    let Turn { id, dst, places, floor, progress, tidy_ms, payload } = *turn;
+    let Turn { id, dst, places, floor, progress, tidy, payload } = *turn;
     let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
-    let (home, now_ms) = (&mut *sides[0], places[0].now_ms);
+    let (home, host_ms) = (&mut *sides[0], places[0].now.host_ms);
     let verdict = if envelope.read_only {
         Verdict::New
     } else {
-        home.sessions.check(&envelope, floor, now_ms, limits)
+        home.sessions.check(&envelope, floor, host_ms, limits)
     };
     scratch.clear();
     match verdict {
@@ -140,13 +140,13 @@ pub(super) fn run<M: Machine>(
                 machine.apply(&at, &mut parts, body, scratch);
             }
             if !envelope.read_only {
-                sides[0].sessions.record(&envelope, scratch, now_ms, &progress, limits);
+                sides[0].sessions.record(&envelope, scratch, host_ms, &progress, limits);
             }
             on_answer(Answer { id, session, request, bytes: scratch });
         }
     }
     for side in sides {
-        side.part.tidy(tidy_ms);
-        side.sessions.tidy(tidy_ms, limits);
+        side.part.tidy(tidy.wall_ms);
+        side.sessions.tidy(tidy.host_ms, limits);
     }
 }

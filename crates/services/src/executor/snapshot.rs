@@ -17,7 +17,7 @@ use super::sessions::{Floor, Floors};
 use super::side::Side;
 use super::waiting::{Entry, Lanes};
 use super::{Engine, Executor, Head};
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
 use crate::machine::{Corrupt, Machine, Place};
 use crate::stream::{Piece, Progress, Source, follows, next};
@@ -39,7 +39,7 @@ pub struct State<M: Machine> {
 pub(super) struct Cut {
     progress: Progress,
     /// Each shard's position and ordered time, until they are given.
-    heads: Option<Vec<(u64, u64)>>,
+    heads: Option<Vec<(u64, Stamp)>>,
     waiting: VecDeque<Waiting>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
@@ -77,7 +77,7 @@ impl Waiting {
             to.word(word);
         }
         for (p, before) in places {
-            for word in [u64::from(p.shard.0), p.position, p.now_ms, *before] {
+            for word in [u64::from(p.shard.0), p.position, p.now.wall_ms, p.now.host_ms, *before] {
                 to.word(word);
             }
         }
@@ -94,7 +94,8 @@ impl Waiting {
         let mut places: Vec<(Place, u64)> = Vec::new();
         for _ in 0..count {
             let shard = from.word()?;
-            let (position, now_ms, before) = (from.word()?, from.word()?, from.word()?);
+            let (position, now) = (from.word()?, read_stamp(from)?);
+            let before = from.word()?;
             let known = places.iter().any(|(p, _)| u64::from(p.shard.0) == shard);
             if known
                 || before >= position
@@ -103,7 +104,7 @@ impl Waiting {
             {
                 return Err(Corrupt::Malformed);
             }
-            places.push((Place { shard: Gid(shard as u8), position, now_ms }, before));
+            places.push((Place { shard: Gid(shard as u8), position, now }, before));
         }
         let payload = from.bytes()?;
         if payload.len() > PAYLOAD_BYTES_MAX {
@@ -118,7 +119,7 @@ impl Cut {
     fn of(heads: &[Head], lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
-            heads: Some(heads.iter().map(|h| (h.delivered, h.now_ms)).collect()),
+            heads: Some(heads.iter().map(|h| (h.delivered, h.now)).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
@@ -129,12 +130,11 @@ impl Cut {
     fn give<M: Machine>(
         &mut self,
         engine: &mut Engine<M>,
-        heads: Option<Vec<(u64, u64)>>,
+        heads: Option<Vec<(u64, Stamp)>>,
         piece: &mut Piece<'_>,
     ) {
-        for (delivered, now_ms) in heads.into_iter().flatten() {
-            piece.word(delivered);
-            piece.word(now_ms);
+        for (delivered, now) in heads.into_iter().flatten() {
+            [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
@@ -261,7 +261,7 @@ impl<M: Machine> State<M> {
         }
         let mut it = Self::new(machine, shards);
         for head in &mut it.heads {
-            (head.delivered, head.now_ms) = (from.word()?, from.word()?);
+            (head.delivered, head.now) = (from.word()?, read_stamp(&mut from)?);
         }
         let mut waiting = Vec::new();
         while follows(&mut from)? {
@@ -303,6 +303,10 @@ impl<M: Machine> State<M> {
     }
 }
 
+fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {
+    Ok(Stamp { wall_ms: from.word()?, host_ms: from.word()? })
+}
+
 fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
     while follows(from)? {
         let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
@@ -324,7 +328,7 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
         floors.sort_by_key(|(id, _)| **id);
         let sum = s.sessions.answer_bytes;
         out += &s.part.dump();
-        write!(out, "{} {} {sum} {sessions:?}{floors:?}", h.delivered, h.now_ms).expect("a string");
+        write!(out, "{} {:?} {sum} {sessions:?}{floors:?}", h.delivered, h.now).expect("a string");
     }
     let mut waiting: Vec<_> = executor.lanes.iter().collect();
     waiting.sort_by_key(|e| e.id);

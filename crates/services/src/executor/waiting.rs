@@ -4,6 +4,7 @@
 //! (once per shard), and knows those that count it. Entering and leaving cost time in proportion
 //! to a command's own keys and conflicts, not to the queue.
 
+use crate::envelope::Stamp;
 use crate::machine::{Access, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,7 +43,7 @@ struct Tail {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Since {
     /// Ordered time there, the command's own included.
-    pub(super) now_ms: u64,
+    pub(super) now: Stamp,
     /// Position of the command in front of it, whether that one waits or not; 0 for none.
     pub(super) before: u64,
 }
@@ -133,7 +134,7 @@ impl Lanes {
             self.next
         });
         let lane = &mut self.lanes[place.shard.index()];
-        lane.positions.insert(place.position, Since { now_ms: place.now_ms, before });
+        lane.positions.insert(place.position, Since { now: place.now, before });
         let entry = self.entries.get_mut(&ticket).expect("it waits");
         lane.bytes += entry.payload.len();
         entry.places.push(place);

@@ -2,6 +2,7 @@
 
 use super::SlotMap;
 use super::commands::server::Settings;
+use crate::clock::host_us;
 use crate::status::Status;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ pub struct Server {
     pub commands: AtomicU64,
     /// Connections accepted so far.
     pub connections: AtomicU64,
+    /// By the host's clock.
     pub(crate) started_us: u64,
     pub(crate) settings: Mutex<Settings>,
     pub(crate) clients: Mutex<BTreeMap<u64, Arc<Info>>>,
@@ -55,7 +57,7 @@ impl Server {
             status,
             commands: AtomicU64::new(0),
             connections: AtomicU64::new(0),
-            started_us: wall_us(),
+            started_us: host_us(),
             settings: Mutex::new(Settings::new(password, clients_max)),
             clients: Mutex::default(),
         }

@@ -194,7 +194,7 @@ impl Machine for Kv {
         answer: &mut Vec<u8>,
     ) {
         for (place, store) in at.places.iter().zip(&mut *stores) {
-            (store.now_ms, store.version) = (place.now_ms, place.position);
+            (store.now_ms, store.version) = (place.now.wall_ms, place.position);
         }
         let mut args = Vec::with_capacity(8);
         let mut reply = Reply::new(answer);
@@ -208,10 +208,7 @@ impl Machine for Kv {
 
     fn refuse(&self, why: Refusal, answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
-            Refusal::Stale => {
-                "ERR Whether the command took effect is not known: it is too old, or the clock of \
-                 this front is behind"
-            }
+            Refusal::Stale => "ERR Whether the command took effect is not known: it is too old",
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
             Refusal::Window => "TRYAGAIN Too many commands of this session are open",
         }));

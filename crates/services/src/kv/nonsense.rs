@@ -3,6 +3,7 @@
 
 use super::registry::{self, Command, Run};
 use super::{Kv, Store, encode_args};
+use crate::envelope::Stamp;
 use crate::machine::{At, Machine, Part, Place};
 use crate::stream::{Piece, Progress};
 use amcast_core::rng::Rng;
@@ -245,7 +246,8 @@ impl Shards {
         encode_args(&args, &mut command);
         self.position += 1;
         let position = self.position;
-        let place = |shard| Place { shard, position, now_ms: 1_000_000 };
+        let now = Stamp { wall_ms: 1_000_000, host_ms: 1 };
+        let place = |shard| Place { shard, position, now };
         let places: Vec<Place> = dst.iter().map(place).collect();
         let id = MsgId { sender: Pid(1), seq: position };
         let stores = self.stores.iter_mut().enumerate();

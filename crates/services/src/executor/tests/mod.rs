@@ -18,14 +18,19 @@ struct Cast {
     payload: Vec<u8>,
 }
 
-fn cast(seq: u64, request: u64, stamp_ms: u64, text: &str) -> Cast {
+/// A command that was sent when both clocks had `now_ms`.
+fn cast(seq: u64, request: u64, now_ms: u64, text: &str) -> Cast {
+    sent_at(Stamp { wall_ms: now_ms, host_ms: now_ms }, seq, request, text)
+}
+
+fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> Cast {
     let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     let command = registry::lookup(args[0]).expect("a known command");
     let dst = destinations(command, &args, SlotMap::new(SHARDS)).expect("proper arguments");
     let mut payload = Vec::new();
     let read_only = !command.writes();
     let open_from = request.saturating_sub(20).max(1);
-    Envelope { session: 1, request, open_from, stamp_ms, read_only }.encode(&mut payload);
+    Envelope { session: 1, request, open_from, stamp, read_only }.encode(&mut payload);
     encode_args(&args, &mut payload);
     Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
 }
@@ -158,6 +163,24 @@ fn what_does_not_conflict_overtakes() {
     assert_eq!(node.answers.len(), 2);
     node.deliver(2, &count).unwrap();
     assert_eq!(node.answers[2..], [(3, ":3\r\n".into()), (4, "$1\r\n1\r\n".into())]);
+}
+
+#[test]
+fn commands_go_on_when_the_wall_clock_is_set_back() {
+    let (x, hour_ms) = (key(0), 3_600_000);
+    let mut node = Node::new();
+    let ahead = Stamp { wall_ms: 9 * hour_ms, host_ms: 1000 };
+    assert_eq!(node.run(&sent_at(ahead, 1, 1, &format!("INCR {x}"))), ":1\r\n");
+    let back = Stamp { wall_ms: 7 * hour_ms, host_ms: 2000 };
+    let second = sent_at(back, 2, 2, &format!("INCR {x}"));
+    assert_eq!(node.run(&second), ":2\r\n");
+    assert_eq!(node.executor.now_ms(Gid(0)), 9 * hour_ms, "ordered time does not go back");
+    node.restart();
+    let again = |seq| Cast { id: MsgId { sender: Pid(9), seq }, ..second.clone() };
+    assert_eq!(node.run(&again(3)), ":2\r\n", "a retry is known as one");
+    let later = Stamp { host_ms: 2001 + Limits::default().session_ms, ..back };
+    node.run(&sent_at(later, 4, 3, &format!("GET {x}")));
+    assert!(node.run(&again(5)).starts_with("-ERR Whether the command took effect is not known"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::router::{Lane, Mail, token};
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy};
+use crate::clock::Now;
 use crate::envelope::Envelope;
 use crate::kv::client::{Client, Info, Said, lock, wall_us};
 use crate::kv::commands::transactions::Script;
@@ -165,8 +166,8 @@ impl<B: Backend> Connection<B> {
             if self.client.info.killed.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
-            let now_us = wall_us();
-            while self.take_commands(cx, now_us) == Progress::More {
+            let now = self.shared.clock.now();
+            while self.take_commands(cx, now) == Progress::More {
                 self.shared.backend.flush();
                 self.collect();
             }
@@ -356,12 +357,12 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Takes commands from the input and sends them on, while it can.
-    fn take_commands(&mut self, cx: &mut Context<'_>, now_us: u64) -> Progress {
+    fn take_commands(&mut self, cx: &mut Context<'_>, now: Now) -> Progress {
         let mut sent = false;
         (self.held_back, self.starved) = (false, false);
         loop {
             if let Some(pending) = self.pending.take() {
-                self.pending = self.send_or_wait(pending, cx, now_us);
+                self.pending = self.send_or_wait(pending, cx, now);
                 if self.pending.is_some() {
                     break;
                 }
@@ -385,7 +386,7 @@ impl<B: Backend> Connection<B> {
         }
         if self.wire.tidy() {
             let mut said = lock(&self.client.info.said);
-            said.active_us = now_us;
+            said.active_us = now.wall_us;
             said.command = self.last_command;
         }
         // Answers may be there already, and let more commands go.
@@ -397,15 +398,15 @@ impl<B: Backend> Connection<B> {
         &mut self,
         pending: Pending,
         cx: &mut Context<'_>,
-        now_us: u64,
+        now: Now,
     ) -> Option<Pending> {
-        let pending = self.send(pending, now_us)?;
+        let pending = self.send(pending, now)?;
         if !self.admits(&pending) {
             return Some(pending);
         }
         self.shared.router.wait_for_room(&self.lane, cx.waker());
         // There may have been room between the refusal and the line above.
-        self.send(pending, now_us)
+        self.send(pending, now)
     }
 
     /// Takes one command from the input; false if there is none.
@@ -610,7 +611,7 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Sends the encoded command, or gives it back if that is not possible now.
-    fn send(&mut self, pending: Pending, now_us: u64) -> Option<Pending> {
+    fn send(&mut self, pending: Pending, now: Now) -> Option<Pending> {
         if !self.admits(&pending) {
             return Some(pending);
         }
@@ -619,7 +620,7 @@ impl<B: Backend> Connection<B> {
             session: self.shared.config.first_session + u64::from(self.lane.index),
             request,
             open_from: self.pipeline.first_open().unwrap_or(request),
-            stamp_ms: now_us / 1000,
+            stamp: now.stamp,
             read_only: pending.read_only,
         };
         self.payload.clear();

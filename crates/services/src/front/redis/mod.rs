@@ -19,6 +19,7 @@ mod wire;
 
 use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
+use crate::clock::Clock;
 use crate::envelope::Envelope;
 use crate::kv::client::{Server, lock};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
@@ -88,6 +89,7 @@ struct Shared<B> {
     backend: Arc<B>,
     server: Arc<Server>,
     router: Arc<Router>,
+    clock: Clock,
     next_client: AtomicU64,
     /// Connections served at a time.
     clients_max: usize,
@@ -138,6 +140,7 @@ pub fn start<B: Backend>(
         backend,
         server,
         router,
+        clock: Clock::default(),
         next_client,
         clients_max,
         held_bytes,

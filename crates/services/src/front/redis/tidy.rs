@@ -9,8 +9,7 @@
 use super::Shared;
 use super::router::{Mail, token};
 use crate::backend::Backend;
-use crate::envelope::Envelope;
-use crate::kv::client::wall_us;
+use crate::envelope::{Envelope, Stamp};
 use crate::kv::commands::server::TIDY;
 use crate::kv::encode_args;
 use amcast_core::{Gid, GroupSet};
@@ -36,15 +35,15 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
         told.retain(|(_, request)| !mail.frames.iter().any(|(answered, _)| answered == request));
         mail.frames.clear();
         mail.bytes.clear();
-        let now_ms = wall_us() / 1000;
+        let stamp = shared.clock.now().stamp;
         for shard in shared.server.status.shards() {
-            let due = shard.due_ms.is_some_and(|due_ms| due_ms.saturating_add(GRACE_MS) < now_ms);
-            if !due || told.iter().any(|(gid, _)| *gid == shard.shard) {
+            let due = |due_ms: u64| due_ms.saturating_add(GRACE_MS) < stamp.wall_ms;
+            if !shard.due_ms.is_some_and(due) || told.iter().any(|(gid, _)| *gid == shard.shard) {
                 continue;
             }
             let request = last + 1;
             let session = shared.config.first_session + u64::from(lane.index);
-            let command = command(shard.shard, session, request, now_ms);
+            let command = command(shard.shard, session, request, stamp);
             lane.mailbox.opened(request);
             let dst = GroupSet::one(shard.shard);
             if shared.backend.submit(dst, &command, token(lane.index, request)).is_err() {
@@ -59,9 +58,9 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
     }
 }
 
-fn command(shard: Gid, session: u64, request: u64, stamp_ms: u64) -> Vec<u8> {
+fn command(shard: Gid, session: u64, request: u64, stamp: Stamp) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Envelope { session, request, open_from: request, stamp_ms, read_only: true }.encode(&mut bytes);
+    Envelope { session, request, open_from: request, stamp, read_only: true }.encode(&mut bytes);
     encode_args(&[TIDY.as_bytes(), shard.0.to_string().as_bytes()], &mut bytes);
     bytes
 }

@@ -5,6 +5,7 @@ use super::super::number::parse_int;
 use super::super::registry::{self, Command, Keys, Next};
 use super::super::reply::{Error, Reply};
 use super::super::{Context, glob, slots};
+use crate::clock::host_us;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
@@ -200,7 +201,7 @@ type Section = fn(&Client) -> Vec<(String, String)>;
 
 const SECTIONS: &[(&str, Section)] = &[
     ("Server", |c| {
-        let up = (wall_us() - c.server.started_us) / 1_000_000;
+        let up = (host_us() - c.server.started_us) / 1_000_000;
         facts(&[
             ("redis_version", &VERSION),
             ("redis_mode", &"standalone"),

@@ -1,0 +1,103 @@
+//! The times that a front stamps commands with.
+//!
+//! What expires is judged by the wall clock, since clients name moments of it (`EXPIREAT`), and
+//! ordered time never goes back. If the wall clock is set back by an hour, time that only waited
+//! for it would stand still for that hour, and so would every time to live. A front's stamps
+//! therefore go on at half the pace until the wall clock has caught up: what expires then lives up to
+//! twice as long, and after two hours all is as before.
+
+use crate::envelope::Stamp;
+use crate::kv::client::{lock, wall_us};
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::Mutex;
+
+/// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
+pub(crate) fn host_us() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}
+
+/// What a front's clocks said at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// The wall clock as it is, in microseconds since 1970.
+    pub wall_us: u64,
+    /// What commands are stamped with.
+    pub stamp: Stamp,
+}
+
+/// A front's clock.
+#[derive(Debug)]
+pub struct Clock(Mutex<Steady>);
+
+impl Default for Clock {
+    /// Begins with the time that it is.
+    fn default() -> Self {
+        Self(Mutex::new(Steady { wall_us: wall_us(), host_us: host_us() }))
+    }
+}
+
+impl Clock {
+    /// The time that it is.
+    pub fn now(&self) -> Now {
+        let mut steady = lock(&self.0);
+        // Read under the lock, so that no thread brings an earlier time after a later one.
+        let (wall_us, host_us) = (wall_us(), host_us());
+        let steady_us = steady.advance(wall_us, host_us);
+        Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms: host_us / 1000 } }
+    }
+}
+
+/// A wall clock that does not go back, and the host's time at which it was read.
+#[derive(Debug)]
+struct Steady {
+    wall_us: u64,
+    host_us: u64,
+}
+
+impl Steady {
+    /// The time when the wall clock has `wall_us`, in microseconds since 1970.
+    fn advance(&mut self, wall_us: u64, host_us: u64) -> u64 {
+        let slow_us = host_us.saturating_sub(self.host_us) / 2;
+        if wall_us >= self.wall_us + slow_us {
+            *self = Self { wall_us, host_us };
+        } else {
+            // An odd microsecond counts the next time.
+            *self = Self { wall_us: self.wall_us + slow_us, host_us: self.host_us + 2 * slow_us };
+        }
+        self.wall_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR_US: u64 = 3_600_000_000;
+
+    #[test]
+    fn stamps_follow_the_wall_clock_while_it_goes_on_or_is_set_ahead() {
+        let mut steady = Steady { wall_us: 9 * HOUR_US, host_us: 5 };
+        assert_eq!(steady.advance(9 * HOUR_US + 1, 6), 9 * HOUR_US + 1);
+        assert_eq!(steady.advance(20 * HOUR_US, 7), 20 * HOUR_US);
+    }
+
+    #[test]
+    fn stamps_go_on_at_half_the_pace_while_the_wall_clock_is_behind() {
+        let mut steady = Steady { wall_us: 9 * HOUR_US, host_us: 0 };
+        for passed_us in (1..=3 * HOUR_US).step_by(1_000_001) {
+            let wall_us = 8 * HOUR_US + passed_us;
+            let slow_us = 9 * HOUR_US + passed_us / 2;
+            assert_eq!(steady.advance(wall_us, passed_us), slow_us.max(wall_us), "{passed_us}");
+        }
+        assert_eq!(steady.advance(11 * HOUR_US, 3 * HOUR_US), 11 * HOUR_US, "it has caught up");
+    }
+
+    #[test]
+    fn both_clocks_of_a_stamp_go_on() {
+        let clock = Clock::default();
+        let stamps: Vec<Stamp> = (0..1000).map(|_| clock.now().stamp).collect();
+        assert!(stamps.is_sorted_by_key(|s| s.host_ms) && stamps.is_sorted_by_key(|s| s.wall_ms));
+        assert!(stamps[0].wall_ms > 0 && stamps[0].host_ms > 0);
+    }
+}
