@@ -76,6 +76,10 @@ impl fmt::Debug for Lease {
     }
 }
 
+fn path_of(base: &Path, id: ClusterId) -> PathBuf {
+    base.join(format!("amcast-{:016x}", id.0))
+}
+
 /// How often a directory that vanishes while it is opened is opened again.
 const OPEN_TRIES: u32 = 8;
 
@@ -94,7 +98,7 @@ impl Directory {
     /// When it cannot be made, belongs to someone else, is open to others, or was made for a
     /// cluster of another shape or by another version.
     pub fn open(base: &Path, id: ClusterId, processes: u32, places: u32) -> Result<Self, Error> {
-        let path = base.join(format!("amcast-{:016x}", id.0));
+        let path = path_of(base, id);
         for _ in 0..OPEN_TRIES {
             let files = Files::open(path.clone())?;
             let lock = files.exclusive()?;
@@ -239,6 +243,23 @@ impl Directory {
             }
         }
         store.remove_all()
+    }
+
+    /// Removes the directory of a cluster of whatever shape and version, with all that belongs to it;
+    /// nothing if it is not there.
+    ///
+    /// # Errors
+    /// [`Error::Running`] if a process still runs, with 0 for its number in the operating system;
+    /// otherwise when something else is in it, it is not ours, or the system refuses.
+    pub fn discard(base: &Path, id: ClusterId) -> Result<(), Error> {
+        let Some(files) = Files::open_existing(path_of(base, id))? else { return Ok(()) };
+        let _lock = files.exclusive()?;
+        for name in files.list()? {
+            if files.is_held(name)? {
+                return Err(Error::Running { pid: name.pid, os_pid: 0 });
+            }
+        }
+        files.remove_all()
     }
 
     /// The bell that wakes the loop of a process, for those who ring without writing memory.

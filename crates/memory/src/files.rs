@@ -37,10 +37,19 @@ impl Files {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(Error::system(&path, "make this directory", e)),
         }
-        let fd = fs::open(&path, DIRECTORY_FLAGS, Mode::empty())
-            .map_err(|e| Error::system(&path, "open it", e))?;
+        let gone = || Error::system(&path, "open it", Errno::NOENT);
+        Self::open_existing(path.clone())?.ok_or_else(gone)
+    }
+
+    /// Opens the directory; none if it is not there.
+    pub(crate) fn open_existing(path: PathBuf) -> Result<Option<Self>, Error> {
+        let fd = match fs::open(&path, DIRECTORY_FLAGS, Mode::empty()) {
+            Ok(fd) => fd,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(e) => return Err(Error::system(&path, "open it", e)),
+        };
         check_owner(&path, &stat(&path, &fd)?)?;
-        Ok(Self { fd, path })
+        Ok(Some(Self { fd, path }))
     }
 
     /// Whether the directory was removed since it was opened.

@@ -10,7 +10,8 @@
 //! HOME/n0.log            the log of a node
 //! HOME/amcast-..1/       the shared memory
 //! ```
-//! Nothing else in the directory is touched, ever. [`Registry`] knows which homes are in use.
+//! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
+//! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
 mod own;
 mod registry;
@@ -29,9 +30,13 @@ use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs::{self, File};
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+/// What the shared memory in a home is called by: there is one.
+const CLUSTER: ClusterId = ClusterId(1);
 
 /// The home of a cluster.
 #[derive(Clone, Debug)]
@@ -60,6 +65,10 @@ pub enum HomeError {
     NotDirectory(PathBuf),
     /// No cluster has its files there.
     NotCluster(PathBuf),
+    /// It belongs to the user of this number, and not to ours.
+    NotOurs(PathBuf, u32),
+    /// Others may do in it what its mode, this, allows.
+    Exposed(PathBuf, u32),
     /// It holds something, such as this entry, that is not a cluster's.
     NotEmpty(PathBuf, String),
     /// Its name is too long for the sockets in it, by so many bytes.
@@ -84,7 +93,16 @@ impl HomeError {
     /// Whether another directory should have been given: nothing failed.
     pub const fn is_misuse(&self) -> bool {
         use HomeError::*;
-        matches!(self, Missing(_) | NotDirectory(_) | NotCluster(_) | NotEmpty(..) | TooLong(..))
+        matches!(
+            self,
+            Missing(_)
+                | NotDirectory(_)
+                | NotCluster(_)
+                | NotOurs(..)
+                | Exposed(..)
+                | NotEmpty(..)
+                | TooLong(..)
+        )
     }
 }
 
@@ -96,6 +114,18 @@ impl fmt::Display for HomeError {
             Self::NotCluster(path) => write!(
                 f,
                 "{}: is not the directory of a cluster: it has no cluster.toml",
+                path.display()
+            ),
+            Self::NotOurs(path, uid) => write!(
+                f,
+                "{}: belongs to another user (number {uid}), who could change what a cluster has \
+                 there; give a directory of your own",
+                path.display()
+            ),
+            Self::Exposed(path, mode) => write!(
+                f,
+                "{0}: others may change what is in it (mode {mode:03o}); close it with \
+                 `chmod go-w '{0}'`, or give another directory",
                 path.display()
             ),
             Self::NotEmpty(path, entry) => write!(
@@ -139,6 +169,29 @@ impl std::error::Error for HomeError {}
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
     |e| HomeError::Io(path.to_path_buf(), e)
+}
+
+/// How a file that only its owner may use is opened for writing.
+fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o600);
+    options
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    private().create(true).truncate(true).open(path)?.write_all(bytes)
+}
+
+/// Checks that a directory is ours and that none of `forbidden`, bits of its mode, is set.
+fn check_ours(path: &Path, forbidden: u32) -> Result<(), HomeError> {
+    let metadata = fs::metadata(path).map_err(at(path))?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(HomeError::NotOurs(path.to_path_buf(), metadata.uid()));
+    }
+    if metadata.mode() & forbidden != 0 {
+        return Err(HomeError::Exposed(path.to_path_buf(), metadata.mode() & 0o777));
+    }
+    Ok(())
 }
 
 impl Home {
@@ -252,7 +305,12 @@ impl Home {
     pub fn memory(&self, cluster: Cluster) -> Result<Directory, HomeError> {
         let processes = Places(cluster).processes();
         let clients = cluster.clients() as u32;
-        Directory::open(&self.path, ClusterId(1), processes, clients).map_err(HomeError::Memory)
+        Directory::open(&self.path, CLUSTER, processes, clients).map_err(HomeError::Memory)
+    }
+
+    /// Removes the shared memory of a cluster whose file need not be readable any more.
+    fn discard_memory(&self) -> Result<(), HomeError> {
+        Directory::discard(&self.path, CLUSTER).map_err(HomeError::Memory)
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<T, HomeError> {
@@ -265,6 +323,8 @@ impl Home {
     fn write<T: Serialize + ?Sized>(&self, name: &str, value: &T) -> Result<(), HomeError> {
         let (path, new) = (self.path.join(name), self.path.join(format!("{name}.new")));
         let text = serde_json::to_string(value).map_err(|e| at(&path)(e.into()))?;
-        fs::write(&new, text).and_then(|()| fs::rename(&new, &path)).map_err(at(&path))
+        write_private(&new, text.as_bytes())
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(at(&path))
     }
 }

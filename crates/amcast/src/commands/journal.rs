@@ -5,6 +5,7 @@
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::PanicHookInfo;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -151,7 +152,7 @@ impl LogFile {
             // If it cannot be put aside it is gone on with.
             let _ = fs::rename(path, path.with_extension("log.1"));
         }
-        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
         Self(Mutex::new(file.ok().map(|file| (file, LOG_BYTES_MAX.saturating_sub(length())))))
     }
 

@@ -97,6 +97,7 @@ fn a_cluster_that_cannot_start_says_why_and_leaves_the_log() {
     let huge = ["--config", &file.display().to_string()];
     let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
     let output = run(&[&["up", "--data", &dir][..], &huge, &ports].concat());
+    fs::remove_file(&file).unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     let said = errors(&output);
     assert!(said.contains("cannot be started: it ended with exit code 1"), "{said}");

@@ -3,7 +3,7 @@
 //! Whoever has the lock of a home may change it. The lock ends with its process, however that ends:
 //! a home whose lock is free is left over, and the next start takes it over or clears it away.
 
-use super::{Fronts, Home, HomeError, Registry, at};
+use super::{Fronts, Home, HomeError, Registry, at, check_ours, private};
 use crate::config::{ClusterFile, node_rank};
 use amcast_core::Cluster;
 use amcast_memory::{Directory, Error};
@@ -50,14 +50,15 @@ impl OwnHome {
     /// killed have left in the usual place.
     ///
     /// # Errors
-    /// When the directory cannot be made, is in use, or has something else in it.
+    /// When the directory cannot be made, is in use, has something else in it, or others may write
+    /// in it.
     pub fn create(
         path: Option<&Path>,
         file: &ClusterFile,
         registry: Registry,
     ) -> Result<Self, HomeError> {
         let base = Directory::usual_base();
-        registry.clear();
+        registry.prepare()?;
         clear_left_over(&base);
         let usual = || base.join(format!("{PREFIX}{}", std::process::id()));
         let path = std::path::absolute(path.map_or_else(usual, Path::to_path_buf))
@@ -128,7 +129,12 @@ fn take(path: &Path) -> Result<File, HomeError> {
         }
         // Whoever clears directories may remove it again before it is locked.
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))?;
-        let (made, opened) = match File::create_new(&lock_path) {
+        // It may have been there: then others may see what it is called, but not change anything.
+        match check_ours(path, 0o022) {
+            Err(HomeError::Io(_, e)) if e.kind() == io::ErrorKind::NotFound => continue,
+            checked => checked?,
+        }
+        let (made, opened) = match private().read(true).create_new(true).open(&lock_path) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 (false, OpenOptions::new().read(true).write(true).open(&lock_path))
             }
@@ -274,11 +280,28 @@ pub(super) fn clear_left_over(base: &Path) {
         };
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Nobody else can lock it from here on; one that is just being made is made again.
-        if locked && is_at(&lock, &lock_path) {
-            tracing::info!("{}: left over by a cluster that was killed; removed", path.display());
-            if let Err(e) = fs::remove_dir_all(&path) {
-                tracing::warn!("{}: {e}", path.display());
-            }
+        if !locked || !is_at(&lock, &lock_path) || !matches!(foreign(&path), Ok(None)) {
+            continue;
+        }
+        match remove_left_over(&path) {
+            Ok(true) => tracing::info!(
+                "{}: left over by a cluster that was killed; removed",
+                path.display()
+            ),
+            // What a stranger put there stays, and is no cluster's any more.
+            Ok(false) => {}
+            // Its nodes are still ending; the next start looks again.
+            Err(HomeError::Memory(Error::Running { .. })) => {}
+            Err(e) => tracing::warn!("what a killed cluster left is not removed: {e}"),
         }
     }
+}
+
+/// Removes a killed cluster's files from `path`, whose lock we have, and the directory if nothing
+/// else is in it; whether it is gone.
+fn remove_left_over(path: &Path) -> Result<bool, HomeError> {
+    // The memory first: its processes may still be ending, and then the files are needed again.
+    Home { path: path.to_path_buf() }.discard_memory()?;
+    wipe(path, false)?;
+    remove_if_empty(path)
 }

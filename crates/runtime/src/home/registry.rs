@@ -1,6 +1,6 @@
 //! Which clusters of this user run on this machine: a file for each, that says where its home is.
 
-use super::{Home, HomeError, at};
+use super::{Home, HomeError, at, check_ours, write_private};
 use amcast_memory::Directory;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
@@ -46,18 +46,32 @@ impl Registry {
         Ok((newest, running.collect()))
     }
 
-    /// Enters a home; the file to be removed when its cluster stops.
-    pub(super) fn enter(&self, home: &Path) -> Result<PathBuf, HomeError> {
+    /// Makes the directory if need be, and removes what clusters that were killed have left.
+    ///
+    /// # Errors
+    /// When it cannot be made, or others may write in it: they could name their own home there.
+    pub(super) fn prepare(&self) -> Result<(), HomeError> {
         match DirBuilder::new().mode(0o700).create(&self.dir) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(&self.dir)(e)),
             _ => {}
         }
+        // In a place where everybody may write, a link is as foreign as what it leads to.
+        if fs::symlink_metadata(&self.dir).is_ok_and(|m| !m.is_dir()) {
+            return Err(HomeError::NotDirectory(self.dir.clone()));
+        }
+        check_ours(&self.dir, 0o022)?;
+        self.clear();
+        Ok(())
+    }
+
+    /// Enters a home, after [`prepare`](Self::prepare); the file to be removed when its cluster stops.
+    pub(super) fn enter(&self, home: &Path) -> Result<PathBuf, HomeError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Names in the order of time.
         let entry = self.dir.join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
         let new = entry.with_extension("new");
         let bytes = home.as_os_str().as_bytes();
-        let written = fs::write(&new, bytes).and_then(|()| fs::rename(&new, &entry));
+        let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, &entry));
         written.map_err(at(&entry))?;
         Ok(entry)
     }

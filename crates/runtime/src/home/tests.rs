@@ -6,8 +6,8 @@ use crate::config::ClusterFile;
 use amcast_core::Cluster;
 use amcast_memory::Directory;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -47,6 +47,12 @@ fn memory(own: &OwnHome) -> Directory {
     own.home().memory(Cluster::new(1, 1, 1).unwrap()).unwrap()
 }
 
+/// A directory of this mode, whatever the process's own mask.
+fn make(path: &Path, mode: u32) {
+    fs::create_dir(path).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+}
+
 fn announce(own: &mut OwnHome) {
     let at = || "127.0.0.1:1".to_string();
     own.announce(&Fronts { redis: at(), log: None, http: at() }).unwrap();
@@ -69,7 +75,7 @@ fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
 fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
     let place = Place::new();
     let (mine, made) = (place.0.join("mine"), place.0.join("made"));
-    fs::create_dir(&mine).unwrap();
+    make(&mine, 0o755);
     for (name, path) in [("mine", &mine), ("made", &made)] {
         let mut own = place.create(name).unwrap();
         announce(&mut own);
@@ -87,6 +93,78 @@ fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
     let again = place.create("made");
     let Err(HomeError::NotEmpty(_, entry)) = again else { panic!("{again:?}") };
     assert_eq!(entry, "notes.txt");
+}
+
+#[test]
+fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
+    let place = Place::new();
+    for mode in [0o775, 0o757, 0o1777] {
+        let path = place.0.join(format!("{mode:o}"));
+        make(&path, mode);
+        let refused = OwnHome::create(Some(&path), &file(), place.registry());
+        let Err(HomeError::Exposed(_, said)) = refused else { panic!("{mode:o}: {refused:?}") };
+        assert_eq!(said, mode & 0o777);
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    }
+    make(&place.0.join("strangers"), 0o777);
+    let registry = Registry::within(place.0.join("strangers"));
+    let refused = OwnHome::create(Some(&place.0.join("a")), &file(), registry);
+    assert!(matches!(refused, Err(HomeError::Exposed(..))), "{refused:?}");
+    assert!(!place.0.join("a").exists());
+}
+
+#[test]
+fn a_directory_of_another_user_is_refused() {
+    let place = Place::new();
+    let path = if rustix::process::getuid().is_root() {
+        let path = place.0.join("a");
+        make(&path, 0o700);
+        std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+        path
+    } else {
+        PathBuf::from("/")
+    };
+    let refused = OwnHome::create(Some(&path), &file(), place.registry());
+    let Err(HomeError::NotOurs(_, uid)) = refused else { panic!("{refused:?}") };
+    assert_eq!(uid, fs::metadata(&path).unwrap().uid());
+}
+
+#[test]
+fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
+    let place = Place::new();
+    make(&place.0.join("a"), 0o755);
+    let mut own = place.create("a").unwrap();
+    announce(&mut own);
+    own.home().write_lives(&[]).unwrap();
+    let memory = memory(&own);
+    let entries = fs::read_dir(own.home().path()).unwrap().map(Result::unwrap);
+    let modes: Vec<_> = entries.map(|e| (e.file_name(), e.metadata().unwrap().mode())).collect();
+    assert!(modes.len() >= 5, "{modes:?}");
+    for (name, mode) in modes {
+        assert_eq!(mode & 0o077, 0, "{name:?} has mode {mode:o}");
+    }
+    own.remove(&memory, false).unwrap();
+}
+
+#[test]
+fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a_stranger_put_there()
+ {
+    let place = Place::new();
+    for name in ["amcast-up-1", "amcast-up-2"] {
+        let mut own = place.create(name).unwrap();
+        announce(&mut own);
+        drop(memory(&own));
+        fs::write(own.home().log(0), "a last word").unwrap();
+    }
+    // It cannot be read any more: all is cleared the same.
+    fs::write(place.0.join("amcast-up-2/cluster.toml"), "shards = many").unwrap();
+    let strange = [place.0.join("amcast-up-1/notes.txt"), place.0.join("amcast-up-mine/lock")];
+    make(&place.0.join("amcast-up-mine"), 0o755);
+    strange.iter().for_each(|path| fs::write(path, "keep").unwrap());
+    clear_left_over(&place.0);
+    assert!(!place.0.join("amcast-up-2").exists());
+    assert_eq!(fs::read_dir(place.0.join("amcast-up-1")).unwrap().count(), 1);
+    strange.iter().for_each(|path| assert_eq!(fs::read_to_string(path).unwrap(), "keep"));
 }
 
 #[test]
