@@ -166,6 +166,12 @@ impl MappedCarrier {
         life(self.incarnation)
     }
 
+    /// The incarnation of a process that this carrier deals with; none before there was one.
+    pub fn peer_incarnation(&self, pid: Pid) -> Option<u32> {
+        let known = self.peers.known(pid);
+        (known > 0).then(|| life(known))
+    }
+
     /// The process's own regions.
     pub fn window(&self) -> Window<'_> {
         Window(&*self.own)
@@ -181,8 +187,8 @@ impl MappedCarrier {
         CarrierCounts { maps: self.peers.maps(), ..self.counts }
     }
 
-    /// The last error with a peer's memory, once: accesses to it are `Lost` until that process
-    /// starts anew. A loop asks now and then, and tells the operator.
+    /// The last error with a peer's memory, once: accesses to it are `Lost` until it
+    /// can be mapped, which is tried again every 100 ms. A loop asks now and then, and tells the operator.
     pub fn take_fault(&mut self) -> Option<Error> {
         self.peers.take_fault()
     }

@@ -13,6 +13,11 @@ use crate::error::Error;
 use crate::layout::ProcessLayout;
 use amcast_core::id::Pid;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long after a peer's file could not be mapped it is tried again: files, maps or memory may have
+/// been short for a moment.
+const MAP_AGAIN: Duration = Duration::from_millis(100);
 
 /// One process of the cluster, as this carrier sees it.
 #[derive(Debug, Default)]
@@ -21,8 +26,8 @@ struct Peer {
     known: u64,
     /// Whether something was lost before any incarnation was known: then the first one is news.
     owed: bool,
-    /// Whether mapping the known incarnation failed.
-    failed: bool,
+    /// When mapping the known incarnation failed: it is tried again [`MAP_AGAIN`] later.
+    failed: Option<Instant>,
     /// Whether its bell is to be rung after this batch.
     ring: bool,
     /// The file of the known incarnation, once it was needed.
@@ -85,17 +90,19 @@ impl Peers {
             peer.owed = true;
             return None;
         }
-        if peer.failed {
+        if peer.failed.is_some_and(|at| at.elapsed() < MAP_AGAIN) {
             return None;
         }
         self.maps += 1;
         match self.directory.open_peer(pid, live) {
-            Ok(layout) => peer.mapped = Some(Arc::new(layout)),
+            Ok(layout) => (peer.mapped, peer.failed) = (Some(Arc::new(layout)), None),
             // It ended between the look at the directory and the opening.
             Err(e) if e.is_gone() => return None,
             Err(e) => {
-                peer.failed = true;
-                self.fault = Some(e);
+                // Said once: trying again mostly fails for the same reason.
+                if peer.failed.replace(Instant::now()).is_none() {
+                    self.fault = Some(e);
+                }
                 return None;
             }
         }
@@ -149,6 +156,11 @@ impl Peers {
     pub(crate) fn adopt(&mut self, pid: Pid, incarnation: u64) {
         self.peers[pid.index()] =
             Peer { known: incarnation, ring: self.peers[pid.index()].ring, ..Peer::default() };
+    }
+
+    /// The incarnation that this carrier deals with; 0 before there was one.
+    pub(crate) fn known(&self, pid: Pid) -> u64 {
+        self.peers[pid.index()].known
     }
 
     /// Leaves an error for whoever asks; a later one takes its place.

@@ -13,10 +13,14 @@
 //!
 //! A record is a line that says whose answer it is and how long, with its first bytes, and as many
 //! more lines as it needs; it may be longer than the ring. A line's stamp is the office's life and
-//! the lap. A front that does not read never slows a node: an office takes no more answers for a
-//! front once [`BACKLOG_BYTES_MAX`] wait, and drops what comes beyond; the front asks again for an
-//! answer that does not come, and a repeated request is executed once. What waits for a front that
-//! has not read for [`ABANDONED`] is dropped, since nobody waits there any more.
+//! the lap. An office of a new life writes nothing before the mailbox has told it, by a credit for
+//! that life, that it does not read the lines of the one before any more: the stamp of a line is
+//! written last, so a reader cannot tell that a line changes under its eyes.
+//!
+//! A front that does not read never slows a node: an office takes no more answers for a front once
+//! [`BACKLOG_BYTES_MAX`] wait, and drops what comes beyond; the front asks again for an answer that
+//! does not come, and a repeated request is executed once. What waits for a front that has not read
+//! for [`ABANDONED`] is dropped, since nobody waits there any more.
 //!
 //! An answer of more than [`ANSWER_BYTES_MAX`] is not sent; a record without bytes says how many it
 //! had, so that whoever asked is told at once.
@@ -43,6 +47,9 @@ const ABANDONED: Span = Span::secs(30);
 
 /// How long a front may stand still before a node no longer looks often whether it reads again.
 const STALLED: Span = Span::millis(500);
+
+/// How often a front tells a node that has not answered it yet that it may begin.
+const ANNOUNCE_AGAIN: Span = Span::millis(100);
 
 /// Marks, in the length of a record, an answer that is not sent.
 const NOT_SENT: u64 = 1 << 63;
@@ -194,16 +201,17 @@ impl Writer {
         !self.backlog.is_empty() && self.stalled.is_none_or(|since| since + STALLED > now)
     }
 
-    /// How many lines the mailbox has read, as its credit line says to an office of life `epoch`.
-    fn read_by_mailbox(&self, credit: &Line, epoch: u32) -> u64 {
+    /// How many lines the mailbox has read, as its credit line says to an office of life `epoch`;
+    /// none before it has said anything to that life.
+    fn read_by_mailbox(&self, credit: &Line, epoch: u32) -> Option<u64> {
         let stamp = credit.stamp();
         let word = credit.word(0);
         let current = self.life.is_none_or(|life| stamp.epoch() == life);
         if stamp == Stamp::default() || !current || (word >> 32) as u32 != epoch {
-            return 0;
+            return None;
         }
         // The line has the low half of the count; the rest follows from what was written.
-        self.written - u64::from((self.written as u32).wrapping_sub(word as u32))
+        Some(self.written - u64::from((self.written as u32).wrapping_sub(word as u32)))
     }
 
     /// Writes as much as the ring takes. Says whether it wrote anything.
@@ -212,7 +220,8 @@ impl Writer {
         if self.backlog.is_empty() {
             return false;
         }
-        let limit = self.read_by_mailbox(credit, epoch) + self.ring_lines;
+        let Some(read) = self.read_by_mailbox(credit, epoch) else { return false };
+        let limit = read + self.ring_lines;
         while let Some(record) = self.backlog.front() {
             let total = lines_of(record.bytes.len());
             while self.begun < total && self.written < limit {
@@ -258,11 +267,13 @@ fn line_of(record: &Record, i: u64) -> [u64; LINE_WORDS] {
 /// The mailbox's side of one ring.
 #[derive(Debug, Default)]
 struct Reader {
-    /// The life of the office that writes.
-    epoch: u32,
+    /// The life of the office that writes; none before there was one.
+    epoch: Option<u32>,
     read: u64,
-    /// Lines read when the office was last told.
-    told: u64,
+    /// Lines read when the office was last told; none before it was told anything.
+    told: Option<u64>,
+    /// When it was told that it may begin.
+    announced: Time,
     token: u64,
     len: usize,
     partial: Vec<u8>,
@@ -273,18 +284,32 @@ struct Reader {
 type Give<'a> = &'a mut dyn FnMut(u64, Result<&[u8], Oversize>);
 
 impl Reader {
+    /// An office of the life `epoch` writes from now on, from the first line: it waits to be told
+    /// that nothing is read any more that the one before wrote.
+    fn renew(&mut self, epoch: u32) {
+        *self = Self { epoch: Some(epoch), ..Self::default() };
+    }
+
+    /// While nothing has come: tells the office again now and then that it may begin. It may have
+    /// been out of reach for a moment, and waits.
+    fn announce_again(&mut self) {
+        if self.read > 0 || self.epoch.is_none() {
+            return;
+        }
+        let now = clock::now();
+        if self.told.is_none() || self.announced + ANNOUNCE_AGAIN <= now {
+            (self.told, self.announced) = (None, now);
+        }
+    }
+
     /// Reads what there is; gives each whole answer to `give`.
     fn poll(&mut self, ring: &[Line], give: Give<'_>) -> bool {
+        let Some(epoch) = self.epoch else { return false };
         let n = ring.len() as u64;
-        // An office that started anew begins at the first line, under a stamp of its new life.
-        let newest = ring[0].stamp().epoch();
-        if newest > self.epoch {
-            *self = Self { epoch: newest, ..Self::default() };
-        }
         let from = self.read;
         loop {
             let line = &ring[(self.read % n) as usize];
-            if line.stamp() != Stamp::new(self.epoch, self.read / n) {
+            if line.stamp() != Stamp::new(epoch, self.read / n) {
                 return self.read > from;
             }
             self.take(&line.words(), give);
@@ -320,14 +345,13 @@ impl Reader {
         }
     }
 
-    /// What to tell the office, if it is time: a quarter of the ring later, or at rest.
+    /// What to tell the office, if there is one and it is time: before it writes anything, and a
+    /// quarter of the ring later, or at rest.
     fn credit(&mut self, ring_lines: u64, at_rest: bool) -> Option<u64> {
-        let due = self.read - self.told;
-        if due == 0 || (due < ring_lines / 4 && !at_rest) {
-            return None;
-        }
-        self.told = self.read;
-        Some(u64::from(self.epoch) << 32 | u64::from(self.read as u32))
+        let due = |told| self.read > told && (self.read - told >= ring_lines / 4 || at_rest);
+        let epoch = self.epoch.filter(|_| self.told.is_none_or(due))?;
+        self.told = Some(self.read);
+        Some(u64::from(epoch) << 32 | u64::from(self.read as u32))
     }
 }
 
@@ -446,6 +470,12 @@ impl Mailbox {
         while self.carrier.next_input().is_some() {}
         let mut busy = false;
         for (k, reader) in self.readers.iter_mut().enumerate() {
+            let epoch = self.carrier.peer_incarnation(self.places.office(k));
+            if let Some(epoch) = epoch.filter(|_| epoch != reader.epoch) {
+                reader.renew(epoch);
+            }
+            reader.announce_again();
+            let first = reader.told.is_none();
             let ring = self.carrier.window().region(RegionId(k as u16));
             let came = reader.poll(ring, give);
             busy |= came;
@@ -458,7 +488,7 @@ impl Mailbox {
                 at: 0,
                 source: Source::line(words, Stamp::new(life, 0)),
                 ticket: None,
-                bell: came,
+                bell: came || first,
             }]);
         }
         busy
@@ -475,20 +505,26 @@ mod tests {
         reader: Reader,
         ring: Vec<Line>,
         credit: Line,
+        /// The office's life, and the one that the mailbox knows of.
         epoch: u32,
+        known: u32,
         refused: Vec<(u64, Oversize)>,
     }
 
     impl Pair {
+        /// The mailbox has told the office that it may begin.
         fn new() -> Self {
-            Self {
+            let mut pair = Self {
                 writer: Writer::new(Pid(9), 8),
                 reader: Reader::default(),
                 ring: (0..8).map(|_| Line::default()).collect(),
                 credit: Line::default(),
                 epoch: 1,
+                known: 1,
                 refused: Vec::new(),
-            }
+            };
+            assert!(pair.read().is_empty());
+            pair
         }
 
         fn pump(&mut self) {
@@ -504,6 +540,9 @@ mod tests {
 
         fn read(&mut self) -> Vec<(u64, Vec<u8>)> {
             let mut got = Vec::new();
+            if self.reader.epoch != Some(self.known) {
+                self.reader.renew(self.known);
+            }
             let mut take = |t, b: Result<&[u8], Oversize>| match b {
                 Ok(bytes) => got.push((t, bytes.to_vec())),
                 Err(oversize) => self.refused.push((t, oversize)),
@@ -595,9 +634,18 @@ mod tests {
         pair.writer.push(1, &[1; 2_000]);
         pair.pump();
         assert!(pair.read().is_empty(), "the node died within this answer");
+        let lines = |pair: &Pair| pair.ring.iter().map(Line::words).collect::<Vec<_>>();
+        let old = lines(&pair);
         pair.writer = Writer::new(Pid(9), 8);
         pair.epoch = 2;
         pair.writer.push(2, b"again");
+        pair.pump();
+        assert_eq!(lines(&pair), old, "the mailbox may just be reading what the old life wrote");
+        assert!(pair.read().is_empty());
+        pair.pump();
+        assert_eq!(lines(&pair), old, "it has not heard of the new life");
+        pair.known = 2;
+        assert!(pair.read().is_empty());
         pair.pump();
         assert_eq!(pair.read(), [(2, b"again".to_vec())]);
     }
@@ -609,8 +657,8 @@ mod tests {
         pair.pump();
         pair.read();
         pair.read();
-        assert!(pair.writer.read_by_mailbox(&pair.credit, 1) > 0);
+        assert!(pair.writer.read_by_mailbox(&pair.credit, 1) > Some(0));
         pair.writer.renew(2);
-        assert_eq!(pair.writer.read_by_mailbox(&pair.credit, 1), 0);
+        assert_eq!(pair.writer.read_by_mailbox(&pair.credit, 1), None);
     }
 }

@@ -163,6 +163,32 @@ fn two_clusters_on_one_machine_keep_apart() {
 }
 
 #[test]
+fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
+    let base = Base::new("again");
+    let directory = base.open().expect("made");
+    let owner = start(&directory, CHILD, &[region(1, PARENT, false)]);
+    let file = base.cluster().join(format!("p{}.1", CHILD.0));
+    let mut carrier = start(&directory, PARENT, &[]);
+    let write = |carrier: &mut MappedCarrier| {
+        carrier.post(&[number(CHILD, INBOX, 0, 11, false)]);
+        carrier.counts().writes
+    };
+    // As if the system had no map or no memory to spare: it refuses.
+    fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("set");
+    assert_eq!((write(&mut carrier), write(&mut carrier)), (0, 0));
+    assert!(matches!(carrier.take_fault(), Some(Error::Exposed { .. })));
+    fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("set");
+    let begun = Instant::now();
+    while write(&mut carrier) == 0 {
+        assert!(begun.elapsed() < PATIENCE, "it is never tried again");
+        std::thread::yield_now();
+    }
+    assert_eq!(read(&owner, INBOX, 0), 11);
+    assert!(carrier.take_fault().is_none(), "the failure was told already");
+    drop((carrier, owner));
+}
+
+#[test]
 fn lines_that_are_not_there_are_refused_and_reported() {
     let cluster = Cluster::new();
     let owner =
