@@ -9,19 +9,27 @@
 use crate::application::Figures;
 use crate::handover::PROGRESS_TIMEOUT;
 use amcast_memory::Bell;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a node's loop may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Requests that wait for the loop; more are refused.
 const REQUESTS_MAX: usize = 64;
+
+/// Connections served at a time, each by a thread; more are closed at once. As many as there are
+/// nodes and fronts that watch, several times over.
+const CONNECTIONS_MAX: usize = 64;
 
 /// The longest request line, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
@@ -91,11 +99,18 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
+    // Whoever may write to the socket may read the state; its directory may be open to readers.
+    std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     let (to_loop, requests) = sync_channel(REQUESTS_MAX);
     thread::Builder::new().name("control".to_string()).spawn(move || {
+        // As many as there are others who hold it.
+        let open = Arc::new(());
         for stream in listener.incoming() {
             match stream {
-                Ok(stream) => begin(stream, to_loop.clone(), bell.clone()),
+                Ok(_) if Arc::strong_count(&open) > CONNECTIONS_MAX => {
+                    tracing::debug!("control connection refused: {CONNECTIONS_MAX} are open");
+                }
+                Ok(stream) => begin(stream, to_loop.clone(), bell.clone(), Arc::clone(&open)),
                 Err(e) => tracing::warn!("control socket: {e}"),
             }
         }
@@ -103,8 +118,9 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
     Ok(requests)
 }
 
-fn begin(stream: UnixStream, to_loop: SyncSender<Request>, bell: Bell) {
+fn begin(stream: UnixStream, to_loop: SyncSender<Request>, bell: Bell, open: Arc<()>) {
     let talk = move || {
+        let _open = open;
         if let Err(e) = answer(stream, &to_loop, &bell) {
             tracing::debug!("control connection: {e}");
         }
@@ -170,10 +186,52 @@ fn ask(to_loop: &SyncSender<Request>, bell: &Bell, request: Request) -> io::Resu
 /// # Errors
 /// When it does not run, or does not answer in time.
 pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
-    let stream = UnixStream::connect(path)?;
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    (&stream).write_all(b"status\n")?;
-    Ok(serde_json::from_reader(&stream)?)
+    Asked::status(path)?.answer(Instant::now() + ANSWER_TIMEOUT)
+}
+
+/// Asks the nodes behind all these sockets for their status at the same time; none for those that do
+/// not run or do not answer in time. However many hang, it takes no longer than one of them.
+pub fn statuses_of(paths: impl IntoIterator<Item = PathBuf>) -> Vec<Option<NodeStatus>> {
+    statuses_within(paths, ANSWER_TIMEOUT)
+}
+
+fn statuses_within(
+    paths: impl IntoIterator<Item = PathBuf>,
+    patience: Duration,
+) -> Vec<Option<NodeStatus>> {
+    let until = Instant::now() + patience;
+    let asked: Vec<_> = paths.into_iter().map(|path| Asked::status(&path)).collect();
+    asked.into_iter().map(|asked| asked.and_then(|a| a.answer(until)).ok()).collect()
+}
+
+/// A node that was asked for its status.
+struct Asked(UnixStream);
+
+impl Asked {
+    fn status(path: &Path) -> io::Result<Self> {
+        let stream = connect(path)?;
+        (&stream).write_all(b"status\n")?;
+        Ok(Self(stream))
+    }
+
+    fn answer(self, until: Instant) -> io::Result<NodeStatus> {
+        // What has come already is taken however late it is; no time at all would mean for ever.
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        self.0.set_read_timeout(Some(left))?;
+        Ok(serde_json::from_reader(&self.0)?)
+    }
+}
+
+/// Connects to a socket, or fails at once: a node that is stopped and accepts nobody does not hold up
+/// whoever asks it.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    Ok(stream)
 }
 
 /// Asks the node behind the socket at `path` for its state, at least at the positions `wanted`;
@@ -182,7 +240,7 @@ pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
 /// # Errors
 /// When it does not run, is not so far, or has none itself.
 pub(crate) fn state_of(path: &Path, wanted: &[u64]) -> io::Result<impl Read + use<>> {
-    let stream = UnixStream::connect(path)?;
+    let stream = connect(path)?;
     stream.set_read_timeout(Some(PROGRESS_TIMEOUT))?;
     let positions: Vec<String> = wanted.iter().map(u64::to_string).collect();
     writeln!(&stream, "state {}", positions.join(" "))?;
@@ -192,5 +250,57 @@ pub(crate) fn state_of(path: &Path, wanted: &[u64]) -> io::Result<impl Read + us
     match line.trim_end() {
         "ok" => Ok(from),
         why => Err(io::Error::other(why.to_string())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_hang_do_not_hold_up_what_the_others_say() {
+        let dir = std::env::temp_dir().join(format!("amcast-control-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = |n: usize| dir.join(format!("n{n}.sock"));
+        // They take connections and never answer.
+        let _hung: Vec<_> = (0..20).map(|n| UnixListener::bind(path(n)).unwrap()).collect();
+        let serves = UnixListener::bind(path(20)).unwrap();
+        let status = NodeStatus {
+            name: "n20".to_string(),
+            os_pid: 1,
+            ready: true,
+            why: String::new(),
+            replicas: Vec::new(),
+            answers_dropped: 0,
+            rounds: (0, 0),
+        };
+        let said = serde_json::to_string(&status).unwrap();
+        let node = thread::spawn(move || {
+            let (mut stream, _) = serves.accept().unwrap();
+            stream.read_exact(&mut [0; b"status\n".len()]).unwrap();
+            stream.write_all(said.as_bytes()).unwrap();
+        });
+        let (begun, patience) = (Instant::now(), Duration::from_millis(500));
+        let all = statuses_within((0..22).map(path), patience);
+        assert!(begun.elapsed() < 4 * patience, "one after the other");
+        node.join().unwrap();
+        assert_eq!(all.len(), 22);
+        assert_eq!(all[20], Some(status));
+        assert_eq!(all.iter().flatten().count(), 1);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn a_node_that_takes_no_connections_is_given_up_at_once() {
+        let path = std::env::temp_dir().join(format!("amcast-full-{}.sock", std::process::id()));
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut held = Vec::new();
+        // Until its queue is full: a connection that blocks would wait here for ever.
+        while let Ok(stream) = connect(&path) {
+            held.push(stream);
+            assert!(held.len() < 10_000, "the queue has no end");
+        }
+        assert!(!held.is_empty());
+        std::fs::remove_file(&path).unwrap();
     }
 }

@@ -6,6 +6,7 @@ use amcast_services::{LocalBackend, Status};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[test]
 fn pages_tell_the_state() {
@@ -28,4 +29,24 @@ fn pages_tell_the_state() {
     assert!(metrics.contains("amcast_shard_keys{shard=\"2\"} 0"), "{metrics}");
     assert!(get("/").contains("<td>g2<td>"));
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_until_another_ends() {
+    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
+    let server = Arc::new(Server::new(1, 10, 0, None, status));
+    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let open = || TcpStream::connect(front.address()).unwrap();
+    let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let mut idle: Vec<_> = (0..http::CONNECTIONS_MAX).map(|_| open()).collect();
+    let mut late = open();
+    late.write_all(request).unwrap();
+    late.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let waits = late.read(&mut [0; 64]).unwrap_err();
+    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
+    idle.pop();
+    late.set_read_timeout(None).unwrap();
+    let mut answer = String::new();
+    late.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

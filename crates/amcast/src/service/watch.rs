@@ -1,7 +1,7 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
 use amcast_core::{Cluster, Gid};
-use amcast_runtime::control::{NodeStatus, ReplicaStatus, status_of};
+use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
 use amcast_services::{ShardStatus, Status};
@@ -89,9 +89,9 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Asks every node of the cluster at `home` once.
+/// Asks every node of the cluster at `home` once, all at the same time.
 pub fn ask(home: &Home, nodes: usize) -> Vec<Option<NodeStatus>> {
-    (0..nodes).map(|rank| status_of(&home.socket(rank)).ok()).collect()
+    statuses_of((0..nodes).map(|rank| home.socket(rank)))
 }
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
@@ -162,7 +162,8 @@ impl Drop for Watch {
         self.stop.store(true, Ordering::Release);
         let Some(thread) = self.thread.take() else { return };
         thread.thread().unpark();
-        if thread.join().is_err() {
+        // One that waits for a node which hangs ends by itself; nobody needs to wait for that.
+        if thread.is_finished() && thread.join().is_err() {
             tracing::error!("the watching thread had panicked");
         }
     }

@@ -3,6 +3,7 @@
 //! `/` shows the shards, `/metrics` the counters, `/healthz` answers while the process lives, and
 //! `/readyz` while it can serve commands.
 
+use super::limited::Limited;
 use crate::kv::client::Server;
 use axum::Router;
 use axum::extract::State;
@@ -19,7 +20,14 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use tokio::sync::oneshot;
+
+/// Connections served at a time; further ones wait.
+pub const CONNECTIONS_MAX: usize = 256;
+
+/// How long a connection may send nothing before it is closed.
+const IDLE: Duration = Duration::from_secs(30);
 
 /// A running HTTP front.
 pub struct Http {
@@ -50,6 +58,7 @@ pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
     let (stop, stopped) = oneshot::channel();
     let serve = async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        let listener = Limited::new(listener, CONNECTIONS_MAX, IDLE);
         let app = routes(server);
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served,

@@ -1,5 +1,6 @@
 //! How the world reaches the services.
 
 pub mod http;
+mod limited;
 pub mod redis;
 mod seldom;
