@@ -37,10 +37,15 @@ pub struct Captured {
 enum Owed {
     Captured(Ticket, Captured),
     Piece(Ticket, u64, Vec<u8>),
-    Durable(Ticket),
 }
 
-/// One process of a memory protocol, and its carrier.
+/// Why a protocol that persists records ends its process.
+const NO_LOG: &str = "this protocol wants a record kept on disk, and nodes keep no log yet: it can be \
+                      run in the simulator only";
+
+/// One process of a memory protocol, and its carrier. Nothing of it survives the process: a memory
+/// protocol has what it must remember in the memory of its peers. One that asks for a record to be
+/// [persisted](Output::Persist) ends the process with a panic that says so.
 pub struct Seat {
     protocol: Box<dyn Protocol<Medium = Memory> + Send>,
     carrier: MappedCarrier,
@@ -190,7 +195,6 @@ impl Seat {
                 Owed::Piece(ticket, offset, bytes) => {
                     Input::Piece { ticket: *ticket, offset: *offset, bytes }
                 }
-                Owed::Durable(ticket) => Input::Durable(*ticket),
             };
             self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
             self.carry_out_once(now, above);
@@ -238,9 +242,8 @@ impl Seat {
                     self.applied = self.applied.max(position);
                 }
             }
-            // Nothing here survives the process: what a memory protocol must remember, it has in
-            // the memory of its peers. A record is as durable as it will get.
-            Output::Persist { ticket, .. } => self.owed.push_back(Owed::Durable(ticket)),
+            // To answer that it is durable would be a lie, and not to answer would be to hang.
+            Output::Persist { .. } => panic!("{me:?}: {NO_LOG}"),
         }
     }
 }
@@ -267,3 +270,71 @@ impl std::fmt::Display for SeatError {
 }
 
 impl std::error::Error for SeatError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::memory::Window;
+    use amcast_core::step::{Status, Wait};
+    use amcast_core::{GroupSet, MsgId};
+    use amcast_memory::ClusterId;
+
+    /// Wants an empty record kept before anything else.
+    struct Persists;
+
+    impl Protocol for Persists {
+        type Medium = Memory;
+
+        fn step(
+            &mut self,
+            _: Time,
+            _: Window<'_>,
+            input: Input<'_, Memory>,
+            out: &mut Outbox<Memory>,
+        ) {
+            assert!(!matches!(input, Input::Durable(_)), "nothing is durable here");
+            let record = out.fill(|_| {});
+            out.push(Output::Persist { ticket: Ticket(1), record });
+        }
+
+        fn deadline(&self) -> Option<(Time, Why)> {
+            None
+        }
+
+        fn room(&self, _: GroupSet, _: usize) -> usize {
+            0
+        }
+
+        fn payload_max(&self) -> usize {
+            0
+        }
+
+        fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+
+        fn status(&self) -> Status {
+            Status::default()
+        }
+    }
+
+    struct Nobody;
+
+    impl Above for Nobody {
+        fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
+        fn capture(&mut self, _: Pid, _: Pid) -> Captured {
+            Captured { position: 0, bytes: 0 }
+        }
+        fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
+        fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
+        fn note(&mut self, _: Time, _: Pid, _: Note) {}
+    }
+
+    #[test]
+    #[should_panic(expected = "nodes keep no log yet")]
+    fn a_protocol_that_persists_is_not_told_that_its_records_are_durable() {
+        let cluster = Cluster::new(1, 1, 1).unwrap();
+        let directory = Directory::heap(ClusterId(1), 2, 1).unwrap();
+        let node = amcast_core::Node::Memory(Box::new(Persists), Vec::new());
+        let seat = Seat::start(&directory, &cluster, Pid(0), node, None, false);
+        seat.unwrap().begin(Time(1), &mut Nobody);
+    }
+}
