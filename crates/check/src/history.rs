@@ -181,6 +181,11 @@ impl History {
         self.ended
     }
 
+    /// How many calls of a service, and returns of them, it holds.
+    pub fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
     /// How many messages are named.
     pub fn messages(&self) -> usize {
         self.messages.len()

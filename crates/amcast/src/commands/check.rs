@@ -16,9 +16,14 @@ const USUAL: &[Property] = &[
     Property::UniformAcyclicOrder,
 ];
 
+/// What is judged besides if clients called a service.
+const USUAL_OF_CALLS: &[Property] = &[Property::Linearizable, Property::ExactlyOnce];
+
 /// Judges a recorded history, or a directory of them, which is merged.
 ///
-/// Exits with 1 if a property does not hold. Liveness is judged only if the run settled.
+/// Exits with 1 if a property does not hold. Liveness is judged only if the run settled. Unless it
+/// is told what to judge, it judges the delivery of messages, and of a service's calls whether they
+/// are linearizable and took effect once.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A history (JSON lines), or a directory of them
@@ -32,8 +37,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let properties = properties(&args.require)?;
+    let required = properties(&args.require)?;
     let mut history = read(&args.path)?;
+    let properties = if required.is_empty() { usual(&history) } else { required };
     let left_out = history.leave_out();
     if !left_out.is_empty() {
         eprintln!("{left_out}");
@@ -48,11 +54,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if report.no_violation() { Ok(()) } else { Err(Failure::Said) }
 }
 
+/// What is judged of this history unless something else is asked for.
+fn usual(history: &History) -> Vec<Property> {
+    let of_calls = if history.calls() > 0 { USUAL_OF_CALLS } else { &[] };
+    [USUAL, of_calls].concat()
+}
+
 /// The properties of these names; commas may stand between names, and within TO(A,O).
 fn properties(names: &[String]) -> Result<Vec<Property>, Failure> {
-    if names.is_empty() {
-        return Ok(USUAL.to_vec());
-    }
     let mut all = Vec::new();
     for name in names.iter().flat_map(|text| split(text)) {
         let found = expand(&name).ok_or_else(|| {
@@ -157,6 +166,18 @@ mod tests {
         assert_eq!(split("validity, TO(UA,SUTO),genuine"), ["validity", "TO(UA,SUTO)", "genuine"]);
         assert!(properties(&["TO(UA,SUTO)".to_string()]).is_ok_and(|p| p.len() > 1));
         assert!(matches!(properties(&["nope".to_string()]), Err(Failure::Misuse(_))));
+    }
+
+    #[test]
+    fn calls_of_a_service_are_judged_without_being_asked_for() {
+        let mut history = History::new();
+        history.push_line(r#"{"ev":"process","p":"c1","groups":[]}"#).unwrap();
+        assert_eq!(usual(&history), USUAL);
+        let call = r#"{"ev":"call","t":1,"p":"c1","m":"c1:1","op":"get a","out":""}"#;
+        history.push_line(call).unwrap();
+        let judged = usual(&history);
+        assert!(judged.contains(&Property::Linearizable), "{judged:?}");
+        assert!(judged.contains(&Property::ExactlyOnce) && judged.starts_with(USUAL));
     }
 
     #[test]
