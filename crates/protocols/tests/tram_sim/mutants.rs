@@ -65,17 +65,23 @@ macro_rules! each {
 }
 
 each! {
+    // test: [TRAM 2:20]
     a_leader_that_decides_alone_is_found = "decides-alone",
+    // test: [TRAM 2:9] [TRAM 3:4-15]
     a_leader_without_a_quorum_is_found = "leads-alone",
     a_leader_that_counts_denied_writes_is_found = "counts-denied",
+    // test: [TRAM 2:42-44]
     a_replica_that_skips_revocation_is_found = "skips-revocation",
+    // test: [TRAM 2:4-8] [TRAM 4:3-6,8]
     a_leader_that_skips_group_catch_up_is_found = "skips-group-catch-up",
+    // test: [TRAM 5:8-11]
     a_leader_that_skips_tree_catch_up_is_found = "skips-tree-catch-up",
     a_follower_that_delivers_undecided_entries_is_found = "delivers-undecided",
     a_replica_that_forgets_its_amnesia_is_found = "forgets-amnesia",
     a_replica_that_counts_without_its_state_is_found = "trusts-the-log",
     a_client_that_sends_to_each_destination_is_found = "sends-to-each",
     a_client_that_sends_to_the_root_is_found = "sends-to-root",
+    // test: [TRAM 5:1-3]
     a_leader_that_takes_messages_up_twice_is_found = "takes-up-twice",
 }
 
