@@ -61,8 +61,8 @@ pub(crate) struct Process {
     pub(crate) log: Vec<Entry>,
     pub(crate) parts: Vec<Entry>,
     pub(crate) lives: Vec<Life>,
-    /// Views entered.
-    pub(crate) views: u32,
+    /// Whether it enters views: then each of its lives is a process of its own.
+    in_views: bool,
     /// Whether a later file brought earlier times.
     pub(crate) tangled: bool,
     time: u64,
@@ -335,7 +335,7 @@ impl History {
             log: Vec::new(),
             parts: Vec::new(),
             lives: Vec::new(),
-            views: 0,
+            in_views: false,
             tangled: false,
             time: 0,
             file: self.files.len(),
@@ -381,6 +381,9 @@ impl History {
 
     pub(crate) fn act(&mut self, act: Act, t: u64, p: u32) -> Result<(), Problem> {
         self.advance(p, t)?;
+        if act == Act::Recover && self.procs[p as usize].in_views {
+            return self.succeed(p);
+        }
         let line = self.lines;
         let process = &mut self.procs[p as usize];
         match act {
@@ -389,8 +392,26 @@ impl History {
             Act::Crash | Act::Recover => {
                 process.lives.push(Life { t, line, crash: act == Act::Crash });
             }
-            Act::View => process.views += 1,
+            Act::View => process.in_views = true,
         }
+        Ok(())
+    }
+
+    /// A member of a dynamic group that comes back is a new process, under the old name: one that
+    /// joins [TO 3.1]. The old one has failed.
+    fn succeed(&mut self, p: u32) -> Result<(), Problem> {
+        let successor = u32::try_from(self.procs.len()).ok().filter(|&p| p < NONE - 1);
+        let successor = successor.ok_or(Problem::TooMany("processes"))?;
+        let old = &self.procs[p as usize];
+        let new = Process {
+            groups: old.groups.clone(),
+            log: Vec::new(),
+            parts: Vec::new(),
+            lives: Vec::new(),
+            ..*old
+        };
+        self.proc_of_name[new.name as usize] = successor;
+        self.procs.push(new);
         Ok(())
     }
 

@@ -29,6 +29,9 @@
 //!   delivers over all its lives counts as one sequence. A replica that takes state over from
 //!   others is expected to record as delivered what came with that state. A sender that came back
 //!   has forgotten what it had cast: validity is judged for what it cast after its last start.
+//! - Where processes enter views (`{"ev":"view"}`), the group is dynamic: a process that crashed, or
+//!   was left out, and came back is a new process, and the old one is faulty [TO 3.1]. It is
+//!   expected to record as delivered what came with the state that it was given.
 //! - What must happen *in the end* (validity, agreement) is judged only if the run settled
 //!   (`{"ev":"end"}`).
 //! - A message obliges the processes of the groups it was cast to, also under the properties of

@@ -301,3 +301,38 @@ fn a_model_of_the_readers_own_can_be_judged() {
     assert_eq!(service::linearizable_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
     assert_eq!(service::sequential_as(service::kv::Kv::new(), &h, budget), Verdict::Holds);
 }
+
+/// One that comes back into a group with views is a new process, and its old life is faulty: what
+/// only that delivered obliges nobody. Without views it is the same process all along.
+#[test]
+fn who_comes_back_into_a_view_is_a_new_process() {
+    let lines = |view: &str| {
+        let all = [
+            r#"{"ev":"process","p":"g0/r0","groups":["g0"]}"#,
+            r#"{"ev":"process","p":"g0/r1","groups":["g0"]}"#,
+            view,
+            r#"{"ev":"cast","t":1,"p":"g0/r1","m":"g0/r1:1","dst":["g0"]}"#,
+            r#"{"ev":"deliver","t":2,"p":"g0/r1","m":"g0/r1:1"}"#,
+            r#"{"ev":"crash","t":3,"p":"g0/r1"}"#,
+            r#"{"ev":"recover","t":4,"p":"g0/r1"}"#,
+            r#"{"ev":"cast","t":5,"p":"g0/r0","m":"g0/r0:1","dst":["g0"]}"#,
+            r#"{"ev":"deliver","t":6,"p":"g0/r0","m":"g0/r0:1"}"#,
+            r#"{"ev":"deliver","t":6,"p":"g0/r1","m":"g0/r0:1"}"#,
+            r#"{"ev":"end"}"#,
+        ];
+        let mut h = History::new();
+        all.iter().filter(|line| !line.is_empty()).for_each(|line| h.push_line(line).unwrap());
+        h
+    };
+    let judged = |h: &History, property| check(h, &[property]).findings[0].1.clone();
+    let plain = lines("");
+    assert!(matches!(judged(&plain, Property::Nua), Verdict::Violated(_)));
+    assert!(execution_patterns(&plain).unwrap().is_empty());
+    let dynamic =
+        lines(r#"{"ev":"view","t":0,"p":"g0/r1","view":"0","members":["g0/r0","g0/r1"]}"#);
+    assert!(matches!(judged(&dynamic, Property::Nua), Verdict::Holds));
+    assert!(matches!(judged(&dynamic, Property::Ua), Verdict::Violated(_)));
+    let shown = execution_patterns(&dynamic).unwrap();
+    assert_eq!(shown.len(), 1);
+    assert_eq!(shown[0].patterns.to_string(), "EP2");
+}

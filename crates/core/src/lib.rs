@@ -3,7 +3,7 @@
 //!
 //! Nothing here touches a socket, a file, a clock, a thread or an operating system; the crate has
 //! no dependency and no `unsafe`. Read [`step`] first, then the medium you care about:
-//! [`messages`] or [`memory`].
+//! [`messages`] or [`memory`], or [`groupcast`] on top of messages.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod codec;
 pub mod config;
 pub mod entry;
+pub mod groupcast;
 pub mod id;
 pub mod limits;
 pub mod memory;

@@ -13,4 +13,6 @@ pub const CLIENTS_MAX: usize = 256;
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 const _: () = assert!(GROUPS_MAX <= u64::BITS as usize);
+// A view's members in a note are a bit each.
+const _: () = assert!(REPLICAS_MAX <= u16::BITS as usize);
 const _: () = assert!(GROUPS_MAX * REPLICAS_MAX + CLIENTS_MAX <= u16::MAX as usize);

@@ -235,6 +235,12 @@ pub enum Note {
     Recovering,
     /// This process has all state again, as of this position.
     Recovered(u64),
+    /// This process entered the view of this number; its members are a bit each, by their number
+    /// among the replicas of its group.
+    View(u64, u16),
+    /// The group goes on without this process since the view of this number: it counts as failed,
+    /// and joins again as a new process with the state of others.
+    Excluded(u64),
     /// A peer's input made no sense and was dropped.
     Malformed(Pid, &'static str),
     /// A rare branch was taken; the name ties it to the test that expects it.

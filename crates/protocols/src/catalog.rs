@@ -4,16 +4,43 @@
 #[cfg(feature = "mutants")]
 use crate::mutant::Mutant;
 use crate::mutant::MutantInfo;
-use crate::{skeen, tram};
+#[cfg(feature = "mutants")]
+use crate::total::mutants::of;
+use crate::{skeen, total, tram};
 use amcast_core::Entry;
 
 /// Every protocol.
-pub const CATALOG: &[&dyn Entry] = &[&tram::Tram, &skeen::Skeen];
+pub const CATALOG: &[&dyn Entry] = &[
+    &tram::Tram,
+    &skeen::Skeen,
+    &total::BB_RCAST_RCAST,
+    &total::BB_URCAST_URCAST,
+    &total::BB_RCAST_URCAST,
+    &total::BB_URCAST_RCAST,
+    &total::SB_RCAST,
+    &total::SB_URCAST,
+    &total::AB_RCAST,
+    &total::AB_URCAST,
+    &total::PB_RCAST,
+    &total::PB_URCAST,
+];
 
 /// The protocols that can be broken on purpose.
 #[cfg(feature = "mutants")]
-const MUTANTS: &[(&dyn Entry, &[MutantInfo])] =
-    &[(&tram::Tram, tram::Mutant::INFO), (&skeen::Skeen, skeen::Mutant::INFO)];
+const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
+    (&tram::Tram, tram::Mutant::INFO),
+    (&skeen::Skeen, skeen::Mutant::INFO),
+    (&total::BB_RCAST_RCAST, of::NUA_WNUTO),
+    (&total::BB_URCAST_URCAST, of::UA_SUTO),
+    (&total::BB_RCAST_URCAST, of::NUA_WUTO),
+    (&total::BB_URCAST_RCAST, of::UA_WNUTO),
+    (&total::SB_RCAST, of::NUA_WNUTO),
+    (&total::SB_URCAST, of::UA_SUTO),
+    (&total::AB_RCAST, of::NUA_WUTO),
+    (&total::AB_URCAST, of::UA_SUTO),
+    (&total::PB_RCAST, of::NUA_WUTO),
+    (&total::PB_URCAST, of::UA_SUTO),
+];
 
 #[cfg(not(feature = "mutants"))]
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[];

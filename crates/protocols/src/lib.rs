@@ -15,5 +15,6 @@ pub mod catalog;
 pub mod layers;
 pub mod mutant;
 pub mod skeen;
+pub mod total;
 pub mod tram;
 pub mod trial;

@@ -331,6 +331,12 @@ impl<A: Application> Above for House<A> {
                 tracing::info!("{name} lacks state and asks for it");
             }
             Note::Recovered(position) => tracing::info!("{name} is back, at {position}"),
+            Note::View(view, members) => {
+                tracing::info!("{name} enters view {view} of {} members", members.count_ones());
+            }
+            Note::Excluded(view) => {
+                tracing::warn!("{name} is left out since view {view}, and joins again");
+            }
             Note::Malformed(peer, what) => {
                 tracing::warn!("{name}: from {}: {what}", self.cluster.name(peer));
             }

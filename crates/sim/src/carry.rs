@@ -1,6 +1,6 @@
 //! A step of a process: the input goes in, and what comes out is carried to where it belongs.
 
-use crate::app::Item;
+use crate::app::{App, Item};
 use crate::chooser::Concern;
 use crate::hash::Hashed;
 use crate::ledger::Breach;
@@ -8,6 +8,8 @@ use crate::process::Letter;
 use crate::run::Told;
 use crate::world::{Due, Tray, World};
 use alloc::rc::Rc;
+use alloc::string::ToString;
+use alloc::vec::Vec;
 use amcast_core::memory::{self, Memory};
 use amcast_core::messages::{self, Frames};
 use amcast_core::step::{Note, Ticket};
@@ -172,9 +174,34 @@ impl World<'_> {
         match note {
             Note::Part(m) => self.emit(&Event::Part { t, p, m }),
             Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
+            Note::View(view, members) => self.view(p, view, members),
+            Note::Excluded(_) => self.excluded(p),
             Note::Malformed(..) => *self.marks.entry("sim-malformed").or_default() += 1,
             _ => {}
         }
+    }
+
+    /// A process enters a view of its group.
+    fn view(&mut self, p: Pid, view: u64, members: u16) {
+        self.ledger.enters_view(p);
+        let Some(group) = self.cluster.group_of(p) else { return };
+        let bit = |rank: &usize| members >> rank & 1 == 1;
+        let ranks = (0..self.cluster.replicas()).filter(bit);
+        let members: Vec<Pid> = ranks.map(|rank| self.cluster.replica(group, rank)).collect();
+        let (t, name) = (self.now, view.to_string());
+        self.emit(&Event::View { t, p, view: &name, members: &members });
+    }
+
+    /// The group of a process goes on without it: it counts as failed, and as a new process from
+    /// here on, that has nothing yet.
+    fn excluded(&mut self, p: Pid) {
+        let t = self.now;
+        self.emit(&Event::Crash { t, p });
+        self.emit(&Event::Recover { t, p });
+        let process = &mut self.procs[p.index()];
+        process.standing += 1;
+        process.app = App::default();
+        self.ledger.failed(p);
     }
 
     fn deliver(&mut self, p: Pid, delivery: &Delivery, bytes: &[u8]) -> Result<(), Breach> {

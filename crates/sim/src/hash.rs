@@ -143,6 +143,8 @@ impl RunHash {
                 self.words(&[46, u64::from(p.0)]);
                 self.bytes(why.as_bytes());
             }
+            Note::View(view, members) => self.words(&[48, view, u64::from(members)]),
+            Note::Excluded(view) => self.words(&[49, view]),
             Note::Mark(name) => {
                 self.word(47);
                 self.bytes(name.as_bytes());

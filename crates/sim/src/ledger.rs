@@ -100,7 +100,7 @@ pub(crate) struct Message {
     pub dst: GroupSet,
     pub bytes: usize,
     pub payload: u64,
-    pub sender_life: u32,
+    pub standing: u32,
     /// Groups of which some replica has delivered it.
     pub reached: GroupSet,
     /// Who has delivered it, a bit each.
@@ -119,8 +119,11 @@ pub(crate) struct Ledger {
     pub messages: Vec<Message>,
     /// By sender and number.
     index: Vec<Vec<usize>>,
-    /// What each process has delivered, over all its lives.
+    /// What each process has delivered, over all its lives; since it joined, if it enters views and
+    /// replicas need not agree.
     ever: Vec<Vec<MsgId>>,
+    /// Whether each process enters views: then one that comes back is a new process.
+    in_views: Vec<bool>,
     positions: BTreeMap<(Gid, u64), MsgId>,
     /// Whether replicas of a group must agree at each position, and lives with each other.
     pub uniform: bool,
@@ -154,6 +157,7 @@ impl Ledger {
             messages: Vec::new(),
             index: alloc::vec![Vec::new(); processes],
             ever: alloc::vec![Vec::new(); processes],
+            in_views: alloc::vec![false; processes],
             positions: BTreeMap::new(),
             uniform,
             deliveries: 0,
@@ -170,7 +174,7 @@ impl Ledger {
         id: MsgId,
         dst: GroupSet,
         bytes: usize,
-        sender_life: u32,
+        standing: u32,
         into: &mut Vec<u8>,
     ) {
         payload(id, bytes, into);
@@ -181,7 +185,7 @@ impl Ledger {
             dst,
             bytes,
             payload: digest(into),
-            sender_life,
+            standing,
             reached: GroupSet::EMPTY,
             by: alloc::vec![0; self.processes.div_ceil(64)],
         });
@@ -221,7 +225,7 @@ impl Ledger {
     }
 
     /// Enters that `item` is at `place` of `p`'s sequence. True if that is a new delivery, false if
-    /// `p` had delivered it in an earlier life.
+    /// `p` had delivered it in an earlier life and is still the same process.
     pub(crate) fn enter(
         &mut self,
         now: Time,
@@ -242,7 +246,7 @@ impl Ledger {
             if let Some(&had) = ever.get(place) {
                 let has = item.msg;
                 return if had == item.msg {
-                    Ok(false)
+                    Ok(self.in_views[p.index()])
                 } else {
                     Err(Breach::Forgotten { p, place, had, has })
                 };
@@ -269,9 +273,21 @@ impl Ledger {
         Ok(true)
     }
 
-    /// Nobody waits any more for what `p` has multicast.
-    pub(crate) fn forget_open(&mut self, p: Pid) {
+    /// `p` enters a view.
+    pub(crate) fn enters_view(&mut self, p: Pid) {
+        self.in_views[p.index()] = true;
+    }
+
+    /// `p` has failed. If it enters views, what it delivered obliges nobody where agreement is not
+    /// uniform, and it begins anew.
+    pub(crate) fn failed(&mut self, p: Pid) {
         self.open[p.index()] = 0;
+        if self.in_views[p.index()] && !self.uniform {
+            self.ever[p.index()].clear();
+            for message in &mut self.messages {
+                message.by[p.index() / 64] &= !(1 << (p.index() % 64));
+            }
+        }
     }
 
     /// Multicasts of `p` that are not yet delivered in every destination group.

@@ -227,7 +227,9 @@ impl Network {
             }
             Due::Down { to, of, stream, life } => {
                 let end = self.ends[to.index()];
-                self.pipe_mut(of, to).heard = stream;
+                // Late news of an older stream, from before this end crashed, changes nothing.
+                let pipe = self.pipe_mut(of, to);
+                pipe.heard = pipe.heard.max(stream);
                 if end.alive && end.life == life {
                     self.heard.push_back(Heard::Down { to, of });
                 }

@@ -132,7 +132,8 @@ impl World<'_> {
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
         process.free_at = self.now;
         (process.doomed, process.fit) = (None, false);
-        self.ledger.forget_open(p);
+        process.standing += 1;
+        self.ledger.failed(p);
         self.crashes += 1;
         self.network.crash(self.now, p, &mut self.chooser);
         self.ram.crash(p, &mut self.chooser);

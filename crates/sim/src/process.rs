@@ -65,6 +65,8 @@ pub(crate) struct Process {
     pub node: Option<Node>,
     /// How often it crashed.
     pub life: u32,
+    /// How often it crashed or was left out by its group.
+    pub standing: u32,
     /// The group it is a replica of.
     pub group: Option<Gid>,
     pub app: App,
@@ -92,6 +94,7 @@ impl Process {
         Self {
             node: None,
             life: 0,
+            standing: 0,
             group,
             app: App::default(),
             inbox: VecDeque::new(),

@@ -132,13 +132,10 @@ impl<'a> World<'a> {
             process.node = Some(node);
             process
         });
-        let uniform = [
-            Property::UniformAgreement,
-            Property::UniformPrefixOrder,
-            Property::Ua,
-            Property::Suto,
-        ];
-        let uniform = entry.about().promises.iter().any(|promise| uniform.contains(promise));
+        // Both agreement and order: only then no process ever delivers what another has elsewhere.
+        let promises = |any: &[Property]| any.iter().any(|p| entry.about().promises.contains(p));
+        let uniform = promises(&[Property::UniformAgreement, Property::Ua])
+            && promises(&[Property::UniformPrefixOrder, Property::Suto]);
         let leaders = cluster.all_groups().iter().map(|g| cluster.replica(g, 0)).collect();
         Ok(Self {
             entry,
@@ -383,8 +380,8 @@ impl<'a> World<'a> {
         process.backlog.pop_front();
         process.casts += 1;
         let m = MsgId { sender: p, seq: process.casts };
-        let (dst, bytes, life) = (wanted.dst, wanted.bytes.min(most), process.life);
-        self.ledger.cast(m, dst, bytes, life, &mut self.scratch);
+        let (dst, bytes) = (wanted.dst, wanted.bytes.min(most));
+        self.ledger.cast(m, dst, bytes, process.standing, &mut self.scratch);
         let t = self.now;
         self.emit(&Event::Cast { t, p, m, dst });
         Some(cast)
@@ -452,7 +449,7 @@ impl<'a> World<'a> {
         let alive = |p: Pid| self.procs[p.index()].alive();
         let due = |m: &&crate::ledger::Message| {
             let sender = &self.procs[m.id.sender.index()];
-            let owed = sender.alive() && sender.life == m.sender_life;
+            let owed = sender.alive() && sender.standing == m.standing;
             let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
             // Where agreement is uniform, the dead have a say: what only one of them delivered is
             // still to come, however long its successor takes.

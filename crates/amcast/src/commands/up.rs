@@ -5,7 +5,7 @@ use super::{Failure, entry, secret, setting};
 use crate::client::Connection;
 use crate::service::Watch;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config};
+use amcast_core::{Cluster, Config, MediumKind};
 use amcast_memory::{Directory, Idle};
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting};
@@ -143,6 +143,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
     file.clients = file.clients.max(fronts + PLACES_SPARE);
     let entry = entry(&file.protocol)?;
+    if entry.about().medium != MediumKind::Memory {
+        return Err(Failure::Misuse(format!(
+            "{} is not served yet: it passes messages, and clusters run protocols over shared memory; \
+             try it with amcast sim --protocol {0}",
+            file.protocol
+        )));
+    }
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -55,6 +55,8 @@ pub struct Heartbeat {
     preference: Vec<usize>,
     interval: Span,
     timeout: Span,
+    /// How far patience can grow, in timeouts.
+    growth: u64,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
     peers: Vec<Peer>,
     /// The own counter as last published; only grows.
@@ -118,12 +120,19 @@ impl Heartbeat {
             preference: preference.to_vec(),
             interval,
             timeout,
+            growth: PATIENCE_GROWTH_MAX,
             peers: alloc::vec![peer; ranks],
             counter: 0,
             beat_due: Time::ZERO,
             ran: None,
             override_leader: None,
         }
+    }
+
+    /// Lets the patience with a peer grow to this many times the timeout, and not only to
+    /// [`PATIENCE_GROWTH_MAX`]: where what carries the counters is slow without bound.
+    pub const fn grow_patience_to(&mut self, timeouts: u64) {
+        self.growth = timeouts;
     }
 
     /// The counter to publish now, if it is time to. Call it once a step, after
@@ -145,14 +154,14 @@ impl Heartbeat {
     /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
     pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
-        let timeout = self.timeout;
+        let (timeout, growth) = (self.timeout, self.growth);
         let peer = &mut self.peers[rank];
         peer.fit = fit;
         if rank == self.me || counter == 0 || counter == peer.counter {
             return;
         }
         if peer.silent {
-            peer.patience = peer.patience.times(2).min(timeout.times(PATIENCE_GROWTH_MAX));
+            peer.patience = peer.patience.times(2).min(timeout.times(growth));
             peer.calm_since = now;
         } else if now.since(peer.calm_since) >= peer.patience.times(CALM) {
             peer.patience = (peer.patience - Span(peer.patience.0 / SHRINK)).max(timeout);

@@ -2,3 +2,4 @@
 //! told the time and what was seen, and answers.
 
 pub mod heartbeat;
+pub mod vsync;

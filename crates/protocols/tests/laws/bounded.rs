@@ -57,7 +57,8 @@ fn items_max(entry: &dyn Entry, config: &Config) -> usize {
         param.map_or(0, |p| config.get(p) as usize)
     };
     let cluster = config.cluster();
-    let waiting = value("log_lines") + value("window") * cluster.clients();
+    let senders = if cluster.clients() > 0 { cluster.clients() } else { cluster.replicas() };
+    let waiting = value("log_lines") + value("window") * senders;
     waiting * (2 + cluster.groups() * cluster.replicas()) + 32
 }
 

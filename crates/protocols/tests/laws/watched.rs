@@ -116,7 +116,7 @@ pub(crate) fn troubled() -> Settings {
     Settings {
         payload_max: 1500,
         faulty: Some(Span::millis(4)),
-        settle: Span::millis(100),
+        settle: Span::secs(1),
         quiet: Span::micros(500),
         ..Settings::with(Profile::All)
     }

@@ -162,3 +162,19 @@ fn what_a_process_sends_to_itself_is_never_lost() {
     }
     assert_eq!(at_b(&heard(&mut network, LATE, chooser)), [7, 7]);
 }
+
+#[test]
+fn late_news_of_a_break_from_before_a_crash_does_not_close_the_stream_after_it() {
+    for seed in 0..200 {
+        let mut chooser = Chooser::seeded(seed);
+        let mut network = network(wild(), &mut chooser);
+        // B is to hear that A died, and dies itself before it does.
+        network.crash(Time(1000), A, &mut chooser);
+        network.start(Time(1001), A, &mut chooser);
+        network.crash(Time(1002), B, &mut chooser);
+        network.start(Time(1003), B, &mut chooser);
+        heard(&mut network, Time(4999), &mut chooser);
+        send(&mut network, 5000, Lane::Stream, 7, &mut chooser);
+        assert_eq!(at_b(&heard(&mut network, LATE, &mut chooser)), [7], "{seed}");
+    }
+}

@@ -85,6 +85,10 @@ impl<'a> Teller<'a> {
             Note::Recovering => "lacks state, and asks for it".to_string(),
             Note::Recovered(position) => format!("has all state, up to {position}"),
             Note::Malformed(p, what) => format!("drops what {} sent: {what}", self.name(p)),
+            Note::View(view, members) => {
+                format!("enters view {view} of {} members", members.count_ones())
+            }
+            Note::Excluded(view) => format!("is left out since view {view}"),
             Note::Mark(name) => format!("takes a rare branch: {name}"),
         })
     }

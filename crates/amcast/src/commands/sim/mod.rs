@@ -53,13 +53,13 @@ pub(super) struct Args {
     /// Draw anew for each seed what is not given: shape, overlay, and sizes of buffers
     #[arg(long)]
     vary: bool,
-    /// Groups [3]
+    /// Groups [3, or 1 if the protocol takes no more]
     #[arg(long)]
     groups: Option<usize>,
     /// Replicas of each group [3, or 1 if the protocol takes no more]
     #[arg(long)]
     replicas: Option<usize>,
-    /// Client processes [2]
+    /// Client processes [2, or 0 if the members are the senders]
     #[arg(long)]
     clients: Option<usize>,
     /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
@@ -81,7 +81,7 @@ pub(super) struct Args {
     #[arg(long)]
     faulty_us: Option<u64>,
     /// How long after the last fault a run may take to settle, in simulated microseconds [5000000;
-    /// 100000 with --mutant]
+    /// 100000 with --mutant over memory]
     #[arg(long)]
     settle_us: Option<u64>,
     /// A parameter of the protocol: `amcast config --explain`

@@ -2,14 +2,22 @@
 
 use super::Args;
 use crate::commands::Failure;
-use amcast_core::{Assumption, Config, Entry, RawConfig, Span};
+use amcast_core::{Assumption, Config, Entry, MediumKind, RawConfig, Span};
 use amcast_protocols::trial;
 use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
 
-/// How long faults last in a hunt for a mutant's mistakes, and how long a run may then take to
-/// settle: what is not delivered soon after the faults never will be.
-const HUNT: (Span, Span) = (Span::millis(4), Span::millis(100));
+/// How long faults last in a hunt for a mutant's mistakes.
+const HUNT_FAULTY: Span = Span::millis(4);
+
+/// How long a run may then take to settle: what is not delivered soon after the faults never will
+/// be. Messages are slower than memory, and where they get lost, far slower.
+const fn hunt_settle(medium: MediumKind) -> Span {
+    match medium {
+        MediumKind::Memory => Span::millis(100),
+        MediumKind::Messages => Span::secs(5),
+    }
+}
 
 /// Multicasts in a run, if nothing is said.
 const MESSAGES: usize = 100;
@@ -173,13 +181,13 @@ fn configure(
     raw.set.extend(args.set.iter().cloned());
     raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
     raw.replicas = args.replicas.unwrap_or(raw.replicas);
-    match build(entry, raw) {
-        Err(why) if args.replicas.is_none() => {
-            raw.replicas = 1;
-            build(entry, raw).map_err(|_| why)
-        }
-        built => built,
-    }
+    // What is given stays as it is, and is refused if it does not fit.
+    let suited = trial::suited(entry, raw.clone());
+    raw.replicas = args.replicas.unwrap_or(suited.replicas);
+    raw.groups = args.groups.unwrap_or(suited.groups);
+    raw.clients = args.clients.unwrap_or(suited.clients);
+    raw.overlay = args.overlay.clone().unwrap_or(suited.overlay);
+    build(entry, raw)
 }
 
 fn build(entry: &dyn Entry, raw: &RawConfig) -> Result<Config, Failure> {
@@ -208,7 +216,8 @@ impl Args {
             ..Settings::with(self.faults.unwrap_or(usual))
         };
         if hunt {
-            (settings.faulty, settings.settle) = (Some(HUNT.0), HUNT.1);
+            settings.faulty = Some(HUNT_FAULTY);
+            settings.settle = hunt_settle(entry.about().medium);
         }
         if hunt || self.vary {
             settings.payload_max = DRAWN_PAYLOAD_MAX;

@@ -1,0 +1,102 @@
+//! The medium `Groupcast`: virtual synchrony [TO 3]. A layer below agrees on the members of the
+//! group, view after view, and carries messages within a view.
+//!
+//! # Laws
+//! 1. Processes that enter a view after the same view have been handed the same casts in between,
+//!    in the order of each sender among casts of the same [`Grade`].
+//! 2. A cast is handed over in the view in which it was made, or nowhere; at its sender, too.
+//! 3. What anyone is handed as [`Grade::Uniform`] is handed to all that enter the next view.
+//! 4. Messages to one process arrive in order and once, in the view in which they were sent, or
+//!    not at all if that view ends.
+//! 5. After [`In::Block`] the protocol casts and sends nothing until the next view: what it asks
+//!    for is dropped. Casts of the old view go on arriving until then.
+//! 6. All enter the same views in the same order; one that is left out hears [`In::Excluded`], and
+//!    [`In::Join`] when it is taken in again.
+
+use crate::id::Pid;
+use crate::step::{Extent, Medium};
+use alloc::vec::Vec;
+use core::marker::PhantomData;
+
+/// A process in one of its lives. One that was left out and comes back is another member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Member {
+    /// The process.
+    pub pid: Pid,
+    /// Which life: grows when it starts again, and each time it was left out.
+    pub life: u64,
+}
+
+/// Who is in the group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// Its number; the view after it has the next one.
+    pub id: u64,
+    /// The members, the most senior first: the same order at every member.
+    pub members: Vec<Member>,
+}
+
+impl View {
+    /// Whether `pid` is a member, in any life.
+    pub fn has(&self, pid: Pid) -> bool {
+        self.rank(pid).is_some()
+    }
+
+    /// The place of `pid` among the members, 0 for the most senior.
+    pub fn rank(&self, pid: Pid) -> Option<usize> {
+        self.members.iter().position(|m| m.pid == pid)
+    }
+
+    /// The processes in it, the most senior first.
+    pub fn pids(&self) -> impl DoubleEndedIterator<Item = Pid> + ExactSizeIterator {
+        self.members.iter().map(|m| m.pid)
+    }
+}
+
+/// How sure it must be that the survivors will have a cast, before anyone is handed it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grade {
+    /// Not at all (`Rcast`): handed over as it comes. A process that then fails may have been the
+    /// only one to have it.
+    Plain,
+    /// For certain (`URcast`): handed over when so many have it that none of them can be missed.
+    Uniform,
+}
+
+/// The medium of a group in virtual synchrony, of messages `M`.
+#[derive(Debug)]
+pub struct Groupcast<M>(PhantomData<M>);
+
+/// What the medium says.
+#[derive(Debug)]
+pub enum In<'a, M> {
+    /// This view begins. Everything of the one before has been handed over.
+    View(&'a View),
+    /// This process begins here, in this view, with what a member gave as [`Out::Base`] when it
+    /// entered it.
+    Join(&'a View, &'a [u8]),
+    /// A cast or a message of this process.
+    From(Pid, M),
+    /// The view is about to end.
+    Block,
+    /// The group goes on without this process, which comes back as a new one.
+    Excluded,
+}
+
+/// What a protocol asks.
+#[derive(Debug)]
+pub enum Out<M> {
+    /// Send to every member, this process too.
+    Cast(Grade, M),
+    /// Send to one other member.
+    To(Pid, M),
+    /// What one that joins in the view just entered must know to begin there. Asked for once in
+    /// answer to every [`In::View`] and [`In::Join`].
+    Base(Extent),
+}
+
+impl<M: core::fmt::Debug + 'static> Medium for Groupcast<M> {
+    type View<'a> = ();
+    type In<'a> = In<'a, M>;
+    type Out = Out<M>;
+}

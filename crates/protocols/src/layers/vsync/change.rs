@@ -1,0 +1,671 @@
+//! From one view to the next: who is in it, and where the old one is cut. One instance of Paxos a
+//! view, in which all configured processes vote.
+
+use super::casts::Casts;
+use super::packet::Item;
+use super::reliable::Pair;
+use super::{Broken, Packet, Phase, Vsync};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::Codec;
+use amcast_core::groupcast::{self, Groupcast, Member, View};
+use amcast_core::messages::Messages;
+use amcast_core::step::Note;
+use amcast_core::{Input, Outbox, Pid, Protocol, Span, Time};
+
+/// Bytes of casts that are given at a time to one that lacks them.
+const FETCHED_BYTES: usize = 64 << 10;
+
+/// How many retries a blocked member waits for whoever blocked it, before it takes over.
+const TAKEOVER_RETRIES: u64 = 8;
+
+/// A coordinator's attempt to get a view decided.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Ballot {
+    /// Grows with each attempt.
+    pub(super) round: u32,
+    /// The coordinator.
+    pub(super) pid: Pid,
+}
+
+impl Default for Ballot {
+    /// Below all ballots.
+    fn default() -> Self {
+        Self { round: 0, pid: Pid(0) }
+    }
+}
+
+/// Numbers of views, rounds and casts that nobody reaches by counting: what is beyond is nonsense.
+pub(super) const NONSENSE: u64 = 1 << 62;
+
+/// The same of rounds.
+const ROUND_NONSENSE: u32 = 1 << 30;
+
+/// What a view may be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Proposal {
+    /// Its members, the most senior first.
+    pub(super) members: Vec<Member>,
+    /// How many casts of each process, by pid, the view before ends with.
+    pub(super) cut: Vec<u64>,
+}
+
+/// A view that was decided.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Decision {
+    pub(super) view: View,
+    /// How many casts of each process, by pid, the view before ends with.
+    pub(super) cut: Vec<u64>,
+}
+
+/// What a process that promises is in the view that ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Standing {
+    /// No member; it wants to join.
+    Outsider,
+    /// A member: whether it has the state, and how many casts of each process, by pid.
+    Member { fit: bool, have: Vec<u64> },
+}
+
+/// What this process has promised and accepted for the view after the last decided one.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Vote {
+    /// The first view it may vote on; at those before it has perhaps forgotten what it promised.
+    pub(super) first: u64,
+    promised: Ballot,
+    accepted: Option<(Ballot, Proposal)>,
+}
+
+/// What a coordinator knows of one that promised.
+#[derive(Clone, Debug)]
+struct Promise {
+    accepted: Option<(Ballot, Proposal)>,
+    standing: Standing,
+    life: u64,
+}
+
+/// A change that this process coordinates.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    ballot: Ballot,
+    promises: Vec<Option<Promise>>,
+    /// Once enough have promised.
+    proposal: Option<Proposal>,
+    /// Whether the proposal was made by an earlier coordinator.
+    adopted: bool,
+    /// Whether it has all casts up to the cut, and asks the others to accept.
+    accepting: bool,
+    accepted: Vec<bool>,
+    retry_at: Time,
+}
+
+/// Whether these can be members of a group of so many processes, and the cut of its view.
+fn is_sound(members: &[Member], cut: &[u64], processes: usize) -> bool {
+    let once = |(at, m): (usize, &Member)| members[..at].iter().all(|other| other.pid != m.pid);
+    let sound = |m: &Member| m.pid.index() < processes && m.life < NONSENSE;
+    !members.is_empty()
+        && cut.len() == processes
+        && cut.iter().all(|&n| n < NONSENSE)
+        && members.iter().all(sound)
+        && members.iter().enumerate().all(once)
+}
+
+impl Ballot {
+    const fn is_sound(&self, processes: usize) -> bool {
+        self.round < ROUND_NONSENSE && self.pid.index() < processes
+    }
+}
+
+impl Proposal {
+    fn is_sound(&self, processes: usize) -> bool {
+        is_sound(&self.members, &self.cut, processes)
+    }
+}
+
+impl<M, P> Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    /// The view that is voted on.
+    const fn instance(&self) -> u64 {
+        self.decision.view.id + 1
+    }
+
+    /// Whether it is a member of the last decided view, and has entered it.
+    fn is_inside(&self) -> bool {
+        matches!(self.phase, Phase::Active | Phase::Blocked)
+    }
+
+    /// When the coordinator has to do something.
+    pub(super) fn change_at(&self) -> Time {
+        let takeover = match (&self.change, self.phase) {
+            // Once it is past, it is looked at with every heartbeat.
+            (None, Phase::Blocked) if self.takeover_at() > self.now => self.takeover_at(),
+            _ => Time::NEVER,
+        };
+        self.change.as_ref().map_or(takeover, |change| change.retry_at)
+    }
+
+    /// Until when a blocked member waits for whoever blocked it.
+    fn takeover_at(&self) -> Time {
+        // Not all at once.
+        self.blocked_at + self.takeover_wait().times(1 + self.me().index() as u64)
+    }
+
+    /// How long a member may be blocked before the others do something about it.
+    fn takeover_wait(&self) -> Span {
+        self.settings.retry.times(TAKEOVER_RETRIES).max(self.settings.suspect)
+    }
+
+    /// Whether a member is blocked for long, and whoever blocked it has forgotten that.
+    fn leaves_blocked(&self) -> bool {
+        let wait = self.takeover_wait();
+        let long = |at: &Time| self.now.since(*at) >= wait;
+        self.members.iter().any(|p| self.blocked[p.index()].as_ref().is_some_and(long))
+    }
+
+    /// Whether this process is the one to change the view, and there is a reason.
+    fn must_coordinate(&self) -> bool {
+        let first = self.view.members.iter().find(|m| !self.failed(**m));
+        if !self.is_inside() || first.map(|m| m.pid) != Some(self.me()) {
+            return false;
+        }
+        // Without a majority of voters it would block itself for nothing.
+        let heard = self.peers().filter(|&p| !self.suspects(p)).count() + 1;
+        if heard < self.quorum() {
+            return false;
+        }
+        let failed = self.view.members.iter().any(|m| self.failed(*m));
+        let joins = self.peers().any(|p| self.joins(p).is_some());
+        let stuck = self.phase == Phase::Blocked && self.change.is_none();
+        let left_alone =
+            stuck && (self.takeover_at() <= self.now || self.suspects(self.vote.promised.pid));
+        if stuck { left_alone } else { failed || joins || self.leaves_blocked() }
+    }
+
+    /// The life in which `p` wants to join, if it does and seems to live.
+    fn joins(&self, p: Pid) -> Option<Member> {
+        let life = self.joiners[p.index()].filter(|&life| life >= self.lives[p.index()])?;
+        let member = Member { pid: p, life };
+        (!self.suspects(p) && !self.view.members.contains(&member)).then_some(member)
+    }
+
+    pub(super) fn on_join(&mut self, from: Pid, view: u64) {
+        self.joiners[from.index()] = Some(self.lives[from.index()]);
+        self.catch_up(from, view);
+    }
+
+    /// A peer knows of no view after `view`: it is told what came of it.
+    pub(super) fn catch_up(&mut self, peer: Pid, view: u64) {
+        if view < self.decision.view.id {
+            self.post(peer, Item::Decide(self.decision.clone()));
+        }
+    }
+
+    /// The coordinator's part of a round.
+    pub(super) fn coordinate(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.change.is_none() {
+            if self.must_coordinate() {
+                self.prepare(out);
+            }
+            return;
+        }
+        let outrun = |change: &Change| change.ballot < self.vote.promised || !self.is_inside();
+        if self.change.as_ref().is_some_and(outrun) {
+            self.change = None;
+            return;
+        }
+        self.propose(out);
+        let Some(change) = &mut self.change else { return };
+        if change.retry_at <= self.now {
+            change.retry_at = self.now + self.settings.retry.times(2);
+            self.repeat();
+        }
+    }
+
+    /// First phase: nobody takes anything in any more, and says what it has.
+    fn prepare(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let ballot = Ballot { round: self.vote.promised.round + 1, pid: self.me() };
+        let n = self.settings.processes;
+        self.change = Some(Change {
+            ballot,
+            promises: alloc::vec![None; n],
+            proposal: None,
+            adopted: false,
+            accepting: false,
+            accepted: alloc::vec![false; n],
+            retry_at: self.now + self.settings.retry,
+        });
+        if self.vote.first <= self.instance() {
+            self.promise(ballot, out);
+            let own = self.own_promise();
+            if let Some(change) = &mut self.change {
+                change.promises[self.settings.me.index()] = Some(own);
+            }
+        } else {
+            self.block(out);
+        }
+        self.repeat();
+    }
+
+    fn own_promise(&self) -> Promise {
+        let (accepted, life) = (self.vote.accepted.clone(), self.life);
+        Promise { accepted, standing: self.standing(), life }
+    }
+
+    fn standing(&self) -> Standing {
+        match self.phase {
+            Phase::Out => Standing::Outsider,
+            _ => Standing::Member { fit: self.is_fit(), have: self.casts.all() },
+        }
+    }
+
+    /// Says again whatever the coordinator has not been answered.
+    fn repeat(&mut self) {
+        let Some(change) = &self.change else { return };
+        let (instance, ballot) = (self.instance(), change.ballot);
+        let item = match &change.proposal {
+            Some(proposal) if change.accepting => {
+                Item::Accept { instance, ballot, proposal: proposal.clone() }
+            }
+            Some(_) => return,
+            None => Item::Prepare { instance, ballot },
+        };
+        let open = |p: &Pid| match change.accepting {
+            true => !change.accepted[p.index()],
+            false => change.promises[p.index()].is_none(),
+        };
+        for to in self.peers().filter(open).collect::<Vec<_>>() {
+            self.post(to, item.clone());
+        }
+    }
+
+    /// Promises a ballot: from here on this process takes nothing in.
+    fn promise(&mut self, ballot: Ballot, out: &mut Outbox<Messages<Packet>>) {
+        self.vote.promised = ballot;
+        self.blocked_at = self.now;
+        self.block(out);
+    }
+
+    fn block(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        if self.begun {
+            self.tell(Input::Medium(groupcast::In::Block), out);
+        }
+        self.phase = Phase::Blocked;
+        self.queue.clear();
+        self.needed = None;
+    }
+
+    pub(super) fn on_prepare(
+        &mut self,
+        from: Pid,
+        instance: u64,
+        ballot: Ballot,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        if instance <= self.decision.view.id {
+            return self.catch_up(from, instance.saturating_sub(1));
+        }
+        let may = instance == self.instance() && instance >= self.vote.first;
+        if !may || self.phase == Phase::Entering || !ballot.is_sound(self.settings.processes) {
+            return;
+        }
+        if ballot < self.vote.promised {
+            return self.post(from, Item::Refuse { instance, promised: self.vote.promised });
+        }
+        self.promise(ballot, out);
+        let (accepted, standing) = (self.vote.accepted.clone(), self.standing());
+        self.post(from, Item::Promise { instance, ballot, accepted, standing });
+    }
+
+    pub(super) fn on_refuse(&mut self, instance: u64, promised: Ballot) {
+        if instance != self.instance() || !promised.is_sound(self.settings.processes) {
+            return;
+        }
+        if self.change.as_ref().is_some_and(|change| change.ballot < promised) {
+            self.change = None;
+            self.blocked_at = self.now;
+            // The next attempt is above it.
+            self.vote.promised.round = self.vote.promised.round.max(promised.round);
+        }
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        from: Pid,
+        instance: u64,
+        ballot: Ballot,
+        accepted: Option<(Ballot, Proposal)>,
+        standing: Standing,
+    ) {
+        let (current, n) = (self.instance(), self.settings.processes);
+        let life = self.lives[from.index()];
+        let member = self.view.members.contains(&Member { pid: from, life });
+        let sound = match &standing {
+            Standing::Outsider => true,
+            Standing::Member { have, .. } => have.len() == n && member,
+        };
+        let sound = sound && accepted.as_ref().is_none_or(|(_, p)| p.is_sound(n));
+        let Some(change) = &mut self.change else { return };
+        if instance != current || ballot != change.ballot || !sound {
+            return;
+        }
+        if change.proposal.is_none() {
+            change.promises[from.index()] = Some(Promise { accepted, standing, life });
+        }
+    }
+
+    /// Second phase, once enough have promised and this process has what the view ends with.
+    fn propose(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let Some(change) = &self.change else { return };
+        if change.proposal.is_none() {
+            self.choose();
+        }
+        let Some(change) = &self.change else { return };
+        let Some(proposal) = change.proposal.clone() else { return };
+        if change.accepting {
+            return;
+        }
+        if !self.has_all(&proposal.cut) {
+            let gone = |m: &Member| self.failed(*m);
+            if !change.adopted && proposal.members.iter().any(gone) {
+                // Perhaps the only one that had some cast. Nobody knows of the proposal yet.
+                self.change = None;
+                return self.prepare(out);
+            }
+            return self.need(proposal.cut);
+        }
+        let (ballot, me) = (change.ballot, self.me());
+        self.vote.accepted = Some((ballot, proposal));
+        let Some(change) = &mut self.change else { return };
+        change.accepting = true;
+        change.accepted[me.index()] = true;
+        change.retry_at = self.now + self.settings.retry;
+        self.repeat();
+        self.decide_if_accepted(out);
+    }
+
+    /// Chooses what to propose, if enough have promised.
+    fn choose(&mut self) {
+        let Some(change) = &self.change else { return };
+        let promised = |p: Pid| change.promises[p.index()].as_ref();
+        if change.promises.iter().flatten().count() < self.quorum() {
+            return;
+        }
+        let waits = |m: &&Member| promised(m.pid).is_none() && !self.failed(**m);
+        let has_state = |p: &Promise| matches!(p.standing, Standing::Member { fit: true, .. });
+        if self.view.members.iter().any(|m| waits(&m)) {
+            return;
+        }
+        let accepted = change.promises.iter().flatten().filter_map(|p| p.accepted.clone());
+        let proposal = match accepted.max_by_key(|(ballot, _)| *ballot) {
+            Some((_, proposal)) => (proposal, true),
+            // Somebody must go on with the state.
+            None if !change.promises.iter().flatten().any(has_state) => return,
+            None => (self.fresh_proposal(change), false),
+        };
+        if let Some(change) = &mut self.change {
+            (change.proposal, change.adopted) = (Some(proposal.0), proposal.1);
+        }
+    }
+
+    fn fresh_proposal(&self, change: &Change) -> Proposal {
+        let mut cut = alloc::vec![0; self.settings.processes];
+        let mut members = Vec::new();
+        for &member in &self.view.members {
+            let Some(promise) = &change.promises[member.pid.index()] else { continue };
+            let Standing::Member { have, .. } = &promise.standing else { continue };
+            if promise.life != member.life {
+                continue;
+            }
+            members.push(member);
+            cut.iter_mut().zip(have).for_each(|(cut, have)| *cut = (*cut).max(*have));
+        }
+        for p in self.peers() {
+            let outsider = change.promises[p.index()].as_ref();
+            let outsider = outsider.filter(|promise| promise.standing == Standing::Outsider);
+            let life = outsider.map(|promise| Member { pid: p, life: promise.life });
+            if let Some(member) = life.or_else(|| self.joins(p))
+                && members.iter().all(|m| m.pid != p)
+            {
+                members.push(member);
+            }
+        }
+        Proposal { members, cut }
+    }
+
+    fn has_all(&self, cut: &[u64]) -> bool {
+        cut.iter().enumerate().all(|(p, &upto)| self.casts.have(Pid(p as u32)) >= upto)
+    }
+
+    /// Casts up to the cut are needed.
+    fn need(&mut self, cut: Vec<u64>) {
+        if self.needed.as_ref() != Some(&cut) {
+            self.needed = Some(cut);
+            self.needed_at = self.now;
+        }
+    }
+
+    pub(super) fn on_accept(
+        &mut self,
+        from: Pid,
+        instance: u64,
+        ballot: Ballot,
+        proposal: Proposal,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        if instance <= self.decision.view.id {
+            return self.catch_up(from, instance.saturating_sub(1));
+        }
+        let may = instance == self.instance() && instance >= self.vote.first;
+        let sound = proposal.is_sound(self.settings.processes);
+        if !may
+            || !sound
+            || self.phase == Phase::Entering
+            || !ballot.is_sound(self.settings.processes)
+        {
+            return;
+        }
+        if ballot < self.vote.promised {
+            return self.post(from, Item::Refuse { instance, promised: self.vote.promised });
+        }
+        self.promise(ballot, out);
+        if self.phase == Phase::Blocked && !self.has_all(&proposal.cut) {
+            // Who accepts has it all: otherwise a decided cut could be lost with its coordinator.
+            return self.need(proposal.cut);
+        }
+        self.vote.accepted = Some((ballot, proposal));
+        self.post(from, Item::Accepted { instance, ballot });
+    }
+
+    pub(super) fn on_accepted(&mut self, from: Pid, instance: u64, ballot: Ballot) {
+        let current = self.instance();
+        let Some(change) = &mut self.change else { return };
+        if instance == current && ballot == change.ballot && change.accepting {
+            change.accepted[from.index()] = true;
+        }
+    }
+
+    fn decide_if_accepted(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let quorum = self.quorum();
+        let Some(change) = &self.change else { return };
+        let accepted = change.accepted.iter().filter(|a| **a).count();
+        let Some(proposal) = change.proposal.clone().filter(|_| accepted >= quorum) else { return };
+        let view = View { id: self.instance(), members: proposal.members };
+        let decision = Decision { view, cut: proposal.cut };
+        for to in self.peers() {
+            self.post(to, Item::Decide(decision.clone()));
+        }
+        self.learn(decision, out);
+    }
+
+    /// A view was decided.
+    pub(super) fn learn(&mut self, decision: Decision, out: &mut Outbox<Messages<Packet>>) {
+        let id = decision.view.id;
+        let sound = is_sound(&decision.view.members, &decision.cut, self.settings.processes);
+        if id <= self.decision.view.id || id >= NONSENSE || !sound {
+            return;
+        }
+        let stays = self.is_inside() && id == self.instance();
+        let me = Member { pid: self.me(), life: self.life };
+        let chosen = decision.view.members.contains(&me);
+        self.change = None;
+        (self.vote.promised, self.vote.accepted) = (Ballot::default(), None);
+        self.decision = decision.clone();
+        for member in decision.view.members.iter().filter(|m| m.pid != me.pid) {
+            let known = &mut self.lives[member.pid.index()];
+            *known = member.life.max(*known);
+        }
+        if chosen {
+            self.vote.first = self.vote.first.min(id + 1);
+        }
+        if chosen && stays {
+            self.block(out);
+            self.phase = Phase::Entering;
+            self.need(decision.cut);
+            self.enter_if_complete(out);
+        } else if self.phase != Phase::Out {
+            // Also if it is named again in a view after one that it has missed.
+            self.leave(out);
+        } else if chosen {
+            self.enter(decision.view, out);
+        }
+    }
+
+    /// The group goes on without this process.
+    fn leave(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.begun {
+            self.tell(Input::Medium(groupcast::In::Excluded), out);
+        }
+        self.phase = Phase::Out;
+        self.life += 1;
+        self.lives[self.settings.me.index()] = self.life;
+        let empty = Casts::new(self.casts.view, self.settings.processes, self.settings.window);
+        self.old = Some(core::mem::replace(&mut self.casts, empty));
+        self.queue.clear();
+        (self.needed, self.needed_at) = (None, Time::NEVER);
+        self.forget_state(out);
+        out.note(Note::Excluded(self.decision.view.id));
+    }
+
+    /// Hands over what the old view ends with, if it has it all, and enters the new one.
+    fn enter_if_complete(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.phase != Phase::Entering {
+            return;
+        }
+        let careless = self.is_broken(Broken::ForgetsTheCut);
+        if !self.has_all(&self.decision.cut) && !careless {
+            return;
+        }
+        if self.begun {
+            let members = self.members.clone();
+            for sender in members {
+                let upto = self.decision.cut[sender.index()];
+                while let Some(kept) = self.casts.next(sender, u64::MAX, upto) {
+                    self.give(sender, &kept.bytes, out);
+                }
+            }
+        }
+        let fresh = Casts::new(0, self.settings.processes, self.settings.window);
+        self.old = Some(core::mem::replace(&mut self.casts, fresh));
+        self.enter(self.decision.view.clone(), out);
+    }
+
+    /// Enters a view.
+    fn enter(&mut self, view: View, out: &mut Outbox<Messages<Packet>>) {
+        let n = self.settings.processes;
+        self.casts = Casts::new(view.id, n, self.settings.window);
+        self.members = view.pids().collect();
+        self.pairs = alloc::vec![Pair::default(); n];
+        self.seen = alloc::vec![false; n];
+        self.blocked = alloc::vec![None; n];
+        for member in &view.members {
+            self.joiners[member.pid.index()] =
+                self.joiners[member.pid.index()].filter(|&life| life > member.life);
+        }
+        self.view = view;
+        self.phase = Phase::Active;
+        (self.needed, self.needed_at) = (None, Time::NEVER);
+        self.base = Arc::from(&[][..]);
+        if self.begun {
+            // The protocol above delivers what is left of the old view.
+            let view = self.view.clone();
+            self.tell(Input::Medium(groupcast::In::View(&view)), out);
+        }
+        self.note_view(out);
+        if !self.begun {
+            self.begin_intake();
+        }
+        // What the others sent before is sent again when they hear that it has entered.
+        self.ack_members();
+    }
+
+    /// Gives casts to one that lacks them.
+    pub(super) fn on_fetch(&mut self, from: Pid, view: u64, sender: Pid, after: u64, upto: u64) {
+        if sender.index() >= self.settings.processes {
+            return;
+        }
+        let casts = match &self.old {
+            Some(old) if old.view == view => old,
+            _ if self.casts.view == view => &self.casts,
+            _ => return,
+        };
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        for number in after.saturating_add(1).max(casts.first(sender))..=upto {
+            let Some(kept) = casts.get(sender, number) else { break };
+            bytes += kept.bytes.len();
+            if bytes > FETCHED_BYTES && !items.is_empty() {
+                break;
+            }
+            let (grade, bytes) = (kept.grade, Arc::clone(&kept.bytes));
+            items.push(Item::Cast { view, sender, number, grade, bytes });
+        }
+        for item in items {
+            self.post(from, item);
+        }
+    }
+
+    /// Asks for what is needed to end the view, of one peer after the other.
+    pub(super) fn fetch_needed(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        self.decide_if_accepted(out);
+        self.enter_if_complete(out);
+        if self.needed_at > self.now {
+            return;
+        }
+        self.needed_at = Time::NEVER;
+        let Some(cut) = self.needed.clone() else { return };
+        if self.has_all(&cut) {
+            return;
+        }
+        self.needed_at = self.now + self.settings.retry;
+        self.turn += 1;
+        let view = self.casts.view;
+        for (p, upto) in cut.into_iter().enumerate() {
+            let sender = Pid(p as u32);
+            let after = self.casts.have(sender);
+            if let Some(to) = self.holder(sender, upto).filter(|_| after < upto) {
+                self.post(to, Item::Fetch { view, sender, after, upto });
+            }
+        }
+    }
+
+    /// Who is asked for casts of `sender`: one that is known to have them, or in turn the
+    /// coordinator, which had them when it asked for acceptance, and anyone.
+    fn holder(&self, sender: Pid, upto: u64) -> Option<Pid> {
+        let said = |p: &Pid| {
+            let promise = self.change.as_ref()?.promises[p.index()].as_ref()?;
+            let Standing::Member { have, .. } = &promise.standing else { return None };
+            (have[sender.index()] >= upto && !self.suspects(*p)).then_some(())
+        };
+        let coordinator = Some(self.vote.promised.pid).filter(|&p| p != self.me());
+        let asked = coordinator.filter(|_| self.turn % 2 == 1 && self.phase == Phase::Blocked);
+        let peers: Vec<Pid> = self.peers().collect();
+        let anyone = peers.get((self.turn / 2 + sender.index()) % peers.len().max(1)).copied();
+        peers.iter().copied().find(|p| said(p).is_some()).or(asked).or(anyone)
+    }
+}

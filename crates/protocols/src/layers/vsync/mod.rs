@@ -1,0 +1,607 @@
+//! Virtual synchrony for one group: members agree on views, and whoever goes from one view to the
+//! next has been handed the same casts in between [TO 3]. A protocol on
+//! [`Groupcast`] becomes one on [`Messages`].
+//!
+//! # What it promises
+//! The laws of [`amcast_core::groupcast`], with *primary component* membership: there is one chain
+//! of views, each agreed by a majority of the configured processes, and only in its latest view
+//! anything goes on. Who has no majority with it hands nothing over, takes no submissions, and goes
+//! on when it hears one again.
+//!
+//! # What it assumes
+//! For safety: streams or datagrams that may lose, double, delay and reorder, crashes with loss of
+//! memory of less than a majority of fit processes at a time, and nothing about time. For progress:
+//! that a majority hears each other for long enough, and at least one member with the state is
+//! among them.
+//!
+//! # The normal case
+//! ```text
+//! p0  cast ---+----> p1, p2        acks go from all to all, as one packet a round;
+//!             |      ack           `Plain` casts are handed over as they come,
+//!             '----> p0            `Uniform` ones when a majority has them
+//! ```
+//!
+//! # Change of views
+//! The most senior member that its maker does not suspect is the coordinator. It runs one instance
+//! of Paxos for each view, in which *all configured processes* vote (a majority decides), because
+//! one that was left out while it lived remembers what it promised. One that started again has
+//! forgotten, so it votes from the first view on that it was taken into.
+//! ```text
+//! coordinator  prepare --> all: promise, and from here on no cast, nothing taken in
+//!              <-- promise, what was accepted before, how many casts of each it has
+//!              fetch what it lacks of the cut: the most that anyone has of each sender
+//!              accept(members, cut) --> who lacks casts fetches them before it accepts
+//!              <-- accepted by a majority: decide --> all
+//! member       hands over everything up to the cut, enters the view
+//! ```
+//! Members of the next view are those that promised, and then those that want to join. What a
+//! majority held, one of those that promised held: it is in the cut. That is why a `Uniform` cast
+//! that anyone was handed is handed to all.
+//!
+//! # Joining
+//! A process that was left out, or that started again, asks to join, is appended to a view as its
+//! most junior member, begins there with what a member tells it ([`Out::Base`]), and holds back its
+//! deliveries until it has the application's state from a member that is fit. The group goes on
+//! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
+//! state.
+//!
+//! # Limits
+//! A sender has at most `window` casts that not all members are known to have; more wait in a queue
+//! that the protocol above bounds by its own window. A member keeps at most three windows of each
+//! sender. Of the view before, casts are kept until all members are seen in the next.
+//!
+//! # Deviations
+//! [TO 3] leaves membership and reliability to a group communication system; this is ours.
+//!
+//! # Read first
+//! [`Vsync`], `Vsync::hand_over`, then `change.rs` from `coordinate` on, and `transfer.rs`.
+
+mod casts;
+mod change;
+mod packet;
+mod reliable;
+#[cfg(test)]
+mod tests;
+mod transfer;
+
+pub use packet::Packet;
+
+use crate::layers::heartbeat::Heartbeat;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::groupcast::{self, Groupcast, Member, View};
+use amcast_core::messages::{self, Lane, Messages};
+use amcast_core::step::{Note, Oracle, Status, Wait, Why};
+use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Span, Time};
+use casts::{Casts, Kept};
+use change::{Change, Decision, Vote};
+use core::mem;
+use packet::Item;
+use reliable::Pair;
+use transfer::{Donation, Held, Intake};
+
+#[cfg(doc)]
+use amcast_core::groupcast::Out;
+
+/// How the layer runs.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// This process. Those of the group are numbered from 0.
+    pub me: Pid,
+    /// How many processes are configured.
+    pub processes: usize,
+    /// What packets travel on.
+    pub lane: Lane,
+    /// How often a process shows that it lives.
+    pub heartbeat: Span,
+    /// How long a process may be silent, to begin with.
+    pub suspect: Span,
+    /// After how long without an answer something is said again, to begin with.
+    pub retry: Span,
+    /// How long an acknowledgement that nobody waits for may be held back.
+    pub ack: Span,
+    /// Bytes of a packet, about.
+    pub packet_bytes: usize,
+    /// Casts of one sender that not all members are known to have.
+    pub window: usize,
+    /// Bytes of deliveries that are held back until the state has come.
+    pub held_bytes: usize,
+    /// What it does wrong, on purpose.
+    pub broken: Option<Broken>,
+}
+
+/// Ways to break the layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Broken {
+    /// Uniform casts are handed over at once.
+    TrustsOne,
+    /// A member enters the next view with what it happens to have.
+    ForgetsTheCut,
+    /// A joiner delivers without waiting for the state.
+    JoinsWithNothing,
+}
+
+/// Where this process stands towards its view.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    /// In no view: it was left out, or has just started again.
+    Out,
+    /// In its view, and all goes on.
+    Active,
+    /// It has promised to end its view.
+    Blocked,
+    /// It knows the next view and lacks casts of the one before.
+    Entering,
+}
+
+/// How far a suspicion that was false may stretch the patience with a peer: in a network whose
+/// delays have no bound, it must be far.
+const PATIENCE_GROWTH: u64 = 1 << 12;
+
+/// A process of a group in virtual synchrony. See the [module](self).
+#[derive(Debug)]
+pub struct Vsync<M: core::fmt::Debug + 'static, P> {
+    settings: Settings,
+    inner: P,
+    inner_out: Outbox<Groupcast<M>>,
+    taken: Vec<Output<Groupcast<M>>>,
+    now: Time,
+    /// The life of this process.
+    life: u64,
+    phase: Phase,
+    /// The view it is in, or was in last; its casts are `casts`.
+    view: View,
+    /// The members of `view`.
+    members: Vec<Pid>,
+    casts: Casts,
+    /// Casts of the view before, for those that lack them.
+    old: Option<Casts>,
+    /// Members that were heard of in this view.
+    seen: Vec<bool>,
+    /// Since when each member says that it is blocked.
+    blocked: Vec<Option<Time>>,
+    /// What the protocol above casts beyond the window.
+    queue: VecDeque<Kept>,
+    /// Whether the protocol above has begun in this life.
+    begun: bool,
+    /// What one that joins in this view must know.
+    base: Arc<[u8]>,
+    // Of peers, by pid.
+    heartbeat: Heartbeat,
+    heard: Vec<u64>,
+    lives: Vec<u64>,
+    fit: Vec<bool>,
+    /// The lives that want to join.
+    joiners: Vec<Option<u64>>,
+    pairs: Vec<Pair>,
+    post: Vec<Vec<Item>>,
+    post_bytes: usize,
+    ack_at: Time,
+    // Consensus.
+    decision: Decision,
+    vote: Vote,
+    change: Option<Change>,
+    /// Up to where casts of each sender are needed to end the view.
+    needed: Option<Vec<u64>>,
+    needed_at: Time,
+    /// Since when it has been blocked, or has heard of who blocked it.
+    blocked_at: Time,
+    /// Counts up to ask others in turn.
+    turn: usize,
+    // Joining.
+    /// Whether deliveries go to the application, and are not held back.
+    live: bool,
+    /// Whether the application has the state.
+    installed: bool,
+    held: Held,
+    intake: Intake,
+    donations: Vec<Option<Donation>>,
+    donated: u32,
+}
+
+impl<M, P> Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    /// A process of the group that runs `inner`.
+    pub fn new(settings: Settings, inner: P) -> Self {
+        let n = settings.processes;
+        let pids: Vec<Pid> = (0..n as u32).map(Pid).collect();
+        let members = pids.iter().map(|&pid| Member { pid, life: 0 }).collect();
+        let view = View { id: 0, members };
+        let order: Vec<usize> = (0..n).collect();
+        let mut heartbeat =
+            Heartbeat::new(settings.me.index(), &order, settings.heartbeat, settings.suspect);
+        heartbeat.grow_patience_to(PATIENCE_GROWTH);
+        Self {
+            inner,
+            inner_out: Outbox::default(),
+            taken: Vec::new(),
+            now: Time::ZERO,
+            life: 0,
+            phase: Phase::Out,
+            members: pids,
+            casts: Casts::new(0, n, settings.window),
+            old: None,
+            seen: alloc::vec![false; n],
+            blocked: alloc::vec![None; n],
+            queue: VecDeque::new(),
+            begun: false,
+            base: Arc::from(&[][..]),
+            heartbeat,
+            heard: alloc::vec![0; n],
+            lives: alloc::vec![0; n],
+            fit: alloc::vec![false; n],
+            joiners: alloc::vec![None; n],
+            pairs: alloc::vec![Pair::default(); n],
+            post: alloc::vec![Vec::new(); n],
+            post_bytes: 0,
+            ack_at: Time::NEVER,
+            decision: Decision { view: view.clone(), cut: Vec::new() },
+            vote: Vote::default(),
+            change: None,
+            needed: None,
+            needed_at: Time::NEVER,
+            blocked_at: Time::ZERO,
+            turn: 0,
+            live: false,
+            installed: false,
+            held: Held::default(),
+            intake: Intake::default(),
+            donations: (0..n).map(|_| None).collect(),
+            donated: 0,
+            view,
+            settings,
+        }
+    }
+
+    fn is_broken(&self, how: Broken) -> bool {
+        cfg!(feature = "mutants") && self.settings.broken == Some(how)
+    }
+
+    const fn me(&self) -> Pid {
+        self.settings.me
+    }
+
+    /// A majority of the configured processes.
+    const fn quorum(&self) -> usize {
+        self.settings.processes / 2 + 1
+    }
+
+    /// All configured processes but this one.
+    fn peers(&self) -> impl Iterator<Item = Pid> + use<M, P> {
+        let me = self.me();
+        (0..self.settings.processes as u32).map(Pid).filter(move |&p| p != me)
+    }
+
+    /// The other members of the view.
+    fn others(&self) -> impl Iterator<Item = Pid> {
+        self.members.iter().copied().filter(|&p| p != self.me())
+    }
+
+    fn suspects(&self, p: Pid) -> bool {
+        self.heartbeat.suspects(self.now, p.index())
+    }
+
+    /// Whether a member seems to have failed: it is silent, or lives another life by now.
+    fn failed(&self, member: Member) -> bool {
+        self.suspects(member.pid) || self.lives[member.pid.index()] > member.life
+    }
+
+    /// Whether it hears a majority in its view.
+    fn is_primary(&self) -> bool {
+        let works = self.view.members.iter().filter(|m| !self.failed(**m));
+        works.count() >= self.quorum()
+    }
+
+    fn is_fit(&self) -> bool {
+        self.phase != Phase::Out && self.live && self.installed
+    }
+
+    fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<Packet>>) {
+        self.life = u64::from(incarnation) << 32;
+        self.lives[self.settings.me.index()] = self.life;
+        if incarnation > 0 {
+            // It may have promised something that it has forgotten.
+            self.vote.first = u64::MAX;
+            out.note(Note::Recovering);
+            return;
+        }
+        self.vote.first = 1;
+        (self.live, self.installed, self.begun) = (true, true, true);
+        self.phase = Phase::Active;
+        self.note_view(out);
+        let view = self.view.clone();
+        self.tell(Input::Medium(groupcast::In::View(&view)), out);
+    }
+
+    fn note_view(&self, out: &mut Outbox<Messages<Packet>>) {
+        let bits = self.members.iter().fold(0_u16, |bits, p| bits | 1 << p.0);
+        out.note(Note::View(self.view.id, bits));
+    }
+
+    /// Says something to a peer, at the end of the round.
+    fn post(&mut self, to: Pid, item: Item) {
+        self.post_bytes += item.size();
+        self.post[to.index()].push(item);
+    }
+
+    /// Sends what is to be said.
+    fn flush(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let (life, lane) = (self.life, self.settings.lane);
+        for to in 0..self.post.len() {
+            let mut items = mem::take(&mut self.post[to]).into_iter().peekable();
+            while items.peek().is_some() {
+                let mut packet = Packet { life, items: Vec::new() };
+                let mut bytes = 0;
+                while let Some(item) = items
+                    .next_if(|item| bytes == 0 || bytes + item.size() <= self.settings.packet_bytes)
+                {
+                    bytes += item.size();
+                    packet.items.push(item);
+                }
+                out.ask(messages::Out::To(Pid(to as u32), lane, packet));
+            }
+        }
+        self.post_bytes = 0;
+    }
+
+    /// Gives the protocol above an input, and carries out what it asks.
+    fn tell(&mut self, input: Input<'_, Groupcast<M>>, out: &mut Outbox<Messages<Packet>>) {
+        self.inner_out.clear();
+        self.inner.step(self.now, (), input, &mut self.inner_out);
+        let mut taken = mem::take(&mut self.taken);
+        self.inner_out.take(&mut taken);
+        for output in taken.drain(..) {
+            match output {
+                Output::Medium(groupcast::Out::Cast(grade, m)) => self.cast(grade, &m),
+                Output::Medium(groupcast::Out::To(to, m)) => self.send(to, &m),
+                Output::Medium(groupcast::Out::Base(bytes)) => {
+                    self.base = Arc::from(self.inner_out.bytes(bytes));
+                }
+                Output::Deliver(delivery) => self.deliver(&delivery, out),
+                Output::Note(note) => out.note(note),
+                other => unreachable!("{other:?} is not for a protocol on a group"),
+            }
+        }
+        self.taken = taken;
+    }
+
+    /// Hands over all that may be.
+    fn hand_over(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        self.casts.ack_own(self.me());
+        if self.begun && self.is_primary() {
+            while self.hand_over_next(u64::MAX, out) {
+                if self.phase != Phase::Active {
+                    return;
+                }
+            }
+        }
+        self.casts.trim(&self.members);
+        while !self.queue.is_empty() && self.casts.room(self.me()) {
+            let kept = self.queue.pop_front().expect("it is not empty");
+            self.cast_now(kept);
+        }
+    }
+
+    /// Hands over one cast, numbered `upto` at most. Says whether there was one.
+    fn hand_over_next(&mut self, upto: u64, out: &mut Outbox<Messages<Packet>>) -> bool {
+        let quorum = if self.is_broken(Broken::TrustsOne) { 1 } else { self.quorum() };
+        for at in 0..self.members.len() {
+            let sender = self.members[at];
+            let held = self.casts.held(&self.members, sender, quorum);
+            if let Some(kept) = self.casts.next(sender, held, upto) {
+                self.give(sender, &kept.bytes, out);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Hands over a cast or message of `from`.
+    fn give(&mut self, from: Pid, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+        let mut reader = Reader::new(bytes);
+        match M::decode(&mut reader) {
+            Ok(m) if reader.is_empty() => {
+                self.tell(Input::Medium(groupcast::In::From(from, m)), out);
+            }
+            _ => out.note(Note::Malformed(from, "a cast does not decode")),
+        }
+    }
+
+    fn hear(&mut self, from: Pid, packet: Packet, out: &mut Outbox<Messages<Packet>>) {
+        if from == self.me() || from.index() >= self.settings.processes {
+            return out.note(Note::Malformed(from, "not of this group"));
+        }
+        let at = from.index();
+        if packet.life < self.lives[at] {
+            return;
+        }
+        if packet.life >= change::NONSENSE {
+            return out.note(Note::Malformed(from, "a life that nobody reaches"));
+        }
+        if packet.life > self.lives[at] {
+            self.lives[at] = packet.life;
+            self.fit[at] = false;
+            self.heartbeat.restarted(self.now, at);
+        }
+        self.heard[at] += 1;
+        self.heartbeat.saw(self.now, at, self.heard[at], true);
+        for item in packet.items {
+            self.take_item(from, item, out);
+        }
+    }
+
+    fn take_item(&mut self, from: Pid, item: Item, out: &mut Outbox<Messages<Packet>>) {
+        match item {
+            Item::Cast { view, sender, number, grade, bytes } => {
+                self.on_cast(view, sender, number, Kept { grade, bytes });
+            }
+            Item::To { view, number, bytes } => self.on_to(from, view, number, &bytes, out),
+            Item::Ack { view, fit, gap, had, have } => {
+                self.fit[from.index()] = fit;
+                self.catch_up(from, view);
+                self.on_ack(from, view, gap, had, &have);
+            }
+            Item::Alive { view, fit } => {
+                self.fit[from.index()] = fit;
+                if view == self.casts.view {
+                    // Who goes on in this view acknowledges.
+                    self.blocked[from.index()].get_or_insert(self.now);
+                }
+                self.catch_up(from, view);
+            }
+            Item::Join { view } => self.on_join(from, view),
+            Item::Fetch { view, sender, after, upto } => {
+                self.on_fetch(from, view, sender, after, upto);
+            }
+            Item::Prepare { instance, ballot } => self.on_prepare(from, instance, ballot, out),
+            Item::Promise { instance, ballot, accepted, standing } => {
+                self.on_promise(from, instance, ballot, accepted, standing);
+            }
+            Item::Refuse { instance, promised } => self.on_refuse(instance, promised),
+            Item::Accept { instance, ballot, proposal } => {
+                self.on_accept(from, instance, ballot, proposal, out);
+            }
+            Item::Accepted { instance, ballot } => self.on_accepted(from, instance, ballot),
+            Item::Decide(decision) => self.learn(decision, out),
+            Item::Ask { view, attempt, base, least } => {
+                self.on_ask(from, view, attempt, base, least, out);
+            }
+            Item::Base { view, bytes } => self.on_base(view, &bytes, out),
+            Item::State { attempt, position, bytes } => {
+                self.on_state(from, attempt, position, bytes, out);
+            }
+            Item::Want { attempt, offset } => self.on_want(from, attempt, offset, out),
+            Item::Piece { attempt, offset, bytes } => {
+                self.on_piece(from, attempt, offset, &bytes, out);
+            }
+            Item::Thanks { attempt } => self.on_thanks(from, attempt, out),
+        }
+    }
+
+    /// Does what is due.
+    fn tick(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.heartbeat.beat(self.now).is_some() {
+            self.show_life();
+        }
+        if self.ack_at <= self.now {
+            self.ack_members();
+        }
+        self.resend();
+        if self.phase == Phase::Active && self.begun {
+            let due = |(at, _): &(Time, Why)| *at <= self.now;
+            if self.inner.deadline().as_ref().is_some_and(due) {
+                self.tell(Input::Wake, out);
+            }
+        }
+        self.coordinate(out);
+        self.fetch_needed(out);
+        self.ask_for_state(out);
+        self.end_donations(out);
+    }
+
+    /// Tells all that this process lives, and what it has.
+    fn show_life(&mut self) {
+        let (view, fit) = (self.decision.view.id, self.is_fit());
+        for to in self.peers() {
+            let item = match self.phase {
+                Phase::Out => Item::Join { view },
+                Phase::Active if self.view.has(to) => self.ack_to(to),
+                _ => Item::Alive { view, fit },
+            };
+            self.post(to, item);
+        }
+        self.ack_at = Time::NEVER;
+    }
+}
+
+impl<M, P> Protocol for Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    type Medium = Messages<Packet>;
+
+    fn step(
+        &mut self,
+        now: Time,
+        (): (),
+        input: Input<'_, Self::Medium>,
+        out: &mut Outbox<Self::Medium>,
+    ) {
+        self.now = now;
+        let woken = matches!(input, Input::Wake);
+        match input {
+            Input::Start { incarnation } => self.start(incarnation, out),
+            Input::Submit(submission) => self.tell(Input::Submit(submission), out),
+            Input::Installed(position) => self.on_installed(position, out),
+            Input::Captured { ticket, position, bytes } => {
+                self.on_captured(ticket, position, bytes, out);
+            }
+            Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
+            Input::Oracle(Oracle::Suspect(p)) if p.index() < self.settings.processes => {
+                self.heartbeat.suspect(p.index());
+            }
+            Input::Medium(messages::In::From(from, packet)) => self.hear(from, packet, out),
+            Input::Medium(messages::In::Up(p)) if p.index() < self.settings.processes => {
+                // What was on the way is lost.
+                self.pairs[p.index()].retry_now(now);
+            }
+            // Nothing here is kept on disk, and what is applied is the application's business.
+            _ => {}
+        }
+        self.tick(out);
+        self.hand_over(out);
+        if woken || self.post_bytes >= self.settings.packet_bytes {
+            self.flush(out);
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        if self.post_bytes > 0 {
+            return Some((self.now, Why::Flush));
+        }
+        let inner = (self.phase == Phase::Active && self.begun).then(|| self.inner.deadline());
+        let all = [
+            self.heartbeat.deadline(),
+            (self.ack_at, Why::Flush),
+            (self.resend_at(), Why::Retry),
+            (self.change_at(), Why::Retry),
+            (self.needed_at, Why::Retry),
+            (self.intake_at(), Why::Retry),
+        ];
+        all.into_iter().chain(inner.flatten()).min_by_key(|(at, _)| *at)
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        let goes_on = self.begun && self.phase != Phase::Out && self.is_primary();
+        if goes_on { self.inner.room(dst, bytes) } else { 0 }
+    }
+
+    fn payload_max(&self) -> usize {
+        self.inner.payload_max()
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        self.inner.waiting(tell);
+    }
+
+    fn fit(&self) -> bool {
+        self.is_fit()
+    }
+
+    fn status(&self) -> Status {
+        let inner = self.inner.status();
+        let inside = self.phase != Phase::Out;
+        let leader = self.members.first().copied().filter(|_| inside);
+        let follows = inside && self.begun && self.is_primary();
+        Status { leader, epoch: self.view.id, follows, ..inner }
+    }
+}

@@ -1,0 +1,252 @@
+//! Casts and messages within a view arrive whatever is lost: numbers, acknowledgements, and saying
+//! again what was not acknowledged.
+
+use super::casts::Kept;
+use super::packet::Item;
+use super::{Packet, Phase, Vsync};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::Codec;
+use amcast_core::groupcast::{Grade, Groupcast};
+use amcast_core::messages::Messages;
+use amcast_core::{Outbox, Pid, Protocol, Span, Time};
+
+/// How many casts are said again to a peer at a time.
+const RESENT_AT_ONCE: u64 = 32;
+
+/// How far the wait between two repetitions grows, in times of the first one.
+const RETRY_GROWTH: u64 = 16;
+
+/// What passes between this process and one peer in the view at hand.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pair {
+    /// Messages to it that it has.
+    sent: u64,
+    /// Those after them.
+    unacked: VecDeque<Arc<[u8]>>,
+    /// Messages of it that were handed over.
+    had: u64,
+    /// When something that it lacks is said again.
+    retry_at: Option<Time>,
+    /// How long after that again.
+    wait: Span,
+    /// The last cast that was said again because later ones had arrived.
+    hole: u64,
+}
+
+impl Pair {
+    /// Something may be lost: say it again now.
+    pub(super) fn retry_now(&mut self, now: Time) {
+        if self.retry_at.is_some() {
+            (self.retry_at, self.wait) = (Some(now), Span::ZERO);
+        }
+    }
+}
+
+impl<M, P> Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    /// Casts for the protocol above.
+    pub(super) fn cast(&mut self, grade: Grade, m: &M) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        let mut bytes = Vec::new();
+        m.encode(&mut bytes);
+        let kept = Kept { grade, bytes: Arc::from(bytes) };
+        if self.queue.is_empty() && self.casts.room(self.me()) {
+            self.cast_now(kept);
+        } else {
+            self.queue.push_back(kept);
+        }
+    }
+
+    pub(super) fn cast_now(&mut self, kept: Kept) {
+        let (view, sender) = (self.casts.view, self.me());
+        let Kept { grade, bytes } = kept.clone();
+        let number = self.casts.push(sender, kept);
+        for to in self.others().collect::<Vec<_>>() {
+            let bytes = Arc::clone(&bytes);
+            self.post(to, Item::Cast { view, sender, number, grade, bytes });
+            self.await_ack(to);
+        }
+        self.casts.ack_own(sender);
+    }
+
+    /// Sends to one member for the protocol above.
+    pub(super) fn send(&mut self, to: Pid, m: &M) {
+        if self.phase != Phase::Active || !self.view.has(to) || to == self.me() {
+            return;
+        }
+        let mut bytes = Vec::new();
+        m.encode(&mut bytes);
+        let bytes: Arc<[u8]> = Arc::from(bytes);
+        let pair = &mut self.pairs[to.index()];
+        pair.unacked.push_back(Arc::clone(&bytes));
+        let number = pair.sent + pair.unacked.len() as u64;
+        self.post(to, Item::To { view: self.casts.view, number, bytes });
+        self.await_ack(to);
+    }
+
+    /// Something is on the way to `to`.
+    fn await_ack(&mut self, to: Pid) {
+        let (now, first) = (self.now, self.settings.retry);
+        let pair = &mut self.pairs[to.index()];
+        if pair.retry_at.is_none() {
+            (pair.retry_at, pair.wait) = (Some(now + first), first);
+        }
+    }
+
+    /// An acknowledgement leaves within `span`.
+    fn ack_soon(&mut self, span: Span) {
+        self.ack_at = self.ack_at.min(self.now + span);
+    }
+
+    pub(super) fn on_cast(&mut self, view: u64, sender: Pid, number: u64, kept: Kept) {
+        if view != self.casts.view || self.phase == Phase::Out || !self.view.has(sender) {
+            return;
+        }
+        let uniform = kept.grade == Grade::Uniform;
+        if number <= self.casts.have(sender) + self.settings.window as u64 {
+            // Whoever made it has it, and all before it.
+            self.casts.ack_sender(sender, number);
+        }
+        if self.phase == Phase::Active {
+            // Also of one it had: the sender does not know.
+            self.casts.take(sender, number, kept, false);
+            self.ack_soon(if uniform { Span::ZERO } else { self.settings.ack });
+        } else if self.needed.as_ref().is_some_and(|cut| number <= cut[sender.index()]) {
+            self.casts.take(sender, number, kept, true);
+            self.needed_at = self.now;
+        }
+    }
+
+    pub(super) fn on_to(
+        &mut self,
+        from: Pid,
+        view: u64,
+        number: u64,
+        bytes: &[u8],
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        if view != self.casts.view || self.phase != Phase::Active || !self.begun {
+            return;
+        }
+        if !self.view.has(from) {
+            return;
+        }
+        self.ack_soon(self.settings.ack);
+        let pair = &mut self.pairs[from.index()];
+        // What comes out of turn is said again.
+        if number == pair.had + 1 {
+            pair.had = number;
+            self.give(from, bytes, out);
+        }
+    }
+
+    pub(super) fn ack_to(&self, to: Pid) -> Item {
+        Item::Ack {
+            view: self.casts.view,
+            fit: self.is_fit(),
+            gap: self.casts.gap(to),
+            had: self.pairs[to.index()].had,
+            have: self.casts.all(),
+        }
+    }
+
+    /// Tells all other members what it has.
+    pub(super) fn ack_members(&mut self) {
+        self.ack_at = Time::NEVER;
+        if self.phase != Phase::Active {
+            return;
+        }
+        for to in self.others().collect::<Vec<_>>() {
+            let ack = self.ack_to(to);
+            self.post(to, ack);
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, from: Pid, view: u64, gap: bool, had: u64, have: &[u64]) {
+        let inside = view == self.casts.view && self.phase != Phase::Out && self.view.has(from);
+        if !inside || have.len() != self.settings.processes {
+            return;
+        }
+        self.blocked[from.index()] = None;
+        let news = self.casts.ack(from, have);
+        let (me, now) = (self.me(), self.now);
+        let first = !core::mem::replace(&mut self.seen[from.index()], true);
+        if self.others().all(|p| self.seen[p.index()]) {
+            // All have entered this view: nobody needs anything of the one before.
+            self.old = None;
+        }
+        if first {
+            self.ack_soon(Span::ZERO);
+        }
+        let mine = self.casts.have(me);
+        let retry = self.settings.retry;
+        let has = self.casts.acked(from, me);
+        let pair = &mut self.pairs[from.index()];
+        let before = pair.sent;
+        while pair.sent < had && pair.unacked.pop_front().is_some() {
+            pair.sent += 1;
+        }
+        let lacks = has < mine || !pair.unacked.is_empty();
+        if !lacks {
+            pair.retry_at = None;
+        } else if first {
+            // What was sent before it had entered the view went nowhere.
+            (pair.retry_at, pair.wait) = (Some(now), retry);
+        } else if news || pair.sent > before {
+            (pair.retry_at, pair.wait) = (Some(now + retry), retry);
+        }
+        if gap && has < mine && pair.hole != has + 1 {
+            pair.hole = has + 1;
+            self.say_again(from, has, has + 1);
+        }
+    }
+
+    /// Says own casts again to a peer: those after `after`, up to `upto`.
+    fn say_again(&mut self, to: Pid, after: u64, upto: u64) {
+        let (view, sender) = (self.casts.view, self.me());
+        for number in after + 1..=upto {
+            let Some(kept) = self.casts.get(sender, number).cloned() else { continue };
+            let Kept { grade, bytes } = kept;
+            self.post(to, Item::Cast { view, sender, number, grade, bytes });
+        }
+    }
+
+    /// When something is said again.
+    pub(super) fn resend_at(&self) -> Time {
+        if self.phase != Phase::Active {
+            return Time::NEVER;
+        }
+        self.pairs.iter().filter_map(|pair| pair.retry_at).min().unwrap_or(Time::NEVER)
+    }
+
+    /// Says again what was not acknowledged for too long.
+    pub(super) fn resend(&mut self) {
+        if self.phase != Phase::Active {
+            return;
+        }
+        let (now, first, view) = (self.now, self.settings.retry, self.casts.view);
+        let mine = self.casts.have(self.me());
+        for to in self.others().collect::<Vec<_>>() {
+            let has = self.casts.acked(to, self.me());
+            let pair = &mut self.pairs[to.index()];
+            if pair.retry_at.is_none_or(|at| at > now) {
+                continue;
+            }
+            let wait = pair.wait.times(2).max(first).min(first.times(RETRY_GROWTH));
+            (pair.retry_at, pair.wait) = (Some(now + wait), wait);
+            let messages = pair.unacked.iter().take(RESENT_AT_ONCE as usize);
+            let numbered: Vec<_> = (pair.sent + 1..).zip(messages.cloned()).collect();
+            self.say_again(to, has, mine.min(has + RESENT_AT_ONCE));
+            for (number, bytes) in numbered {
+                self.post(to, Item::To { view, number, bytes });
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Three members whose packets the test carries, with a protocol on top that only passes on.
+
+use super::*;
+use alloc::collections::VecDeque;
+use amcast_core::Gid;
+use amcast_core::groupcast::{Grade, In, Out};
+use amcast_core::messages;
+use amcast_core::step::Submission;
+
+/// Casts what is submitted and delivers what it is handed, in the order in which it is.
+#[derive(Debug, Default)]
+struct Passes {
+    grade: Option<Grade>,
+    position: u64,
+    blocked: bool,
+}
+
+impl Protocol for Passes {
+    type Medium = Groupcast<u64>;
+
+    fn step(
+        &mut self,
+        _: Time,
+        (): (),
+        input: Input<'_, Groupcast<u64>>,
+        out: &mut Outbox<Groupcast<u64>>,
+    ) {
+        match input {
+            Input::Submit(s) if !self.blocked => {
+                out.ask(Out::Cast(self.grade.unwrap_or(Grade::Plain), s.seq));
+            }
+            Input::Medium(In::From(sender, seq)) => {
+                self.position += 1;
+                let msg = MsgId { sender, seq };
+                out.deliver(msg, GroupSet::one(Gid(0)), self.position, |_| {});
+            }
+            Input::Medium(In::Block) => self.blocked = true,
+            Input::Medium(In::View(_)) => {
+                self.blocked = false;
+                let base = out.fill(|to| self.position.encode(to));
+                out.ask(Out::Base(base));
+            }
+            Input::Medium(In::Join(_, base)) => {
+                self.blocked = false;
+                self.position = u64::decode(&mut Reader::new(base)).expect("what was given");
+            }
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        None
+    }
+
+    fn room(&self, _: GroupSet, _: usize) -> usize {
+        1
+    }
+
+    fn payload_max(&self) -> usize {
+        0
+    }
+
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+
+    fn status(&self) -> Status {
+        Status { delivered: self.position, ..Status::default() }
+    }
+}
+
+/// Three members, and the packets between them.
+struct Group {
+    members: Vec<Vsync<u64, Passes>>,
+    now: Time,
+    /// From, to, packet.
+    way: VecDeque<(Pid, Pid, Packet)>,
+    /// Nothing passes from or to them.
+    apart: Vec<Pid>,
+    delivered: Vec<Vec<MsgId>>,
+    views: Vec<(Pid, u64, u16)>,
+    excluded: Vec<Pid>,
+    marks: Vec<&'static str>,
+    /// Whether applications do not answer.
+    mute: bool,
+}
+
+fn settings(me: u32) -> Settings {
+    Settings {
+        me: Pid(me),
+        processes: 3,
+        lane: Lane::Stream,
+        heartbeat: Span::millis(1),
+        suspect: Span::millis(10),
+        retry: Span::millis(2),
+        ack: Span::micros(100),
+        packet_bytes: 1400,
+        window: 8,
+        held_bytes: 1 << 20,
+        broken: None,
+    }
+}
+
+impl Group {
+    fn new(grade: Grade) -> Self {
+        let passes = || Passes { grade: Some(grade), ..Passes::default() };
+        let mut group = Self {
+            members: (0..3).map(|p| Vsync::new(settings(p), passes())).collect(),
+            now: Time::ZERO,
+            way: VecDeque::new(),
+            apart: Vec::new(),
+            delivered: alloc::vec![Vec::new(); 3],
+            views: Vec::new(),
+            excluded: Vec::new(),
+            marks: Vec::new(),
+            mute: false,
+        };
+        (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
+        group
+    }
+
+    fn step(&mut self, p: u32, input: Input<'_, Messages<Packet>>) {
+        let mut out = Outbox::default();
+        let member = &mut self.members[p as usize];
+        member.step(self.now, (), input, &mut out);
+        let mut taken = Vec::new();
+        out.take(&mut taken);
+        for output in taken {
+            match output {
+                Output::Medium(messages::Out::To(to, _, packet)) => {
+                    self.way.push_back((Pid(p), to, packet));
+                }
+                Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
+                Output::Note(Note::View(id, members)) => self.views.push((Pid(p), id, members)),
+                Output::Note(Note::Excluded(_)) => self.excluded.push(Pid(p)),
+                // The application is nothing: its state is at once there and in force.
+                Output::Note(Note::Mark(mark)) => self.marks.push(mark),
+                Output::Capture { ticket, .. } if !self.mute => {
+                    let position = self.members[p as usize].inner.position;
+                    self.step(p, Input::Captured { ticket, position, bytes: 0 });
+                }
+                Output::Install { position, .. } => self.step(p, Input::Installed(position)),
+                _ => {}
+            }
+        }
+    }
+
+    fn submit(&mut self, p: u32, seq: u64) {
+        let dst = GroupSet::one(Gid(0));
+        self.step(p, Input::Submit(Submission { seq, dst, payload: &[] }));
+        self.step(p, Input::Wake);
+    }
+
+    /// Carries packets and wakes members for so long.
+    fn run(&mut self, ms: u64) {
+        let until = self.now + Span::millis(ms);
+        while self.now < until {
+            while let Some((from, to, packet)) = self.way.pop_front() {
+                if !self.apart.contains(&from) && !self.apart.contains(&to) {
+                    self.step(to.0, Input::Medium(messages::In::From(from, packet)));
+                }
+            }
+            self.now += Span::micros(50);
+            for p in 0..3 {
+                let due = self.members[p as usize].deadline();
+                if due.is_some_and(|(at, _)| at <= self.now) {
+                    self.step(p, Input::Wake);
+                }
+            }
+        }
+    }
+}
+
+fn msgs(all: &[(u32, u64)]) -> Vec<MsgId> {
+    all.iter().map(|&(p, seq)| MsgId { sender: Pid(p), seq }).collect()
+}
+
+#[test]
+fn plain_casts_are_handed_over_at_once_and_uniform_ones_when_a_majority_has_them() {
+    for (grade, at_once) in [(Grade::Plain, 1), (Grade::Uniform, 0)] {
+        let mut group = Group::new(grade);
+        group.submit(0, 1);
+        assert_eq!(group.delivered[0].len(), at_once, "{grade:?}");
+        group.run(1);
+        assert!(group.delivered.iter().all(|d| *d == msgs(&[(0, 1)])), "{grade:?}");
+    }
+}
+
+#[test]
+fn the_majority_goes_on_without_who_is_silent_and_takes_it_in_again() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.apart = alloc::vec![Pid(0)];
+    group.run(30);
+    assert!(group.views.contains(&(Pid(1), 1, 0b110)), "{:?}", group.views);
+    // It knows nothing of that, and stops all the same.
+    assert!(group.excluded.is_empty() && group.members[0].is_fit());
+    assert_eq!(group.members[0].room(GroupSet::one(Gid(0)), 0), 0);
+    group.submit(1, 1);
+    group.run(1);
+    assert_eq!(group.delivered[2], msgs(&[(1, 1)]));
+    group.apart.clear();
+    group.run(30);
+    assert_eq!(group.excluded, [Pid(0)]);
+    let last = group.views.last().copied();
+    assert_eq!(last.map(|(_, _, members)| members), Some(0b111), "{:?}", group.views);
+    assert!(group.members[0].is_fit());
+    // The newcomer is the most junior, so another one leads.
+    assert_eq!(group.members[0].status().leader, Some(Pid(1)));
+    group.submit(0, 7);
+    group.run(1);
+    assert!(group.delivered.iter().all(|d| d.last() == msgs(&[(0, 7)]).first()));
+}
+
+#[test]
+fn a_cast_that_only_one_survivor_had_is_handed_to_all_of_them() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.submit(0, 1);
+    // Only one of the two packets arrives, and then nothing more of its sender.
+    group.way.retain(|(_, to, _)| *to == Pid(2));
+    while let Some((from, to, packet)) = group.way.pop_front() {
+        group.step(to.0, Input::Medium(messages::In::From(from, packet)));
+    }
+    group.apart = alloc::vec![Pid(0)];
+    assert_eq!((group.delivered[1].len(), group.delivered[2].len()), (0, 1));
+    group.run(30);
+    assert_eq!(group.delivered[1], msgs(&[(0, 1)]));
+    assert_eq!(group.members[1].view.members.len(), 2);
+}
+
+#[test]
+fn who_promised_takes_nothing_in_until_the_next_view() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.submit(1, 1);
+    let prepare = Item::Prepare { instance: 1, ballot: change::Ballot { round: 1, pid: Pid(0) } };
+    let packet = Packet { life: 0, items: alloc::vec![prepare] };
+    group.step(2, Input::Medium(messages::In::From(Pid(0), packet)));
+    let (from, to, packet) = group.way.iter().find(|w| w.1 == Pid(2)).cloned().expect("the cast");
+    group.step(to.0, Input::Medium(messages::In::From(from, packet)));
+    assert_eq!(group.delivered[2], []);
+    // Nobody goes on with that attempt, and the coordinator begins one of its own in the end.
+    group.run(200);
+    assert_eq!(group.delivered[2], msgs(&[(1, 1)]));
+    assert!(group.views.contains(&(Pid(2), 1, 0b111)), "{:?}", group.views);
+}
+
+#[test]
+fn a_restarted_process_does_not_vote_on_what_it_may_have_forgotten() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.members[2] = Vsync::new(settings(2), Passes::default());
+    group.step(2, Input::Start { incarnation: 1 });
+    group.way.clear();
+    let prepare = Item::Prepare { instance: 1, ballot: change::Ballot { round: 1, pid: Pid(0) } };
+    let packet = Packet { life: 0, items: alloc::vec![prepare] };
+    group.step(2, Input::Medium(messages::In::From(Pid(0), packet)));
+    group.step(2, Input::Wake);
+    let promised = |item: &Item| matches!(item, Item::Promise { .. });
+    assert!(!group.way.iter().any(|(_, _, packet)| packet.items.iter().any(promised)));
+    group.run(30);
+    assert!(group.members[2].is_fit() && group.members[2].life == 1 << 32);
+}
+
+#[test]
+fn more_than_the_window_waits_until_all_have_what_is_in_it() {
+    let mut group = Group::new(Grade::Plain);
+    group.apart = alloc::vec![Pid(2)];
+    (1..=20).for_each(|seq| group.submit(0, seq));
+    group.run(5);
+    assert_eq!((group.delivered[0].len(), group.delivered[1].len()), (8, 8));
+    group.apart.clear();
+    group.run(60);
+    assert!(group.delivered.iter().all(|d| d.len() == 20), "{:?}", group.delivered);
+}
+
+#[test]
+fn one_that_holds_back_too_much_asks_for_a_newer_state() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    let few = Settings { held_bytes: 64, ..settings(2) };
+    group.members[2] = Vsync::new(few, Passes::default());
+    group.step(2, Input::Start { incarnation: 1 });
+    group.mute = true;
+    group.run(10);
+    (1..=5).for_each(|seq| group.submit(0, seq));
+    group.run(10);
+    assert!(group.marks.contains(&"vsync-held-too-much") && !group.members[2].is_fit());
+    group.mute = false;
+    group.run(300);
+    assert!(group.members[2].is_fit());
+    group.submit(0, 6);
+    group.run(5);
+    assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
+}

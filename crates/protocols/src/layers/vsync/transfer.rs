@@ -1,0 +1,352 @@
+//! The state that one that joins needs: what its protocol begins with, and the application's state
+//! from a member that is fit, piece by piece, while the group goes on.
+
+use super::packet::Item;
+use super::{Broken, Packet, Phase, Vsync};
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::Codec;
+use amcast_core::groupcast::{self, Groupcast};
+use amcast_core::messages::Messages;
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Time};
+
+/// How often a donor is asked in vain before another one is tried.
+const TRIES: u32 = 16;
+
+/// Deliveries that wait for the state to come before them.
+#[derive(Debug, Default)]
+pub(super) struct Held {
+    queue: VecDeque<(Delivery, Vec<u8>)>,
+    bytes: usize,
+    /// The position of the state, once it has come: it holds all up to there.
+    upto: u64,
+}
+
+/// The state on its way to this process.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// Grows with each attempt, over all lives.
+    attempt: u32,
+    donor: Option<Pid>,
+    /// The position of the state that comes, and its size.
+    head: Option<(u64, u64)>,
+    /// How many bytes have come.
+    got: u64,
+    /// The position that the state must have reached.
+    least: u64,
+    retry_at: Time,
+    tries: u32,
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        let (attempt, retry_at) = (0, Time::NEVER);
+        Self { attempt, donor: None, head: None, got: 0, least: 0, retry_at, tries: 0 }
+    }
+}
+
+/// A state that this process gives to another.
+#[derive(Debug)]
+pub(super) struct Donation {
+    attempt: u32,
+    /// The life of the reader.
+    life: u64,
+    ticket: Ticket,
+    least: u64,
+    /// Its position and size, once it is captured.
+    head: Option<(u64, u64)>,
+}
+
+impl<M, P> Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    /// Delivers, or holds back what the protocol above delivers before the state has come.
+    pub(super) fn deliver(&mut self, delivery: &Delivery, out: &mut Outbox<Messages<Packet>>) {
+        let bytes = self.inner_out.bytes(delivery.payload);
+        let Delivery { msg, dst, position, .. } = *delivery;
+        if self.live && position <= self.held.upto {
+            // The state had it before its turn came here.
+            return;
+        }
+        if self.live {
+            return out.deliver(msg, dst, position, |to| to.extend_from_slice(bytes));
+        }
+        self.held.queue.push_back((*delivery, bytes.to_vec()));
+        self.held.bytes += bytes.len() + size_of::<Delivery>();
+        if self.held.bytes > self.settings.held_bytes {
+            // A newer state has all this in it.
+            out.mark("vsync-held-too-much");
+            self.held = Held::default();
+            self.intake.least = position;
+            self.intake.donor = None;
+        }
+    }
+
+    /// Looks for a donor.
+    pub(super) fn begin_intake(&mut self) {
+        self.intake.donor = None;
+        self.intake.retry_at = self.now;
+    }
+
+    /// This process is out: what it had is nothing any more.
+    pub(super) fn forget_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        (self.live, self.installed, self.begun) = (false, false, false);
+        self.held = Held::default();
+        self.intake = Intake { attempt: self.intake.attempt, ..Intake::default() };
+        for donation in self.donations.iter_mut().filter_map(Option::take) {
+            out.push(Output::Release { ticket: donation.ticket });
+        }
+    }
+
+    pub(super) fn intake_at(&self) -> Time {
+        let lacks = self.phase != Phase::Out && !(self.begun && self.live);
+        if lacks { self.intake.retry_at } else { Time::NEVER }
+    }
+
+    /// Asks for what it lacks, again and again, and another one if it has no answer.
+    pub(super) fn ask_for_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if self.intake_at() > self.now {
+            return;
+        }
+        self.intake.retry_at = self.now + self.settings.retry.times(2);
+        self.intake.tries += 1;
+        let works = |p: &Pid| self.fit[p.index()] && self.view.has(*p) && !self.suspects(*p);
+        let vain = self.intake.tries > TRIES;
+        if !self.intake.donor.as_ref().is_some_and(|p| works(p) && !vain) {
+            let all: Vec<Pid> = self.others().filter(works).collect();
+            if all.is_empty() {
+                return;
+            }
+            let attempt = self.intake.attempt + 1;
+            let donor = Some(all[attempt as usize % all.len()]);
+            let Intake { least, retry_at, .. } = self.intake;
+            self.intake = Intake { attempt, donor, least, retry_at, ..Intake::default() };
+            out.note(Note::Recovering);
+        }
+        self.ask_donor();
+    }
+
+    fn ask_donor(&mut self) {
+        let Intake { attempt, donor, head, got, least, .. } = self.intake;
+        let Some(donor) = donor else { return };
+        if head.is_none() || !self.begun {
+            let (view, base) = (self.casts.view, !self.begun);
+            self.post(donor, Item::Ask { view, attempt, base, least });
+        }
+        if head.is_some() {
+            self.post(donor, Item::Want { attempt, offset: got });
+        }
+    }
+
+    pub(super) fn on_ask(
+        &mut self,
+        from: Pid,
+        view: u64,
+        attempt: u32,
+        base: bool,
+        least: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let inside = view == self.casts.view && self.phase != Phase::Out && self.view.has(from);
+        if !inside || !self.is_fit() || !self.begun {
+            return;
+        }
+        if base {
+            let bytes = Arc::clone(&self.base);
+            self.post(from, Item::Base { view, bytes });
+        }
+        let life = self.lives[from.index()];
+        if let Some(donation) = &self.donations[from.index()] {
+            if (donation.attempt, donation.life) == (attempt, life) {
+                if let Some((position, bytes)) = donation.head {
+                    self.post(from, Item::State { attempt, position, bytes });
+                }
+                return;
+            }
+            out.push(Output::Release { ticket: donation.ticket });
+        }
+        self.donated += 1;
+        let ticket = Ticket(u64::from(from.0) << 32 | u64::from(self.donated));
+        self.donations[from.index()] = Some(Donation { attempt, life, ticket, least, head: None });
+        out.push(Output::Capture { ticket, reader: from });
+    }
+
+    /// The donation of that ticket, and for whom it is.
+    fn donation(&mut self, ticket: Ticket) -> Option<(Pid, &mut Donation)> {
+        let reader = Pid((ticket.0 >> 32) as u32);
+        let donation = self.donations.get_mut(reader.index())?.as_mut();
+        donation.filter(|d| d.ticket == ticket).map(|d| (reader, d))
+    }
+
+    pub(super) fn on_captured(
+        &mut self,
+        ticket: Ticket,
+        position: u64,
+        bytes: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let Some((reader, donation)) = self.donation(ticket) else { return };
+        if position < donation.least {
+            // It is asked for again, and by then more is applied.
+            self.donations[reader.index()] = None;
+            return out.push(Output::Release { ticket });
+        }
+        donation.head = Some((position, bytes));
+        let attempt = donation.attempt;
+        self.post(reader, Item::State { attempt, position, bytes });
+    }
+
+    pub(super) fn on_want(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        offset: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let piece = self.settings.packet_bytes as u64;
+        let Some(donation) = &self.donations[from.index()] else { return };
+        let Some((_, bytes)) = donation.head else { return };
+        if donation.attempt == attempt && offset < bytes {
+            let bytes = piece.min(bytes - offset) as u32;
+            out.push(Output::Piece { ticket: donation.ticket, offset, bytes });
+        }
+    }
+
+    /// The application gives a piece of a state that was captured.
+    pub(super) fn on_own_piece(&mut self, ticket: Ticket, offset: u64, bytes: &[u8]) {
+        let Some((reader, donation)) = self.donation(ticket) else { return };
+        let attempt = donation.attempt;
+        self.post(reader, Item::Piece { attempt, offset, bytes: Arc::from(bytes) });
+    }
+
+    pub(super) fn on_thanks(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let donation = self.donations[from.index()].take_if(|d| d.attempt == attempt);
+        if let Some(donation) = donation {
+            out.push(Output::Release { ticket: donation.ticket });
+        }
+    }
+
+    /// Forgets donations to those that are gone.
+    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        for at in 0..self.donations.len() {
+            let reader = Pid(at as u32);
+            let gone = |d: &Donation| {
+                d.life != self.lives[at] || !self.view.has(reader) || self.suspects(reader)
+            };
+            if self.donations[at].as_ref().is_some_and(gone)
+                && let Some(donation) = self.donations[at].take()
+            {
+                out.push(Output::Release { ticket: donation.ticket });
+            }
+        }
+    }
+
+    /// What this process begins with in its view.
+    pub(super) fn on_base(&mut self, view: u64, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+        if self.begun || self.phase != Phase::Active || view != self.casts.view {
+            return;
+        }
+        let now = self.view.clone();
+        self.tell(Input::Medium(groupcast::In::Join(&now, bytes)), out);
+        self.begun = true;
+        self.intake.least = self.intake.least.max(self.inner.status().delivered);
+        if self.is_broken(Broken::JoinsWithNothing) {
+            (self.live, self.installed) = (true, true);
+            return;
+        }
+        self.ask_donor();
+    }
+
+    pub(super) fn on_state(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        position: u64,
+        bytes: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let intake = &mut self.intake;
+        let asked = intake.attempt == attempt && intake.donor == Some(from);
+        if !asked || self.live || !self.begun || intake.head.is_some() {
+            return;
+        }
+        if position < intake.least {
+            intake.donor = None;
+            return;
+        }
+        (intake.head, intake.got, intake.tries) = (Some((position, bytes)), 0, 0);
+        if bytes == 0 {
+            self.install(&[], out);
+        } else {
+            self.post(from, Item::Want { attempt, offset: 0 });
+        }
+    }
+
+    pub(super) fn on_piece(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        offset: u64,
+        bytes: &[u8],
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let intake = &mut self.intake;
+        let asked = intake.attempt == attempt && intake.donor == Some(from) && !self.live;
+        let Some((_, all)) = intake.head.filter(|_| asked && offset == intake.got) else { return };
+        if bytes.is_empty() || bytes.len() as u64 > all - offset {
+            intake.donor = None;
+            return out.note(Note::Malformed(from, "a piece that is not of the state"));
+        }
+        intake.tries = 0;
+        intake.retry_at = self.now + self.settings.retry.times(2);
+        self.install(bytes, out);
+        if !self.live {
+            let offset = self.intake.got;
+            self.post(from, Item::Want { attempt, offset });
+        }
+    }
+
+    /// Gives the application a piece of its new state; with the last one, what was held back.
+    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+        let Some((position, all)) = self.intake.head else { return };
+        let first = self.intake.got == 0;
+        self.intake.got += bytes.len() as u64;
+        let last = self.intake.got == all;
+        let piece = out.fill(|to| to.extend_from_slice(bytes));
+        out.push(Output::Install { piece, first, last, position });
+        if !last {
+            return;
+        }
+        self.live = true;
+        let held = core::mem::take(&mut self.held);
+        self.held.upto = position;
+        for (delivery, bytes) in held.queue {
+            if delivery.position > position {
+                let Delivery { msg, dst, position, .. } = delivery;
+                out.deliver(msg, dst, position, |to| to.extend_from_slice(&bytes));
+            }
+        }
+        let attempt = self.intake.attempt;
+        if let Some(donor) = self.intake.donor {
+            self.post(donor, Item::Thanks { attempt });
+        }
+    }
+
+    /// The application has its state in force.
+    pub(super) fn on_installed(&mut self, position: u64, out: &mut Outbox<Messages<Packet>>) {
+        let awaited = self.intake.head.map_or(0, |(position, _)| position);
+        if self.live && !self.installed && position >= awaited {
+            self.installed = true;
+            out.note(Note::Recovered(position));
+        }
+    }
+}

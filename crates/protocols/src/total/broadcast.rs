@@ -1,0 +1,143 @@
+//! Broadcast-broadcast: the sender broadcasts its message, the sequencer broadcasts its number
+//! [TO 3.2].
+
+use super::desk::{Desk, Outs, Scheme};
+use super::word::{Word, msg};
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::groupcast::{Grade, View};
+use amcast_core::step::Why;
+use amcast_core::{MsgId, Pid, Time};
+
+/// The scheme, by the primitives of its two broadcasts.
+#[derive(Debug)]
+pub(super) struct Broadcast {
+    message: Grade,
+    number: Grade,
+    /// Of the view at hand.
+    view: View,
+    /// Messages that came and are not delivered, by sender and then in order.
+    come: BTreeMap<MsgId, Arc<[u8]>>,
+    /// What has the numbers after `done`.
+    numbers: BTreeMap<u64, MsgId>,
+    /// The last number that was delivered.
+    done: u64,
+    /// The sequencer's: the last number that it gave.
+    given: u64,
+    /// The sequencer's: what has no number yet, in the order in which it came.
+    open: Vec<MsgId>,
+    /// When the numbers for them leave.
+    due: Time,
+}
+
+impl Broadcast {
+    pub(super) fn new(message: Grade, number: Grade) -> Self {
+        Self {
+            message,
+            number,
+            view: View { id: 0, members: Vec::new() },
+            come: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            done: 0,
+            given: 0,
+            open: Vec::new(),
+            due: Time::NEVER,
+        }
+    }
+
+    // [TO 1:3] delivered by number, once both have come
+    fn deliver_ready(&mut self, desk: &mut Desk, out: &mut Outs) {
+        while let Some(id) = self.numbers.get(&(self.done + 1)) {
+            let Some(payload) = self.come.remove(id) else { return };
+            let id = *id;
+            self.numbers.remove(&(self.done + 1));
+            self.done += 1;
+            desk.deliver(id, &payload, out);
+        }
+    }
+}
+
+impl Scheme for Broadcast {
+    fn begin(&mut self, desk: &mut Desk, _out: &mut Outs) {
+        *self = Self::new(self.message, self.number);
+        self.view = desk.view.clone();
+    }
+
+    // [TO 1:1] the sender broadcasts its message
+    fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
+        while let Some(own) = desk.next_unsent() {
+            desk.note_part(msg(desk.set.me, own.seq), out);
+            let word = Word::Plain { seq: own.seq, payload: own.payload };
+            desk.cast(self.message, word, out);
+        }
+    }
+
+    fn hear(
+        &mut self,
+        desk: &mut Desk,
+        from: Pid,
+        word: Word,
+        out: &mut Outs,
+    ) -> Result<(), &'static str> {
+        match word {
+            Word::Plain { seq, payload } => {
+                let id = msg(from, seq);
+                if desk.is_delivered(id) {
+                    return Err("a message again");
+                }
+                self.come.insert(id, payload);
+                // [TO 1:2] the sequencer gives it the next number, once it has the message
+                if desk.is_sequencer() && desk.is_open() {
+                    self.open.push(id);
+                    self.due = desk.now;
+                }
+            }
+            Word::Numbers { first, of } if desk.sequencer() == Some(from) => {
+                if first.checked_add(of.len() as u64).is_none() {
+                    return Err("numbers that nobody reaches");
+                }
+                for (number, id) in (first..).zip(of) {
+                    self.numbers.insert(number, id);
+                }
+            }
+            _ => return Err("what this protocol does not say"),
+        }
+        self.deliver_ready(desk, out);
+        Ok(())
+    }
+
+    fn settle(&mut self, desk: &mut Desk, all: bool, out: &mut Outs) {
+        for id in core::mem::take(&mut self.numbers).into_values() {
+            // A number whose message nobody has: a hole.
+            if let Some(payload) = self.come.remove(&id) {
+                desk.deliver(id, &payload, out);
+            }
+        }
+        if !all {
+            return;
+        }
+        let left = core::mem::take(&mut self.come);
+        for sender in self.view.pids() {
+            for (id, payload) in left.range(msg(sender, 0)..=msg(sender, u64::MAX)) {
+                desk.deliver(*id, payload, out);
+            }
+        }
+    }
+
+    fn wake(&mut self, desk: &mut Desk, out: &mut Outs) {
+        self.due = Time::NEVER;
+        if self.open.is_empty() || !desk.is_open() {
+            return;
+        }
+        let of = core::mem::take(&mut self.open);
+        of.iter().for_each(|&id| desk.note_part(id, out));
+        let first = self.given + 1;
+        self.given += of.len() as u64;
+        desk.cast(self.number, Word::Numbers { first, of }, out);
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        (!self.open.is_empty()).then_some((self.due, Why::Flush))
+    }
+}

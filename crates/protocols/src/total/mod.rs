@@ -1,0 +1,467 @@
+//! Total order broadcast on virtual synchrony: the ten combinations of [TO table 3], a member of
+//! the catalog each.
+//!
+//! # What it orders and promises
+//! Broadcasts of the members of one group. Non-uniform validity, uniform integrity, FIFO order of
+//! each sender, and the agreement and order of the row:
+//!
+//! | protocol | broadcasts | specification |
+//! |---|---|---|
+//! | `bb-rcast-rcast` | message and number by `Rcast` | TO(NUA,WNUTO) |
+//! | `bb-urcast-urcast` | both by `URcast` | TO(UA,SUTO) |
+//! | `bb-rcast-urcast` | message by `Rcast`, number by `URcast` | TO(NUA,WUTO) |
+//! | `bb-urcast-rcast` | message by `URcast`, number by `Rcast` | TO(UA,WNUTO) |
+//! | `sb-rcast`, `sb-urcast` | by the sequencer | TO(NUA,WNUTO), TO(UA,SUTO) |
+//! | `ab-rcast`, `ab-urcast` | by the sender, with a number it asked for | TO(NUA,WUTO), TO(UA,SUTO) |
+//! | `pb-rcast`, `pb-urcast` | by the holder of the token | TO(NUA,WUTO), TO(UA,SUTO) |
+//!
+//! *Correct* is meant as in [TO 3.1]: a process that the group leaves out has failed, also if it
+//! lives; when it comes back with the state of the others it is a new one.
+//!
+//! # What it assumes
+//! That a majority of the configured processes is fit at any time. It uses streams that break and
+//! datagrams that get lost alike; see [`crate::layers::vsync`], which carries all of it.
+//!
+//! # The normal case
+//! ```text
+//!      broadcast-broadcast       send-broadcast      ask-broadcast        privilege-based
+//! p0   s--.------number--->      .--<m, 1>------>    .--1--.              token 1 --<m, 1>-->
+//! p1   m-----> . . deliver   m---'   . deliver    ?--'     '-<m, 1>-->       '-> token 2 ..
+//! ```
+//!
+//! # Roles and phases
+//! The most senior member of a view is the sequencer, or makes the token. What has a number is
+//! delivered in the order of numbers; they begin with 1 in each view. When a view ends, those who
+//! go on have been handed the same, so each delivers, without a word: first what has a number,
+//! skipping numbers whose message nobody has, then (BB) what has none, by the seniority of senders.
+//! A sender sends again in the next view what it has not delivered.
+//!
+//! # Limits
+//! A process has at most `window` own messages and `window_bytes` of payload not yet delivered
+//! there; beyond that it has no room. In one view everything that is in flight is at most as much
+//! of each member; see the layer for what it keeps.
+//!
+//! # Deviations
+//! The papers' pseudo-code is in a report that we do not have; the steps follow the text of
+//! [TO 3.2]. Numbers for many messages leave in one broadcast, and are asked for together. The
+//! token rests for `rest_us` when it went round and nobody had anything to send, until somebody asks
+//! for it. A process that learns that it was left out delivers, where order is weak and agreement
+//! not uniform, what it holds behind a hole (pattern EP3 of [TO table 2]).
+//!
+//! # Read first
+//! `desk.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
+
+mod ask;
+mod broadcast;
+mod desk;
+pub(crate) mod mutants;
+mod send;
+#[cfg(test)]
+mod tests;
+mod token;
+mod word;
+
+use crate::layers::vsync::{Packet, Settings, Vsync};
+use crate::mutant::Mutants;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::config::Kind;
+use amcast_core::groupcast::Grade;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::messages::{Frames, Lane, Wire};
+use amcast_core::{
+    About, Assumption, Config, ConfigError, Entry, MediumKind, Node, Param, Pid, Property,
+    Protocol, Span,
+};
+use ask::Ask;
+use broadcast::Broadcast;
+use desk::{Scheme, Setting, Total};
+#[cfg(feature = "mutants")]
+use mutants::Mutant;
+use send::Send;
+use token::Token;
+
+/// The largest payload that goes into one datagram, in bytes.
+const DATAGRAM_PAYLOAD_MAX: usize = 60_000;
+
+macro_rules! number {
+    ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $about:literal, $cost:literal) => {
+        const $NAME: Param = Param {
+            name: $name,
+            kind: Kind::Number { default: $default, min: $min, max: $max },
+            about: $about,
+            cost: $cost,
+            source: "ours",
+        };
+    };
+}
+
+number!(
+    WINDOW = "window",
+    64,
+    1,
+    4096,
+    "Own messages that a process may have and not have delivered.",
+    "Memory at each member, times members. More hides latency."
+);
+number!(
+    WINDOW_BYTES = "window_bytes",
+    1 << 20,
+    64,
+    64 << 20,
+    "Their payload, in bytes.",
+    "As much memory at each member for each member, at worst three times."
+);
+number!(
+    PAYLOAD_MAX_BYTES = "payload_max_bytes",
+    32 << 10,
+    0,
+    PAYLOAD_BYTES_MAX as u64,
+    "The largest payload of one message, in bytes.",
+    "Must fit into window_bytes, and into a datagram where lane = datagram."
+);
+number!(
+    HEARTBEAT_US = "heartbeat_us",
+    5_000,
+    10,
+    10_000_000,
+    "How often a process shows that it lives, in microseconds.",
+    "A packet to each other process."
+);
+number!(
+    SUSPECT_US = "suspect_us",
+    50_000,
+    20,
+    60_000_000,
+    "How long a process may be silent before it is left out, in microseconds. Grows with each \
+     process that was suspected and lives.",
+    "Less ends a view sooner when a member dies, and more often when it was only slow."
+);
+number!(
+    RETRY_US = "retry_us",
+    5_000,
+    10,
+    10_000_000,
+    "After how long without an answer something is said again, in microseconds; grows to 16 times \
+     as long.",
+    "Less repairs losses sooner, and says more in vain."
+);
+number!(
+    ACK_US = "ack_us",
+    500,
+    0,
+    1_000_000,
+    "How long an acknowledgement that no delivery waits for may be held back, in microseconds.",
+    "Less frees windows sooner, with more packets."
+);
+number!(
+    PACKET_BYTES = "packet_bytes",
+    1_400,
+    64,
+    1 << 20,
+    "About how many bytes are put into one packet; pieces of state have this size, too.",
+    "More is faster under load; beyond the network's frame, datagrams are split by the system."
+);
+number!(
+    HELD_BYTES = "held_bytes",
+    4 << 20,
+    1 << 10,
+    1 << 30,
+    "Deliveries that a process holds back until the state has come, in bytes.",
+    "Memory while it joins. Where it does not suffice, a newer state is asked for."
+);
+number!(
+    BURST = "burst",
+    64,
+    1,
+    4096,
+    "Messages that a holder of the token sends before it passes it on.",
+    "More is faster for one sender, and lets the others wait."
+);
+number!(
+    REST_US = "rest_us",
+    1_000,
+    1,
+    10_000_000,
+    "How long the token rests at a member when nobody has anything to send, in microseconds.",
+    "Packets while nothing happens; nobody waits for it."
+);
+
+const LANE: Param = Param {
+    name: "lane",
+    kind: Kind::Choice { of: &["stream", "datagram"] },
+    about: "What packets travel on.",
+    cost: "Streams wait for what was lost before; datagrams are said again one by one.",
+    source: "ours",
+};
+
+static PARAMS: &[Param] = &[
+    WINDOW,
+    WINDOW_BYTES,
+    PAYLOAD_MAX_BYTES,
+    LANE,
+    HEARTBEAT_US,
+    SUSPECT_US,
+    RETRY_US,
+    ACK_US,
+    PACKET_BYTES,
+    HELD_BYTES,
+    BURST,
+    REST_US,
+    #[cfg(feature = "mutants")]
+    <Mutant as crate::mutant::Mutant>::PARAM,
+];
+
+/// How a row gives messages their numbers.
+#[derive(Clone, Copy, Debug)]
+enum Pattern {
+    /// Broadcast-broadcast; the primitives of the message and of its number.
+    Broadcast(Grade, Grade),
+    /// Send-broadcast.
+    Send(Grade),
+    /// Ask-broadcast.
+    Ask(Grade),
+    /// Privilege-based.
+    Token(Grade),
+}
+
+/// A row of [TO table 3] in the catalog.
+#[derive(Debug)]
+pub struct Row {
+    name: &'static str,
+    pattern: Pattern,
+    about: &'static About,
+}
+
+// [TO table 3] each row: its pattern, its primitives, and the specification that it enforces
+macro_rules! row {
+    ($NAME:ident = $name:literal, $pattern:expr, $agreement:ident, $order:ident, $summary:literal) => {
+        #[doc = $summary]
+        pub static $NAME: Row = Row {
+            name: $name,
+            pattern: $pattern,
+            about: &About {
+                summary: $summary,
+                paper: "TO 3.2, table 3",
+                medium: MediumKind::Messages,
+                promises: &[
+                    Property::Nuv,
+                    Property::Ui,
+                    Property::$agreement,
+                    Property::$order,
+                    Property::FifoOrder,
+                ],
+                assumes: &[Assumption::MajorityFit],
+                params: PARAMS,
+            },
+        };
+    };
+}
+
+row!(
+    BB_RCAST_RCAST = "bb-rcast-rcast",
+    Pattern::Broadcast(Grade::Plain, Grade::Plain),
+    Nua,
+    Wnuto,
+    "Broadcast in total order: senders broadcast, a sequencer broadcasts numbers; TO(NUA,WNUTO)."
+);
+row!(
+    BB_URCAST_URCAST = "bb-urcast-urcast",
+    Pattern::Broadcast(Grade::Uniform, Grade::Uniform),
+    Ua,
+    Suto,
+    "Broadcast in total order: as bb-rcast-rcast, both uniformly; TO(UA,SUTO)."
+);
+row!(
+    BB_RCAST_URCAST = "bb-rcast-urcast",
+    Pattern::Broadcast(Grade::Plain, Grade::Uniform),
+    Nua,
+    Wuto,
+    "Broadcast in total order: as bb-rcast-rcast, numbers uniformly; TO(NUA,WUTO)."
+);
+row!(
+    BB_URCAST_RCAST = "bb-urcast-rcast",
+    Pattern::Broadcast(Grade::Uniform, Grade::Plain),
+    Ua,
+    Wnuto,
+    "Broadcast in total order: as bb-rcast-rcast, messages uniformly; TO(UA,WNUTO)."
+);
+row!(
+    SB_RCAST = "sb-rcast",
+    Pattern::Send(Grade::Plain),
+    Nua,
+    Wnuto,
+    "Broadcast in total order: a sequencer broadcasts what it is sent; TO(NUA,WNUTO)."
+);
+row!(
+    SB_URCAST = "sb-urcast",
+    Pattern::Send(Grade::Uniform),
+    Ua,
+    Suto,
+    "Broadcast in total order: as sb-rcast, uniformly; TO(UA,SUTO)."
+);
+row!(
+    AB_RCAST = "ab-rcast",
+    Pattern::Ask(Grade::Plain),
+    Nua,
+    Wuto,
+    "Broadcast in total order: senders ask a sequencer for numbers; TO(NUA,WUTO)."
+);
+row!(
+    AB_URCAST = "ab-urcast",
+    Pattern::Ask(Grade::Uniform),
+    Ua,
+    Suto,
+    "Broadcast in total order: as ab-rcast, uniformly; TO(UA,SUTO)."
+);
+row!(
+    PB_RCAST = "pb-rcast",
+    Pattern::Token(Grade::Plain),
+    Nua,
+    Wuto,
+    "Broadcast in total order: who has the token broadcasts; TO(NUA,WUTO)."
+);
+row!(
+    PB_URCAST = "pb-urcast",
+    Pattern::Token(Grade::Uniform),
+    Ua,
+    Suto,
+    "Broadcast in total order: as pb-rcast, uniformly; TO(UA,SUTO)."
+);
+
+/// The rows of [TO table 3], as printed.
+pub const TABLE_3: [&Row; 10] = [
+    &BB_RCAST_RCAST,
+    &BB_URCAST_URCAST,
+    &BB_RCAST_URCAST,
+    &BB_URCAST_RCAST,
+    &SB_RCAST,
+    &SB_URCAST,
+    &AB_RCAST,
+    &AB_URCAST,
+    &PB_RCAST,
+    &PB_URCAST,
+];
+
+impl Entry for Row {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let settings = settings(self.name, me, config)?;
+        let set = self.setting(me, config);
+        Ok(Node::Messages(match self.pattern {
+            Pattern::Broadcast(message, number) => {
+                node(settings, Total::new(set, Broadcast::new(message, number)))
+            }
+            Pattern::Send(grade) => node(settings, Total::new(set, Send::new(grade))),
+            Pattern::Ask(grade) => node(settings, Total::new(set, Ask::new(grade))),
+            Pattern::Token(grade) => node(settings, Total::new(set, Token::new(grade))),
+        }))
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        let mut reader = Reader::new(bytes);
+        match Packet::decode(&mut reader) {
+            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
+            Ok(packet) => format!("{packet:?}, and {} bytes too many", reader.rest().len()),
+            Err(e) => format!("no packet of a group: {e}"),
+        }
+    }
+}
+
+fn node<S: Scheme + core::marker::Send + 'static>(
+    settings: Settings,
+    total: Total<S>,
+) -> Box<dyn Protocol<Medium = Frames> + core::marker::Send> {
+    Box::new(Wire::new(Vsync::new(settings, total)))
+}
+
+impl Row {
+    /// Whether messages go out uniformly: then nobody can have delivered what the survivors do not.
+    const fn is_uniform(&self) -> bool {
+        match self.pattern {
+            Pattern::Broadcast(grade, _)
+            | Pattern::Send(grade)
+            | Pattern::Ask(grade)
+            | Pattern::Token(grade) => matches!(grade, Grade::Uniform),
+        }
+    }
+
+    fn setting(&self, me: Pid, config: &Config) -> Setting {
+        Setting {
+            me,
+            processes: config.cluster().replicas(),
+            window: config.get(&WINDOW) as usize,
+            window_bytes: config.get(&WINDOW_BYTES) as usize,
+            payload_max: config.get(&PAYLOAD_MAX_BYTES) as usize,
+            burst: config.get(&BURST) as usize,
+            rest: Span::micros(config.get(&REST_US)),
+            resends: self.is_uniform(),
+            mutants: Mutants::of(config),
+        }
+    }
+}
+
+/// What the layer below runs with.
+fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigError> {
+    let cluster = config.cluster();
+    let relation = |why: String| Err(ConfigError::Relation(why));
+    if cluster.groups() != 1 {
+        return relation(format!(
+            "groups = {}: {name} broadcasts within one group; give groups = 1, or a protocol that \
+             multicasts to several",
+            cluster.groups()
+        ));
+    }
+    if cluster.clients() != 0 {
+        return relation(format!(
+            "clients = {}: in {name} every member broadcasts; give clients = 0",
+            cluster.clients()
+        ));
+    }
+    let get = |param: &Param| config.get(param);
+    let lane = if get(&LANE) == 0 { Lane::Stream } else { Lane::Datagram };
+    let (heartbeat, suspect) = (get(&HEARTBEAT_US), get(&SUSPECT_US));
+    if heartbeat >= suspect {
+        return relation(format!(
+            "heartbeat_us = {heartbeat} is not below suspect_us = {suspect}: everybody would be \
+             suspected; a tenth is a sound choice"
+        ));
+    }
+    let (payload, bytes) = (get(&PAYLOAD_MAX_BYTES), get(&WINDOW_BYTES));
+    if payload > bytes {
+        return relation(format!(
+            "payload_max_bytes = {payload} does not fit into window_bytes = {bytes}: such a payload \
+             could never be sent"
+        ));
+    }
+    if lane == Lane::Datagram && payload > DATAGRAM_PAYLOAD_MAX as u64 {
+        return relation(format!(
+            "payload_max_bytes = {payload} does not fit into a datagram: give {DATAGRAM_PAYLOAD_MAX} \
+             at most, or lane = stream"
+        ));
+    }
+    let processes = cluster.replicas();
+    Ok(Settings {
+        me,
+        processes,
+        lane,
+        heartbeat: Span::micros(heartbeat),
+        suspect: Span::micros(suspect),
+        retry: Span::micros(get(&RETRY_US)),
+        ack: Span::micros(get(&ACK_US)),
+        packet_bytes: get(&PACKET_BYTES) as usize,
+        // The sequencer may broadcast for all.
+        window: get(&WINDOW) as usize * processes,
+        held_bytes: get(&HELD_BYTES) as usize,
+        broken: mutants::broken(Mutants::of(config)),
+    })
+}

@@ -1,0 +1,80 @@
+//! Ways to break the ordering protocols, and what each row of the table then breaks.
+
+use crate::layers::vsync::Broken;
+use crate::mutant;
+#[cfg(feature = "mutants")]
+use crate::mutant::{Mutant as _, MutantInfo, Mutants};
+
+mutant::mutants! {
+    /// Ways to break these protocols. What each breaks depends on the row.
+    pub enum Mutant {
+        Twice = "delivers-twice":
+            "A process delivers every fourth message two times." breaks [];
+        LosesItsOwn = "loses-its-own":
+            "A process does not deliver every second message of its own." breaks [];
+        Overtakes = "overtakes":
+            "Some processes deliver every fourth message after the one behind it." breaks [];
+        ForgetsTheCut = "forgets-the-cut":
+            "A member enters the next view with what it happens to have of the last." breaks [];
+        JoinsWithNothing = "joins-with-nothing":
+            "A process that joins goes on without the state of the others." breaks [];
+        TrustsOne = "trusts-one":
+            "Uniform casts are handed over before a majority has them." breaks [];
+    }
+}
+
+/// What breaks in the layer below.
+#[cfg(feature = "mutants")]
+pub(super) fn broken(mutants: Mutants<Mutant>) -> Option<Broken> {
+    let of = [
+        (Mutant::ForgetsTheCut, Broken::ForgetsTheCut),
+        (Mutant::JoinsWithNothing, Broken::JoinsWithNothing),
+        (Mutant::TrustsOne, Broken::TrustsOne),
+    ];
+    of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
+}
+
+/// What breaks in the layer below: nothing in this build.
+#[cfg(not(feature = "mutants"))]
+pub(super) const fn broken(_: mutant::Mutants<Mutant>) -> Option<Broken> {
+    None
+}
+
+/// The mutants of a row, by its agreement and order. The last is only of rows with a uniform
+/// broadcast.
+#[cfg(feature = "mutants")]
+macro_rules! info {
+    ($agreement:ident, $order:ident) => {{
+        use amcast_core::Property::{self, *};
+        const BREAKS: [&[Property]; 6] = [
+            &[Ui],
+            &[Nuv, $agreement],
+            &[$order, FifoOrder],
+            &[$agreement],
+            &[$agreement],
+            &[$agreement],
+        ];
+        const ALL: [MutantInfo; 6] = {
+            let mut all = [MutantInfo { name: "", what: "", breaks: &[] }; 6];
+            let mut i = 0;
+            while i < all.len() {
+                let MutantInfo { name, what, .. } = Mutant::INFO[i];
+                all[i] = MutantInfo { name, what, breaks: BREAKS[i] };
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }};
+}
+
+/// The mutants of a row by its specification, `TO(agreement,order)`.
+#[cfg(feature = "mutants")]
+pub(crate) mod of {
+    use super::*;
+
+    pub(crate) const UA_SUTO: &[MutantInfo] = info!(Ua, Suto);
+    pub(crate) const UA_WNUTO: &[MutantInfo] = info!(Ua, Wnuto);
+    pub(crate) const NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto);
+    pub(crate) const NUA_WNUTO: &[MutantInfo] = info!(Nua, Wnuto).split_at(5).0;
+}

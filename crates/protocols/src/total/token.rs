@@ -1,0 +1,133 @@
+//! Privilege-based: a token with the next number goes round, and who has it broadcasts [TO 3.2].
+
+use super::desk::{Desk, Numbered, Outs, Scheme};
+use super::word::Word;
+use amcast_core::groupcast::{Grade, Out};
+use amcast_core::step::Why;
+use amcast_core::{Pid, Time};
+
+/// The scheme, by the primitive of its broadcast.
+#[derive(Debug)]
+pub(super) struct Token {
+    grade: Grade,
+    numbered: Numbered,
+    /// The token, if it is here: the next number, and how many members had nothing to send.
+    held: Option<(u64, u32)>,
+    /// Until when it rests here.
+    rests: Time,
+    /// Whether somebody has asked for it since it was here last.
+    wanted: bool,
+    /// Whether this process has asked for it.
+    asked: bool,
+}
+
+impl Token {
+    pub(super) fn new(grade: Grade) -> Self {
+        let (rests, numbered) = (Time::NEVER, Numbered::default());
+        Self { grade, numbered, held: None, rests, wanted: false, asked: false }
+    }
+
+    /// The member after this one in the ring.
+    fn next_in_ring(desk: &Desk) -> Option<Pid> {
+        let rank = desk.view.rank(desk.set.me)?;
+        let members = &desk.view.members;
+        let next = members[(rank + 1) % members.len()].pid;
+        (next != desk.set.me).then_some(next)
+    }
+
+    /// Broadcasts what there is, and passes the token on, or lets it rest.
+    fn use_token(&mut self, desk: &mut Desk, out: &mut Outs) {
+        let Some((mut next, mut idle)) = self.held else { return };
+        if !desk.is_open() {
+            return;
+        }
+        // [TO 4:1] the holder broadcasts with the token's numbers, so many at most
+        for _ in 0..desk.set.burst {
+            let Some(own) = desk.next_unsent() else { break };
+            desk.cast_own(self.grade, next, own, out);
+            (next, idle) = (next.saturating_add(1), 0);
+        }
+        self.held = Some((next, idle));
+        let Some(to) = Self::next_in_ring(desk) else {
+            // Alone: it goes on by itself.
+            self.rests = if desk.unsent() > 0 { desk.now } else { Time::NEVER };
+            return;
+        };
+        let round = desk.view.members.len() as u32;
+        if idle >= round && !self.wanted && self.rests == Time::NEVER {
+            self.rests = desk.now + desk.set.rest;
+        }
+        if idle >= round && !self.wanted && desk.now < self.rests {
+            return;
+        }
+        // [TO 4:2] passed to the next of the ring
+        let idle = if self.wanted { 0 } else { idle.saturating_add(1) };
+        (self.held, self.rests, self.wanted, self.asked) = (None, Time::NEVER, false, false);
+        out.ask(Out::To(to, Word::Token { next, idle }));
+    }
+}
+
+impl Scheme for Token {
+    // The first member makes the token of a view.
+    fn begin(&mut self, desk: &mut Desk, out: &mut Outs) {
+        *self = Self::new(self.grade);
+        if desk.is_sequencer() {
+            self.held = Some((1, 0));
+            self.use_token(desk, out);
+        }
+    }
+
+    fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
+        if desk.unsent() == 0 {
+            return;
+        }
+        if self.held.is_some() {
+            self.use_token(desk, out);
+        } else if !self.asked {
+            // It may rest anywhere.
+            self.asked = true;
+            for to in desk.view.pids().filter(|&p| p != desk.set.me) {
+                out.ask(Out::To(to, Word::Hurry));
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        desk: &mut Desk,
+        from: Pid,
+        word: Word,
+        out: &mut Outs,
+    ) -> Result<(), &'static str> {
+        match word {
+            Word::Token { next, idle } if self.held.is_none() => {
+                (self.held, self.rests) = (Some((next, idle)), Time::NEVER);
+                self.use_token(desk, out);
+                Ok(())
+            }
+            Word::Hurry => {
+                self.wanted = true;
+                self.use_token(desk, out);
+                Ok(())
+            }
+            // [TO 4:3] delivered by number
+            Word::Numbered { number, msg, payload } if msg.sender == from => {
+                self.numbered.take(desk, number, msg, payload, out)
+            }
+            _ => Err("what this protocol does not say"),
+        }
+    }
+
+    fn settle(&mut self, desk: &mut Desk, _all: bool, out: &mut Outs) {
+        self.numbered.settle(desk, out);
+        self.held = None;
+    }
+
+    fn wake(&mut self, desk: &mut Desk, out: &mut Outs) {
+        self.use_token(desk, out);
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        (self.held.is_some() && self.rests != Time::NEVER).then_some((self.rests, Why::Retry))
+    }
+}

@@ -1,0 +1,164 @@
+//! What members of a group say to each other to order their messages.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::{MsgId, Pid};
+use core::fmt;
+
+/// A message of an ordering protocol. On the wire: a byte that says which, then the fields.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// A message without a number: broadcast (BB), or for the sequencer alone (SB).
+    Plain { seq: u64, payload: Arc<[u8]> },
+    /// Messages of these senders have the numbers from `first` on (BB).
+    Numbers { first: u64, of: Vec<MsgId> },
+    /// A message with its number.
+    Numbered { number: u64, msg: MsgId, payload: Arc<[u8]> },
+    /// So many numbers are asked for (AB).
+    Ask { count: u32 },
+    /// These numbers are given (AB).
+    Grant { first: u64, count: u32 },
+    /// The token: the next number, and how many members had nothing to send since the last one that
+    /// had (PB).
+    Token { next: u64, idle: u32 },
+    /// Somebody has something to send: let the token come (PB).
+    Hurry,
+}
+
+impl Codec for Word {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Plain { seq, payload } => {
+                1_u8.encode(to);
+                seq.encode(to);
+                put_bytes(payload, to);
+            }
+            Self::Numbers { first, of } => {
+                2_u8.encode(to);
+                first.encode(to);
+                (of.len() as u32).encode(to);
+                of.iter().for_each(|msg| msg.encode(to));
+            }
+            Self::Numbered { number, msg, payload } => {
+                3_u8.encode(to);
+                number.encode(to);
+                msg.encode(to);
+                put_bytes(payload, to);
+            }
+            Self::Ask { count } => {
+                4_u8.encode(to);
+                count.encode(to);
+            }
+            Self::Grant { first, count } => {
+                5_u8.encode(to);
+                first.encode(to);
+                count.encode(to);
+            }
+            Self::Token { next, idle } => {
+                6_u8.encode(to);
+                next.encode(to);
+                idle.encode(to);
+            }
+            Self::Hurry => 7_u8.encode(to),
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(match u8::decode(from)? {
+            1 => Self::Plain { seq: Codec::decode(from)?, payload: Arc::from(from.bytes()?) },
+            2 => {
+                let first = Codec::decode(from)?;
+                let count = u32::decode(from)?;
+                let of = (0..count).map(|_| MsgId::decode(from)).collect::<Result<_, _>>()?;
+                Self::Numbers { first, of }
+            }
+            3 => Self::Numbered {
+                number: Codec::decode(from)?,
+                msg: Codec::decode(from)?,
+                payload: Arc::from(from.bytes()?),
+            },
+            4 => Self::Ask { count: Codec::decode(from)? },
+            5 => Self::Grant { first: Codec::decode(from)?, count: Codec::decode(from)? },
+            6 => Self::Token { next: Codec::decode(from)?, idle: Codec::decode(from)? },
+            7 => Self::Hurry,
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        })
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plain { seq, payload } => {
+                write!(f, "message {seq} of the sender, {} bytes", payload.len())
+            }
+            Self::Numbers { first, of } => write!(f, "numbers from {first} on for {of:?}"),
+            Self::Numbered { number, msg, payload } => {
+                write!(f, "number {number} is {msg:?}, {} bytes", payload.len())
+            }
+            Self::Ask { count } => write!(f, "asks for {count} numbers"),
+            Self::Grant { first, count } => write!(f, "gives {count} numbers from {first} on"),
+            Self::Token { next, idle } => write!(f, "token at {next}, idle for {idle} members"),
+            Self::Hurry => f.write_str("asks for the token"),
+        }
+    }
+}
+
+/// What one that joins in a view must know: the position that deliveries have reached, and the last
+/// message of each process, by pid, that was delivered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Base {
+    pub(super) position: u64,
+    pub(super) last: Vec<u64>,
+}
+
+impl Codec for Base {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.position.encode(to);
+        (self.last.len() as u32).encode(to);
+        self.last.iter().for_each(|seq| seq.encode(to));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        let position = Codec::decode(from)?;
+        let count = u32::decode(from)?;
+        let last = (0..count).map(|_| u64::decode(from)).collect::<Result<_, _>>()?;
+        Ok(Self { position, last })
+    }
+}
+
+/// The message of that number of a process.
+pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
+    MsgId { sender, seq }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back() {
+        let (id, payload) = (msg(Pid(2), 7), Arc::from(&b"xyz"[..]));
+        let all = [
+            Word::Plain { seq: 3, payload: Arc::clone(&payload) },
+            Word::Numbers { first: 9, of: alloc::vec![id, id] },
+            Word::Numbered { number: 9, msg: id, payload },
+            Word::Ask { count: 2 },
+            Word::Grant { first: 5, count: 2 },
+            Word::Token { next: 4, idle: 1 },
+            Word::Hurry,
+        ];
+        for word in all {
+            let mut bytes = Vec::new();
+            word.encode(&mut bytes);
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(Word::decode(&mut reader), Ok(word));
+            assert!(reader.is_empty());
+            for cut in 0..bytes.len() {
+                assert!(Word::decode(&mut Reader::new(&bytes[..cut])).is_err());
+            }
+        }
+        assert!(Word::decode(&mut Reader::new(&[0; 32])).is_err());
+    }
+}

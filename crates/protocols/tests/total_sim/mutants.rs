@@ -1,0 +1,76 @@
+//! Each way of breaking a row is found, and breaks what it is said to break.
+
+use crate::shapes::{judge, rows, seeds};
+use amcast_check::{Property, Verdict, check};
+use amcast_core::{Config, Entry, Span};
+use amcast_protocols::mutant::MutantInfo;
+use amcast_protocols::total::Row;
+use amcast_protocols::{catalog, trial};
+use amcast_sim::{Profile, Settings};
+use std::collections::BTreeSet;
+
+/// Seeds within which a mutant must have broken all that it is said to break.
+const SEEDS: u64 = 600;
+
+/// Seeds in which nothing may be found without a mutant.
+const SOUND_SEEDS: u64 = 20;
+
+/// One row of each specification, unless all are asked for by `AMCAST_SEEDS` in the environment.
+const TELLING: [&str; 4] = ["sb-urcast", "bb-urcast-rcast", "ab-rcast", "bb-rcast-rcast"];
+
+fn config(row: &Row, seed: u64, mutant: &str) -> Config {
+    let mut raw = trial::hasty(row, seed, None);
+    raw.set.insert("mutant".to_string(), mutant.to_string());
+    raw.check(row.about().params).expect("a sound configuration")
+}
+
+fn settings(seed: u64, settle: Span) -> Settings {
+    let profile = [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize];
+    Settings { payload_max: 1500, faulty: Some(Span::millis(4)), settle, ..Settings::with(profile) }
+}
+
+/// The properties that runs of a mutant are seen to break.
+fn hunt(row: &Row, mutant: &MutantInfo) -> (BTreeSet<Property>, u64) {
+    let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
+    let mut seen = BTreeSet::new();
+    for seed in 0..seeds(SEEDS) {
+        let judged =
+            judge(row, &config(row, seed, mutant.name), &settings(seed, Span::secs(1)), seed);
+        let findings = check(&judged.history, row.about().promises).findings;
+        let violated = |(_, verdict): &(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
+        seen.extend(findings.into_iter().filter(violated).map(|(property, _)| property));
+        if seen.is_superset(&said) {
+            return (seen, seed + 1);
+        }
+    }
+    (seen, seeds(SEEDS))
+}
+
+#[test]
+fn each_mutant_of_each_row_breaks_what_it_is_said_to_break() {
+    let mut missed = Vec::new();
+    let telling = |row: &&Row| seeds(0) > 0 || TELLING.contains(&row.name());
+    for row in rows().into_iter().filter(telling) {
+        for mutant in catalog::mutants(row.name()) {
+            let (seen, after) = hunt(row, mutant);
+            println!("{} {}: {seen:?} after {after} seeds", row.name(), mutant.name);
+            if !mutant.breaks.iter().all(|property| seen.contains(property)) {
+                missed.push((row.name(), mutant.name, seen));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn without_a_mutant_nothing_is_found_where_mutants_are_hunted() {
+    let mut found = Vec::new();
+    for row in rows() {
+        for seed in 0..seeds(SOUND_SEEDS) {
+            let settings = settings(seed, Span::secs(5));
+            let judged = judge(row, &config(row, seed, "none"), &settings, seed);
+            found.extend(judged.wrong.map(|wrong| (row.name(), seed, wrong)));
+        }
+    }
+    assert!(found.is_empty(), "{} found, the first: {:?}", found.len(), found[0]);
+}

@@ -1,0 +1,68 @@
+//! Every promise of every row is kept, whatever strikes within what it assumes.
+
+use crate::shapes::{judge, rows, seeds, settings, shape};
+use amcast_core::Entry;
+use amcast_sim::Profile;
+use std::collections::BTreeMap;
+
+/// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
+const SEEDS: u64 = 15;
+
+/// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle.
+fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
+    let (mut marks, mut failed) = (BTreeMap::new(), Vec::new());
+    for row in rows() {
+        let (mut deliveries, mut bad) = (0, Vec::new());
+        for seed in 0..seeds(SEEDS) {
+            let judged = judge(row, &shape(row, seed, "none"), &settings(profile), seed);
+            if let Some(wrong) = judged.wrong {
+                if bad.is_empty() {
+                    eprintln!("{} {} {seed}: {wrong}", row.name(), profile.name());
+                }
+                bad.push(seed);
+                continue;
+            }
+            let report = judged.report.expect("it ran");
+            deliveries += report.deliveries;
+            for (mark, times) in report.marks {
+                *marks.entry(mark).or_default() += times;
+            }
+        }
+        if !bad.is_empty() {
+            failed.push(format!("{} under {}: seeds {bad:?}", row.name(), profile.name()));
+        }
+        assert!(deliveries > 50 * seeds(SEEDS), "{}: only {deliveries} deliveries", row.name());
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    marks
+}
+
+#[test]
+fn every_promise_is_kept_without_faults() {
+    kept(Profile::None);
+}
+
+#[test]
+fn every_promise_is_kept_when_processes_crash_and_come_back() {
+    kept(Profile::Crash);
+}
+
+#[test]
+fn every_promise_is_kept_when_processes_stop_for_a_while() {
+    kept(Profile::Pause);
+}
+
+#[test]
+fn every_promise_is_kept_when_ways_fail() {
+    kept(Profile::Network);
+}
+
+#[test]
+fn every_promise_is_kept_when_oracles_lie() {
+    kept(Profile::Oracle);
+}
+
+#[test]
+fn every_promise_is_kept_under_all_faults_at_once() {
+    kept(Profile::All);
+}

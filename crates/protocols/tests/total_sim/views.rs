@@ -1,0 +1,183 @@
+//! The views of a group: one chain, the same messages in between, only where a majority is, and a
+//! way back for those left out.
+
+use crate::shapes::{rows, seeds, settings, shape};
+use amcast_core::trace::Event;
+use amcast_core::{Config, Entry, MsgId, Pid, RawConfig, Span, Time};
+use amcast_protocols::total::{AB_URCAST, BB_RCAST_RCAST, PB_RCAST, Row, SB_URCAST};
+use amcast_sim::{
+    Choices, Chooser, Fault, Outcome, Plan, Profile, Recorded, Report, Settings, Strike, When,
+    record, replay,
+};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened, by process, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Did {
+    View(u64, Vec<Pid>),
+    Deliver(MsgId),
+    Crash,
+    Recover,
+}
+
+type Told = BTreeMap<Pid, Vec<(Time, Did)>>;
+
+fn tell(told: &mut Told, event: &Event<'_>) {
+    let (t, p, did) = match *event {
+        Event::View { t, p, view, members } => {
+            (t, p, Did::View(view.parse().expect("a number"), members.to_vec()))
+        }
+        Event::Deliver { t, p, m } => (t, p, Did::Deliver(m)),
+        Event::Crash { t, p } => (t, p, Did::Crash),
+        Event::Recover { t, p } => (t, p, Did::Recover),
+        _ => return,
+    };
+    told.entry(p).or_default().push((t, did));
+}
+
+/// Views by number, as every process says, which is the same.
+fn chain(told: &Told, majority: usize) -> BTreeMap<u64, Vec<Pid>> {
+    let mut views = BTreeMap::new();
+    for (p, all) in told {
+        let mut last = None;
+        for (_, did) in all {
+            let Did::View(id, members) = did else { continue };
+            assert!(last < Some(*id), "{p:?} enters {id} after {last:?}");
+            last = Some(*id);
+            assert!(members.contains(p), "{p:?} is not in its view {id}");
+            assert!(members.len() >= majority, "view {id} has only {members:?}");
+            let known = views.entry(*id).or_insert_with(|| members.clone());
+            assert_eq!(known, members, "view {id}");
+        }
+    }
+    views
+}
+
+/// What each process that never failed so far delivered between entering a view and the next one.
+fn between(told: &Told) -> BTreeMap<u64, BTreeSet<Vec<MsgId>>> {
+    let mut found: BTreeMap<u64, BTreeSet<Vec<MsgId>>> = BTreeMap::new();
+    for all in told.values() {
+        let (mut view, mut delivered) = (None, Vec::new());
+        for (_, did) in all {
+            match did {
+                Did::View(next, _) => {
+                    if let Some(id) = view.filter(|id| id + 1 == *next) {
+                        found.entry(id).or_default().insert(std::mem::take(&mut delivered));
+                    }
+                    view = Some(*next);
+                }
+                Did::Deliver(m) => delivered.push(*m),
+                Did::Crash | Did::Recover => break,
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn views_form_one_chain_of_majorities_and_survivors_deliver_the_same_between_two() {
+    let mut changes = 0;
+    for row in rows() {
+        for seed in 0..seeds(60) {
+            let (config, mut told) = (shape(row, seed, "none"), Told::new());
+            let mut push = |event: &Event<'_>| tell(&mut told, event);
+            let report = record(row, &config, &settings(Profile::All), seed, &mut None, &mut push);
+            assert!(report.expect("it is built").settled(), "{} {seed}", row.name());
+            let views = chain(&told, config.cluster().quorum());
+            changes += views.len() - 1;
+            for (id, sequences) in between(&told) {
+                assert_eq!(sequences.len(), 1, "{} {seed}: view {id}: {sequences:?}", row.name());
+            }
+        }
+    }
+    assert!(changes as u64 > seeds(60), "only {changes} changes of views");
+}
+
+fn group(row: &Row, replicas: usize) -> Config {
+    let raw = RawConfig { groups: 1, replicas, clients: 0, ..RawConfig::default() };
+    raw.check(row.about().params).expect("a sound configuration")
+}
+
+/// Runs a quiet world in which 200 messages are cast within 180 ms and only these faults strike.
+fn with(row: &Row, replicas: usize, strikes: Vec<Strike>) -> (Report, Told) {
+    let config = group(row, replicas);
+    let settings = Settings {
+        messages: 200,
+        faulty: Some(Span::millis(200)),
+        payload: Some(20),
+        model: Some(amcast_sim::Model::constant(Span::micros(2), Span::micros(50))),
+        ..Settings::default()
+    };
+    let mut chooser = Chooser::seeded(7);
+    let mut plan = Plan::draw(row.about(), config.cluster(), &settings, &mut chooser);
+    plan.strikes = strikes;
+    let (mut told, run) = (Told::new(), Recorded { plan, choices: Choices::default() });
+    let mut push = |event: &Event<'_>| tell(&mut told, event);
+    let report = replay(row, &config, &run, &mut push).expect("it is built");
+    assert_eq!(report.outcome, Outcome::Settled, "{}", row.name());
+    (report, told)
+}
+
+fn at_ms(ms: u64, fault: Fault) -> Strike {
+    Strike { at: When::Time(Time::ZERO + Span::millis(ms)), fault }
+}
+
+fn deliveries(told: &Told, p: u32, ms: std::ops::Range<u64>) -> usize {
+    let (from, upto) = (Span::millis(ms.start), Span::millis(ms.end));
+    let within = |t: Time| (Time::ZERO + from..Time::ZERO + upto).contains(&t);
+    let is = |(t, did): &&(Time, Did)| matches!(did, Did::Deliver(_)) && within(*t);
+    told[&Pid(p)].iter().filter(is).count()
+}
+
+#[test]
+fn a_minority_stops_and_comes_back_as_a_new_member_with_the_state() {
+    for row in [&SB_URCAST, &BB_RCAST_RCAST, &AB_URCAST, &PB_RCAST] {
+        let span = Span::millis(120);
+        let cut = Fault::Partition { side: vec![Pid(0)], both: true, span };
+        let (_, told) = with(row, 3, vec![at_ms(20, cut)]);
+        // It suspects the others after 50 ms at the latest.
+        assert_eq!(deliveries(&told, 0, 75..140), 0, "{}", row.name());
+        assert!(deliveries(&told, 1, 75..140) > 10, "{}: the others go on", row.name());
+        let views = chain(&told, 2);
+        assert!(views.values().any(|members| *members == [Pid(1), Pid(2)]), "{views:?}");
+        assert_eq!(views.values().last().map(Vec::len), Some(3), "{views:?}");
+        let of = |p: u32| {
+            let all = told[&Pid(p)].iter().rev();
+            let since = all.take_while(|(_, did)| *did != Did::Recover);
+            since.filter(|(_, did)| matches!(did, Did::Deliver(_))).count()
+        };
+        // What it had cast itself and could not know of, it gives up where that may be out of order.
+        assert_eq!(of(0), of(1), "{}", row.name());
+        assert!(of(1) >= 180 && (of(1) == 200 || row.name() != "sb-urcast"), "{}", of(1));
+    }
+}
+
+#[test]
+fn whoever_dies_at_any_moment_of_a_change_the_others_agree_on_a_view() {
+    // The coordinator of the first change dies a little later each time. All are told of the first
+    // crash after a millisecond.
+    let dies = |p| Fault::Crash { p: Pid(p), mid_step: false, down: None };
+    let mut seen = BTreeSet::new();
+    for us in (0..800).step_by(10) {
+        let later = When::Time(Time::ZERO + Span::micros(20_900 + us));
+        let strikes = vec![at_ms(20, dies(4)), Strike { at: later, fault: dies(0) }];
+        let (report, told) = with(&SB_URCAST, 5, strikes);
+        assert_eq!(report.crashes, 2);
+        let views = chain(&told, 3);
+        assert_eq!(views.values().last(), Some(&vec![Pid(1), Pid(2), Pid(3)]), "{us}");
+        seen.insert(views);
+    }
+    assert!(seen.len() > 1, "the change was always at the same point: {seen:?}");
+}
+
+#[test]
+fn all_but_one_of_a_majority_may_restart_one_after_the_other() {
+    let restarts = |p| Fault::Crash { p: Pid(p), mid_step: false, down: Some(Span::millis(5)) };
+    for row in [&SB_URCAST, &PB_RCAST] {
+        let strikes = (0..3).map(|p| at_ms(10 + 60 * u64::from(p), restarts(p))).collect();
+        let (report, told) = with(row, 3, strikes);
+        assert_eq!(report.crashes, 3, "{}", row.name());
+        let last = chain(&told, 2).into_values().last().expect("there are views");
+        assert_eq!(last, [Pid(0), Pid(1), Pid(2)], "members are listed by number");
+    }
+}
