@@ -516,6 +516,35 @@ fn a_candidate_starts_over_when_a_member_of_its_quorum_loses_its_memory() {
 }
 
 #[test]
+fn a_candidate_starts_over_when_a_log_moves_on_while_it_is_read() {
+    let mut w = World::new(1, 3, "breadth", &[]);
+    w.run(50);
+    assert!(w.cast(&[0], b"one"));
+    w.run(200);
+    w.crash(w.replica(0, 0));
+    let words_of = |a: &Answer| match a {
+        Answer::Done(_, Reply::Words(lines)) => lines.len(),
+        _ => 0,
+    };
+    while !w.processes[1].inbox.iter().any(|a| words_of(a) > 0) {
+        w.run(1);
+    }
+    let log = super::layout::Layout::new(&w.config).unwrap().log(0, 0).region;
+    while let Some(answer) = w.processes[1].inbox.pop_front() {
+        if words_of(&answer) > 1 {
+            // What it copies is on its way; a denied write of the former leader comes through.
+            let control = &w.processes[2].memory.heap.lines(log)[super::layout::CONTROL as usize];
+            let mut words = control.words();
+            words[1] += 1;
+            control.put(&words, control.stamp());
+        }
+        w.answer(1, answer);
+    }
+    assert!(w.processes[1].marks.contains(&"tram-log-moved-on"));
+    assert_eq!(w.leader(0), None);
+}
+
+#[test]
 fn a_state_that_the_log_has_moved_past_is_asked_for_again() {
     let fast = [("heartbeat_us", "500"), ("suspect_us", "2000")];
     let mut w = World::new(1, 5, "breadth", &fast);
