@@ -104,6 +104,9 @@ impl StateMachine for Bank {
             return answer.extend_from_slice(&sum.to_le_bytes());
         };
         let amount = i64::from(amount);
+        if ![from, to].iter().all(|&a| shards.iter().any(|s| s.shard == shard_of(a))) {
+            return answer.push(0);
+        }
         let mut change = |account, by| {
             let seen = shards.iter_mut().find(|s| s.shard == shard_of(account))?;
             let balance = seen.data.balance(account);

@@ -13,7 +13,7 @@ use amcast_memory::Directory;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -40,6 +40,30 @@ const PANICKED: i32 = 101;
 
 /// How long nodes may take to stop before they are killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a node may take to stop when its supervisor has ended.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(5);
+
+/// The node's side: calls `close` when the supervisor asks to serve no more clients, sets `stop` when
+/// standard input ends, and ends the process if it does not stop then.
+///
+/// # Errors
+/// When the thread that listens cannot be started.
+pub fn obey(stop: &Arc<AtomicBool>, mut close: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let stop = Arc::clone(stop);
+    let listen = move || {
+        let mut line = [0; 64];
+        // A read returns nothing when the other end is closed.
+        while matches!(io::stdin().read(&mut line), Ok(1..)) {
+            close();
+        }
+        stop.store(true, Ordering::Relaxed);
+        thread::sleep(ORPHAN_PATIENCE);
+        tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
+        std::process::exit(1);
+    };
+    thread::Builder::new().name("input".to_string()).spawn(listen).map(drop)
+}
 
 /// How to start a node: program, and arguments in front of its name.
 #[derive(Clone, Debug)]

@@ -8,16 +8,12 @@ use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
+use amcast_runtime::supervisor::obey;
 use amcast_services::kv::Kv;
-use std::io::Read;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
-
-/// How long a node may take to stop when its supervisor has ended.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs one node of a cluster in the foreground.
 ///
@@ -101,7 +97,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
     let serving = Arc::new(Mutex::new(serving.transpose()?));
     if args.until_input_ends {
-        watch_input(&stop, &serving, &home, rank)?;
+        let (serving, home) = (Arc::clone(&serving), home.clone());
+        let close = move || {
+            if let Some(serving) = taken(&serving) {
+                serving.close(&home, rank);
+            }
+        };
+        obey(&stop, close).map_err(Failure::failed)?;
     }
     node.run(&stop);
     drop(taken(&serving));
@@ -153,30 +155,4 @@ impl Serving {
             tracing::warn!("{e}");
         }
     }
-}
-
-/// Closes the node's front at the first line of standard input, stops the node when the input ends,
-/// and ends it when it does not stop.
-fn watch_input(
-    stop: &Arc<AtomicBool>,
-    serving: &Arc<Held>,
-    home: &Home,
-    rank: usize,
-) -> Result<(), Failure> {
-    let (stop, serving, home) = (Arc::clone(stop), Arc::clone(serving), home.clone());
-    let watch = move || {
-        let mut line = [0; 64];
-        // A read returns nothing when the other end is closed.
-        while matches!(std::io::stdin().read(&mut line), Ok(1..)) {
-            if let Some(serving) = taken(&serving) {
-                serving.close(&home, rank);
-            }
-        }
-        stop.store(true, Ordering::Relaxed);
-        std::thread::sleep(STOP_PATIENCE);
-        tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
-        std::process::exit(1);
-    };
-    let thread = std::thread::Builder::new().name("input".to_string()).spawn(watch);
-    thread.map(drop).map_err(Failure::failed)
 }

@@ -6,15 +6,11 @@ use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_rank};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
+use amcast_runtime::supervisor::obey;
 use amcast_services::{StateMachine, Whole, workers};
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
-
-/// How long a node may take to stop when its supervisor has ended.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+use std::sync::atomic::AtomicBool;
 
 /// Runs the node `name` of the cluster whose file is `config`, until it gets SIGTERM or SIGINT or its
 /// standard input ends, as it does when the supervisor has ended.
@@ -46,22 +42,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
     let app = ServiceNode::<Whole<S>>::new(file.shards, share);
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;
-    watch_input(&stop).map_err(StartError::Io)?;
+    obey(&stop, || {}).map_err(StartError::Io)?;
     node.run(&stop);
     Ok(())
-}
-
-/// Stops the node when its standard input ends, and ends it when it does not stop.
-fn watch_input(stop: &Arc<AtomicBool>) -> std::io::Result<()> {
-    let stop = Arc::clone(stop);
-    let watch = move || {
-        let mut line = [0; 64];
-        // A read returns nothing when the other end is closed.
-        while matches!(std::io::stdin().read(&mut line), Ok(1..)) {}
-        stop.store(true, Ordering::Relaxed);
-        std::thread::sleep(STOP_PATIENCE);
-        tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
-        std::process::exit(1);
-    };
-    std::thread::Builder::new().name("input".to_string()).spawn(watch).map(drop)
 }
