@@ -1,0 +1,302 @@
+//! The carrier of one process: what its protocol asks of the medium, and what the medium says.
+
+use crate::error::{Error, Remark};
+use crate::options::{Options, Peer};
+use crate::own::Own;
+use crate::poller::{self, Poller, Token, Waker};
+use crate::sockets;
+use crate::streams::Streams;
+use crate::told::{Counts, News, Told};
+use amcast_core::id::{Gid, Pid};
+use amcast_core::limits::GROUPS_MAX;
+use amcast_core::messages::{In, Lane, Out};
+use amcast_core::time::Span;
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+/// The sockets that a process is reached at, before it starts: with port 0 the system chooses one,
+/// and [`Ports::tcp`] tells which, for the peers' configuration.
+#[derive(Debug)]
+pub struct Ports {
+    listener: OwnedFd,
+    tcp: SocketAddr,
+}
+
+impl Ports {
+    /// Opens them.
+    ///
+    /// # Errors
+    /// When an address is in use, or not of this machine, or not for this user.
+    pub fn open(tcp: SocketAddr) -> Result<Self, Error> {
+        let (listener, tcp) = sockets::listener(tcp)?;
+        Ok(Self { listener, tcp })
+    }
+
+    /// Where connections are taken.
+    pub fn tcp(&self) -> SocketAddr {
+        self.tcp
+    }
+}
+
+/// The carrier of the medium `Messages` for one process. One thread uses it; it never blocks but in
+/// [`Carrier::park`].
+///
+/// A loop does this, over and over:
+/// ```
+/// # use amcast_core::{messages::{Frames, Out}, step::*, time::{Span, Time}};
+/// # use amcast_net::Carrier;
+/// # fn round(carrier: &mut Carrier, node: &mut dyn Protocol<Medium = Frames>,
+/// #          outbox: &mut Outbox<Frames>, now: Time) {
+/// carrier.begin_round();
+/// while let Some(input) = carrier.next_input() {
+///     node.step(now, (), Input::Medium(input), outbox);
+///     for output in outbox.items() {
+///         if let Output::Medium(out) = output {
+///             let (Out::To(_, _, extent) | Out::Group(_, _, extent)) = out;
+///             carrier.carry(out, outbox.bytes(*extent));
+///         } // deliveries and the rest are the loop's own business
+///     }
+///     outbox.clear();
+/// }
+/// carrier.flush();
+/// # }
+/// ```
+/// and parks when it has nothing to do. What is sent waits in queues until [`Carrier::flush`].
+#[derive(Debug)]
+pub struct Carrier {
+    me: Pid,
+    incarnation: u32,
+    poller: Poller,
+    streams: Streams,
+    own: Own,
+    /// The members of each group, by gid.
+    members: Vec<Vec<Pid>>,
+    frame_bytes_max: usize,
+    told: Told,
+}
+
+impl Carrier {
+    /// Opens the sockets of `peers[me]` and begins to connect to all peers, which are listed by pid.
+    /// `incarnation` is higher than in any earlier life of the process.
+    ///
+    /// # Errors
+    /// When the sockets cannot be opened, or the options do not go together.
+    pub fn start(
+        me: Pid,
+        incarnation: u32,
+        peers: &[Peer],
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let own = peers.get(me.index()).ok_or(Error::NoSuch { me, count: peers.len() })?;
+        Self::start_at(Ports::open(own.tcp)?, me, incarnation, peers, options)
+    }
+
+    /// [`Carrier::start`] with sockets that are open already.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn start_at(
+        ports: Ports,
+        me: Pid,
+        incarnation: u32,
+        peers: &[Peer],
+        options: &Options,
+    ) -> Result<Self, Error> {
+        options.check()?;
+        if me.index() >= peers.len() {
+            return Err(Error::NoSuch { me, count: peers.len() });
+        }
+        let poller = Poller::new()?;
+        let mine = (me, incarnation);
+        let streams = Streams::new(mine, peers, ports.listener, poller.watch(), options)?;
+        let member = |g: u8| {
+            let all = (0..).zip(peers).filter(move |(_, peer)| peer.groups.contains(Gid(g)));
+            all.map(|(pid, _)| Pid(pid)).collect()
+        };
+        Ok(Self {
+            me,
+            incarnation,
+            poller,
+            streams,
+            own: Own::default(),
+            members: (0..GROUPS_MAX as u8).map(member).collect(),
+            frame_bytes_max: options.frame_bytes_max,
+            told: Told::default(),
+        })
+    }
+
+    /// Which process it is.
+    pub fn pid(&self) -> Pid {
+        self.me
+    }
+
+    /// Which life of the process this is.
+    pub fn incarnation(&self) -> u32 {
+        self.incarnation
+    }
+
+    // ---- what the protocol asks
+
+    /// Sends `message`, the bytes of what `out` says. It waits in a queue until [`Carrier::flush`] at
+    /// the latest. A stream's message to a peer of which [`In::Down`] was said is lost; one for which
+    /// there is no room breaks the connection: see [`Carrier::room`].
+    ///
+    /// # Panics
+    /// When the message is longer than the limit of the options, or goes to a process or group that
+    /// there is not: the protocol was not built for this cluster.
+    #[inline]
+    pub fn carry<T>(&mut self, out: &Out<T>, message: &[u8]) {
+        assert!(
+            message.len() <= self.frame_bytes_max,
+            "a message of {} bytes: frame_bytes_max is {}",
+            message.len(),
+            self.frame_bytes_max
+        );
+        match *out {
+            Out::To(pid, lane, _) => self.send(pid, lane, message),
+            Out::Group(group, lane, _) => {
+                for i in 0..self.members[group.index()].len() {
+                    self.send(self.members[group.index()][i], lane, message);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, to: Pid, lane: Lane, message: &[u8]) {
+        if to == self.me {
+            self.told.counts.stream_sent += 1;
+            return self.own.put(message);
+        }
+        match lane {
+            Lane::Stream | Lane::Datagram => self.streams.send(to, message, &mut self.told),
+        }
+    }
+
+    /// Hands everything that waits to the system, as far as it takes it: one call for each peer. What
+    /// it does not take is sent as soon as it does, in later rounds.
+    pub fn flush(&mut self) {
+        self.streams.flush(&mut self.told);
+    }
+
+    /// How many bytes wait for a peer on its stream: what it was too slow for, and what was not
+    /// flushed yet.
+    pub fn backlog(&self, pid: Pid) -> usize {
+        if pid == self.me { self.own.len() } else { self.streams.backlog(pid) }
+    }
+
+    /// Breaks the connection to a peer, if there is one; it is made anew as any that broke. For a
+    /// peer that is connected and of no use, and for tests.
+    pub fn hang_up(&mut self, pid: Pid) {
+        if pid != self.me {
+            self.streams.hang_up(pid, &mut self.told);
+        }
+    }
+
+    // ---- what the medium says
+
+    /// Begins a round: asks what is ready, and does what is due. One system call, and some for each
+    /// connection that is being made.
+    pub fn begin_round(&mut self) {
+        let now = Instant::now();
+        self.streams.begin_round();
+        self.own.begin_round();
+        self.streams.wake(now, &mut self.told);
+        self.told.counts.looks += 1;
+        if let Err(errno) = self.poller.look() {
+            // Neither the call nor the descriptor can be wrong, so the system lacks memory.
+            return self.told.remark(Remark::Short { errno });
+        }
+        while let Some((token, flags)) = self.poller.next() {
+            match token {
+                Token::Waker => {}
+                Token::Listener => self.streams.accept(now, &mut self.told),
+                Token::Guest(index) => self.streams.guest(index, &mut self.told),
+                Token::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
+            }
+        }
+    }
+
+    /// The next input of this round, if there is one more: connections first, then messages, which
+    /// are borrowed from where they arrived. A round ends; what arrives meanwhile is for the next.
+    #[inline]
+    pub fn next_input(&mut self) -> Option<In<&[u8]>> {
+        if let Some(news) = self.told.news.pop_front() {
+            return Some(news.input());
+        }
+        if let Some(at) = self.own.next() {
+            self.told.counts.stream_received += 1;
+            return Some(In::From(self.me, self.own.bytes(at)));
+        }
+        match self.streams.next(&mut self.told) {
+            Some((pid, at)) => Some(In::From(pid, &self.streams.bytes(pid)[at])),
+            // A connection may have broken while it was read.
+            None => self.told.news.pop_front().map(News::input),
+        }
+    }
+
+    /// A whole round for a loop that does not send while it listens: says how many inputs there were.
+    pub fn poll(&mut self, tell: &mut dyn FnMut(In<&[u8]>)) -> usize {
+        self.begin_round();
+        let mut count = 0;
+        while let Some(input) = self.next_input() {
+            tell(input);
+            count += 1;
+        }
+        count
+    }
+
+    // ---- waiting
+
+    /// Sleeps until something is ready, the [`Waker`] rings, a connection is to be dialled, or for
+    /// `at_most`; for ever if none. It may return early. It does not sleep at all if there is
+    /// something for the next round already, or the waker rang since the last sleep.
+    pub fn park(&mut self, at_most: Option<Span>) {
+        let at_most = self.sleep_max(at_most);
+        self.told.counts.parks += 1;
+        if let Err(errno) = self.poller.park(at_most) {
+            self.told.remark(Remark::Short { errno });
+        }
+    }
+
+    /// How long it may sleep before something is due.
+    fn sleep_max(&self, at_most: Option<Span>) -> Option<Span> {
+        if !self.told.news.is_empty() || self.own.len() > 0 {
+            return Some(Span::ZERO);
+        }
+        let due = self.streams.next_due().saturating_duration_since(Instant::now());
+        let due = Span(u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
+        Some(at_most.map_or(due, |at_most| at_most.min(due)))
+    }
+
+    /// What other threads wake this loop with.
+    pub fn waker(&self) -> Waker {
+        self.poller.waker()
+    }
+
+    // ---- for people and metrics
+
+    /// What it did so far.
+    pub fn counts(&self) -> Counts {
+        self.told.counts
+    }
+
+    /// The oldest thing worth a line in a log that was not taken yet.
+    pub fn take_remark(&mut self) -> Option<Remark> {
+        self.told.remarks.take()
+    }
+}
+
+/// [`Carrier::park`] for several processes that share a thread: sleeps until any of them has
+/// something.
+pub fn park_all(carriers: &mut [Carrier], at_most: Option<Span>) {
+    let at_most = carriers.iter().fold(at_most, |least, carrier| carrier.sleep_max(least));
+    let slept = poller::park_all(carriers.iter().map(|carrier| &carrier.poller), at_most);
+    for carrier in carriers {
+        carrier.told.counts.parks += 1;
+        if let Err(errno) = slept {
+            carrier.told.remark(Remark::Short { errno });
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! One suite for every carrier of the medium `Messages`: simulated, on real networks, and those to
+//! come.
+//!
+//! A carrier's test implements [`Fabric`] and runs each of [`SUITE`]. The laws are those of
+//! [`amcast_core::messages`]; each function says which one it tests. No test waits for a time: what
+//! must come is waited for, and what must not come is looked for in front of something that must.
+
+use amcast_core::id::{Gid, GroupSet, Pid};
+use amcast_core::messages::{In, Lane, Out};
+
+/// Some processes and the messages between them.
+pub trait Fabric {
+    /// Sends what a process asks for.
+    fn send(&mut self, from: Pid, out: &Out<()>, message: &[u8]);
+    /// Lets a little happen; false if nothing will ever happen again by itself, or if nothing has
+    /// happened for so long that it never will.
+    fn advance(&mut self) -> bool;
+    /// What the medium told this process since the last call, in order.
+    fn heard(&mut self, by: Pid) -> Vec<Heard>;
+    /// The connection between two processes breaks; it stands again later.
+    fn cut(&mut self, a: Pid, b: Pid);
+    /// A process dies.
+    fn crash(&mut self, pid: Pid);
+    /// A dead process starts again, as a new incarnation.
+    fn start(&mut self, pid: Pid);
+    /// A process takes nothing in from now on, and goes on later.
+    fn stall(&mut self, pid: Pid, stalled: bool);
+}
+
+/// An input of the medium that owns its bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// [`In::From`].
+    From(Pid, Vec<u8>),
+    /// [`In::Up`].
+    Up(Pid),
+    /// [`In::Down`].
+    Down(Pid),
+}
+
+impl Heard {
+    /// What an input says.
+    pub fn of(input: &In<&[u8]>) -> Self {
+        match *input {
+            In::From(pid, message) => Self::From(pid, message.to_vec()),
+            In::Up(pid) => Self::Up(pid),
+            In::Down(pid) => Self::Down(pid),
+        }
+    }
+}
+
+impl core::fmt::Debug for Heard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::From(pid, bytes) if bytes.len() > 16 => {
+                write!(f, "From({pid:?}, {:?}.. {} bytes)", &bytes[..16], bytes.len())
+            }
+            Self::From(pid, bytes) => write!(f, "From({pid:?}, {bytes:?})"),
+            Self::Up(pid) => write!(f, "Up({pid:?})"),
+            Self::Down(pid) => write!(f, "Down({pid:?})"),
+        }
+    }
+}
+
+/// Makes the fabric of [`shape`], all processes started for the first time and not connected yet.
+pub type Make<'a> = &'a mut dyn FnMut() -> Box<dyn Fabric>;
+
+/// A test of one law. Panics if the law is broken.
+pub type Test = fn(Make<'_>);
+
+/// The suite: what is tested, and the test.
+pub const SUITE: &[(&str, Test)] = &[
+    ("connections come to stand, and it is said once", connected),
+    ("streams arrive in order, once, unchanged", streams_in_order),
+    ("what is sent before the connection stands arrives", sent_before_up),
+    ("a group's message reaches its members and nobody else", groups),
+    ("a message to oneself arrives like any other", own_messages),
+    ("large messages pass, and small ones behind them", large_messages),
+    ("a stream loses something only where a break is said", breaks),
+    ("a new incarnation is said before its first message", new_incarnation),
+    ("a peer that takes nothing holds up nobody", stalled_peer),
+    ("datagrams arrive unchanged, if they arrive", datagrams),
+];
+
+const A: Pid = Pid(0);
+const B: Pid = Pid(1);
+const C: Pid = Pid(2);
+const ALL: [Pid; 3] = [A, B, C];
+/// Everyone.
+const WIDE: Gid = Gid(0);
+/// Without [`A`].
+const NARROW: Gid = Gid(1);
+
+/// The groups of the three processes of the suite.
+pub fn shape() -> [GroupSet; 3] {
+    [GroupSet::one(WIDE), GroupSet::first(2), GroupSet::first(2)]
+}
+
+/// What each process heard so far, and not yet looked at.
+struct Ears<'a> {
+    fabric: &'a mut dyn Fabric,
+    heard: [Vec<Heard>; 3],
+}
+
+impl<'a> Ears<'a> {
+    fn new(fabric: &'a mut dyn Fabric) -> Self {
+        Self { fabric, heard: Default::default() }
+    }
+
+    /// Goes on until what a process heard satisfies `done`; takes it.
+    fn until(&mut self, by: Pid, what: &str, done: impl Fn(&[Heard]) -> bool) -> Vec<Heard> {
+        let mut looked_at = usize::MAX;
+        loop {
+            self.listen();
+            let heard = &mut self.heard[by.index()];
+            if heard.len() != looked_at && done(heard) {
+                return std::mem::take(heard);
+            }
+            looked_at = heard.len();
+            let moved = self.fabric.advance();
+            self.listen();
+            let heard = &self.heard[by.index()];
+            let more = moved || heard.len() > looked_at;
+            assert!(more, "{what}: {by:?} never hears it, but {:?}", brief(heard));
+        }
+    }
+
+    fn listen(&mut self) {
+        for pid in ALL {
+            self.heard[pid.index()].append(&mut self.fabric.heard(pid));
+        }
+    }
+
+    /// Goes on until every two processes are connected; forgets what was heard.
+    fn connect(&mut self) {
+        for (by, of) in pairs() {
+            let up = |heard: &[Heard]| heard.contains(&Heard::Up(of));
+            while !up(&self.heard[by.index()]) {
+                let so_far = self.until(by, "a connection", up);
+                self.heard[by.index()] = so_far;
+            }
+        }
+        self.heard = Default::default();
+    }
+
+    fn to(&mut self, from: Pid, to: Pid, lane: Lane, message: &[u8]) {
+        self.fabric.send(from, &Out::To(to, lane, ()), message);
+    }
+}
+
+fn brief(heard: &[Heard]) -> (usize, Vec<&Heard>) {
+    (heard.len(), heard.iter().rev().take(8).rev().collect())
+}
+
+fn pairs() -> impl Iterator<Item = (Pid, Pid)> {
+    ALL.into_iter().flat_map(|a| ALL.into_iter().map(move |b| (a, b))).filter(|(a, b)| a != b)
+}
+
+/// A message that tells who sent it, its number, and whether it was changed.
+fn message(from: Pid, number: u32, bytes: usize) -> Vec<u8> {
+    let head = [from.0.to_le_bytes(), number.to_le_bytes()].concat();
+    let body = (0..bytes.saturating_sub(head.len())).map(|i| (i as u32 ^ number) as u8);
+    head.into_iter().chain(body).collect()
+}
+
+/// The number of a message, if it is one of [`message`]'s from this process.
+fn number(from: Pid, bytes: &[u8]) -> u32 {
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+    assert!(bytes.len() >= 8, "{} bytes were never sent", bytes.len());
+    assert!(bytes == message(from, word(4), bytes.len()), "a message of {from:?} was changed");
+    word(4)
+}
+
+/// The numbers of what came from a process.
+fn numbers(heard: &[Heard], from: Pid) -> Vec<u32> {
+    let number = |heard: &Heard| match heard {
+        Heard::From(pid, bytes) if *pid == from => Some(number(from, bytes)),
+        _ => None,
+    };
+    heard.iter().filter_map(number).collect()
+}
+
+/// Whether that message of that process is there; that it is unchanged is looked at later, once.
+fn has(from: Pid, last: u32) -> impl Fn(&[Heard]) -> bool {
+    let is = move |bytes: &[u8]| bytes.get(4..8) == Some(&last.to_le_bytes());
+    let found = move |h: &Heard| matches!(h, Heard::From(p, bytes) if *p == from && is(bytes));
+    move |heard| heard.iter().rev().any(found)
+}
+
+/// Law 4: `Up` at both ends of each connection, and not again while it stands.
+fn connected(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    for (by, of) in pairs() {
+        ears.to(by, of, Lane::Stream, &message(by, 1, 8));
+    }
+    for by in ALL {
+        let others = || ALL.into_iter().filter(|&of| of != by);
+        let heard = ears.until(by, "messages", |heard| others().all(|of| has(of, 1)(heard)));
+        for of in others() {
+            let ups = heard.iter().filter(|h| **h == Heard::Up(of)).count();
+            assert_eq!(ups, 1, "law 4: {by:?} hears {heard:?}");
+        }
+        assert!(!heard.contains(&Heard::Down(by)) && !heard.contains(&Heard::Up(by)), "{heard:?}");
+    }
+}
+
+/// Law 1, all ways at once, in batches and one by one.
+fn streams_in_order(make: Make<'_>) {
+    const COUNT: u32 = 2_000;
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    for i in 0..COUNT {
+        for (from, to) in pairs() {
+            ears.to(from, to, Lane::Stream, &message(from, i, 8 + (i as usize * 7) % 600));
+        }
+        if i % 100 == 7 {
+            ears.fabric.advance();
+            ears.listen();
+        }
+    }
+    for by in ALL {
+        let others = || ALL.into_iter().filter(|&of| of != by);
+        let heard = ears.until(by, "all", |heard| others().all(|of| has(of, COUNT - 1)(heard)));
+        for of in others() {
+            assert!(numbers(&heard, of).into_iter().eq(0..COUNT), "law 1: from {of:?} to {by:?}");
+        }
+        assert!(!heard.iter().any(|h| matches!(h, Heard::Down(_))), "nothing broke");
+    }
+}
+
+/// Law 1: nobody said `Down`, so nothing is lost.
+fn sent_before_up(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    for i in 0..100 {
+        for (from, to) in pairs() {
+            ears.to(from, to, Lane::Stream, &message(from, i, 100));
+        }
+    }
+    for (of, by) in pairs() {
+        let heard = ears.until(by, "the last one", has(of, 99));
+        if !heard.contains(&Heard::Down(of)) {
+            assert!(numbers(&heard, of).into_iter().eq(0..100), "law 1: from {of:?} to {by:?}");
+        }
+        ears.heard[by.index()] = heard;
+    }
+}
+
+/// Members get a group's message, the sender if it is one, and nobody else.
+fn groups(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    for from in ALL {
+        ears.fabric.send(from, &Out::Group(NARROW, Lane::Stream, ()), &message(from, 1, 50));
+        ears.fabric.send(from, &Out::Group(WIDE, Lane::Stream, ()), &message(from, 2, 50));
+    }
+    for by in ALL {
+        let heard = ears.until(by, "all", |heard| ALL.into_iter().all(|of| has(of, 2)(heard)));
+        let expected: &[u32] = if by == A { &[2] } else { &[1, 2] };
+        for of in ALL {
+            assert_eq!(numbers(&heard, of), expected, "from {of:?} to {by:?}");
+        }
+    }
+}
+
+/// Law 3, on both lanes and through a group.
+fn own_messages(make: Make<'_>) {
+    const COUNT: u32 = 5_000;
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    for i in 0..COUNT {
+        let lane = if i % 2 == 0 { Lane::Stream } else { Lane::Datagram };
+        let bytes = message(B, i, if i % 1_000 == 3 { 1 << 18 } else { 64 });
+        match i % 3 {
+            0 => ears.fabric.send(B, &Out::Group(NARROW, lane, ()), &bytes),
+            _ => ears.to(B, B, lane, &bytes),
+        }
+    }
+    let is_own = |h: &&Heard| matches!(h, Heard::From(B, _));
+    let all = |heard: &[Heard]| heard.iter().filter(is_own).count() >= COUNT as usize;
+    let heard = ears.until(B, "all", all);
+    let mut seen = numbers(&heard, B);
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..COUNT), "law 3");
+}
+
+/// The largest payload, several times, both ways at once.
+fn large_messages(make: Make<'_>) {
+    const LARGE: usize = 1 << 20;
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    for i in 0..8 {
+        let bytes = if i % 2 == 0 { LARGE } else { 64 };
+        ears.to(A, B, Lane::Stream, &message(A, i, bytes));
+        ears.to(B, A, Lane::Stream, &message(B, i, bytes));
+    }
+    for (by, of) in [(A, B), (B, A)] {
+        let heard = ears.until(by, "the last one", has(of, 7));
+        assert!(numbers(&heard, of).into_iter().eq(0..8), "law 1");
+    }
+}
+
+/// Law 1 over several breaks: what arrives of each stream has no gap, and nothing arrives twice.
+fn breaks(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    let mut next = 0;
+    let mut heard = Vec::new();
+    for (round, (a, b)) in [(A, B), (B, A), (A, B), (A, B)].into_iter().enumerate() {
+        for _ in 0..500 {
+            ears.to(A, B, Lane::Stream, &message(A, next, 300));
+            next += 1;
+        }
+        for _ in 0..round {
+            ears.fabric.advance();
+        }
+        ears.fabric.cut(a, b);
+        for _ in 0..500 {
+            ears.to(A, B, Lane::Stream, &message(A, next, 300));
+            next += 1;
+        }
+        for (by, of) in [(A, B), (B, A)] {
+            let again = |heard: &[Heard]| {
+                let down = heard.iter().position(|h| *h == Heard::Down(of));
+                down.is_some_and(|at| heard[at..].contains(&Heard::Up(of)))
+            };
+            let said = ears.until(by, "Down and then Up", again);
+            if by == B {
+                heard.extend(said);
+            }
+        }
+        // Both know that the new stream stands: what is sent now is of it, and arrives.
+        ears.to(A, B, Lane::Stream, &message(A, next, 300));
+        heard.extend(ears.until(B, "what was sent after Up", has(A, next)));
+        next += 1;
+    }
+    let mut last = None;
+    let mut broke = false;
+    for h in heard {
+        match h {
+            Heard::Down(A) => broke = true,
+            Heard::From(A, bytes) => {
+                let n = number(A, &bytes);
+                let follows = last.map_or(0, |last| last + 1);
+                assert!(n == follows || (broke && n > follows), "law 1: {n} after {last:?}");
+                (last, broke) = (Some(n), false);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Law 4: lives do not mix.
+fn new_incarnation(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    for life in 0..4_u32 {
+        let of = if life % 2 == 0 { A } else { C };
+        for i in 0..200 {
+            ears.to(of, B, Lane::Stream, &message(of, life * 1_000 + i, 200));
+            ears.to(B, of, Lane::Stream, &message(B, life * 1_000 + i, 200));
+        }
+        ears.fabric.advance();
+        ears.fabric.crash(of);
+        ears.listen();
+        ears.heard[of.index()].clear();
+        ears.fabric.start(of);
+        ears.to(of, B, Lane::Stream, &message(of, life * 1_000 + 999, 200));
+        let heard = ears.until(B, "the new life", has(of, life * 1_000 + 999));
+        let first_new = heard.iter().rposition(|h| *h == Heard::Up(of));
+        let first_new = first_new.unwrap_or_else(|| panic!("law 4: no Up before {heard:?}"));
+        assert_eq!(numbers(&heard[first_new..], of), [life * 1_000 + 999], "law 4");
+        let old = numbers(&heard[..first_new], of);
+        assert!(old.iter().copied().eq((life * 1_000..).take(old.len())), "law 1: {old:?}");
+        ears.until(of, "that it is connected", |heard| heard.contains(&Heard::Up(B)));
+        ears.to(B, of, Lane::Stream, &message(B, 77, 200));
+        ears.until(of, "what is sent to it now", has(B, 77));
+    }
+}
+
+/// No process waits for another one.
+fn stalled_peer(make: Make<'_>) {
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    ears.fabric.stall(C, true);
+    for i in 0..200 {
+        // More than sockets hold, so that it piles up at the sender.
+        ears.to(A, C, Lane::Stream, &message(A, i, 60_000));
+        ears.to(A, B, Lane::Stream, &message(A, i, 600));
+        if i % 10 == 0 {
+            ears.fabric.advance();
+        }
+    }
+    let heard = ears.until(B, "all", has(A, 199));
+    assert!(numbers(&heard, A).into_iter().eq(0..200), "law 1");
+    ears.fabric.stall(C, false);
+    let heard = ears.until(C, "all", has(A, 199));
+    assert!(numbers(&heard, A).into_iter().eq(0..200), "law 1: what piled up arrives");
+}
+
+/// Law 2: never changed, of any size, to one and to groups. What is lost is sent again.
+fn datagrams(make: Make<'_>) {
+    let sizes = [8, 9, 64, 1_000, 1_400, 1_500, 3_000, 20_000, 65_000, 100_000, 1 << 20];
+    let mut fabric = make();
+    let mut ears = Ears::new(&mut *fabric);
+    ears.connect();
+    for (i, bytes) in (0..).zip(sizes) {
+        let arrived = |ears: &Ears<'_>| {
+            let at = |by: Pid| numbers(&ears.heard[by.index()], A).contains(&i);
+            at(B) && at(C)
+        };
+        for attempt in 0.. {
+            assert!(attempt < 200, "a message of {bytes} bytes never arrives");
+            ears.to(A, B, Lane::Datagram, &message(A, i, bytes));
+            ears.fabric.send(A, &Out::Group(NARROW, Lane::Datagram, ()), &message(A, i, bytes));
+            // The barrier on the stream: what the system passed on by then is there.
+            ears.to(A, B, Lane::Stream, &message(A, 1_000_000 + attempt, 8));
+            let mut heard = ears.until(B, "the barrier", has(A, 1_000_000 + attempt));
+            heard.retain(|h| !matches!(h, Heard::From(_, m) if number(A, m) >= 1_000_000));
+            ears.heard[B.index()] = heard;
+            if arrived(&ears) {
+                break;
+            }
+            ears.fabric.advance();
+            ears.listen();
+            if arrived(&ears) {
+                break;
+            }
+        }
+    }
+    for h in ears.heard.iter().flatten() {
+        assert!(matches!(h, Heard::From(A, _)), "law 2: {h:?}");
+    }
+}

@@ -1,0 +1,247 @@
+//! What can go wrong at the start, and what is worth a line in a log later.
+
+use crate::wire::Refusal;
+use amcast_core::Pid;
+use core::fmt;
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Why a carrier could not be started.
+#[derive(Debug)]
+pub enum Error {
+    /// Somebody else uses the address.
+    InUse {
+        /// Which address, and for what.
+        address: SocketAddr,
+        /// `connections` or `datagrams`.
+        of: &'static str,
+    },
+    /// The address is not one of this machine's.
+    NotHere {
+        /// Which.
+        address: SocketAddr,
+    },
+    /// This user may not use the address.
+    Permission {
+        /// Which.
+        address: SocketAddr,
+    },
+    /// The process is not among its peers.
+    NoSuch {
+        /// Which.
+        me: Pid,
+        /// How many there are.
+        count: usize,
+    },
+    /// Two values do not go together, or one is out of its range.
+    Options {
+        /// Which, and what would be right.
+        says: &'static str,
+    },
+    /// Any other refusal of the operating system.
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+impl Error {
+    /// What an error of the operating system about an address means.
+    pub(crate) fn at(address: SocketAddr, of: &'static str, errno: Errno) -> Self {
+        match errno {
+            Errno::ADDRINUSE => Self::InUse { address, of },
+            Errno::ADDRNOTAVAIL => Self::NotHere { address },
+            Errno::ACCESS | Errno::PERM => Self::Permission { address },
+            _ => Self::System { doing: "open a socket", errno },
+        }
+    }
+
+    /// Adds what was tried.
+    pub(crate) fn doing(doing: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| Self::System { doing, errno }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { address, of } => write!(
+                f,
+                "{address} is in use for {of}; end the program that uses it (`ss -lptun` names it), \
+                 or configure another port for this process"
+            ),
+            Self::NotHere { address } => write!(
+                f,
+                "{address} is no address of this machine; configure one that `ip addr` lists"
+            ),
+            Self::Permission { address } => write!(
+                f,
+                "no permission to use {address}; choose a port from 1024 on, or another user"
+            ),
+            Self::NoSuch { me, count } => {
+                write!(f, "there is no process {me:?}: {count} peers are configured")
+            }
+            Self::Options { says } => f.write_str(says),
+            Self::System { doing, errno } => write!(f, "cannot {doing}: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::System { errno, .. } => Some(errno),
+            _ => None,
+        }
+    }
+}
+
+/// Why a connection broke.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Break {
+    /// The other end closed it, or its process ended.
+    Closed,
+    /// More piled up than may wait for a peer; the bytes that did.
+    Overflow(usize),
+    /// The other end announced a frame over the limit; its bytes.
+    TooLong(usize),
+    /// The other end began a new connection.
+    Replaced,
+    /// This end gave it up: see [`Carrier::hang_up`](crate::Carrier::hang_up).
+    HungUp,
+    /// The operating system gave it up.
+    System(Errno),
+}
+
+impl fmt::Display for Break {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the other end closed it"),
+            Self::Overflow(bytes) => {
+                write!(f, "{bytes} bytes wait for it and no more may; it reads too slowly")
+            }
+            Self::TooLong(bytes) => {
+                write!(f, "it announced a frame of {bytes} bytes, over the limit")
+            }
+            Self::Replaced => f.write_str("the other end began a new one"),
+            Self::HungUp => f.write_str("this end gave it up"),
+            Self::System(errno) => write!(f, "{errno}"),
+        }
+    }
+}
+
+/// Something worth a line in a log: nothing depends on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Remark {
+    /// A connection stands.
+    Up {
+        /// With whom.
+        pid: Pid,
+        /// In which of its lives.
+        incarnation: u32,
+    },
+    /// A connection broke.
+    Down {
+        /// With whom.
+        pid: Pid,
+        /// Why.
+        why: Break,
+    },
+    /// A peer cannot be reached. Said once until it is reached.
+    Unreachable {
+        /// Whom.
+        pid: Pid,
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// Who was dialled did not let this process in. Said once until it does.
+    RefusedBy {
+        /// Who.
+        pid: Pid,
+        /// Where.
+        address: SocketAddr,
+        /// What it said.
+        why: Refusal,
+    },
+    /// Who dialled was not let in.
+    Refused {
+        /// From where.
+        address: SocketAddr,
+        /// Who it said it is.
+        pid: Pid,
+        /// Why.
+        why: Refusal,
+    },
+    /// Something that is not this program, or too slow to say so.
+    Stranger {
+        /// From where.
+        address: SocketAddr,
+    },
+    /// The system has no descriptors or memory for another connection; tried again soon.
+    Short {
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The system does not take an option; it goes without.
+    Option {
+        /// Which option, or what it is for.
+        name: &'static str,
+        /// What the system said.
+        errno: Errno,
+    },
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Up { pid, incarnation } => write!(f, "connected to {pid:?}, life {incarnation}"),
+            Self::Down { pid, why } => write!(f, "the connection to {pid:?} broke: {why}"),
+            Self::Unreachable { pid, address, errno } => {
+                write!(f, "{pid:?} at {address} cannot be reached: {errno}; trying again")
+            }
+            Self::RefusedBy { pid, address, why } => {
+                write!(f, "{pid:?} at {address} refuses this process: {why}")
+            }
+            Self::Refused { address, pid, why } => {
+                write!(f, "{address}, which says that it is {pid:?}, was refused: {why}")
+            }
+            Self::Stranger { address } => {
+                write!(f, "{address} connected and is not this program; is the port right there?")
+            }
+            Self::Short { errno } => write!(
+                f,
+                "a connection cannot be taken: {errno}; raise the limit of open files (`ulimit -n`)"
+            ),
+            Self::Option { name, errno } => write!(f, "the system does not take {name}: {errno}"),
+        }
+    }
+}
+
+/// How many remarks are kept until somebody takes them.
+const REMARKS_MAX: usize = 256;
+
+/// Remarks that nobody took yet. When there are too many the oldest make room, and are counted.
+#[derive(Debug, Default)]
+pub(crate) struct Remarks(VecDeque<Remark>);
+
+impl Remarks {
+    /// Puts one in; says how many were lost for it.
+    pub(crate) fn put(&mut self, remark: Remark) -> u64 {
+        let lost = self.0.len() >= REMARKS_MAX;
+        if lost {
+            self.0.pop_front();
+        }
+        self.0.push_back(remark);
+        u64::from(lost)
+    }
+
+    /// Takes out the oldest.
+    pub(crate) fn take(&mut self) -> Option<Remark> {
+        self.0.pop_front()
+    }
+}

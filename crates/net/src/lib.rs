@@ -1,0 +1,38 @@
+//! The medium `Messages` over real networks: frames on TCP connections and in UDP datagrams.
+//!
+//! Read [`Carrier`] for how a loop uses it. The laws that are kept are those of
+//! [`amcast_core::messages`].
+//!
+//! - `wire/` is what travels, byte for byte; nothing in it touches a socket.
+//! - `streams/` is the lane `Stream`: connections, their stages, and what breaks them.
+//! - `poller.rs` is readiness, sleep, and being woken by other threads.
+//! - `sockets.rs` makes sockets, `options.rs` says how all of it behaves.
+//! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
+//!   laws; the simulator's passes the same suite.
+//!
+//! Under load, a round costs one system call that asks what is ready, one that reads for each peer
+//! from which something came, and one that writes for each peer to which something goes, whatever the
+//! number of messages. A message is copied once on its way out, behind others for the same peer, and
+//! not at all on its way in.
+//!
+//! Whoever reaches the ports may say that it is a process of the cluster: nothing is encrypted and
+//! nobody proves who they are. Processes of a cluster belong on a network of their own.
+#![forbid(unsafe_code)]
+
+mod carrier;
+#[cfg(feature = "conformance")]
+pub mod conformance;
+mod error;
+mod options;
+mod own;
+mod poller;
+mod sockets;
+mod streams;
+mod told;
+pub mod wire;
+
+pub use carrier::{Carrier, Ports, park_all};
+pub use error::{Break, Error, Remark};
+pub use options::{Options, Peer};
+pub use poller::Waker;
+pub use told::Counts;

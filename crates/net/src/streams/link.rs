@@ -1,0 +1,144 @@
+//! The connection to one peer, through its stages.
+
+use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES};
+use amcast_core::rng::Rng;
+use amcast_core::{Pid, Span};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Who dials of two processes: the higher pid. Clients have the highest, and may sit behind something
+/// that lets connections out and not in.
+pub(super) fn dials(from: Pid, to: Pid) -> bool {
+    from > to
+}
+
+/// The connection to one peer, and what waits to be sent on it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) address: SocketAddr,
+    pub(super) stage: Stage,
+    pub(super) queue: FrameQueue,
+    pub(super) reader: FrameReader,
+    /// The latest life that it was let in with.
+    pub(super) incarnation: Option<u32>,
+    /// `Up` was said, and not `Down` since.
+    pub(super) up: bool,
+    /// `Down` was said, and not `Up` since: what is sent is lost. False before the first connection:
+    /// what is sent waits for it.
+    pub(super) muted: bool,
+    /// The socket takes nothing more for now; it is watched for that.
+    pub(super) blocked: bool,
+    /// Something was put in since the last flush.
+    pub(super) dirty: bool,
+    /// It is among those whose messages are given out in this round.
+    pub(super) in_turn: bool,
+    /// Attempts since it was last connected.
+    pub(super) failures: u32,
+    /// That it cannot be reached, or refuses, was remarked.
+    pub(super) remarked: bool,
+}
+
+/// How far a connection is.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// There is none. Who dials does so at that time.
+    Away { dial_at: Option<Instant> },
+    /// Under way until then.
+    Dialling { socket: OwnedFd, until: Instant },
+    /// It stands, and the other end is to answer until then.
+    Greeting { socket: OwnedFd, hello: Partial, until: Instant },
+    /// Frames go both ways.
+    Open { socket: OwnedFd },
+}
+
+impl Link {
+    pub(super) fn new(address: SocketAddr, frame_bytes_max: usize, stage: Stage) -> Self {
+        Self {
+            address,
+            stage,
+            queue: FrameQueue::default(),
+            reader: FrameReader::new(frame_bytes_max),
+            incarnation: None,
+            up: false,
+            muted: false,
+            blocked: false,
+            dirty: false,
+            in_turn: false,
+            failures: 0,
+            remarked: false,
+        }
+    }
+
+    /// When something is to be done for it even if nothing arrives.
+    pub(super) fn due(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Away { dial_at } => dial_at,
+            Stage::Dialling { until, .. } | Stage::Greeting { until, .. } => Some(until),
+            Stage::Open { .. } => None,
+        }
+    }
+}
+
+/// How long to wait after so many failures: doubled each time up to a limit, and then any time
+/// between half of it and all of it, so that many do not dial at once.
+pub(super) fn pause(failures: u32, min: Span, max: Span, rng: &mut Rng) -> Duration {
+    let factor = 1_u64.checked_shl(failures.saturating_sub(1)).unwrap_or(u64::MAX);
+    let whole = min.times(factor).0.min(max.0);
+    Duration::from_nanos(whole / 2 + rng.below(whole / 2 + 1))
+}
+
+/// A hello that arrives in pieces.
+#[derive(Debug)]
+pub(super) struct Partial {
+    bytes: [u8; HELLO_BYTES],
+    filled: usize,
+}
+
+impl Partial {
+    pub(super) const fn new() -> Self {
+        Self { bytes: [0; HELLO_BYTES], filled: 0 }
+    }
+
+    /// Reads on, and nothing behind it; gives the hello once it is there.
+    pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Option<&[u8; HELLO_BYTES]>, Errno> {
+        while self.filled < HELLO_BYTES {
+            let space = &mut self.bytes[self.filled..];
+            match rustix::net::recv(socket, space, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return Err(Errno::CONNRESET),
+                Ok((count, _)) => self.filled += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(Some(&self.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_the_limit_and_differ() {
+        let mut rng = Rng::new(1);
+        let (min, max) = (Span::millis(10), Span::millis(500));
+        let mut seen = Vec::new();
+        for (failures, limit_ms) in [(0, 10), (1, 10), (2, 20), (6, 320), (7, 500), (4_000, 500)] {
+            for _ in 0..100 {
+                let pause = pause(failures, min, max, &mut rng).as_micros();
+                assert!(
+                    (limit_ms * 500..=limit_ms * 1_000).contains(&pause),
+                    "{failures}: {pause}"
+                );
+                seen.push(pause);
+            }
+        }
+        seen.sort_unstable();
+        seen.dedup();
+        assert!(seen.len() > 500, "no two wait equally long");
+    }
+}

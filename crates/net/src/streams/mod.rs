@@ -1,0 +1,482 @@
+//! The lane `Stream`: a TCP connection to each peer.
+//!
+//! Of two processes the one with the higher pid dials; see `link.rs` for the stages of a connection
+//! and `guests.rs` for those that come in. A connection that breaks loses what was on the way, in
+//! both directions, and each end says `Down`; frames that were sent before the first connection
+//! stood wait for it, since nobody said `Down` of it.
+//!
+//! A peer that takes nothing holds up nobody: its frames wait in a queue with a bound, and the
+//! connection is given up when the queue is full. To hold messages back instead would need a word for
+//! it in the medium; to drop single messages would break the order that protocols rest on. With a
+//! bound of many times what a protocol has in flight, only a peer that stopped gets there.
+
+mod guests;
+mod link;
+
+use crate::error::{Break, Error, Remark};
+use crate::options::{Options, Peer};
+use crate::poller::{EventFlags, Token, Watch};
+use crate::sockets;
+use crate::told::{News, Told};
+use crate::wire::{Hello, LENGTH_BYTES, NotHello, Refusal, Said};
+use amcast_core::Pid;
+use amcast_core::rng::Rng;
+use core::ops::Range;
+use guests::Guests;
+use link::{Link, Partial, Stage};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use std::time::{Duration, Instant};
+
+/// How much may pile up for a peer between two flushes before it is written out, in bytes: what was
+/// just put in is still in the processor's cache.
+const WRITE_OUT_BYTES: usize = 128 << 10;
+
+/// How often a peer's socket is read in one round: the others have their turn then.
+const READS_MAX: u32 = 2;
+
+/// All connections of one process.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    me: Pid,
+    /// What this process says of itself.
+    hello: Hello,
+    options: Options,
+    watch: Watch,
+    listener: OwnedFd,
+    links: Vec<Link>,
+    guests: Guests,
+    /// Peers that have something for this round, and how many of them are done with.
+    turns: Vec<Pid>,
+    turn: usize,
+    /// How often the one whose turn it is was read in this round.
+    reads: u32,
+    /// Peers for whom something was put in since the last flush.
+    dirty: Vec<Pid>,
+    /// Nothing is due before this.
+    next_due: Instant,
+    rng: Rng,
+}
+
+impl Streams {
+    pub(crate) fn new(
+        (me, incarnation): (Pid, u32),
+        peers: &[Peer],
+        listener: OwnedFd,
+        watch: Watch,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        let now = Instant::now();
+        let link = |(pid, peer): (u32, &Peer)| {
+            let dial_at = link::dials(me, Pid(pid)).then_some(now);
+            Link::new(peer.tcp, options.frame_bytes_max, Stage::Away { dial_at })
+        };
+        watch
+            .add(&listener, Token::Listener, EventFlags::IN)
+            .map_err(Error::doing("poll a socket"))?;
+        let processes = peers.len() as u32;
+        let cluster = options.cluster_id;
+        Ok(Self {
+            me,
+            hello: Hello { said: Said::Ask, cluster, from: me, to: me, incarnation, processes },
+            options: options.clone(),
+            watch,
+            listener,
+            links: (0..).zip(peers).map(link).collect(),
+            guests: Guests::new(peers.len()),
+            turns: Vec::with_capacity(peers.len()),
+            turn: 0,
+            reads: 0,
+            dirty: Vec::with_capacity(peers.len()),
+            next_due: now,
+            rng: Rng::stream(options.seed ^ u64::from(me.0), "dial"),
+        })
+    }
+
+    /// The longest that may pass until [`Streams::wake`], whatever arrives.
+    pub(crate) fn next_due(&self) -> Instant {
+        self.next_due
+    }
+
+    /// How many bytes wait for a peer.
+    pub(crate) fn backlog(&self, pid: Pid) -> usize {
+        self.links[pid.index()].queue.len()
+    }
+
+    // ---- sending
+
+    /// Puts a frame in for a peer.
+    #[inline]
+    pub(crate) fn send(&mut self, to: Pid, frame: &[u8], told: &mut Told) {
+        let link = &mut self.links[to.index()];
+        if link.muted {
+            told.counts.dropped_down += 1;
+            return;
+        }
+        let bytes = frame.len() + LENGTH_BYTES;
+        if link.queue.len() + bytes > self.options.queue_bytes_max {
+            return self.overflow(to, told);
+        }
+        link.queue.push(frame);
+        told.counts.stream_sent += 1;
+        if !link.dirty {
+            link.dirty = true;
+            self.dirty.push(to);
+        }
+        if !link.blocked && link.queue.len() >= WRITE_OUT_BYTES {
+            self.write_out(to, told);
+        }
+    }
+
+    /// Writes out what was put in, as far as the sockets take it.
+    pub(crate) fn flush(&mut self, told: &mut Told) {
+        while let Some(pid) = self.dirty.pop() {
+            self.links[pid.index()].dirty = false;
+            if !self.links[pid.index()].blocked {
+                self.write_out(pid, told);
+            }
+        }
+    }
+
+    fn write_out(&mut self, pid: Pid, told: &mut Told) {
+        let link = &mut self.links[pid.index()];
+        let Stage::Open { socket } = &link.stage else { return };
+        while link.queue.len() > 0 {
+            let waiting = link.queue.waiting();
+            told.counts.stream_writes += 1;
+            match rustix::net::send(socket, waiting, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(count) => {
+                    let all = count == waiting.len();
+                    told.counts.stream_bytes_sent += count as u64;
+                    link.queue.sent(count);
+                    if all {
+                        return;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    link.blocked = true;
+                    let both = EventFlags::IN | EventFlags::OUT;
+                    if let Err(errno) = self.watch.change(socket, Token::Link(pid.0), both) {
+                        self.lose(pid, Break::System(errno), told);
+                    }
+                    return;
+                }
+                Err(errno) => return self.lose(pid, Break::System(errno), told),
+            }
+        }
+    }
+
+    /// The socket takes more again.
+    fn unblock(&mut self, pid: Pid, told: &mut Told) {
+        let link = &mut self.links[pid.index()];
+        if !std::mem::take(&mut link.blocked) {
+            return;
+        }
+        self.write_out(pid, told);
+        let link = &self.links[pid.index()];
+        let Stage::Open { socket } = &link.stage else { return };
+        if !link.blocked
+            && let Err(errno) = self.watch.change(socket, Token::Link(pid.0), EventFlags::IN)
+        {
+            self.lose(pid, Break::System(errno), told);
+        }
+    }
+
+    /// Gives the connection to a peer up.
+    pub(crate) fn hang_up(&mut self, pid: Pid, told: &mut Told) {
+        if self.links[pid.index()].up {
+            self.lose(pid, Break::HungUp, told);
+        }
+    }
+
+    #[cold]
+    fn overflow(&mut self, pid: Pid, told: &mut Told) {
+        told.counts.overflows += 1;
+        told.counts.dropped_down += 1;
+        let waiting = self.links[pid.index()].queue.len();
+        self.lose(pid, Break::Overflow(waiting), told);
+    }
+
+    // ---- receiving
+
+    /// Begins a round: forgets those whose turn it was.
+    pub(crate) fn begin_round(&mut self) {
+        self.turns.drain(..self.turn);
+        (self.turn, self.reads) = (0, 0);
+    }
+
+    /// Something may have happened to the connection.
+    pub(crate) fn ready(&mut self, pid: Pid, flags: EventFlags, now: Instant, told: &mut Told) {
+        match &self.links[pid.index()].stage {
+            Stage::Away { .. } => {}
+            Stage::Dialling { .. } => self.dialled(pid, now, told),
+            Stage::Greeting { .. } => self.greeted(pid, now, told),
+            Stage::Open { .. } => {
+                if flags.contains(EventFlags::OUT) {
+                    self.unblock(pid, told);
+                }
+                let link = &mut self.links[pid.index()];
+                let else_than_out = flags.intersects(!EventFlags::OUT);
+                if else_than_out && !std::mem::replace(&mut link.in_turn, true) {
+                    self.turns.push(pid);
+                }
+            }
+        }
+    }
+
+    /// The next frame of this round: from whom, and where in [`Streams::bytes`] it lies.
+    #[inline]
+    pub(crate) fn next(&mut self, told: &mut Told) -> Option<(Pid, Range<usize>)> {
+        loop {
+            let pid = *self.turns.get(self.turn)?;
+            let link = &mut self.links[pid.index()];
+            match link.reader.take() {
+                Ok(Some(at)) => {
+                    told.counts.stream_received += 1;
+                    return Some((pid, at));
+                }
+                Ok(None) if self.reads < READS_MAX && self.read(pid, told) => {}
+                Ok(None) => self.next_turn(),
+                Err(long) => {
+                    self.lose(pid, Break::TooLong(long.bytes), told);
+                    self.next_turn();
+                }
+            }
+        }
+    }
+
+    /// What was read from a peer.
+    #[inline]
+    pub(crate) fn bytes(&self, of: Pid) -> &[u8] {
+        self.links[of.index()].reader.bytes()
+    }
+
+    fn next_turn(&mut self) {
+        self.links[self.turns[self.turn].index()].in_turn = false;
+        self.turn += 1;
+        self.reads = 0;
+    }
+
+    /// Reads from a peer's socket once; whether anything came.
+    fn read(&mut self, pid: Pid, told: &mut Told) -> bool {
+        let link = &mut self.links[pid.index()];
+        let Stage::Open { socket } = &link.stage else { return false };
+        let space = link.reader.space();
+        let room = space.len();
+        told.counts.stream_reads += 1;
+        match rustix::net::recv(socket, space, RecvFlags::DONTWAIT) {
+            Ok((0, _)) => self.lose(pid, Break::Closed, told),
+            Ok((count, _)) => {
+                told.counts.stream_bytes_received += count as u64;
+                link.reader.arrived(count);
+                // With room left there was no more; the next look says if there is again.
+                self.reads = if count < room { READS_MAX } else { self.reads + 1 };
+                return true;
+            }
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Err(errno) => self.lose(pid, Break::System(errno), told),
+        }
+        false
+    }
+
+    // ---- connecting
+
+    /// Does what is due at `now`.
+    pub(crate) fn wake(&mut self, now: Instant, told: &mut Told) {
+        if now < self.next_due {
+            return;
+        }
+        // A day at most; whatever begins meanwhile brings it nearer.
+        self.next_due = now + Duration::from_secs(86_400);
+        for pid in (0..self.links.len() as u32).map(Pid) {
+            let due = self.links[pid.index()].due();
+            if due.is_some_and(|due| due <= now) {
+                match self.links[pid.index()].stage {
+                    Stage::Away { .. } => self.dial(pid, now, told),
+                    _ => self.dial_failed(pid, Err(Errno::TIMEDOUT), now, told),
+                }
+            }
+            if let Some(due) = self.links[pid.index()].due() {
+                self.next_due = self.next_due.min(due);
+            }
+        }
+        if let Some(due) = self.wake_guests(now, told) {
+            self.next_due = self.next_due.min(due);
+        }
+    }
+
+    fn dial(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+        told.counts.dials += 1;
+        let until = now + Duration::from_nanos(self.options.handshake_max.0);
+        let begun = sockets::dial(self.links[pid.index()].address).and_then(|socket| {
+            self.watch.add(&socket, Token::Link(pid.0), EventFlags::OUT)?;
+            Ok(socket)
+        });
+        match begun {
+            Ok(socket) => self.enter(pid, Stage::Dialling { socket, until }),
+            Err(errno) => self.dial_failed(pid, Err(errno), now, told),
+        }
+    }
+
+    /// The system is done with connecting: this process introduces itself.
+    fn dialled(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+        let away = Stage::Away { dial_at: None };
+        let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
+        let Stage::Dialling { socket, until } = stage else { return };
+        let greeted = sockets::dialled(&socket).and_then(|()| {
+            sockets::tune(&socket, &self.options, told);
+            self.watch.change(&socket, Token::Link(pid.0), EventFlags::IN)?;
+            say(&socket, &Hello { to: pid, ..self.hello })
+        });
+        match greeted {
+            Ok(()) => self.enter(pid, Stage::Greeting { socket, hello: Partial::new(), until }),
+            Err(errno) => self.dial_failed(pid, Err(errno), now, told),
+        }
+    }
+
+    /// The answer to this process's hello arrives.
+    fn greeted(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+        let link = &mut self.links[pid.index()];
+        let Stage::Greeting { socket, hello, .. } = &mut link.stage else { return };
+        let answer = match hello.read(socket) {
+            Ok(None) => return,
+            Ok(Some(bytes)) => Hello::decode(bytes),
+            Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
+        };
+        match answer.map_err(Refused::Bytes).and_then(|hello| self.welcomed(pid, &hello)) {
+            Ok(incarnation) => {
+                let away = Stage::Away { dial_at: None };
+                let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
+                let Stage::Greeting { socket, .. } = stage else { return };
+                self.establish(pid, socket, incarnation, told);
+            }
+            Err(why) => self.dial_failed(pid, Ok(why), now, told),
+        }
+    }
+
+    /// Which life welcomed this process, if it is the right peer's.
+    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<u32, Refused> {
+        if let Said::Refuse(why) = hello.said {
+            return Err(Refused::By(why));
+        }
+        let known = self.links[pid.index()].incarnation;
+        if hello.said != Said::Welcome || (hello.from, hello.to) != (pid, self.me) {
+            return Err(Refused::By(Refusal::Address));
+        }
+        self.judge(hello, known).map_err(Refused::By)?;
+        Ok(hello.incarnation)
+    }
+
+    /// What both ends check of each other.
+    fn judge(&self, hello: &Hello, known: Option<u32>) -> Result<(), Refusal> {
+        if hello.cluster != self.hello.cluster {
+            return Err(Refusal::Cluster);
+        }
+        if hello.processes != self.hello.processes {
+            return Err(Refusal::Shape);
+        }
+        if known.is_some_and(|known| hello.incarnation < known) {
+            return Err(Refusal::Old);
+        }
+        Ok(())
+    }
+
+    /// An attempt came to nothing: the next one after a pause.
+    fn dial_failed(
+        &mut self,
+        pid: Pid,
+        why: Result<Refused, Errno>,
+        now: Instant,
+        told: &mut Told,
+    ) {
+        let Options { redial_min, redial_max, .. } = self.options;
+        let link = &mut self.links[pid.index()];
+        link.failures = link.failures.saturating_add(1);
+        let address = link.address;
+        let remark = match why {
+            Ok(Refused::By(why)) => Remark::RefusedBy { pid, address, why },
+            Ok(Refused::Bytes(NotHello::Version(_))) => {
+                Remark::RefusedBy { pid, address, why: Refusal::Version }
+            }
+            Ok(Refused::Bytes(NotHello::Stranger)) => Remark::Stranger { address },
+            Err(errno) => Remark::Unreachable { pid, address, errno },
+        };
+        match remark {
+            Remark::RefusedBy { .. } => told.counts.refused += 1,
+            Remark::Stranger { .. } => told.counts.strangers += 1,
+            _ => {}
+        }
+        if !std::mem::replace(&mut link.remarked, true) {
+            told.remark(remark);
+        }
+        let pause = link::pause(link.failures, redial_min, redial_max, &mut self.rng);
+        self.enter(pid, Stage::Away { dial_at: Some(now + pause) });
+    }
+
+    /// Both ends know each other: a new stream begins.
+    fn establish(&mut self, pid: Pid, socket: OwnedFd, incarnation: u32, told: &mut Told) {
+        if self.links[pid.index()].up {
+            self.lose(pid, Break::Replaced, told);
+        }
+        self.enter(pid, Stage::Open { socket });
+        let link = &mut self.links[pid.index()];
+        link.reader.clear();
+        link.incarnation = Some(incarnation);
+        (link.up, link.muted, link.blocked) = (true, false, false);
+        (link.failures, link.remarked) = (0, false);
+        told.counts.connects += 1;
+        told.news.push_back(News::Up(pid));
+        told.remark(Remark::Up { pid, incarnation });
+        // What was sent before the first connection.
+        self.write_out(pid, told);
+    }
+
+    /// The connection is gone, and what was on the way.
+    fn lose(&mut self, pid: Pid, why: Break, told: &mut Told) {
+        let now = Instant::now();
+        let Options { redial_min, redial_max, .. } = self.options;
+        let link = &mut self.links[pid.index()];
+        let dials = link::dials(self.me, pid);
+        let stage = match &link.stage {
+            // Before the first connection only the queue is given up, and dialling goes on.
+            Stage::Open { .. } if dials => {
+                let pause = link::pause(0, redial_min, redial_max, &mut self.rng);
+                Some(Stage::Away { dial_at: Some(now + pause) })
+            }
+            Stage::Open { .. } => Some(Stage::Away { dial_at: None }),
+            _ => None,
+        };
+        link.queue.clear();
+        link.reader.clear();
+        told.counts.breaks += u64::from(link.up);
+        (link.up, link.muted, link.blocked) = (false, true, false);
+        told.news.push_back(News::Down(pid));
+        told.remark(Remark::Down { pid, why });
+        if let Some(stage) = stage {
+            self.enter(pid, stage);
+        }
+    }
+
+    fn enter(&mut self, pid: Pid, stage: Stage) {
+        let link = &mut self.links[pid.index()];
+        link.stage = stage;
+        if let Some(due) = link.due() {
+            self.next_due = self.next_due.min(due);
+        }
+    }
+}
+
+/// Why an answer to a hello was none that lets this process in.
+enum Refused {
+    By(Refusal),
+    Bytes(NotHello),
+}
+
+/// Sends a hello: on a connection this young there is room for it.
+fn say(socket: &OwnedFd, hello: &Hello) -> Result<(), Errno> {
+    let bytes = hello.encode();
+    let sent = rustix::net::send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+    if sent == bytes.len() { Ok(()) } else { Err(Errno::CONNABORTED) }
+}

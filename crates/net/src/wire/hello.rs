@@ -1,0 +1,187 @@
+//! The handshake of a connection: who is there, of which cluster, in which life.
+
+use super::VERSION;
+use amcast_core::Pid;
+use amcast_core::codec::{Codec, CodecError, Reader};
+use core::fmt;
+
+/// How long a hello is, in bytes.
+pub const HELLO_BYTES: usize = 32;
+
+/// `amcS` as the first bytes of a connection.
+const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
+
+/// How each end of a connection introduces itself: the first bytes that it sends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Hello {
+    /// What it has to say.
+    pub said: Said,
+    /// The cluster it belongs to.
+    pub cluster: u64,
+    /// Who it is.
+    pub from: Pid,
+    /// Whom it believes to talk to.
+    pub to: Pid,
+    /// Which life of the process it is.
+    pub incarnation: u32,
+    /// How many processes its cluster has.
+    pub processes: u32,
+}
+
+/// What an end of a connection says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Said {
+    /// Who dialled asks to be let in.
+    Ask,
+    /// Who was dialled lets the other in: frames follow.
+    Welcome,
+    /// Who was dialled does not, and closes the connection.
+    Refuse(Refusal),
+}
+
+/// Why a connection was refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// The two do not run the same version of the program.
+    Version,
+    /// The other belongs to another cluster.
+    Cluster,
+    /// The clusters have the same id and not the same number of processes.
+    Shape,
+    /// The other wants somebody else, or is somebody who does not dial this process.
+    Address,
+    /// A later life of the other process was seen already.
+    Old,
+}
+
+const REFUSALS: [Refusal; 5] =
+    [Refusal::Version, Refusal::Cluster, Refusal::Shape, Refusal::Address, Refusal::Old];
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => {
+                "it runs another version of the program; give all nodes the same version"
+            }
+            Self::Cluster => "it is of another cluster; check the addresses in both configurations",
+            Self::Shape => {
+                "its cluster has another number of processes; give all nodes the same configuration"
+            }
+            Self::Address => {
+                "the process that it names is not the one at that address; give all nodes the same \
+                 configuration"
+            }
+            Self::Old => "a later life of that process is known; end the one that is left over",
+        })
+    }
+}
+
+/// Why bytes are no hello of this version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotHello {
+    /// Something else than this program is at the other end.
+    Stranger,
+    /// This program in another version, which is given.
+    Version(u16),
+}
+
+impl Hello {
+    /// The bytes of it.
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let (kind, refusal) = match self.said {
+            Said::Ask => (0_u8, 0_u8),
+            Said::Welcome => (1, 0),
+            Said::Refuse(why) => (2, why as u8),
+        };
+        let mut bytes = Vec::with_capacity(HELLO_BYTES);
+        MAGIC.encode(&mut bytes);
+        VERSION.encode(&mut bytes);
+        kind.encode(&mut bytes);
+        refusal.encode(&mut bytes);
+        self.cluster.encode(&mut bytes);
+        self.from.encode(&mut bytes);
+        self.to.encode(&mut bytes);
+        self.incarnation.encode(&mut bytes);
+        self.processes.encode(&mut bytes);
+        bytes.try_into().expect("the fields are that long together")
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// When it is none, or of another version.
+    pub fn decode(bytes: &[u8; HELLO_BYTES]) -> Result<Self, NotHello> {
+        let mut from = Reader::new(bytes);
+        let short = |_: CodecError| NotHello::Stranger;
+        if u32::decode(&mut from).map_err(short)? != MAGIC {
+            return Err(NotHello::Stranger);
+        }
+        let version = u16::decode(&mut from).map_err(short)?;
+        let (kind, refusal) = (u8::decode(&mut from), u8::decode(&mut from));
+        let said = match (kind.map_err(short)?, refusal.map_err(short)?) {
+            // A refusal for the version is understood by every version.
+            (2, 0) => Said::Refuse(Refusal::Version),
+            _ if version != VERSION => return Err(NotHello::Version(version)),
+            (0, 0) => Said::Ask,
+            (1, 0) => Said::Welcome,
+            (2, why) => Said::Refuse(*REFUSALS.get(usize::from(why)).ok_or(NotHello::Stranger)?),
+            _ => return Err(NotHello::Stranger),
+        };
+        Ok(Self {
+            said,
+            cluster: u64::decode(&mut from).map_err(short)?,
+            from: Pid::decode(&mut from).map_err(short)?,
+            to: Pid::decode(&mut from).map_err(short)?,
+            incarnation: u32::decode(&mut from).map_err(short)?,
+            processes: u32::decode(&mut from).map_err(short)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELLO: Hello = Hello {
+        said: Said::Ask,
+        cluster: 0x0102_0304_0506_0708,
+        from: Pid(5),
+        to: Pid(2),
+        incarnation: 9,
+        processes: 12,
+    };
+
+    #[test]
+    fn a_hello_has_these_bytes() {
+        let expected = [
+            b'a', b'm', b'c', b'S', 1, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            0, 0, 0, 12, 0, 0, 0,
+        ];
+        assert_eq!(HELLO.encode(), expected);
+    }
+
+    #[test]
+    fn what_was_said_reads_back() {
+        let refusals = REFUSALS.map(Said::Refuse);
+        for said in [Said::Ask, Said::Welcome].into_iter().chain(refusals) {
+            let hello = Hello { said, ..HELLO };
+            assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        }
+    }
+
+    #[test]
+    fn strangers_and_other_versions_are_told_apart() {
+        let mut bytes = HELLO.encode();
+        bytes[4] = 2;
+        assert_eq!(Hello::decode(&bytes), Err(NotHello::Version(2)));
+        bytes[0] = b'G';
+        assert_eq!(Hello::decode(&bytes), Err(NotHello::Stranger));
+        let mut refused = Hello { said: Said::Refuse(Refusal::Version), ..HELLO }.encode();
+        refused[4] = 77;
+        let said = Hello::decode(&refused).map(|h| h.said);
+        assert_eq!(said, Ok(Said::Refuse(Refusal::Version)), "every version understands it");
+        refused[7] = 200;
+        refused[4] = 1;
+        assert_eq!(Hello::decode(&refused), Err(NotHello::Stranger));
+    }
+}

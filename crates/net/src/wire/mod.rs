@@ -1,0 +1,20 @@
+//! What travels between two processes, byte for byte. Nothing here touches a socket: everything is
+//! read from slices, and no bytes make it panic.
+//!
+//! ```text
+//! a connection   the one who dials sends a hello, the other answers; then frames both ways
+//! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
+//!                | from u32 | to u32 | incarnation u32 | processes u32             32 bytes
+//! frame          length u32 | bytes
+//! ```
+//! Numbers are little-endian.
+
+mod frames;
+mod hello;
+
+pub(crate) use frames::FrameQueue;
+pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
+pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
+
+/// The version of everything that travels. Both ends must have the same.
+pub const VERSION: u16 = 1;

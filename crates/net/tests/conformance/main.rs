@@ -1,0 +1,14 @@
+//! The conformance suite of the medium `Messages` on every carrier there is.
+
+mod loopback;
+mod simulated;
+
+use amcast_net::conformance::{Fabric, SUITE};
+
+/// Runs the whole suite and says what failed.
+fn run(carrier: &str, make: &mut dyn FnMut() -> Box<dyn Fabric>) {
+    for (law, test) in SUITE {
+        println!("{carrier}: {law}");
+        test(make);
+    }
+}
