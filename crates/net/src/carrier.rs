@@ -73,6 +73,7 @@ pub struct Carrier {
     /// The members of each group, by gid.
     members: Vec<Vec<Pid>>,
     frame_bytes_max: usize,
+    queue_bytes_max: usize,
     told: Told,
 }
 
@@ -122,6 +123,7 @@ impl Carrier {
             own: Own::default(),
             members: (0..GROUPS_MAX as u8).map(member).collect(),
             frame_bytes_max: options.frame_bytes_max,
+            queue_bytes_max: options.queue_bytes_max,
             told: Told::default(),
         })
     }
@@ -140,7 +142,7 @@ impl Carrier {
 
     /// Sends `message`, the bytes of what `out` says. It waits in a queue until [`Carrier::flush`] at
     /// the latest. A stream's message to a peer of which [`In::Down`] was said is lost; one for which
-    /// there is no room breaks the connection: see [`Carrier::room`].
+    /// there is no [room](Carrier::room) breaks the connection.
     ///
     /// # Panics
     /// When the message is longer than the limit of the options, or goes to a process or group that
@@ -184,6 +186,16 @@ impl Carrier {
     /// flushed yet.
     pub fn backlog(&self, pid: Pid) -> usize {
         if pid == self.me { self.own.len() } else { self.streams.backlog(pid) }
+    }
+
+    /// How many bytes more may wait for a peer, lengths of 4 bytes a message included, before its
+    /// connection is given up. A driver takes in nothing new while there is little room for a peer
+    /// that it needs. There is always room for oneself.
+    pub fn room(&self, pid: Pid) -> usize {
+        if pid == self.me {
+            return usize::MAX;
+        }
+        self.queue_bytes_max - self.streams.backlog(pid)
     }
 
     /// Breaks the connection to a peer, if there is one; it is made anew as any that broke. For a
