@@ -1,12 +1,15 @@
 //! The carrier of one process: what its protocol asks of the medium, and what the medium says.
 
 use crate::error::{Error, Remark};
+use crate::inbound::Inbound;
 use crate::options::{Options, Peer};
+use crate::outbound::Outbound;
 use crate::own::Own;
 use crate::poller::{self, Poller, Token, Waker};
 use crate::sockets;
 use crate::streams::Streams;
-use crate::told::{Counts, News, Told};
+use crate::told::{Counts, Told};
+use crate::wire::{Assembly, Sender};
 use amcast_core::id::{Gid, Pid};
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::messages::{In, Lane, Out};
@@ -16,11 +19,13 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 /// The sockets that a process is reached at, before it starts: with port 0 the system chooses one,
-/// and [`Ports::tcp`] tells which, for the peers' configuration.
+/// and [`Ports::tcp`] and [`Ports::udp`] tell which, for the peers' configuration.
 #[derive(Debug)]
 pub struct Ports {
     listener: OwnedFd,
     tcp: SocketAddr,
+    datagrams: OwnedFd,
+    udp: SocketAddr,
 }
 
 impl Ports {
@@ -28,14 +33,20 @@ impl Ports {
     ///
     /// # Errors
     /// When an address is in use, or not of this machine, or not for this user.
-    pub fn open(tcp: SocketAddr) -> Result<Self, Error> {
+    pub fn open(tcp: SocketAddr, udp: SocketAddr) -> Result<Self, Error> {
         let (listener, tcp) = sockets::listener(tcp)?;
-        Ok(Self { listener, tcp })
+        let (datagrams, udp) = sockets::datagrams(udp)?;
+        Ok(Self { listener, tcp, datagrams, udp })
     }
 
     /// Where connections are taken.
     pub fn tcp(&self) -> SocketAddr {
         self.tcp
+    }
+
+    /// Where datagrams arrive.
+    pub fn udp(&self) -> SocketAddr {
+        self.udp
     }
 }
 
@@ -69,9 +80,13 @@ pub struct Carrier {
     incarnation: u32,
     poller: Poller,
     streams: Streams,
+    inbound: Inbound,
+    outbound: Outbound,
     own: Own,
     /// The members of each group, by gid.
     members: Vec<Vec<Pid>>,
+    /// The target of datagrams to each group that has a multicast address, by gid.
+    multicast: Vec<Option<usize>>,
     frame_bytes_max: usize,
     queue_bytes_max: usize,
     told: Told,
@@ -90,7 +105,7 @@ impl Carrier {
         options: &Options,
     ) -> Result<Self, Error> {
         let own = peers.get(me.index()).ok_or(Error::NoSuch { me, count: peers.len() })?;
-        Self::start_at(Ports::open(own.tcp)?, me, incarnation, peers, options)
+        Self::start_at(Ports::open(own.tcp, own.udp)?, me, incarnation, peers, options)
     }
 
     /// [`Carrier::start`] with sockets that are open already.
@@ -109,23 +124,58 @@ impl Carrier {
             return Err(Error::NoSuch { me, count: peers.len() });
         }
         let poller = Poller::new()?;
-        let mine = (me, incarnation);
-        let streams = Streams::new(mine, peers, ports.listener, poller.watch(), options)?;
+        let watch = poller.watch();
+        let mut told = Told::default();
+        let streams =
+            Streams::new((me, incarnation), peers, ports.listener, watch.clone(), options)?;
         let member = |g: u8| {
             let all = (0..).zip(peers).filter(move |(_, peer)| peer.groups.contains(Gid(g)));
             all.map(|(pid, _)| Pid(pid)).collect()
         };
-        Ok(Self {
+        let mut multicast = vec![None; GROUPS_MAX];
+        let mut sockets = vec![ports.datagrams];
+        for (i, &(group, address)) in options.multicast.iter().enumerate() {
+            multicast[group.index()] = Some(peers.len() + i);
+            if peers[me.index()].groups.contains(group) {
+                sockets.push(sockets::join(address, options.interface)?);
+            }
+        }
+        if !options.multicast.is_empty() {
+            sockets::send_to_groups(&sockets[0], ports.udp, options)?;
+        }
+        for socket in &sockets {
+            sockets::enlarge(socket, options.receive_buffer_bytes, &mut told);
+        }
+        let sender = Sender { cluster: options.cluster_id, pid: me, incarnation };
+        let assembly = Assembly::new(options.assembly_bytes_max, options.frame_bytes_max);
+        let here = (me, options.cluster_id, peers.len());
+        let inbound =
+            Inbound::new(here, sockets, assembly, &watch).map_err(Error::doing("poll a socket"))?;
+        let groups = options.multicast.iter().map(|&(_, address)| address);
+        let targets = peers.iter().map(|peer| peer.udp).chain(groups);
+        let mut carrier = Self {
             me,
             incarnation,
             poller,
             streams,
+            inbound,
+            outbound: Outbound::new(sender, options, targets),
             own: Own::default(),
             members: (0..GROUPS_MAX as u8).map(member).collect(),
+            multicast,
             frame_bytes_max: options.frame_bytes_max,
             queue_bytes_max: options.queue_bytes_max,
-            told: Told::default(),
-        })
+            told,
+        };
+        carrier.knock(peers.len());
+        Ok(carrier)
+    }
+
+    /// Tells those who dial this process that it has started: they may have given it up, and try
+    /// only now and then.
+    fn knock(&mut self, processes: usize) {
+        (self.me.index() + 1..processes).for_each(|target| self.outbound.knock(target));
+        self.outbound.flush(self.inbound.own(), &mut self.told);
     }
 
     /// Which process it is.
@@ -158,6 +208,10 @@ impl Carrier {
         match *out {
             Out::To(pid, lane, _) => self.send(pid, lane, message),
             Out::Group(group, lane, _) => {
+                let target = self.multicast[group.index()].filter(|_| lane == Lane::Datagram);
+                if let Some(target) = target {
+                    return self.send_to_group(group, target, message);
+                }
                 for i in 0..self.members[group.index()].len() {
                     self.send(self.members[group.index()][i], lane, message);
                 }
@@ -165,14 +219,25 @@ impl Carrier {
         }
     }
 
+    /// One datagram for all members; this process hears itself without the network.
+    fn send_to_group(&mut self, group: Gid, target: usize, message: &[u8]) {
+        if self.members[group.index()].contains(&self.me) {
+            self.send(self.me, Lane::Datagram, message);
+        }
+        self.outbound.put(self.inbound.own(), target, message, &mut self.told);
+    }
+
     #[inline]
     fn send(&mut self, to: Pid, lane: Lane, message: &[u8]) {
         if to == self.me {
-            self.told.counts.stream_sent += 1;
+            self.told.counts.own_messages += 1;
             return self.own.put(message);
         }
         match lane {
-            Lane::Stream | Lane::Datagram => self.streams.send(to, message, &mut self.told),
+            Lane::Stream => self.streams.send(to, message, &mut self.told),
+            Lane::Datagram => {
+                self.outbound.put(self.inbound.own(), to.index(), message, &mut self.told);
+            }
         }
     }
 
@@ -180,6 +245,7 @@ impl Carrier {
     /// it does not take is sent as soon as it does, in later rounds.
     pub fn flush(&mut self) {
         self.streams.flush(&mut self.told);
+        self.outbound.flush(self.inbound.own(), &mut self.told);
     }
 
     /// How many bytes wait for a peer on its stream: what it was too slow for, and what was not
@@ -226,8 +292,10 @@ impl Carrier {
                 Token::Listener => self.streams.accept(now, &mut self.told),
                 Token::Guest(index) => self.streams.guest(index, &mut self.told),
                 Token::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
+                Token::Datagrams(index) => self.inbound.ready(index),
             }
         }
+        self.outbound.retry(self.inbound.own(), now, &mut self.told);
     }
 
     /// The next input of this round, if there is one more: connections first, then messages, which
@@ -238,14 +306,17 @@ impl Carrier {
             return Some(news.input());
         }
         if let Some(at) = self.own.next() {
-            self.told.counts.stream_received += 1;
             return Some(In::From(self.me, self.own.bytes(at)));
         }
-        match self.streams.next(&mut self.told) {
-            Some((pid, at)) => Some(In::From(pid, &self.streams.bytes(pid)[at])),
-            // A connection may have broken while it was read.
-            None => self.told.news.pop_front().map(News::input),
+        if let Some((pid, at)) = self.streams.next(&mut self.told) {
+            return Some(In::From(pid, &self.streams.bytes(pid)[at]));
         }
+        if let Some(news) = self.told.news.pop_front() {
+            // A connection broke while it was read.
+            return Some(news.input());
+        }
+        let (pid, at) = self.inbound.next(&mut self.streams, &mut self.told)?;
+        Some(In::From(pid, self.inbound.bytes(at)))
     }
 
     /// A whole round for a loop that does not send while it listens: says how many inputs there were.
@@ -274,10 +345,13 @@ impl Carrier {
 
     /// How long it may sleep before something is due.
     fn sleep_max(&self, at_most: Option<Span>) -> Option<Span> {
-        if !self.told.news.is_empty() || self.own.len() > 0 {
+        let more = self.streams.has_more() || self.inbound.has_more();
+        if more || !self.told.news.is_empty() || self.own.len() > 0 {
             return Some(Span::ZERO);
         }
-        let due = self.streams.next_due().saturating_duration_since(Instant::now());
+        let retry_at = self.outbound.retry_at();
+        let due = retry_at.map_or(self.streams.next_due(), |t| t.min(self.streams.next_due()));
+        let due = due.saturating_duration_since(Instant::now());
         let due = Span(u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
         Some(at_most.map_or(due, |at_most| at_most.min(due)))
     }
@@ -312,3 +386,9 @@ pub fn park_all(carriers: &mut [Carrier], at_most: Option<Span>) {
         }
     }
 }
+
+/// A loop's thread takes its carrier along.
+const _: fn() = || {
+    fn sent<T: Send>() {}
+    sent::<Carrier>();
+};

@@ -34,6 +34,13 @@ pub enum Error {
         /// How many there are.
         count: usize,
     },
+    /// A group's address, on which this process cannot take datagrams.
+    Group {
+        /// Which.
+        address: SocketAddr,
+        /// What the system said.
+        errno: Errno,
+    },
     /// Two values do not go together, or one is out of its range.
     Options {
         /// Which, and what would be right.
@@ -84,6 +91,10 @@ impl fmt::Display for Error {
             Self::NoSuch { me, count } => {
                 write!(f, "there is no process {me:?}: {count} peers are configured")
             }
+            Self::Group { address, errno } => write!(
+                f,
+                "cannot listen to the group address {address}: {errno}; choose an interface that                  carries multicast (`ip link` says MULTICAST), or send to groups without it"
+            ),
             Self::Options { says } => f.write_str(says),
             Self::System { doing, errno } => write!(f, "cannot {doing}: {errno}"),
         }
@@ -182,6 +193,24 @@ pub enum Remark {
         /// From where.
         address: SocketAddr,
     },
+    /// A datagram could not be sent. Said once until one can be.
+    Undeliverable {
+        /// To where.
+        address: SocketAddr,
+        /// What the system said.
+        errno: Errno,
+    },
+    /// The system gave a socket a smaller buffer than was asked for: bursts get lost earlier.
+    Buffer {
+        /// For receiving or for sending.
+        of: &'static str,
+        /// What was asked for, in bytes.
+        asked: usize,
+        /// What there is, in bytes.
+        got: usize,
+        /// The system's setting that bounds it.
+        setting: &'static str,
+    },
     /// The system has no descriptors or memory for another connection; tried again soon.
     Short {
         /// What the system said.
@@ -213,6 +242,13 @@ impl fmt::Display for Remark {
             Self::Stranger { address } => {
                 write!(f, "{address} connected and is not this program; is the port right there?")
             }
+            Self::Undeliverable { address, errno } => {
+                write!(f, "datagrams to {address} cannot be sent: {errno}")
+            }
+            Self::Buffer { of, asked, got, setting } => write!(
+                f,
+                "the buffer for {of} datagrams has {got} bytes, not {asked}: raise {setting}"
+            ),
             Self::Short { errno } => write!(
                 f,
                 "a connection cannot be taken: {errno}; raise the limit of open files (`ulimit -n`)"

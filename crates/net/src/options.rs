@@ -1,9 +1,10 @@
 //! What a carrier is told at its start.
 
 use crate::error::Error;
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_core::{GroupSet, Span};
-use std::net::SocketAddr;
+use crate::wire::{HEAD_BYTES, PIECE_BYTES};
+use amcast_core::limits::{GROUPS_MAX, PAYLOAD_BYTES_MAX};
+use amcast_core::{Gid, GroupSet, Span};
+use std::net::{Ipv4Addr, SocketAddr};
 
 /// Where a process is, and what it is a member of. Peers are listed by their pid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -15,6 +16,23 @@ pub struct Peer {
     /// The groups that it is a member of: who gets what is sent to a group.
     pub groups: GroupSet,
 }
+
+/// The interface that multicast uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Interface {
+    /// The one that the system's routes say.
+    System,
+    /// The one that has this address; for IPv4.
+    Address(Ipv4Addr),
+    /// The one of this index, as `ip link` numbers them.
+    Index(u32),
+}
+
+/// Less would hold hardly anything but heads.
+const DATAGRAM_BYTES_MIN: usize = 256;
+
+/// What UDP over IPv4 takes at most.
+const DATAGRAM_BYTES_MAX: usize = 65_507;
 
 /// How a carrier behaves. All processes of a cluster should have the same.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +57,23 @@ pub struct Options {
     /// After how long a connection on which nothing is acknowledged counts as broken. Millisecond
     /// steps. Protocols find a silent peer earlier by their own heartbeats; this frees the connection.
     pub silence_max: Span,
+    /// The longest datagram, in bytes. Longer than a network's packets less 28 bytes (48 with IPv6)
+    /// gets cut into several, one of which lost loses all.
+    pub datagram_bytes: usize,
+    /// How many bytes of datagrams may wait to be sent when the network takes no more; more are lost.
+    pub datagram_queue_bytes_max: usize,
+    /// How many bytes arriving datagrams may take until they are looked at; more are lost. The system
+    /// may give less, which is remarked.
+    pub receive_buffer_bytes: usize,
+    /// How many bytes messages may take that come in pieces and are not whole yet.
+    pub assembly_bytes_max: usize,
+    /// Groups to which datagrams go as one, at this multicast address. To the members of others they
+    /// go one by one.
+    pub multicast: Vec<(Gid, SocketAddr)>,
+    /// The interface that multicast uses.
+    pub interface: Interface,
+    /// How many routers multicast may pass.
+    pub multicast_hops: u8,
     /// The congestion control of streams, as the system names it; the system's own choice if none.
     /// On one machine, and on a network that drops nothing, `cubic` is over twice as fast as `bbr`.
     pub congestion: Option<String>,
@@ -55,6 +90,13 @@ impl Default for Options {
             redial_max: Span::millis(500),
             handshake_max: Span::secs(2),
             silence_max: Span::secs(5),
+            datagram_bytes: 1_452,
+            datagram_queue_bytes_max: 8 << 20,
+            receive_buffer_bytes: 4 << 20,
+            assembly_bytes_max: 16 << 20,
+            multicast: Vec::new(),
+            interface: Interface::System,
+            multicast_hops: 1,
             congestion: None,
         }
     }
@@ -78,6 +120,21 @@ impl Options {
         }
         if self.silence_max < Span::millis(1) || self.silence_max > Span::secs(86_400) {
             return wrong("silence_max: give 1 ms to a day");
+        }
+        if !(DATAGRAM_BYTES_MIN..=DATAGRAM_BYTES_MAX).contains(&self.datagram_bytes) {
+            return wrong("datagram_bytes: give 256 to 65507");
+        }
+        let piece = self.datagram_bytes - HEAD_BYTES - PIECE_BYTES;
+        if self.frame_bytes_max.div_ceil(piece) > usize::from(u16::MAX) {
+            return wrong(
+                "frame_bytes_max is over 65535 datagrams: lower it, or raise datagram_bytes",
+            );
+        }
+        if self.multicast.iter().any(|(_, address)| !address.ip().is_multicast()) {
+            return wrong("multicast: give addresses of 224.0.0.0/4 or ff00::/8");
+        }
+        if self.multicast.iter().any(|(group, _)| group.index() >= GROUPS_MAX) {
+            return wrong("multicast: give groups from 0 to 63");
         }
         Ok(())
     }

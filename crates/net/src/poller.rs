@@ -16,6 +16,7 @@
 use crate::error::Error;
 use amcast_core::Span;
 use core::fmt;
+use core::mem::MaybeUninit;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -40,6 +41,8 @@ pub(crate) enum Token {
     Guest(u32),
     /// The connection to a process.
     Link(u32),
+    /// A socket on which datagrams arrive.
+    Datagrams(u32),
 }
 
 impl Token {
@@ -49,6 +52,7 @@ impl Token {
             Self::Listener => (1, 0),
             Self::Guest(i) => (2, i),
             Self::Link(i) => (3, i),
+            Self::Datagrams(i) => (4, i),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -59,7 +63,8 @@ impl Token {
             0 => Self::Waker,
             1 => Self::Listener,
             2 => Self::Guest(index),
-            _ => Self::Link(index),
+            3 => Self::Link(index),
+            _ => Self::Datagrams(index),
         }
     }
 }
@@ -90,7 +95,8 @@ impl Waker {
 pub(crate) struct Poller {
     epoll: Arc<OwnedFd>,
     bell: Waker,
-    events: Vec<epoll::Event>,
+    /// What the last look found and was not asked for yet.
+    events: Vec<(Token, EventFlags)>,
 }
 
 impl fmt::Debug for Poller {
@@ -141,9 +147,14 @@ impl Poller {
     pub(crate) fn look(&mut self) -> Result<(), Errno> {
         self.events.clear();
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let buffer = rustix::buffer::spare_capacity(&mut self.events);
-        match epoll::wait(&*self.epoll, buffer, Some(&now)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
+        let mut buffer = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        match epoll::wait(&*self.epoll, &mut buffer[..], Some(&now)) {
+            Ok((found, _)) => {
+                let events = found.iter().map(|event| (Token::of(event.data), event.flags));
+                self.events.extend(events);
+                Ok(())
+            }
+            Err(Errno::INTR) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
@@ -151,11 +162,10 @@ impl Poller {
     /// One of what the last look found; any of them counts as a hint only.
     pub(crate) fn next(&mut self) -> Option<(Token, EventFlags)> {
         loop {
-            let event = self.events.pop()?;
-            match Token::of(event.data) {
+            match self.events.pop()? {
                 // It has woken the loop, and is taken so that it does not do so again.
-                Token::Waker => drop(rustix::io::read(&self.bell.0.event, &mut [0; 8])),
-                token => return Some((token, event.flags)),
+                (Token::Waker, _) => drop(rustix::io::read(&self.bell.0.event, &mut [0; 8])),
+                event => return Some(event),
             }
         }
     }

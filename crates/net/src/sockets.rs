@@ -1,12 +1,12 @@
 //! Making sockets: options, and what the system says to them.
 
 use crate::error::{Error, Remark};
-use crate::options::Options;
+use crate::options::{Interface, Options};
 use crate::told::Told;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, sockopt};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 /// How many connections may wait until they are taken.
@@ -65,6 +65,111 @@ pub(crate) fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
 /// Whether the connection begun by [`dial`] stands.
 pub(crate) fn dialled(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
+}
+
+/// A socket for datagrams, and its address: with port 0 the system chose one.
+pub(crate) fn datagrams(address: SocketAddr) -> Result<(OwnedFd, SocketAddr), Error> {
+    let make = || {
+        let fd = datagram_socket(address)?;
+        rustix::net::bind(&fd, &address)?;
+        let bound = address_of(&fd)?;
+        Ok((fd, bound))
+    };
+    make().map_err(|errno| Error::at(address, "datagrams", errno))
+}
+
+fn datagram_socket(address: SocketAddr) -> Result<OwnedFd, Errno> {
+    let udp = Some(ipproto::UDP);
+    let fd = rustix::net::socket_with(family(address), SocketType::DGRAM, FLAGS, udp)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    Ok(fd)
+}
+
+/// A socket on which a group's datagrams arrive.
+pub(crate) fn join(address: SocketAddr, interface: Interface) -> Result<OwnedFd, Error> {
+    let make = || {
+        let fd = datagram_socket(address)?;
+        // Other members on this machine listen at the same address.
+        sockopt::set_socket_reuseaddr(&fd, true)?;
+        rustix::net::bind(&fd, &address)?;
+        match (address.ip(), interface) {
+            (IpAddr::V4(group), Interface::System) => {
+                sockopt::set_ip_add_membership(&fd, &group, &Ipv4Addr::UNSPECIFIED)?;
+            }
+            (IpAddr::V4(group), Interface::Address(own)) => {
+                sockopt::set_ip_add_membership(&fd, &group, &own)?;
+            }
+            (IpAddr::V4(group), Interface::Index(index)) => {
+                let any = Ipv4Addr::UNSPECIFIED;
+                sockopt::set_ip_add_membership_with_ifindex(&fd, &group, &any, index)?;
+            }
+            (IpAddr::V6(group), interface) => {
+                sockopt::set_ipv6_add_membership(&fd, &group, index_of(interface))?;
+            }
+        }
+        Ok(fd)
+    };
+    make().map_err(|errno| Error::Group { address, errno })
+}
+
+/// How a socket sends to groups.
+pub(crate) fn send_to_groups(
+    fd: &OwnedFd,
+    own: SocketAddr,
+    options: &Options,
+) -> Result<(), Error> {
+    let hops = u32::from(options.multicast_hops);
+    let set = || match (own, options.interface) {
+        (SocketAddr::V4(_), interface) => {
+            match interface {
+                Interface::System => {}
+                Interface::Address(address) => sockopt::set_ip_multicast_if(fd, &address)?,
+                Interface::Index(index) => {
+                    let any = Ipv4Addr::UNSPECIFIED;
+                    sockopt::set_ip_multicast_if_with_ifindex(fd, &any, &any, index)?;
+                }
+            }
+            // Members on this machine want it as well.
+            sockopt::set_ip_multicast_loop(fd, true)?;
+            sockopt::set_ip_multicast_ttl(fd, hops)
+        }
+        (SocketAddr::V6(_), interface) => {
+            sockopt::set_ipv6_multicast_if(fd, index_of(interface))?;
+            sockopt::set_ipv6_multicast_loop(fd, true)?;
+            sockopt::set_ipv6_multicast_hops(fd, hops)
+        }
+    };
+    set().map_err(Error::doing("set up multicast"))
+}
+
+fn index_of(interface: Interface) -> u32 {
+    match interface {
+        Interface::Index(index) => index,
+        Interface::System | Interface::Address(_) => 0,
+    }
+}
+
+/// Asks for a buffer of that size for what arrives; remarks if the system gives less.
+pub(crate) fn enlarge(fd: &OwnedFd, asked: usize, told: &mut Told) {
+    // Who may exceed the system's bound does; the others get what it allows.
+    if sockopt::set_socket_recv_buffer_size_force(fd, asked).is_err()
+        && let Err(errno) = sockopt::set_socket_recv_buffer_size(fd, asked)
+    {
+        told.remark(Remark::Option { name: "SO_RCVBUF", errno });
+    }
+    match sockopt::socket_recv_buffer_size(fd) {
+        // The system counts its own bookkeeping in, and says twice what it was asked for.
+        Ok(twice) if twice / 2 < asked => told.remark(Remark::Buffer {
+            of: "arriving",
+            asked,
+            got: twice / 2,
+            setting: "net.core.rmem_max",
+        }),
+        Ok(_) => {}
+        Err(errno) => told.remark(Remark::Option { name: "SO_RCVBUF", errno }),
+    }
 }
 
 /// What every connection gets, whoever dialled. An option that the system refuses is done without.

@@ -8,9 +8,11 @@ use std::collections::VecDeque;
 /// What a carrier did so far. Only grows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
-    /// Messages given to a stream, or to oneself.
+    /// Messages to oneself, on either lane.
+    pub own_messages: u64,
+    /// Messages given to a stream.
     pub stream_sent: u64,
-    /// Messages that came on a stream, or from oneself.
+    /// Messages that came on a stream.
     pub stream_received: u64,
     /// Messages for a stream that were lost because the connection was down.
     pub dropped_down: u64,
@@ -34,6 +36,32 @@ pub struct Counts {
     pub stream_writes: u64,
     /// System calls that read from streams.
     pub stream_reads: u64,
+    /// Messages given to the lane of datagrams; one for a group is one.
+    pub datagram_messages_sent: u64,
+    /// Messages that came in datagrams.
+    pub datagram_messages_received: u64,
+    /// Datagrams handed to the system.
+    pub datagrams_sent: u64,
+    /// Datagrams of peers that arrived.
+    pub datagrams_received: u64,
+    /// Datagrams lost because the socket took no more and too many waited.
+    pub datagrams_dropped_full: u64,
+    /// Datagrams that the system refused to send.
+    pub datagrams_dropped_error: u64,
+    /// Datagrams dropped that were not of this cluster, or not of this version.
+    pub datagrams_strange: u64,
+    /// Datagrams dropped that made no sense.
+    pub datagrams_malformed: u64,
+    /// Datagrams dropped that were of an earlier life of their sender.
+    pub datagrams_old: u64,
+    /// Datagrams dropped whose sender was not connected in this life yet.
+    pub datagrams_early: u64,
+    /// Messages in pieces that were given up before they were whole.
+    pub assemblies_given_up: u64,
+    /// System calls that sent datagrams.
+    pub datagram_writes: u64,
+    /// System calls that read a datagram, or found none.
+    pub datagram_reads: u64,
     /// System calls that asked what is ready.
     pub looks: u64,
     /// System calls that slept.

@@ -99,6 +99,17 @@ impl Streams {
         self.next_due
     }
 
+    /// The life in which a peer was connected last.
+    #[inline]
+    pub(crate) fn incarnation(&self, pid: Pid) -> Option<u32> {
+        self.links[pid.index()].incarnation
+    }
+
+    /// Whether some peer's messages were not all asked for yet.
+    pub(crate) fn has_more(&self) -> bool {
+        self.turn < self.turns.len()
+    }
+
     /// How many bytes wait for a peer.
     pub(crate) fn backlog(&self, pid: Pid) -> usize {
         self.links[pid.index()].queue.len()
@@ -304,6 +315,15 @@ impl Streams {
         }
         if let Some(due) = self.wake_guests(now, told) {
             self.next_due = self.next_due.min(due);
+        }
+    }
+
+    /// A peer shows that it lives, and is not connected: it is dialled soon.
+    pub(crate) fn knocked(&mut self, pid: Pid) {
+        let soon = Instant::now() + Duration::from_nanos(self.options.redial_min.0);
+        if let Stage::Away { dial_at: Some(dial_at) } = &mut self.links[pid.index()].stage {
+            *dial_at = soon.min(*dial_at);
+            self.next_due = self.next_due.min(soon);
         }
     }
 

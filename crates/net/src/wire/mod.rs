@@ -6,12 +6,25 @@
 //! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
 //!                | from u32 | to u32 | incarnation u32 | processes u32             32 bytes
 //! frame          length u32 | bytes
+//!
+//! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
+//!                and behind these 24 bytes, by its kind:
+//! messages       length u16 | bytes, as often as they fit
+//! piece          number u32 | total u32 | index u16 | size u16 | bytes
+//! knock          nothing
 //! ```
 //! Numbers are little-endian.
 
+mod assembly;
+mod datagram;
 mod frames;
 mod hello;
 
+pub use assembly::Assembly;
+pub use datagram::{
+    Body, HEAD_BYTES, NotDatagram, PIECE_BYTES, Piece, SIZE_BYTES, Sender, next_message,
+    put_message, read_datagram,
+};
 pub(crate) use frames::FrameQueue;
 pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};

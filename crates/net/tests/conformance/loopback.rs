@@ -3,10 +3,10 @@
 
 use crate::run;
 use amcast_core::Span;
-use amcast_core::id::Pid;
+use amcast_core::id::{Gid, Pid};
 use amcast_core::messages::Out;
 use amcast_net::conformance::{Fabric, Heard, shape};
-use amcast_net::{Carrier, Options, Peer, Ports};
+use amcast_net::{Carrier, Interface, Options, Peer, Ports};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,11 +34,11 @@ pub(crate) struct Loopback {
 }
 
 impl Loopback {
-    pub(crate) fn new(ip: IpAddr) -> Self {
-        let options = Options { cluster_id: 7, ..Options::default() };
+    pub(crate) fn new(ip: IpAddr, options: Options) -> Self {
         let any = SocketAddr::new(ip, 0);
-        let ports: Vec<Ports> = (0..3).map(|_| Ports::open(any).expect("opened")).collect();
-        let peer = |(ports, groups): (&Ports, _)| Peer { tcp: ports.tcp(), udp: any, groups };
+        let ports: Vec<Ports> = (0..3).map(|_| Ports::open(any, any).expect("opened")).collect();
+        let peer =
+            |(ports, groups): (&Ports, _)| Peer { tcp: ports.tcp(), udp: ports.udp(), groups };
         let peers: Vec<Peer> = ports.iter().zip(shape()).map(peer).collect();
         let start = |(pid, ports)| Carrier::start_at(ports, Pid(pid), 0, &peers, &options);
         let carriers = (0..).zip(ports).map(start).map(|c| Some(c.expect("started"))).collect();
@@ -113,13 +113,41 @@ impl Fabric for Loopback {
 
 #[test]
 fn carriers_on_loopback_keep_the_laws() {
-    run("loopback", &mut || Box::new(Loopback::new(address())));
+    run("loopback", &mut || Box::new(Loopback::new(address(), Options::default())));
+}
+
+#[test]
+fn carriers_with_multicast_keep_the_laws() {
+    run("multicast", &mut || {
+        let ip = address();
+        let IpAddr::V4(own) = ip else { panic!("it is of IPv4") };
+        let [_, b, c, d] = own.octets();
+        let group = SocketAddr::from((Ipv4Addr::new(239, b, c, d), 47_000));
+        let options = Options {
+            multicast: vec![(Gid(1), group)],
+            interface: Interface::Address(Ipv4Addr::LOCALHOST),
+            ..Options::default()
+        };
+        Box::new(Loopback::new(ip, options))
+    });
+}
+
+#[test]
+fn carriers_with_small_datagrams_keep_the_laws() {
+    run("small", &mut || {
+        let options =
+            Options { datagram_bytes: 600, frame_bytes_max: 1 << 20, ..Options::default() };
+        Box::new(Loopback::new(address(), options))
+    });
 }
 
 #[test]
 fn carriers_on_loopback_of_ipv6_keep_the_laws() {
-    if Ports::open((Ipv6Addr::LOCALHOST, 0).into()).is_err() {
+    let any = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
+    if Ports::open(any, any).is_err() {
         return println!("skipped: this machine has no IPv6");
     }
-    run("loopback of IPv6", &mut || Box::new(Loopback::new(Ipv6Addr::LOCALHOST.into())));
+    run("loopback of IPv6", &mut || {
+        Box::new(Loopback::new(Ipv6Addr::LOCALHOST.into(), Options::default()))
+    });
 }

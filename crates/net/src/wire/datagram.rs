@@ -1,0 +1,246 @@
+//! Datagrams: several messages in one, or a piece of a message that fits in none.
+
+use super::VERSION;
+use amcast_core::Pid;
+use amcast_core::codec::{Codec, CodecError, Reader};
+
+/// How long the head of a datagram is, in bytes.
+pub const HEAD_BYTES: usize = 24;
+
+/// How long the length in front of each message of a datagram is, in bytes.
+pub const SIZE_BYTES: usize = 2;
+
+/// How long the description in front of a piece is, in bytes.
+pub const PIECE_BYTES: usize = 12;
+
+/// `amcD` as the first bytes of a datagram.
+const MAGIC: u32 = u32::from_le_bytes(*b"amcD");
+
+const MESSAGES: u8 = 0;
+const PIECE: u8 = 1;
+const KNOCK: u8 = 2;
+
+/// Who sent a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sender {
+    /// The cluster it belongs to.
+    pub cluster: u64,
+    /// Who it is.
+    pub pid: Pid,
+    /// Which life of the process it is.
+    pub incarnation: u32,
+}
+
+/// What is in a datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Body<'a> {
+    /// Messages, each behind its length: [`next_message`] takes them out.
+    Messages(&'a [u8]),
+    /// A piece of a message.
+    Piece(Piece<'a>),
+    /// Nothing: the sender has just started and waits to be dialled.
+    Knock,
+}
+
+/// A piece of a message that is too long for one datagram. Its pieces are equally long, but for the
+/// last; they may arrive in any order, and more than once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Piece<'a> {
+    /// The sender's number of the message among those in pieces; it wraps.
+    pub number: u32,
+    /// How long the message is, in bytes.
+    pub total: u32,
+    /// Which piece it is, from 0.
+    pub index: u16,
+    /// How long a piece is, in bytes.
+    pub size: u16,
+    /// Its bytes.
+    pub bytes: &'a [u8],
+}
+
+impl Piece<'_> {
+    /// Where in the message it begins, in bytes.
+    pub fn offset(&self) -> usize {
+        usize::from(self.index) * usize::from(self.size)
+    }
+
+    /// Whether it is as long as it must be, of a message of that length.
+    fn is_sound(&self) -> bool {
+        let rest = (self.total as usize).checked_sub(self.offset());
+        rest.is_some_and(|rest| {
+            !self.bytes.is_empty() && self.bytes.len() == rest.min(usize::from(self.size))
+        })
+    }
+}
+
+/// Why bytes are no datagram of this version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotDatagram {
+    /// Not of this program, or of another version of it.
+    Stranger,
+    /// What is behind its head makes no sense.
+    Malformed,
+}
+
+impl From<CodecError> for NotDatagram {
+    fn from(_: CodecError) -> Self {
+        Self::Malformed
+    }
+}
+
+/// Reads a datagram.
+///
+/// # Errors
+/// When it is none of this version. Its messages are looked at by [`next_message`] only.
+pub fn read_datagram(bytes: &[u8]) -> Result<(Sender, Body<'_>), NotDatagram> {
+    let (head, rest) = bytes.split_at_checked(HEAD_BYTES).ok_or(NotDatagram::Stranger)?;
+    let mut head = Reader::new(head);
+    if u32::decode(&mut head)? != MAGIC || u16::decode(&mut head)? != VERSION {
+        return Err(NotDatagram::Stranger);
+    }
+    let (kind, _unused) = (u8::decode(&mut head)?, u8::decode(&mut head)?);
+    let sender = Sender {
+        cluster: u64::decode(&mut head)?,
+        pid: Pid::decode(&mut head)?,
+        incarnation: u32::decode(&mut head)?,
+    };
+    let body = match kind {
+        MESSAGES => Body::Messages(rest),
+        PIECE => {
+            let mut rest = Reader::new(rest);
+            let (number, total) = (u32::decode(&mut rest)?, u32::decode(&mut rest)?);
+            let (index, size) = (u16::decode(&mut rest)?, u16::decode(&mut rest)?);
+            let piece = Piece { number, total, index, size, bytes: rest.rest() };
+            if !piece.is_sound() {
+                return Err(NotDatagram::Malformed);
+            }
+            Body::Piece(piece)
+        }
+        KNOCK if rest.is_empty() => Body::Knock,
+        _ => return Err(NotDatagram::Malformed),
+    };
+    Ok((sender, body))
+}
+
+/// Takes the next message out of the messages of a datagram, if there is one more.
+///
+/// # Errors
+/// When it is longer than what is left: nothing behind it can be read.
+#[inline]
+pub fn next_message<'a>(messages: &mut &'a [u8]) -> Result<Option<&'a [u8]>, NotDatagram> {
+    if messages.is_empty() {
+        return Ok(None);
+    }
+    let (size, rest) = messages.split_first_chunk::<SIZE_BYTES>().ok_or(NotDatagram::Malformed)?;
+    let size = usize::from(u16::from_le_bytes(*size));
+    let (message, rest) = rest.split_at_checked(size).ok_or(NotDatagram::Malformed)?;
+    *messages = rest;
+    Ok(Some(message))
+}
+
+impl Sender {
+    fn head(self, kind: u8, to: &mut Vec<u8>) {
+        MAGIC.encode(to);
+        VERSION.encode(to);
+        kind.encode(to);
+        0_u8.encode(to);
+        self.cluster.encode(to);
+        self.pid.encode(to);
+        self.incarnation.encode(to);
+    }
+
+    /// Begins a datagram of messages; [`put_message`] adds them.
+    pub fn messages(self, to: &mut Vec<u8>) {
+        self.head(MESSAGES, to);
+    }
+
+    /// Makes a datagram of a piece.
+    pub fn piece(self, piece: &Piece<'_>, to: &mut Vec<u8>) {
+        self.head(PIECE, to);
+        piece.number.encode(to);
+        piece.total.encode(to);
+        piece.index.encode(to);
+        piece.size.encode(to);
+        to.extend_from_slice(piece.bytes);
+    }
+
+    /// Makes a datagram that knocks.
+    pub fn knock(self, to: &mut Vec<u8>) {
+        self.head(KNOCK, to);
+    }
+}
+
+/// Adds a message to a datagram of messages. It is shorter than 64 KiB.
+#[inline]
+pub fn put_message(message: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(&(message.len() as u16).to_le_bytes());
+    to.extend_from_slice(message);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SENDER: Sender = Sender { cluster: 7, pid: Pid(3), incarnation: 2 };
+
+    fn made(make: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        make(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn a_datagram_of_messages_has_these_bytes() {
+        let bytes = made(|to| {
+            SENDER.messages(to);
+            put_message(b"xyz", to);
+            put_message(b"", to);
+        });
+        let expected = [
+            b'a', b'm', b'c', b'D', 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 3,
+            0, b'x', b'y', b'z', 0, 0,
+        ];
+        assert_eq!(bytes, expected);
+        let Ok((SENDER, Body::Messages(mut rest))) = read_datagram(&bytes) else { panic!() };
+        assert_eq!(next_message(&mut rest), Ok(Some(&b"xyz"[..])));
+        assert_eq!(next_message(&mut rest), Ok(Some(&b""[..])));
+        assert_eq!(next_message(&mut rest), Ok(None));
+        let mut cut = &bytes[HEAD_BYTES..HEAD_BYTES + 4];
+        assert_eq!(next_message(&mut cut), Err(NotDatagram::Malformed));
+    }
+
+    #[test]
+    fn pieces_that_do_not_fit_together_are_malformed() {
+        let sound = Piece { number: 1, total: 25, index: 2, size: 10, bytes: b"abcde" };
+        let read = |piece| {
+            read_datagram(&made(|to| SENDER.piece(&piece, to)))
+                .map(|(_, b)| b == Body::Piece(piece))
+        };
+        assert_eq!(read(sound), Ok(true));
+        for wrong in [
+            Piece { index: 1, ..sound },
+            Piece { index: 3, ..sound },
+            Piece { total: 26, ..sound },
+            Piece { size: 0, ..sound },
+            Piece { size: 0, index: 0, bytes: b"", ..sound },
+            Piece { total: 0, index: 0, bytes: b"", ..sound },
+        ] {
+            assert_eq!(read(wrong), Err(NotDatagram::Malformed), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn strangers_and_other_versions_are_told_from_damage() {
+        let knock = made(|to| SENDER.knock(to));
+        assert_eq!(read_datagram(&knock), Ok((SENDER, Body::Knock)));
+        let changed = |at: usize, by: u8| {
+            let mut bytes = knock.clone();
+            bytes[at] ^= by;
+            read_datagram(&bytes).map(|_| ())
+        };
+        assert_eq!(changed(0, 1), Err(NotDatagram::Stranger));
+        assert_eq!(changed(4, 2), Err(NotDatagram::Stranger), "another version");
+        assert_eq!(changed(6, 8), Err(NotDatagram::Malformed), "no such kind");
+        assert_eq!(read_datagram(&knock[1..]), Err(NotDatagram::Stranger));
+    }
+}
