@@ -6,6 +6,7 @@
 
 mod files;
 mod frames;
+mod net;
 mod redis;
 mod state;
 mod tram;
@@ -126,6 +127,30 @@ pub const TARGETS: &[Target] = &[
         name: "skeen_frames",
         run: frames::skeen,
         words: &["\0", "\u{1}", "\u{2}", "\u{3}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    Target {
+        name: "net_stream",
+        run: net::stream,
+        words: &[
+            "amcS",
+            "\u{1}\0",
+            "\0\0\0\0",
+            "\u{8}\0\0\0",
+            "\0\u{10}\0\0",
+            "\u{7f}\u{7f}\u{7f}\u{7f}",
+        ],
+    },
+    Target {
+        name: "net_datagrams",
+        run: net::datagrams,
+        words: &[
+            "amcD\u{1}\0\0\0",
+            "amcD\u{1}\0\u{1}\0",
+            "\0\0",
+            "\u{1}\0",
+            "\u{8}\0\0\0",
+            "\u{7f}\u{7f}",
+        ],
     },
     Target {
         name: "tram_memory",

@@ -1,0 +1,83 @@
+//! What arrives on connections and in datagrams, from whoever reaches the ports.
+
+use amcast_core::Pid;
+use amcast_net::wire::{
+    Assembly, Body, FrameReader, HELLO_BYTES, Hello, Sender, next_message, read_datagram,
+};
+
+/// The longest frame that the readers here take.
+const FRAME_BYTES_MAX: usize = 4 << 10;
+
+/// What is kept of messages in pieces.
+const ASSEMBLY_BYTES_MAX: usize = 16 << 10;
+
+/// A connection from its first byte on: a hello, and frames. The frames are the same in whatever
+/// pieces the bytes arrive, and where one is too long nothing is read any more.
+pub(crate) fn stream(bytes: &[u8]) {
+    let (hello, rest) = bytes.split_at(bytes.len().min(HELLO_BYTES));
+    if let Ok(hello) = hello.try_into()
+        && let Ok(read) = Hello::decode(hello)
+    {
+        assert_eq!(Hello::decode(&read.encode()), Ok(read), "a hello does not read back");
+    }
+    let whole = frames(rest, usize::MAX);
+    for piece in [1, 3, 7, 64] {
+        assert_eq!(frames(rest, piece), whole, "in pieces of {piece} the frames are others");
+    }
+}
+
+/// The frames in these bytes, and whether one was too long.
+fn frames(mut bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
+    let mut reader = FrameReader::new(FRAME_BYTES_MAX);
+    let mut frames = Vec::new();
+    while !bytes.is_empty() {
+        let space = reader.space();
+        let count = space.len().min(bytes.len()).min(piece);
+        assert!(count > 0, "a reader without whole frames has no space");
+        space[..count].copy_from_slice(&bytes[..count]);
+        reader.arrived(count);
+        bytes = &bytes[count..];
+        loop {
+            match reader.take() {
+                Ok(Some(at)) => frames.push(reader.bytes()[at].to_vec()),
+                Ok(None) => break,
+                Err(_) => return (frames, true),
+            }
+        }
+    }
+    assert!(frames.iter().all(|frame| frame.len() <= FRAME_BYTES_MAX));
+    (frames, false)
+}
+
+/// Datagrams, each behind its length in two bytes. What is in them lies within them, and messages in
+/// pieces are put together in bounded memory.
+pub(crate) fn datagrams(bytes: &[u8]) {
+    let mut assembly = Assembly::new(ASSEMBLY_BYTES_MAX, FRAME_BYTES_MAX);
+    let mut rest = bytes;
+    while let [a, b, tail @ ..] = rest {
+        let length = usize::from(u16::from_le_bytes([*a, *b]));
+        let (datagram, tail) = tail.split_at(tail.len().min(length));
+        rest = tail;
+        let Ok((sender, body)) = read_datagram(datagram) else { continue };
+        match body {
+            Body::Messages(mut messages) => {
+                let mut bytes = messages.len();
+                while let Ok(Some(message)) = next_message(&mut messages) {
+                    bytes -= message.len() + 2;
+                }
+                assert!(messages.len() <= bytes, "messages are longer than their datagram");
+            }
+            Body::Piece(piece) => {
+                // Few senders, so that their pieces meet.
+                let sender = Sender { pid: Pid(sender.pid.0 % 2), incarnation: 0, ..sender };
+                if let Some(place) = assembly.add(sender, &piece) {
+                    let message = assembly.message(place);
+                    assert_eq!(message.len(), piece.total as usize);
+                    let here = &message[piece.offset()..][..piece.bytes.len()];
+                    assert_eq!(here, piece.bytes, "the last piece is not in its place");
+                }
+            }
+            Body::Knock => {}
+        }
+    }
+}
