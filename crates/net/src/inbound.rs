@@ -182,7 +182,7 @@ impl Inbound {
                 told.counts.assemblies_given_up = self.assembly.given_up();
                 return Ok(whole);
             }
-            Body::Knock => streams.knocked(sender.pid),
+            Body::Knock => streams.knocked(sender.pid, sender.incarnation, told),
         }
         Ok(None)
     }
@@ -199,7 +199,7 @@ fn is_current(sender: Sender, streams: &mut Streams, told: &mut Told) -> bool {
         Some(known) if sender.incarnation == known => true,
         _ => {
             told.counts.datagrams_early += 1;
-            streams.knocked(sender.pid);
+            streams.knocked(sender.pid, sender.incarnation, told);
             false
         }
     }

@@ -36,6 +36,9 @@ const WRITE_OUT_BYTES: usize = 128 << 10;
 /// How often a peer's socket is read in one round: the others have their turn then.
 const READS_MAX: u32 = 2;
 
+/// How long after a peer knocked it is dialled: knocks that come in numbers make no more calls.
+const KNOCK_PAUSE: Duration = Duration::from_millis(2);
+
 /// All connections of one process.
 #[derive(Debug)]
 pub(crate) struct Streams {
@@ -318,9 +321,14 @@ impl Streams {
         }
     }
 
-    /// A peer shows that it lives, and is not connected: it is dialled soon.
-    pub(crate) fn knocked(&mut self, pid: Pid) {
-        let soon = Instant::now() + Duration::from_nanos(self.options.redial_min.0);
+    /// A peer shows that it lives in a life in which it is not connected: a connection to an earlier
+    /// one is dead, and it is dialled soon.
+    pub(crate) fn knocked(&mut self, pid: Pid, incarnation: u32, told: &mut Told) {
+        let link = &self.links[pid.index()];
+        if link.up && link.incarnation.is_some_and(|known| known < incarnation) {
+            self.lose(pid, Break::Replaced, told);
+        }
+        let soon = Instant::now() + KNOCK_PAUSE;
         if let Stage::Away { dial_at: Some(dial_at) } = &mut self.links[pid.index()].stage {
             *dial_at = soon.min(*dial_at);
             self.next_due = self.next_due.min(soon);

@@ -1,5 +1,6 @@
 //! The conformance suite of the medium `Messages` on every carrier there is.
 
+mod broken;
 mod loopback;
 mod simulated;
 

@@ -1,0 +1,333 @@
+//! What carriers do with peers that are wrong, slow, new or gone. On loopback; each test has an
+//! address of its own and waits for what must come, never for a time to pass.
+
+use amcast_core::messages::{In, Lane, Out};
+use amcast_core::{GroupSet, Pid, Span};
+use amcast_net::wire::{HELLO_BYTES, Hello, Refusal, Said, Sender, put_message};
+use amcast_net::{Break, Carrier, Error, Options, Peer, Ports, Remark};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const A: Pid = Pid(0);
+const B: Pid = Pid(1);
+const C: Pid = Pid(2);
+
+/// After how long without success it counts as never to come.
+const NEVER: Duration = Duration::from_secs(20);
+
+/// Any port of an address that no other test of this program has.
+fn any_port() -> SocketAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., c, d] = std::process::id().to_be_bytes();
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    SocketAddr::from((Ipv4Addr::new(127, 64 + n, c, d.clamp(1, 254)), 0))
+}
+
+/// So many processes that have not started yet.
+fn unstarted(count: usize) -> (Vec<Peer>, Vec<Ports>) {
+    let any = any_port();
+    let ports: Vec<Ports> = (0..count).map(|_| Ports::open(any, any).expect("opened")).collect();
+    let peer = |p: &Ports| Peer { tcp: p.tcp(), udp: p.udp(), groups: GroupSet::EMPTY };
+    (ports.iter().map(peer).collect(), ports)
+}
+
+fn started(count: usize, options: &Options) -> (Vec<Peer>, Vec<Carrier>) {
+    let (peers, ports) = unstarted(count);
+    let start = |(pid, ports)| Carrier::start_at(ports, Pid(pid), 0, &peers, options);
+    let carriers = (0..).zip(ports).map(start).map(|c| c.expect("started")).collect();
+    (peers, carriers)
+}
+
+/// What was heard of whom, messages by their first byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heard {
+    Up(Pid),
+    Down(Pid),
+    From(Pid, u8),
+}
+
+fn round(carrier: &mut Carrier, heard: &mut Vec<Heard>) {
+    carrier.poll(&mut |input| {
+        heard.push(match input {
+            In::Up(pid) => Heard::Up(pid),
+            In::Down(pid) => Heard::Down(pid),
+            In::From(pid, bytes) => Heard::From(pid, bytes[0]),
+        });
+    });
+    carrier.flush();
+}
+
+/// Goes on until `done`, which sees what each carrier heard since the beginning.
+fn until(
+    carriers: &mut [&mut Carrier],
+    mut done: impl FnMut(&mut [&mut Carrier], &[Vec<Heard>]) -> bool,
+) -> Vec<Vec<Heard>> {
+    let mut heard = vec![Vec::new(); carriers.len()];
+    let begin = Instant::now();
+    while !done(carriers, &heard) {
+        assert!(begin.elapsed() < NEVER, "it never comes; heard was {heard:?}");
+        for (carrier, heard) in carriers.iter_mut().zip(&mut heard) {
+            round(carrier, heard);
+        }
+        carriers[0].park(Some(Span::micros(200)));
+    }
+    heard
+}
+
+/// Goes on until every two are connected.
+fn connect(carriers: &mut [&mut Carrier]) {
+    let others = carriers.len() - 1;
+    until(carriers, |_, heard| heard.iter().all(|heard| heard.len() >= others));
+}
+
+fn stream(to: Pid) -> Out<()> {
+    Out::To(to, Lane::Stream, ())
+}
+
+fn remarks(carrier: &mut Carrier) -> Vec<Remark> {
+    std::iter::from_fn(|| carrier.take_remark()).collect()
+}
+
+/// Two processes that differ in something: what the one that is dialled says, and that both say so.
+fn refused(change: impl Fn(&mut Vec<Peer>, &mut Options), expected: Refusal) {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let mut a = Carrier::start_at(a, A, 0, &peers, &Options::default()).expect("started");
+    let (mut others, mut options) = (peers, Options::default());
+    change(&mut others, &mut options);
+    let mut b = Carrier::start_at(b, B, 0, &others, &options).expect("started");
+    let mut said = [Vec::new(), Vec::new()];
+    let heard = until(&mut [&mut a, &mut b], |both, _| {
+        for (said, carrier) in said.iter_mut().zip(both) {
+            said.extend(remarks(carrier));
+        }
+        said.iter().all(|said| {
+            said.iter().any(|r| matches!(r, Remark::Refused { .. } | Remark::RefusedBy { .. }))
+        })
+    });
+    assert!(heard.iter().all(Vec::is_empty), "nobody is connected: {heard:?}");
+    assert!(
+        said[0]
+            .iter()
+            .any(|r| matches!(r, Remark::Refused { pid: B, why, .. } if *why == expected)),
+        "{said:?}"
+    );
+    assert!(
+        said[1]
+            .iter()
+            .any(|r| matches!(r, Remark::RefusedBy { pid: A, why, .. } if *why == expected)),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_process_of_another_cluster_is_refused_and_both_say_why() {
+    refused(|_, options| options.cluster_id = 8, Refusal::Cluster);
+}
+
+#[test]
+fn a_process_of_a_cluster_of_another_shape_is_refused() {
+    refused(|peers, _| peers.push(peers[0]), Refusal::Shape);
+}
+
+#[test]
+fn a_port_in_use_is_said_with_the_address_and_what_to_do() {
+    let (peers, carriers) = started(2, &Options::default());
+    let error = Carrier::start(A, 1, &peers, &Options::default()).expect_err("it is in use");
+    assert!(matches!(error, Error::InUse { address, .. } if address == peers[0].tcp), "{error}");
+    let says = error.to_string();
+    assert!(says.contains(&peers[0].tcp.to_string()) && says.contains("another port"), "{says}");
+    drop(carriers);
+    assert!(Carrier::start(A, 1, &peers, &Options::default()).is_ok(), "it is free again");
+}
+
+#[test]
+fn a_life_that_is_left_over_is_refused_and_the_new_one_stays() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let mut a = Carrier::start_at(a, A, 0, &peers, &Options::default()).expect("started");
+    let mut new = Carrier::start_at(b, B, 5, &peers, &Options::default()).expect("started");
+    connect(&mut [&mut a, &mut new]);
+    let other = Ports::open(any_port(), any_port()).expect("opened");
+    let mut old = Carrier::start_at(other, B, 4, &peers, &Options::default()).expect("started");
+    let mut said = Vec::new();
+    let heard = until(&mut [&mut a, &mut new, &mut old], |all, _| {
+        said.extend(remarks(all[2]));
+        said.iter().any(|r| matches!(r, Remark::RefusedBy { why: Refusal::Old, .. }))
+    });
+    assert!(heard.iter().all(Vec::is_empty), "{heard:?}");
+    new.carry(&stream(A), &[1]);
+    until(&mut [&mut a, &mut new], |_, heard| heard[0].contains(&Heard::From(B, 1)));
+}
+
+#[test]
+fn what_is_not_this_program_is_turned_away() {
+    let options = Options { handshake_max: Span::millis(50), ..Options::default() };
+    let (peers, mut carriers) = started(1, &options);
+    let a = &mut carriers[0];
+    let mut browser = TcpStream::connect(peers[0].tcp).expect("connected");
+    browser.write_all(b"GET / HTTP/1.1\r\nHost: somewhere\r\n\r\n").expect("written");
+    let silent = TcpStream::connect(peers[0].tcp).expect("connected");
+    until(&mut [a], |all, _| all[0].counts().strangers == 2);
+    for mut stranger in [browser, silent] {
+        stranger.set_read_timeout(Some(NEVER)).expect("set");
+        let closed = stranger.read(&mut [0; 8]);
+        assert!(
+            matches!(closed, Ok(0))
+                || closed.is_err_and(|e| e.kind() == std::io::ErrorKind::ConnectionReset)
+        );
+    }
+}
+
+/// A connection as a peer that follows the handshake and then does as it likes.
+fn dial_by_hand(a: &mut Carrier, to: SocketAddr, processes: u32) -> TcpStream {
+    let mut wild = TcpStream::connect(to).expect("connected");
+    let hello = Hello { said: Said::Ask, cluster: 0, from: C, to: A, incarnation: 3, processes };
+    wild.write_all(&hello.encode()).expect("written");
+    until(&mut [a], |_, heard| heard[0].contains(&Heard::Up(C)));
+    let mut answer = [0; HELLO_BYTES];
+    wild.read_exact(&mut answer).expect("answered");
+    assert_eq!(Hello::decode(&answer).map(|h| h.said), Ok(Said::Welcome));
+    wild
+}
+
+#[test]
+fn a_peer_that_announces_too_long_a_frame_loses_its_connection() {
+    let (peers, ports) = unstarted(3);
+    let first = ports.into_iter().next().expect("three");
+    let mut a = Carrier::start_at(first, A, 0, &peers, &Options::default()).expect("started");
+    let mut wild = dial_by_hand(&mut a, peers[0].tcp, 3);
+    wild.write_all(&[1, 0, 0, 0, 9, 255, 255, 255, 255]).expect("written");
+    let heard = until(&mut [&mut a], |_, heard| heard[0].contains(&Heard::Down(C)));
+    assert_eq!(heard[0], [Heard::From(C, 9), Heard::Down(C)], "what was whole comes first");
+    let why = remarks(&mut a).pop();
+    let expected = Break::TooLong(u32::MAX as usize);
+    assert_eq!(why, Some(Remark::Down { pid: C, why: expected }));
+}
+
+#[test]
+fn datagrams_of_strangers_and_of_other_lives_are_dropped_and_counted() {
+    let (peers, ports) = unstarted(3);
+    let first = ports.into_iter().next().expect("three");
+    let mut a = Carrier::start_at(first, A, 0, &peers, &Options::default()).expect("started");
+    let _wild = dial_by_hand(&mut a, peers[0].tcp, 3);
+    let socket = UdpSocket::bind(any_port()).expect("bound");
+    let send = |cluster, pid, incarnation, message: &[u8]| {
+        let mut bytes = Vec::new();
+        Sender { cluster, pid, incarnation }.messages(&mut bytes);
+        put_message(message, &mut bytes);
+        socket.send_to(&bytes, peers[0].udp).expect("sent");
+    };
+    send(1, C, 3, b"another cluster");
+    send(0, Pid(3), 3, b"nobody");
+    send(0, C, 2, b"an old life");
+    send(0, B, 0, b"not connected");
+    socket.send_to(b"nonsense", peers[0].udp).expect("sent");
+    send(0, C, 3, &[7]);
+    let heard = until(&mut [&mut a], |_, heard| heard[0].contains(&Heard::From(C, 7)));
+    assert_eq!(heard[0], [Heard::From(C, 7)]);
+    let counts = a.counts();
+    assert_eq!((counts.datagrams_strange, counts.datagrams_old, counts.datagrams_early), (3, 1, 1));
+    // A datagram of a later life says that the one that is connected has ended.
+    send(0, C, 4, b"a new life");
+    let heard = until(&mut [&mut a], |_, heard| !heard[0].is_empty());
+    assert_eq!(heard[0], [Heard::Down(C)]);
+}
+
+#[test]
+fn a_peer_that_does_not_read_is_given_up_at_the_bound_and_nobody_waits_for_it() {
+    let options =
+        Options { frame_bytes_max: 64 << 10, queue_bytes_max: 1 << 20, ..Options::default() };
+    let (_, mut carriers) = started(3, &options);
+    let [a, b, c] = &mut carriers[..] else { panic!("three") };
+    connect(&mut [a, b, c]);
+    let mut heard = Vec::new();
+    let mut message = vec![0; 60 << 10];
+    let mut sent = 0_u8;
+    while !heard.contains(&Heard::Down(C)) {
+        assert!(sent < 255, "it takes more than the system's buffers and the bound");
+        message[0] = sent;
+        a.carry(&stream(C), &message);
+        a.carry(&stream(B), &[sent]);
+        assert!(a.backlog(C) <= options.queue_bytes_max);
+        assert_eq!(a.room(C), options.queue_bytes_max - a.backlog(C));
+        a.flush();
+        round(a, &mut heard);
+        sent += 1;
+    }
+    assert_eq!(a.counts().overflows, 1);
+    assert!(
+        remarks(a).iter().any(|r| matches!(r, Remark::Down { pid: C, why: Break::Overflow(_) }))
+    );
+    let last = until(&mut [a, b], |_, heard| heard[1].contains(&Heard::From(A, sent - 1)));
+    let to_b: Vec<_> = (0..sent).map(|n| Heard::From(A, n)).collect();
+    assert_eq!(last[1], to_b, "the other peer got all of it");
+    // It reads again: a prefix of what was sent, the break, and then a new stream.
+    let again = until(&mut [a, c], |_, heard| {
+        heard[0].contains(&Heard::Up(C)) && heard[1].contains(&Heard::Up(A))
+    });
+    a.carry(&stream(C), &[255]);
+    let then = until(&mut [a, c], |_, heard| heard[1].contains(&Heard::From(A, 255)));
+    let down = again[1].iter().position(|h| *h == Heard::Down(A)).expect("it is said");
+    let prefix: Vec<_> = (0..down as u8).map(|n| Heard::From(A, n)).collect();
+    assert_eq!(again[1][..down], prefix);
+    assert_eq!(then[1], [Heard::From(A, 255)]);
+}
+
+#[test]
+fn a_process_that_starts_again_knocks_and_is_dialled_at_once() {
+    // Without a knock the next attempt would come long after the test has given up.
+    let options = Options {
+        redial_min: Span::secs(3_000),
+        redial_max: Span::secs(3_000),
+        ..Options::default()
+    };
+    let (peers, mut carriers) = started(2, &options);
+    let mut b = carriers.pop().expect("two");
+    let mut a = carriers.pop().expect("one more");
+    connect(&mut [&mut a, &mut b]);
+    drop(a);
+    until(&mut [&mut b], |_, heard| heard[0].contains(&Heard::Down(A)));
+    let mut a = Carrier::start(A, 1, &peers, &options).expect("started");
+    let heard = until(&mut [&mut a, &mut b], |_, heard| heard.iter().all(|h| !h.is_empty()));
+    assert_eq!(heard, [[Heard::Up(B)], [Heard::Up(A)]]);
+}
+
+#[test]
+fn the_largest_payload_passes_in_datagrams_while_the_receiver_reads() {
+    let (_, mut carriers) = started(2, &Options::default());
+    let mut b = carriers.pop().expect("two");
+    let mut a = carriers.pop().expect("one more");
+    connect(&mut [&mut a, &mut b]);
+    if remarks(&mut b).iter().any(|r| matches!(r, Remark::Buffer { .. })) {
+        return println!("skipped: the system's bound for receive buffers is too low");
+    }
+    let message: Vec<u8> = (0..1_u32 << 20).map(|i| (i >> 7) as u8 ^ i as u8).collect();
+    let receiver = thread::spawn({
+        let message = message.clone();
+        move || {
+            let begin = Instant::now();
+            let mut came = false;
+            while !came && begin.elapsed() < NEVER {
+                b.poll(&mut |input| {
+                    if let In::From(A, bytes) = input {
+                        assert!(bytes == message, "it was changed");
+                        came = true;
+                    }
+                });
+                b.park(Some(Span::millis(1)));
+            }
+            came
+        }
+    });
+    while !receiver.is_finished() {
+        a.carry(&Out::To(B, Lane::Datagram, ()), &message);
+        a.flush();
+        a.poll(&mut |_| {});
+        a.park(Some(Span::millis(5)));
+    }
+    assert!(receiver.join().expect("it ends"), "it never arrives");
+}
