@@ -5,7 +5,7 @@ use crate::inbound::Inbound;
 use crate::options::{Options, Peer};
 use crate::outbound::Outbound;
 use crate::own::Own;
-use crate::poller::{self, Poller, Token, Waker};
+use crate::poller::{self, EventFlags, Poller, Token, Waker};
 use crate::sockets;
 use crate::streams::Streams;
 use crate::told::{Counts, Told};
@@ -14,7 +14,7 @@ use amcast_core::id::{Gid, Pid};
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::time::Span;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -288,7 +288,7 @@ impl Carrier {
         }
         while let Some((token, flags)) = self.poller.next() {
             match token {
-                Token::Waker => {}
+                Token::Waker | Token::Other => {}
                 Token::Listener => self.streams.accept(now, &mut self.told),
                 Token::Guest(index) => self.streams.guest(index, &mut self.told),
                 Token::Link(pid) => self.streams.ready(Pid(pid), flags, now, &mut self.told),
@@ -354,6 +354,16 @@ impl Carrier {
         let due = due.saturating_duration_since(Instant::now());
         let due = Span(u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
         Some(at_most.map_or(due, |at_most| at_most.min(due)))
+    }
+
+    /// Has something else end [`Carrier::park`] as well, as long as it can be read; what comes there
+    /// is the loop's own business.
+    ///
+    /// # Errors
+    /// When the system has no room for it.
+    pub fn watch(&self, what: impl AsFd) -> Result<(), Error> {
+        let watched = self.poller.watch().add(what, Token::Other, EventFlags::IN);
+        watched.map_err(Error::doing("watch another descriptor"))
     }
 
     /// What other threads wake this loop with.

@@ -43,6 +43,8 @@ pub(crate) enum Token {
     Link(u32),
     /// A socket on which datagrams arrive.
     Datagrams(u32),
+    /// What the driver has the carrier watch: it looks at that by itself.
+    Other,
 }
 
 impl Token {
@@ -53,6 +55,7 @@ impl Token {
             Self::Guest(i) => (2, i),
             Self::Link(i) => (3, i),
             Self::Datagrams(i) => (4, i),
+            Self::Other => (5, 0),
         };
         epoll::EventData::new_u64(kind << 32 | u64::from(index))
     }
@@ -64,7 +67,8 @@ impl Token {
             1 => Self::Listener,
             2 => Self::Guest(index),
             3 => Self::Link(index),
-            _ => Self::Datagrams(index),
+            4 => Self::Datagrams(index),
+            _ => Self::Other,
         }
     }
 }

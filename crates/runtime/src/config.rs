@@ -3,11 +3,12 @@
 //! It is the same file that a person may hand to `amcast up --config`. Unknown keys are refused.
 
 use amcast_core::config::{Kind, Param};
-use amcast_core::{Config, ConfigError, Entry, RawConfig};
+use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -39,6 +40,35 @@ pub struct ClusterFile {
     pub ports: Ports,
     /// Settings of the protocol's parameters.
     pub set: BTreeMap<String, Setting>,
+    /// The number of the cluster, for protocols that send messages: processes of another are not let
+    /// in. The same in the file of every host; `amcast up` chooses one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<u64>,
+    /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub nodes: BTreeMap<String, Place>,
+}
+
+/// Where a node is, as written in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// Where the others reach it, for connections and for datagrams.
+    pub address: SocketAddr,
+    /// Where it listens, if that is another address: behind a translation, or on all interfaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Where it gives its state to nodes of other hosts, and says how it is. Left out: only nodes of
+    /// its own host reach it for that, through the cluster's directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub control: Option<SocketAddr>,
+}
+
+impl Place {
+    /// A node that listens where it is reached.
+    pub const fn at(address: SocketAddr) -> Self {
+        Self { address, listen: None, control: None }
+    }
 }
 
 /// Ports of the fronts. None: the usual one if it is free, else any; 0: any.
@@ -88,6 +118,8 @@ impl Default for ClusterFile {
             password: None,
             ports: Ports::default(),
             set: BTreeMap::new(),
+            id: None,
+            nodes: BTreeMap::new(),
         }
     }
 }
@@ -141,10 +173,12 @@ impl ClusterFile {
     /// # Errors
     /// The first value that is wrong.
     pub fn check(&self, entry: &dyn Entry) -> Result<Config, ConfigError> {
+        let by_messages = entry.about().medium == MediumKind::Messages;
         let raw = RawConfig {
             groups: self.shards,
             replicas: self.replicas,
-            clients: self.clients,
+            // Where members broadcast, fronts are no processes of the protocol.
+            clients: if by_messages { 0 } else { self.clients },
             overlay: self.overlay.clone(),
             set: self.set.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
         };
@@ -153,7 +187,60 @@ impl ClusterFile {
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {
             entry.build(pid.expect("a cluster has a process"), &config)?;
         }
+        if !self.nodes.is_empty() {
+            self.places().map_err(ConfigError::Relation)?;
+        }
         Ok(config)
+    }
+
+    /// Chooses what a cluster on this machine needs and the file leaves open, for a protocol that
+    /// sends messages: the cluster's number, and an address of this machine for every node.
+    ///
+    /// # Errors
+    /// When there are no ports to be had.
+    pub fn settle(&mut self, entry: &dyn Entry) -> io::Result<()> {
+        if entry.about().medium != MediumKind::Messages {
+            return Ok(());
+        }
+        if self.id.is_none() {
+            // TOML's numbers have a sign.
+            self.id = Some(crate::ports::unique() >> 1);
+        }
+        if self.nodes.is_empty() {
+            let ports = crate::ports::free(self.replicas)?;
+            let at = |port| Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            self.nodes = self.nodes().zip(ports.into_iter().map(at)).collect();
+        }
+        Ok(())
+    }
+
+    /// Where each node is, in order of rank.
+    ///
+    /// # Errors
+    /// When a node is missing, or two are at one address; the sentence says which.
+    pub fn places(&self) -> Result<Vec<Place>, String> {
+        if let Some(name) = self.nodes.keys().find(|name| !self.nodes().any(|n| n == **name)) {
+            let (n, last) = (self.replicas, node_name(self.replicas - 1));
+            return Err(format!("nodes.{name}: with {n} replicas the nodes are n0 to {last}"));
+        }
+        let place = |name: String| match self.nodes.get(&name) {
+            Some(place) => Ok(place.clone()),
+            None => Err(format!(
+                "nodes.{name} is missing: a protocol that sends messages needs the address of every \
+                 node, such as nodes.{name}.address = \"10.0.0.1:7400\""
+            )),
+        };
+        let places: Vec<Place> = self.nodes().map(place).collect::<Result<_, _>>()?;
+        let mut taken = BTreeMap::new();
+        for (rank, place) in places.iter().enumerate() {
+            for at in [Some(place.address), place.control].into_iter().flatten() {
+                if let Some(other) = taken.insert(at, rank) {
+                    let (one, two) = (node_name(other), node_name(rank));
+                    return Err(format!("{at} is an address of {one} and of {two}"));
+                }
+            }
+        }
+        Ok(places)
     }
 
     /// The names of the nodes: node `i` hosts replica `i` of every shard.
@@ -192,6 +279,8 @@ mod tests {
         file.ports.redis = Some(0);
         file.set.insert("heartbeat_us".to_string(), Setting::Number(500));
         file.set.insert("mode".to_string(), Setting::Word("fast".to_string()));
+        file.id = Some(u64::MAX >> 1);
+        file.nodes.insert("n0".to_string(), Place::at("127.0.0.1:7400".parse().unwrap()));
         let text = toml::to_string(&file).unwrap();
         assert_eq!(toml::from_str::<ClusterFile>(&text).unwrap(), file);
     }
@@ -202,6 +291,20 @@ mod tests {
         assert!(wrong.to_string().contains("unknown field `shard`"), "{wrong}");
         let wrong = toml::from_str::<ClusterFile>("[ports]\nsmtp = 25\n").unwrap_err();
         assert!(wrong.to_string().contains("unknown field `smtp`"), "{wrong}");
+    }
+
+    #[test]
+    fn every_node_has_an_address_of_its_own_or_the_first_that_has_not_is_named() {
+        let mut file = ClusterFile { replicas: 2, ..ClusterFile::default() };
+        let at = |port: u16| Place::at(SocketAddr::from(([10, 0, 0, 1], port)));
+        file.nodes.insert("n0".to_string(), at(7400));
+        assert!(file.places().unwrap_err().starts_with("nodes.n1 is missing"));
+        file.nodes.insert("n1".to_string(), at(7400));
+        assert_eq!(file.places().unwrap_err(), "10.0.0.1:7400 is an address of n0 and of n1");
+        file.nodes.insert("n1".to_string(), at(7401));
+        assert_eq!(file.places().unwrap(), [at(7400), at(7401)]);
+        file.nodes.insert("n2".to_string(), at(7402));
+        assert_eq!(file.places().unwrap_err(), "nodes.n2: with 2 replicas the nodes are n0 to n1");
     }
 
     #[test]

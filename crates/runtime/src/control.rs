@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! status\n                     ->  one JSON document
-//! state P0 P1 ..\n             ->  ok\n and the state of all groups, each at least at Pi, which says
+//! state P0 P1 .. [view V]\n    ->  ok\n and the state of all groups, each at least at Pi, which says
 //!                                  itself where it ends; or: no REASON\n
 //! ```
 
-use crate::application::Figures;
+use crate::application::{Figures, Wake};
 use crate::handover::PROGRESS_TIMEOUT;
-use amcast_memory::Bell;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -47,10 +47,24 @@ pub struct NodeStatus {
     pub why: String,
     /// Its replicas, in order of groups.
     pub replicas: Vec<ReplicaStatus>,
+    /// The view that its replica is in, where groups have views.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<ViewStatus>,
     /// Answers dropped because fronts did not keep up.
     pub answers_dropped: u64,
     /// Rounds of its loop that found work, and that parked.
     pub rounds: (u64, u64),
+}
+
+/// A view of a group: the members that it goes on with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewStatus {
+    /// Its number.
+    pub number: u64,
+    /// The names of the members: `g0/r1`.
+    pub members: Vec<String>,
+    /// The group has gone on without this replica, which waits to be taken in again.
+    pub left_out: bool,
 }
 
 /// A replica as its status page says.
@@ -81,19 +95,49 @@ pub struct ReplicaStatus {
     pub figures: Figures,
 }
 
+/// The state that a node asks another one for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// The least position of each group.
+    pub(crate) positions: Vec<u64>,
+    /// The view that the node is in, where groups have views: whoever gives must be in it, too.
+    pub(crate) view: Option<u64>,
+}
+
+impl Wanted {
+    fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
+        let (mut positions, mut view) = (Vec::new(), None);
+        while let Some(word) = words.next() {
+            match word {
+                "view" => view = Some(words.next()?.parse().ok()?),
+                number => positions.push(number.parse().ok()?),
+            }
+        }
+        Some(Self { positions, view })
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("state")?;
+        self.positions.iter().try_for_each(|position| write!(f, " {position}"))?;
+        self.view.map_or(Ok(()), |view| write!(f, " view {view}"))
+    }
+}
+
 /// What the control socket asks of the loop.
 pub(crate) enum Request {
     Status(SyncSender<NodeStatus>),
-    /// The state, whose positions are at least these, in pieces.
-    State(Vec<u64>, SyncSender<Result<Receiver<Vec<u8>>, String>>),
+    /// The state, in pieces.
+    State(Wanted, SyncSender<Result<Receiver<Vec<u8>>, String>>),
 }
 
-/// Serves the socket at `path` from threads of its own; requests come out of the receiver. `bell`
+/// Serves the socket at `path` from threads of its own; requests come out of the receiver. `wake`
 /// wakes the loop for them.
 ///
 /// # Errors
 /// When the socket cannot be bound.
-pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
+pub(crate) fn serve(path: &Path, wake: Wake) -> io::Result<Receiver<Request>> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -110,7 +154,7 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
                 Ok(_) if Arc::strong_count(&open) > CONNECTIONS_MAX => {
                     tracing::debug!("control connection refused: {CONNECTIONS_MAX} are open");
                 }
-                Ok(stream) => begin(stream, to_loop.clone(), bell.clone(), Arc::clone(&open)),
+                Ok(stream) => begin(stream, to_loop.clone(), Arc::clone(&wake), Arc::clone(&open)),
                 Err(e) => tracing::warn!("control socket: {e}"),
             }
         }
@@ -118,10 +162,10 @@ pub(crate) fn serve(path: &Path, bell: Bell) -> io::Result<Receiver<Request>> {
     Ok(requests)
 }
 
-fn begin(stream: UnixStream, to_loop: SyncSender<Request>, bell: Bell, open: Arc<()>) {
+fn begin(stream: UnixStream, to_loop: SyncSender<Request>, wake: Wake, open: Arc<()>) {
     let talk = move || {
         let _open = open;
-        if let Err(e) = answer(stream, &to_loop, &bell) {
+        if let Err(e) = answer(stream, &to_loop, &wake) {
             tracing::debug!("control connection: {e}");
         }
     };
@@ -130,7 +174,7 @@ fn begin(stream: UnixStream, to_loop: SyncSender<Request>, bell: Bell, open: Arc
     }
 }
 
-fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, bell: &Bell) -> io::Result<()> {
+fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, wake: &Wake) -> io::Result<()> {
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.set_write_timeout(Some(ANSWER_TIMEOUT * 4))?;
     let mut line = String::new();
@@ -140,28 +184,29 @@ fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, bell: &Bell) -> io:
     match words.next() {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
-            ask(to_loop, bell, Request::Status(reply))?;
+            ask(to_loop, wake, Request::Status(reply))?;
             let status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
             serde_json::to_writer(&mut stream, &status)?;
             stream.write_all(b"\n")
         }
         Some("state") => {
-            let wanted = words.map(str::parse).collect::<Result<Vec<u64>, _>>();
-            let wanted = wanted.map_err(io::Error::other)?;
+            let Some(wanted) = Wanted::parse(words) else {
+                return writeln!(stream, "no sense in that: state P0 P1 .. [view V]");
+            };
             let (reply, answer) = sync_channel(1);
-            ask(to_loop, bell, Request::State(wanted, reply))?;
+            ask(to_loop, wake, Request::State(wanted, reply))?;
             match answer.recv_timeout(ANSWER_TIMEOUT) {
-                Ok(Ok(pieces)) => give(stream, &pieces, bell),
+                Ok(Ok(pieces)) => give(stream, &pieces, wake),
                 Ok(Err(why)) => writeln!(stream, "no {why}"),
                 Err(_) => writeln!(stream, "no answer in time"),
             }
         }
-        _ => writeln!(stream, "no such request: status, state P0 P1 .."),
+        _ => writeln!(stream, "no such request: status, state P0 P1 .. [view V]"),
     }
 }
 
 /// Sends the pieces of a state as the loop gives them, and wakes it when there is room for more.
-fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, bell: &Bell) -> io::Result<()> {
+fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, wake: &Wake) -> io::Result<()> {
     stream.set_write_timeout(Some(PROGRESS_TIMEOUT))?;
     let mut to = stream;
     to.write_all(b"ok\n")?;
@@ -171,13 +216,13 @@ fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, bell: &Bell) -> io::Res
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(e @ RecvTimeoutError::Timeout) => return Err(io::Error::other(e)),
         }
-        bell.ring();
+        wake();
     }
 }
 
-fn ask(to_loop: &SyncSender<Request>, bell: &Bell, request: Request) -> io::Result<()> {
+fn ask(to_loop: &SyncSender<Request>, wake: &Wake, request: Request) -> io::Result<()> {
     to_loop.try_send(request).map_err(|_| io::Error::other("the node is busy or stops"))?;
-    bell.ring();
+    wake();
     Ok(())
 }
 
@@ -224,7 +269,7 @@ impl Asked {
 
 /// Connects to a socket, or fails at once: a node that is stopped and accepts nobody does not hold up
 /// whoever asks it.
-fn connect(path: &Path) -> io::Result<UnixStream> {
+pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
@@ -234,16 +279,15 @@ fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Asks the node behind the socket at `path` for its state, at least at the positions `wanted`;
-/// gives what the state is read from.
+/// Asks the node behind the socket at `path` for the state that is `wanted`; gives what the state is
+/// read from.
 ///
 /// # Errors
 /// When it does not run, is not so far, or has none itself.
-pub(crate) fn state_of(path: &Path, wanted: &[u64]) -> io::Result<impl Read + use<>> {
+pub(crate) fn state_of(path: &Path, wanted: &Wanted) -> io::Result<impl Read + use<>> {
     let stream = connect(path)?;
     stream.set_read_timeout(Some(PROGRESS_TIMEOUT))?;
-    let positions: Vec<String> = wanted.iter().map(u64::to_string).collect();
-    writeln!(&stream, "state {}", positions.join(" "))?;
+    writeln!(&stream, "{wanted}")?;
     let mut from = BufReader::with_capacity(256 << 10, stream);
     let mut line = String::new();
     (&mut from).take(LINE_BYTES_MAX).read_line(&mut line)?;
@@ -271,6 +315,7 @@ mod tests {
             ready: true,
             why: String::new(),
             replicas: Vec::new(),
+            view: None,
             answers_dropped: 0,
             rounds: (0, 0),
         };
@@ -288,6 +333,18 @@ mod tests {
         assert_eq!(all[20], Some(status));
         assert_eq!(all.iter().flatten().count(), 1);
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn what_is_wanted_reads_back() {
+        for view in [None, Some(7)] {
+            let wanted = Wanted { positions: vec![3, 1 << 40], view };
+            let text = wanted.to_string();
+            let words = text.strip_prefix("state ").unwrap().split_ascii_whitespace();
+            assert_eq!(Wanted::parse(words), Some(wanted), "{text}");
+        }
+        let parse = |text: &str| Wanted::parse(text.split_ascii_whitespace());
+        assert_eq!((parse("1 view"), parse("1 x"), parse("-1")), (None, None, None));
     }
 
     #[test]

@@ -9,7 +9,7 @@
 use crate::record::Recorder;
 use amcast_core::codec::{Codec, CodecError, Reader};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, MsgId, Pid, Time};
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Pid, Time};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -17,6 +17,9 @@ use std::path::Path;
 /// The deliveries of a node's replicas, in a file and in memory.
 pub(crate) struct Diary {
     recorder: Recorder,
+    /// What the replica broadcasts, where members do: in a file of its own, since recording what was
+    /// sent must not end before recording what was delivered.
+    casts: Option<Recorder>,
     /// The replica of each group.
     pids: Vec<Pid>,
     /// Each group's deliveries: position and message.
@@ -26,18 +29,29 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// Begins the next file of the node.
+    /// Begins the next file of the node. Where groups have `views` each life is a process of its own,
+    /// which records as delivered all that came with the state that it was given.
     pub(crate) fn begin(
         dir: &Path,
         name: &str,
         cluster: Cluster,
         pids: &[Pid],
+        views: bool,
         now: Time,
     ) -> io::Result<Self> {
-        let earlier = earlier_lives(dir, name, cluster, pids);
+        let earlier = match views {
+            true => Ok(vec![0; pids.len()]),
+            false => earlier_lives(dir, name, cluster, pids),
+        };
         let recorder = Recorder::begin(dir, name, cluster, pids, now)?;
+        let casts = if views {
+            let sent = format!("{name}-sent");
+            Some(Recorder::begin(dir, &sent, cluster, &[], now)?.of_senders())
+        } else {
+            None
+        };
         let delivered = vec![Vec::new(); pids.len()];
-        Ok(Self { recorder, pids: pids.to_vec(), delivered, earlier: earlier? })
+        Ok(Self { recorder, casts, pids: pids.to_vec(), delivered, earlier: earlier? })
     }
 
     /// The replica of `group` delivered.
@@ -55,6 +69,41 @@ impl Diary {
         }
     }
 
+    /// The process `p` broadcasts. [`Diary::flush_casts`] must come before anyone can have the
+    /// message.
+    pub(crate) fn cast(&mut self, t: Time, p: Pid, m: MsgId, dst: GroupSet) {
+        if let Some(casts) = &mut self.casts {
+            casts.event(&Event::Cast { t, p, m, dst });
+        }
+    }
+
+    /// Writes out what was broadcast: this process may be killed when others have it.
+    pub(crate) fn flush_casts(&mut self) {
+        if let Some(casts) = &mut self.casts {
+            casts.flush();
+        }
+    }
+
+    /// The process `p` enters a view. The line is written at once: who is killed later is known to
+    /// have been in it.
+    pub(crate) fn view(&mut self, t: Time, p: Pid, view: u64, members: &[Pid]) {
+        let view = view.to_string();
+        self.recorder.event(&Event::View { t, p, view: &view, members });
+        self.recorder.flush();
+    }
+
+    /// The only replica was left out of its group: it counts as failed, and from here on as a new
+    /// process that has nothing yet.
+    pub(crate) fn begin_anew(&mut self, t: Time) {
+        for &p in &self.pids {
+            self.recorder.event(&Event::Crash { t, p });
+            self.recorder.event(&Event::Recover { t, p });
+        }
+        self.recorder.flush();
+        (self.delivered, self.earlier) =
+            (vec![Vec::new(); self.pids.len()], vec![0; self.pids.len()]);
+    }
+
     /// The process `p` took part.
     pub(crate) fn part(&mut self, t: Time, p: Pid, m: MsgId) {
         self.recorder.event(&Event::Part { t, p, m });
@@ -62,6 +111,7 @@ impl Diary {
 
     pub(crate) fn flush(&mut self) {
         self.recorder.flush();
+        self.flush_casts();
     }
 
     /// Appends every delivery, for a node that takes over this one's state.
@@ -130,8 +180,8 @@ mod tests {
         let cluster = Cluster::new(1, 2, 1).unwrap();
         let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
         let m = |seq| MsgId { sender: cluster.client(0), seq };
-        let mut donor = Diary::begin(&dir, "n1", cluster, &[q], Time(0)).unwrap();
-        let mut first = Diary::begin(&dir, "n0", cluster, &[p], Time(0)).unwrap();
+        let mut donor = Diary::begin(&dir, "n1", cluster, &[q], false, Time(0)).unwrap();
+        let mut first = Diary::begin(&dir, "n0", cluster, &[p], false, Time(0)).unwrap();
         for (position, seq) in [(3, 1), (5, 2), (9, 3)] {
             donor.deliver(Time(1), Gid(0), position, m(seq));
         }
@@ -139,7 +189,7 @@ mod tests {
         drop(first);
         let mut state = Vec::new();
         donor.write(&mut state);
-        let mut second = Diary::begin(&dir, "n0", cluster, &[p], Time(2)).unwrap();
+        let mut second = Diary::begin(&dir, "n0", cluster, &[p], false, Time(2)).unwrap();
         second.take_over(Time(3), &state, &[5]).unwrap();
         second.deliver(Time(4), Gid(0), 9, m(3));
         second.deliver(Time(5), Gid(0), 9, m(3));

@@ -12,25 +12,28 @@
 
 mod health;
 mod jobs;
+mod leased;
+mod links;
+mod road;
 mod waiting;
 
 pub use health::Majorities;
 
-use crate::answers::{Mailbox, Oversize, Places};
+use crate::answers::Oversize;
+use crate::application::Wake;
 use crate::clock;
-use crate::record::Recorder;
-use crate::seat::{Above, Captured, Seat, SeatError};
+use crate::home::Ground;
+use crate::ingress::Inlet;
+use crate::seat::SeatError;
 use amcast_core::limits::GROUPS_MAX;
-use amcast_core::step::Note;
-use amcast_core::trace::Event;
-use amcast_core::{
-    Cluster, Config, ConfigError, Delivery, Entry, Gid, GroupSet, MsgId, Overlay, Pid, Span,
-    Submission, Time,
-};
-use amcast_memory::{Bell, Directory, Idle, Idler, Lease, Pause};
+use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, Overlay, Span, Submission, Time};
+use amcast_memory::{Idle, Idler, Pause};
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
-use std::collections::BTreeMap;
+use leased::Leased;
+use links::Links;
+use road::{Came, Road};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,12 +60,25 @@ pub struct FrontOptions<'a> {
     pub entry: &'a dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
-    /// The shared memory of the cluster.
-    pub directory: &'a Directory,
+    /// What the processes of the cluster meet on.
+    pub ground: &'a Ground,
+    /// The node of its own process, if that is one whose member it can hand commands to.
+    pub own: Option<Own>,
     /// How it waits when there is nothing to do.
     pub idle: Idle,
     /// Where it writes its history, if anywhere.
     pub record: Option<PathBuf>,
+}
+
+/// The node of a front's own process.
+#[derive(Clone)]
+pub struct Own {
+    /// Which node.
+    pub(crate) rank: usize,
+    /// Which life of it this is.
+    pub(crate) life: u32,
+    /// Where it takes commands.
+    pub(crate) inlet: Inlet,
 }
 
 /// Why a front could not start.
@@ -201,11 +217,38 @@ pub trait Sink: Send + Sync {
 /// A running front. Dropping it stops it; jobs that are open then are answered so.
 pub struct Front {
     shared: Arc<Shared>,
-    bell: Bell,
+    wake: Wake,
     place: u32,
     life: u32,
     payload_max: usize,
     thread: Option<JoinHandle<()>>,
+}
+
+/// A road, and what is to be known of it from outside of the loop.
+struct Way {
+    road: Box<dyn Road>,
+    wake: Wake,
+    place: u32,
+    life: u32,
+    payload_max: usize,
+}
+
+impl Way {
+    fn take(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
+        match options.ground {
+            Ground::Memory(directory) => {
+                let road = Leased::take(options, directory)?;
+                let (place, life, bell) = (road.place(), road.life(), road.bell().clone());
+                let (payload_max, wake) = (road.payload_max(), Arc::new(move || _ = bell.ring()));
+                Ok(Self { road: Box::new(road), wake, place, life, payload_max })
+            }
+            Ground::Net(net) => {
+                let road = Links::take(options, net.home())?;
+                let (place, life, payload_max) = (road.place(), road.life(), road.payload_max());
+                Ok(Self { wake: road.wake(), road: Box::new(road), place, life, payload_max })
+            }
+        }
+    }
 }
 
 struct Shared {
@@ -220,42 +263,22 @@ impl Front {
     /// # Errors
     /// When no place is free or its memory cannot be set aside.
     pub fn start(options: &FrontOptions<'_>) -> Result<Self, FrontError> {
-        let cluster = *options.config.cluster();
-        let memory = |e| FrontError::Seat(SeatError::Memory(e));
-        let lease = options.directory.lease_any().map_err(memory)?;
-        let lease = lease.ok_or(FrontError::NoPlace(cluster.clients()))?;
-        let place = lease.place();
-        let pid = cluster.client(place as usize);
-        let node = options.entry.build(pid, options.config).map_err(FrontError::Config)?;
-        let tracing = options.record.is_some();
-        let seat = Seat::start(options.directory, &cluster, pid, node, None, tracing);
-        let seat = seat.map_err(FrontError::Seat)?;
-        let bell = seat.bell().clone();
-        let places = Places(cluster);
-        let mailbox = Mailbox::open(options.directory, places, place as usize, bell.clone());
-        let mailbox = mailbox.map_err(memory)?;
-        let recorder = options.record.as_ref().map(|dir| {
-            let name = format!("{}", cluster.name(pid));
-            Recorder::begin(dir, &name, cluster, &[pid], clock::now())
-        });
-        let recorder = recorder.transpose().map_err(FrontError::Io)?;
+        let Way { road, wake, place, life, payload_max } = Way::take(options)?;
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             desk: Desk::new(Bounds::USUAL),
             health: Mutex::default(),
         });
-        let (life, payload_max) = (seat.incarnation(), seat.protocol().payload_max());
-        let quiet = Quiet { cluster, recorder, malformed: 0 };
         let overlay = options.config.overlay().clone();
-        let mut work = Work::new(seat, mailbox, Arc::clone(&shared), lease, overlay, quiet);
+        let mut work = Work::new(road, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
         let run = move || work.run(idle);
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
-        Ok(Self { shared, bell, place, life, payload_max, thread })
+        Ok(Self { shared, wake, place, life, payload_max, thread })
     }
 
-    /// The client place that it has.
+    /// The number that it has among fronts that live: with shared memory, its client place.
     pub fn place(&self) -> u32 {
         self.place
     }
@@ -301,7 +324,7 @@ impl Front {
 
     /// Sees to it that what was submitted goes out.
     pub fn flush(&self) {
-        self.bell.ring();
+        (self.wake)();
     }
 
     fn hand_in(&self, dst: GroupSet, payload: &[u8], asker: Asker) -> Result<(), NoAnswer> {
@@ -330,7 +353,7 @@ impl Front {
 impl Drop for Front {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Release);
-        self.bell.ring();
+        (self.wake)();
         if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
             tracing::error!("the front's loop had panicked");
         }
@@ -354,68 +377,69 @@ struct Sent {
     open: BTreeMap<u64, Open>,
     /// The first number for each later one.
     alias: BTreeMap<u64, u64>,
+    /// Numbers of jobs that were sent several times and are answered.
+    past: Vec<u64>,
 }
 
 impl Sent {
+    /// The first message that carried the job which the message `seq` carried, if it is open.
+    fn first(&self, seq: u64) -> Option<u64> {
+        let first = self.alias.get(&seq).copied().unwrap_or(seq);
+        self.open.contains_key(&first).then_some(first)
+    }
+
     /// Takes out the job that the message `seq` carried.
     fn take(&mut self, seq: u64) -> Option<Job> {
         let first = self.alias.get(&seq).copied().unwrap_or(seq);
         let open = self.open.remove(&first)?;
-        open.again.iter().for_each(|later| {
-            self.alias.remove(later);
-        });
+        if !open.again.is_empty() {
+            self.past.push(first);
+        }
+        for later in open.again {
+            self.alias.remove(&later);
+            self.past.push(later);
+        }
         Some(open.job)
     }
 }
 
 /// The loop's state.
 struct Work {
-    seat: Seat,
-    mailbox: Mailbox,
+    road: Box<dyn Road>,
     shared: Arc<Shared>,
     overlay: Overlay,
-    above: Quiet,
     /// What was just taken from the desk.
     fresh: Vec<Job>,
     waiting: Waiting,
     sent: Sent,
+    /// Jobs that nobody has any more, by their first numbers: they are sent again before others.
+    lost: BTreeSet<u64>,
     /// When each group last had a part in an answer.
     answered_at: Vec<Time>,
     next_seq: u64,
     next_check: Time,
-    _lease: Lease,
 }
 
 impl Work {
-    fn new(
-        seat: Seat,
-        mailbox: Mailbox,
-        shared: Arc<Shared>,
-        lease: Lease,
-        overlay: Overlay,
-        above: Quiet,
-    ) -> Self {
-        let next_seq = (u64::from(seat.incarnation()) << 32) + 1;
+    fn new(road: Box<dyn Road>, life: u32, shared: Arc<Shared>, overlay: Overlay) -> Self {
+        let next_seq = (u64::from(life) << 32) + 1;
         Self {
-            waiting: Waiting::new(above.cluster.groups()),
-            seat,
-            mailbox,
+            waiting: Waiting::new(overlay.groups()),
+            road,
             shared,
             overlay,
-            above,
             fresh: Vec::new(),
             sent: Sent::default(),
+            lost: BTreeSet::new(),
             answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
             next_check: Time::ZERO,
-            _lease: lease,
         }
     }
 
     fn run(&mut self, idle: Idle) {
         let mut idler = Idler::new(idle);
-        let bell = self.seat.bell().clone();
-        self.seat.begin(clock::now(), &mut self.above);
+        self.road.begin(clock::now());
         while !self.shared.stop.load(Ordering::Acquire) {
             if self.round() {
                 idler.busy();
@@ -424,35 +448,39 @@ impl Work {
             if idler.pause() == Pause::Again {
                 continue;
             }
-            self.above.flush();
+            self.road.rest();
             if let Some(sink) = self.shared.desk.sink() {
                 sink.rest();
             }
-            bell.announce();
-            if self.round() || self.seat.is_pressing(clock::now()) {
-                bell.stay();
+            self.road.announce();
+            if self.round() || self.road.is_pressing(clock::now()) {
+                self.road.stay();
                 idler.busy();
                 continue;
             }
-            let now = clock::now();
-            let wake = self.seat.deadline().unwrap_or(Time::NEVER).since(now);
-            bell.sleep(wake.min(SLEEP_MAX));
+            self.road.sleep(clock::now(), SLEEP_MAX);
         }
     }
 
     fn round(&mut self) -> bool {
         let now = clock::now();
-        let mut busy = self.seat.round(now, &mut self.above);
         let (sent, desk) = (&mut self.sent, &self.shared.desk);
-        let answered_at = &mut self.answered_at;
-        busy |= self.mailbox.round(&mut |token, answer| {
-            let Some(job) = sent.take(token) else { return };
-            job.dst.iter().for_each(|g| answered_at[g.index()] = now);
-            desk.answer(
-                job,
-                answer.map_err(|Oversize { bytes, most }| NoAnswer::AnswerTooLarge { bytes, most }),
-            );
+        let (answered_at, lost) = (&mut self.answered_at, &mut self.lost);
+        let busy = self.road.round(now, &mut |seq, came| match came {
+            Came::Answer(answer) => {
+                let Some(job) = sent.take(seq) else { return };
+                job.dst.iter().for_each(|g| answered_at[g.index()] = now);
+                desk.answer(
+                    job,
+                    answer.map_err(|Oversize { bytes, most }| NoAnswer::AnswerTooLarge {
+                        bytes,
+                        most,
+                    }),
+                );
+            }
+            Came::Lost => lost.extend(sent.first(seq)),
         });
+        self.sent.past.drain(..).for_each(|seq| self.road.forget(seq));
         if now >= self.next_check {
             self.next_check = now + CHECK_EVERY;
             self.judge(now);
@@ -466,11 +494,12 @@ impl Work {
         for job in self.fresh.drain(..) {
             self.waiting.push(self.overlay.lca(job.dst), job);
         }
-        let mut sent = false;
-        for turn in 0..self.waiting.lines() {
+        let mut sent = self.send_lost(now);
+        let lines = if self.lost.is_empty() { self.waiting.lines() } else { 0 };
+        for turn in 0..lines {
             while let Some((dst, bytes)) =
                 self.waiting.first(turn).map(|j| (j.dst, j.payload.len()))
-                && self.seat.protocol().room(dst, bytes) > 0
+                && self.road.room(dst, bytes) > 0
                 && let Some(job) = self.waiting.pop(turn)
             {
                 let seq = self.multicast(now, dst, &job.payload);
@@ -483,8 +512,25 @@ impl Work {
         }
         self.waiting.turn();
         if sent {
-            // A run of submissions ends with another input: now the batch may go out.
-            self.seat.round(now, &mut self.above);
+            self.road.flush(now);
+        }
+        sent
+    }
+
+    /// Sends what was lost again, as far as there is room.
+    fn send_lost(&mut self, now: Time) -> bool {
+        let mut sent = false;
+        while let Some(&first) = self.lost.first() {
+            // It may have been answered, or given up, since.
+            if let Some(open) = self.sent.open.get(&first)
+                && self.road.room(open.job.dst, open.job.payload.len()) > 0
+            {
+                self.ask_again(now, first);
+                sent = true;
+            } else if self.sent.open.contains_key(&first) {
+                break;
+            }
+            self.lost.pop_first();
         }
         sent
     }
@@ -492,8 +538,7 @@ impl Work {
     fn multicast(&mut self, now: Time, dst: GroupSet, payload: &[u8]) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        self.above.cast(now, self.seat.pid(), seq, dst);
-        self.seat.submit(now, Submission { seq, dst, payload }, &mut self.above);
+        self.road.send(now, Submission { seq, dst, payload });
         seq
     }
 
@@ -527,6 +572,7 @@ impl Work {
                 None => continue,
             };
             if let Some(job) = self.sent.take(first) {
+                self.road.forget(first);
                 shared.desk.answer(job, Err(no_answer));
             }
         }
@@ -543,7 +589,7 @@ impl Work {
     fn ask_again(&mut self, now: Time, first: u64) {
         let Some(mut open) = self.sent.open.remove(&first) else { return };
         let (dst, bytes) = (open.job.dst, open.job.payload.len());
-        if self.seat.protocol().room(dst, bytes) > 0 {
+        if self.road.room(dst, bytes) > 0 {
             let seq = self.multicast(now, dst, &open.job.payload);
             self.sent.alias.insert(seq, first);
             open.again.push(seq);
@@ -557,7 +603,7 @@ impl Work {
 /// However the loop ends, by being told to or by a panic, nobody waits in vain.
 impl Drop for Work {
     fn drop(&mut self) {
-        self.above.flush();
+        self.road.rest();
         let desk = &self.shared.desk;
         for job in desk.close().into_iter().chain(self.fresh.drain(..)).chain(self.waiting.drain())
         {
@@ -565,55 +611,6 @@ impl Drop for Work {
         }
         for open in std::mem::take(&mut self.sent.open).into_values() {
             desk.answer(open.job, Err(NoAnswer::Stopped));
-        }
-    }
-}
-
-/// What a client process asks of its loop: it delivers nothing and has no state.
-struct Quiet {
-    cluster: Cluster,
-    recorder: Option<Recorder>,
-    /// How often a peer's input made no sense.
-    malformed: u64,
-}
-
-impl Quiet {
-    fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.event(&Event::Cast { t, p, m: MsgId { sender: p, seq }, dst });
-        }
-    }
-
-    fn flush(&mut self) {
-        if let Some(recorder) = &mut self.recorder {
-            recorder.flush();
-        }
-    }
-}
-
-impl Above for Quiet {
-    fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
-
-    fn capture(&mut self, _: Pid, _: Pid) -> Captured {
-        Captured { position: 0, bytes: 0 }
-    }
-
-    fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
-
-    fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
-
-    fn note(&mut self, now: Time, p: Pid, note: Note) {
-        match (note, &mut self.recorder) {
-            (Note::Part(m), Some(recorder)) => recorder.event(&Event::Part { t: now, p, m }),
-            (Note::Malformed(peer, what), _) => {
-                self.malformed += 1;
-                // A peer that has gone mad must not fill the log.
-                if self.malformed.is_power_of_two() {
-                    let (name, n) = (self.cluster.name(peer), self.malformed);
-                    tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
-                }
-            }
-            _ => {}
         }
     }
 }

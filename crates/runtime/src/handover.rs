@@ -15,10 +15,9 @@
 //! takes them; the asker builds the new state aside. Who makes no progress for
 //! [`PROGRESS_TIMEOUT`] is given up.
 
-use crate::application::Application;
-use crate::control;
+use crate::application::{Application, Wake};
+use crate::control::{self, Wanted};
 use amcast_core::{Cluster, Gid};
-use amcast_memory::Bell;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -111,8 +110,8 @@ pub(crate) struct Fetched<S> {
     pub(crate) state: S,
     /// The deliveries in it, for the history.
     pub(crate) history: Vec<u8>,
-    /// Where it came from.
-    pub(crate) from: PathBuf,
+    /// Where it came from, for people.
+    pub(crate) from: String,
 }
 
 /// A state on its way in.
@@ -120,15 +119,15 @@ pub(crate) struct Fetching<S>(Receiver<Option<Fetched<S>>>);
 
 impl<S: Send + 'static> Fetching<S> {
     /// Asks the nodes behind `sockets` in turn, in a thread of its own, for a state that has every
-    /// group at least at its position in `wanted`; `bell` rings when that came to an end.
+    /// group at least where it is `wanted`; `wake` is called when that came to an end.
     ///
     /// # Errors
     /// When there is no thread to be had.
     pub(crate) fn begin<A: Application<State = S>>(
         cluster: Cluster,
         sockets: Vec<PathBuf>,
-        wanted: Vec<u64>,
-        bell: Bell,
+        wanted: Wanted,
+        wake: Wake,
     ) -> io::Result<Self> {
         let (done, answer) = sync_channel(1);
         let talk = move || {
@@ -142,7 +141,7 @@ impl<S: Send + 'static> Fetching<S> {
             }
             // If the node stops meanwhile nobody waits for it.
             let _ = done.send(found);
-            bell.ring();
+            wake();
         };
         std::thread::Builder::new().name("fetch".to_string()).spawn(talk)?;
         Ok(Self(answer))
@@ -161,7 +160,7 @@ impl<S: Send + 'static> Fetching<S> {
 fn fetch<A: Application>(
     cluster: Cluster,
     socket: &Path,
-    wanted: &[u64],
+    wanted: &Wanted,
 ) -> io::Result<Fetched<A::State>> {
     let mut from = control::state_of(socket, wanted)?;
     let mut length = [0; 8];
@@ -173,13 +172,13 @@ fn fetch<A: Application>(
     let mut history = Vec::new();
     (&mut from).take(length).read_to_end(&mut history)?;
     let state = A::read(cluster.groups(), &mut from).map_err(io::Error::other)?;
-    for (g, &least) in wanted.iter().enumerate() {
+    for (g, &least) in wanted.positions.iter().enumerate() {
         let has = A::state_delivered(&state, Gid(g as u8));
         if has < least {
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(Fetched { state, history, from: socket.to_path_buf() })
+    Ok(Fetched { state, history, from: socket.display().to_string() })
 }
 
 #[cfg(test)]
@@ -187,9 +186,9 @@ mod tests {
     use super::*;
     use crate::application::{Command, Figures};
     use crate::control::{Request, serve};
-    use amcast_core::{MsgId, Pid};
-    use amcast_memory::{ClusterId, Directory};
+    use amcast_core::MsgId;
     use std::path::Path;
+    use std::sync::Arc;
 
     /// A state of so many bytes at one position, given in pieces.
     struct Toy {
@@ -272,8 +271,8 @@ mod tests {
     }
 
     impl Donor {
-        fn at(socket: &Path, bell: &Bell, toy: Toy) -> Self {
-            let requests = serve(socket, bell.clone()).unwrap();
+        fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
+            let requests = serve(socket, Arc::clone(wake)).unwrap();
             Self { toy, giving: Giving::default(), requests }
         }
 
@@ -285,13 +284,16 @@ mod tests {
         }
     }
 
-    /// A directory for sockets, and a bell.
-    fn place(name: &str) -> (PathBuf, Bell, Cluster) {
+    /// A directory for sockets, and who is woken.
+    fn place(name: &str) -> (PathBuf, Wake, Cluster) {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let cluster = Cluster::new(1, 3, 1).unwrap();
-        let memory = Directory::heap(ClusterId(1), 4, 4).unwrap();
-        (dir, memory.bell(Pid(0)).unwrap(), cluster)
+        (dir, Arc::new(|| {}), cluster)
+    }
+
+    fn wanted(least: u64) -> Wanted {
+        Wanted { positions: vec![least], view: None }
     }
 
     /// Fetches from these donors in turn, while all of them do their rounds.
@@ -299,9 +301,9 @@ mod tests {
         donors: &mut [Donor],
         sockets: Vec<PathBuf>,
         least: u64,
-        (bell, cluster): (Bell, Cluster),
+        (wake, cluster): (Wake, Cluster),
     ) -> Option<Fetched<(u64, usize)>> {
-        let fetching = Fetching::begin::<Toy>(cluster, sockets, vec![least], bell).unwrap();
+        let fetching = Fetching::begin::<Toy>(cluster, sockets, wanted(least), wake).unwrap();
         loop {
             if let Some(fetched) = fetching.poll() {
                 return fetched;
@@ -313,12 +315,12 @@ mod tests {
 
     #[test]
     fn a_large_state_comes_whole_with_its_history() {
-        let (dir, bell, cluster) = place("large");
+        let (dir, wake, cluster) = place("large");
         let socket = dir.join("a.sock");
-        let mut donors = [Donor::at(&socket, &bell, toy(41, 30 << 20))];
-        let fetched = fetch_from(&mut donors, vec![socket.clone()], 41, (bell, cluster)).unwrap();
+        let mut donors = [Donor::at(&socket, &wake, toy(41, 30 << 20))];
+        let fetched = fetch_from(&mut donors, vec![socket.clone()], 41, (wake, cluster)).unwrap();
         assert_eq!((fetched.state, &fetched.history[..]), ((41, 30 << 20), &b"history"[..]));
-        assert_eq!(fetched.from, socket);
+        assert_eq!(fetched.from, socket.display().to_string());
         donors[0].round();
         assert!(!donors[0].giving.is_going());
         std::fs::remove_dir_all(dir).unwrap();
@@ -326,13 +328,13 @@ mod tests {
 
     #[test]
     fn who_is_not_so_far_or_not_there_is_passed_over() {
-        let (dir, bell, cluster) = place("far");
+        let (dir, wake, cluster) = place("far");
         let sockets: Vec<_> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
         let mut donors = [
-            Donor::at(&sockets[1], &bell, toy(40, 100)),
-            Donor::at(&sockets[2], &bell, toy(42, 200)),
+            Donor::at(&sockets[1], &wake, toy(40, 100)),
+            Donor::at(&sockets[2], &wake, toy(42, 200)),
         ];
-        let with = (bell, cluster);
+        let with = (wake, cluster);
         let fetched = fetch_from(&mut donors, sockets, 41, with).unwrap();
         assert_eq!(fetched.state, (42, 200));
         std::fs::remove_dir_all(dir).unwrap();
@@ -340,11 +342,11 @@ mod tests {
 
     #[test]
     fn a_state_that_ends_too_early_is_none() {
-        let (dir, bell, cluster) = place("early");
+        let (dir, wake, cluster) = place("early");
         let socket = dir.join("a.sock");
-        let mut donor = Donor::at(&socket, &bell, toy(5, 20 << 20));
+        let mut donor = Donor::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
-        let fetching = Fetching::begin::<Toy>(cluster, sockets, vec![1], bell).unwrap();
+        let fetching = Fetching::begin::<Toy>(cluster, sockets, wanted(1), wake).unwrap();
         while donor.toy.given < 10 << 20 {
             donor.round();
         }

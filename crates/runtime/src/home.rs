@@ -8,16 +8,21 @@
 //! HOME/nodes.json        what the supervisor knows of the lives of its nodes
 //! HOME/n0.sock           the control socket of a node
 //! HOME/n0.log            the log of a node
-//! HOME/amcast-..1/       the shared memory
+//! HOME/amcast-..1/       the shared memory, for protocols that talk through it
+//! HOME/n0.in             where a node takes commands of fronts, for protocols that send messages
+//! HOME/n0.life           which life of the node is the next; locked while it lives
+//! HOME/c0.life           the same of a front that is not a node's
 //! ```
 //! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
 //! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
+mod ground;
 mod own;
 mod registry;
 #[cfg(test)]
 mod tests;
 
+pub use ground::{Ground, Net};
 pub use own::OwnHome;
 pub use registry::Registry;
 
@@ -37,6 +42,21 @@ use std::path::{Path, PathBuf};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
+
+/// Where a node takes commands of fronts, if its protocol sends messages.
+pub(crate) fn ingress_name(rank: usize) -> String {
+    format!("{}.in", node_name(rank))
+}
+
+/// Where the lives of a node are counted.
+pub(crate) fn life_name(rank: usize) -> String {
+    format!("{}.life", node_name(rank))
+}
+
+/// Where those of a front are counted that is not a node's.
+pub(crate) fn front_life_name(number: usize) -> String {
+    format!("c{number}.life")
+}
 
 /// The home of a cluster.
 #[derive(Clone, Debug)]
@@ -77,10 +97,14 @@ pub enum HomeError {
     InUse(PathBuf, String),
     /// Its supervisor is dead, but this process of its cluster still runs.
     StillRuns(PathBuf, u64),
+    /// Its supervisor is dead, but this node still runs.
+    NodeRuns(PathBuf, String),
     /// It is left over, and cannot be taken over for this reason.
     LeftOver(PathBuf, String),
     /// No cluster runs.
     NoneRuns,
+    /// The file does not say where the nodes are, or not right.
+    Addresses(String),
     /// A file.
     File(FileError),
     /// The operating system.
@@ -149,6 +173,12 @@ impl fmt::Display for HomeError {
                  (kill -9 {os_pid}) and start again",
                 path.display()
             ),
+            Self::NodeRuns(path, node) => write!(
+                f,
+                "{0}: the cluster's supervisor is dead, but its node {node} still runs; end it \
+                 (`fuser '{0}/{node}.life'` names its process) and start again",
+                path.display()
+            ),
             Self::LeftOver(path, why) => write!(
                 f,
                 "{}: a cluster that was killed left it in disorder ({why}); remove it, or give \
@@ -158,6 +188,7 @@ impl fmt::Display for HomeError {
             Self::NoneRuns => f.write_str(
                 "no cluster is running; start one with `amcast up`, or name its directory with --data",
             ),
+            Self::Addresses(why) => f.write_str(why),
             Self::File(e) => e.fmt(f),
             Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
             Self::Memory(e) => e.fmt(f),
@@ -302,7 +333,7 @@ impl Home {
     ///
     /// # Errors
     /// When it cannot be opened.
-    pub fn memory(&self, cluster: Cluster) -> Result<Directory, HomeError> {
+    pub(crate) fn memory(&self, cluster: Cluster) -> Result<Directory, HomeError> {
         let processes = Places(cluster).processes();
         let clients = cluster.clients() as u32;
         Directory::open(&self.path, CLUSTER, processes, clients).map_err(HomeError::Memory)

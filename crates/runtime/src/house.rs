@@ -8,14 +8,15 @@
 //! application skips what the state already has. When the state is in force the replicas are told
 //! ([`amcast_core::Input::Installed`]): until then no other node counts on them.
 
-use crate::answers::Office;
 use crate::application::{Application, Command};
 use crate::clock;
+use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
+use crate::door::Door;
 use crate::handover::{Fetched, Fetching, Giving};
 use crate::seat::{Above, Captured};
 use amcast_core::step::Note;
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Role, Time};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
@@ -35,15 +36,33 @@ struct Waiting {
 enum State<S> {
     /// It follows the replicas.
     Live,
-    /// It is behind: a state is to be fetched, and by now it is or it is not on its way.
-    Behind(Option<Fetching<S>>),
+    /// It is behind: a state is to be fetched.
+    Behind,
+    /// The state is on its way.
+    Fetching(Fetching<S>),
+    /// The state is here, and goes further than the replica yet knows the order.
+    Early(Fetched<S>),
+}
+
+/// A view that a replica entered, where its group is dynamic.
+#[derive(Clone, Copy, Default)]
+struct View {
+    number: u64,
+    /// The members, a bit each.
+    members: u16,
+    /// It was left out since.
+    is_over: bool,
+    /// The number of the view when the state that is awaited was asked for.
+    asked_in: u64,
+    /// The last position that the replica delivered, or was told to go on from.
+    reached: u64,
 }
 
 /// Everything of a node except its seats.
 pub(crate) struct House<A: Application> {
     pub(crate) cluster: Cluster,
     pub(crate) app: A,
-    pub(crate) office: Office,
+    pub(crate) door: Door,
     pub(crate) diary: Option<Diary>,
     giving: Giving,
     state: State<A::State>,
@@ -59,6 +78,8 @@ pub(crate) struct House<A: Application> {
     warn: bool,
     inbox: Vec<VecDeque<Waiting>>,
     inbox_bytes: usize,
+    /// The view that the replica of the only group is in, if its group has views.
+    view: Option<View>,
 }
 
 impl<A: Application> House<A> {
@@ -66,7 +87,7 @@ impl<A: Application> House<A> {
     pub(crate) fn new(
         cluster: Cluster,
         app: A,
-        office: Office,
+        door: Door,
         diary: Option<Diary>,
         reborn: bool,
     ) -> Self {
@@ -74,10 +95,10 @@ impl<A: Application> House<A> {
         Self {
             cluster,
             app,
-            office,
+            door,
             diary,
             giving: Giving::default(),
-            state: if reborn { State::Behind(None) } else { State::Live },
+            state: if reborn { State::Behind } else { State::Live },
             wanted: vec![0; groups],
             lacks: vec![reborn; groups],
             lost: reborn,
@@ -85,6 +106,7 @@ impl<A: Application> House<A> {
             warn: false,
             inbox: (0..groups).map(|_| VecDeque::new()).collect(),
             inbox_bytes: 0,
+            view: None,
         }
     }
 
@@ -95,12 +117,12 @@ impl<A: Application> House<A> {
 
     /// Whether it has something to do soon that no bell announces.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.office.has_backlog() || self.giving.is_going()
+        self.door.is_pressing() || self.giving.is_going()
     }
 
     /// Takes the answers of what the application executed in its own threads.
     pub(crate) fn collect(&mut self) -> bool {
-        self.app.collect(&mut answerer(&mut self.office, self.cluster))
+        self.app.collect(&mut answerer(&mut self.door, self.cluster))
     }
 
     /// Gives the application what waits for it, as far as it takes it.
@@ -114,7 +136,7 @@ impl<A: Application> House<A> {
             for g in 0..self.inbox.len() {
                 while let Some(waiting) = self.inbox[g].front() {
                     let (delivery, payload) = (waiting.delivery, &waiting.payload);
-                    let mut answer = answerer(&mut self.office, self.cluster);
+                    let mut answer = answerer(&mut self.door, self.cluster);
                     if !self.app.deliver(command(Gid(g as u8), delivery, payload), &mut answer) {
                         break;
                     }
@@ -139,16 +161,23 @@ impl<A: Application> House<A> {
     pub(crate) fn applied(&self, group: Gid) -> Option<u64> {
         match self.state {
             State::Live => Some(self.app.applied(group)),
-            State::Behind(_) if self.inbox_bytes > INBOX_BYTES_MAX => None,
-            State::Behind(_) => self.inbox[group.index()].back().map(|w| w.delivery.position),
+            _ if self.inbox_bytes > INBOX_BYTES_MAX => None,
+            _ => self.inbox[group.index()].back().map(|w| w.delivery.position),
         }
     }
 
-    /// The positions a state has to be fetched at, if one has to be and every replica knows where
-    /// it goes on from.
-    pub(crate) fn wants(&self) -> Option<&[u64]> {
-        let idle = matches!(self.state, State::Behind(None));
-        (idle && self.wants_state()).then_some(&self.wanted)
+    /// What state has to be fetched, if one has to be and every replica knows where it goes on from.
+    pub(crate) fn wants(&self) -> Option<Wanted> {
+        let idle = matches!(self.state, State::Behind);
+        let view = self.view.map(|view| view.number);
+        (idle && self.wants_state()).then(|| Wanted { positions: self.wanted.clone(), view })
+    }
+
+    /// Whether so much waits here that the replicas must not bring more: where members broadcast,
+    /// nobody else holds them back. Who takes nothing in for long is left out by the others, and gets
+    /// a newer state instead.
+    pub(crate) fn is_full(&self) -> bool {
+        self.view.is_some() && self.inbox_bytes > INBOX_BYTES_MAX
     }
 
     /// Whether it is behind, and every replica knows where it goes on from.
@@ -158,14 +187,22 @@ impl<A: Application> House<A> {
 
     /// A state is on its way.
     pub(crate) fn expect(&mut self, fetching: Fetching<A::State>) {
-        self.state = State::Behind(Some(fetching));
+        self.state = State::Fetching(fetching);
+        if let Some(view) = &mut self.view {
+            view.asked_in = view.number;
+        }
     }
 
     /// Puts the state in force that was fetched, if it has come.
     pub(crate) fn take_over(&mut self) {
-        let State::Behind(Some(fetching)) = &self.state else { return };
-        let Some(fetched) = fetching.poll() else { return };
-        self.state = State::Behind(None);
+        let fetched = match std::mem::replace(&mut self.state, State::Behind) {
+            State::Fetching(fetching) => match fetching.poll() {
+                None => return self.state = State::Fetching(fetching),
+                Some(fetched) => fetched,
+            },
+            State::Early(fetched) => Some(fetched),
+            other => return self.state = other,
+        };
         let Some(Fetched { state, history, from }) = fetched else {
             tracing::info!("no node gave its state; asking again");
             return;
@@ -174,8 +211,20 @@ impl<A: Application> House<A> {
         let positions: Vec<u64> = groups.iter().map(|g| A::state_delivered(&state, g)).collect();
         if positions.iter().zip(&self.wanted).any(|(has, least)| has < least) {
             // A replica was left behind once more while it was on its way.
-            tracing::info!("the state of {} is too old by now; asking again", from.display());
+            tracing::info!("the state of {from} is too old by now; asking again");
             return;
+        }
+        if let Some(view) = self.view {
+            // What the donor had delivered and this member has not is agreed on only if both go on in
+            // the same view: then it comes here, too, and the state waits for it.
+            if view.asked_in != view.number {
+                tracing::info!("the view has changed while the state was on its way; asking again");
+                return;
+            }
+            if positions.iter().any(|&has| has > view.reached) {
+                self.state = State::Early(Fetched { state, history, from });
+                return;
+            }
         }
         let old = self.app.adopt(state);
         // To free it may take as long as it took to build it.
@@ -186,9 +235,9 @@ impl<A: Application> House<A> {
         if let Some(diary) = &mut self.diary
             && let Err(why) = diary.take_over(clock::now(), &history, &positions)
         {
-            tracing::error!("the history is not whole: {}: {why}", from.display());
+            tracing::error!("the history is not whole: {from}: {why}");
         }
-        tracing::info!("has all state again, from {}, at {positions:?}", from.display());
+        tracing::info!("has all state again, from {from}, at {positions:?}");
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
         self.drain();
@@ -211,15 +260,21 @@ impl<A: Application> House<A> {
     ///
     /// # Errors
     /// When it has none, or not so far, or gives to another one; the sentence says which.
-    pub(crate) fn give(&mut self, wanted: &[u64]) -> Result<Receiver<Vec<u8>>, String> {
+    pub(crate) fn give(&mut self, wanted: &Wanted) -> Result<Receiver<Vec<u8>>, String> {
+        let in_view = self.view.filter(|view| !view.is_over).map(|view| view.number);
+        if in_view != wanted.view {
+            let tell = |view: Option<u64>| view.map_or("none".to_string(), |v| v.to_string());
+            let (mine, asked) = (tell(in_view), tell(wanted.view));
+            return Err(format!("it is in view {mine}, and not in {asked}"));
+        }
         if self.lost {
             return Err("it has lost its own state and waits for it".to_string());
         }
         let groups = self.cluster.groups();
-        if wanted.len() != groups {
+        if wanted.positions.len() != groups {
             return Err(format!("give {groups} positions, one for each group"));
         }
-        for (g, &position) in wanted.iter().enumerate() {
+        for (g, &position) in wanted.positions.iter().enumerate() {
             let have = self.app.delivered(Gid(g as u8));
             if have < position {
                 return Err(format!("it is at {have} in g{g}, not {position}"));
@@ -237,6 +292,45 @@ impl<A: Application> House<A> {
         self.giving.round(&mut self.app)
     }
 
+    /// The view of the replica of the only group, where groups have views.
+    pub(crate) fn view(&self) -> Option<ViewStatus> {
+        let View { number, members, is_over, .. } = self.view?;
+        let of = |rank: &usize| members >> rank & 1 == 1;
+        let name = |rank| self.cluster.name(self.cluster.replica(Gid(0), rank)).to_string();
+        let members = (0..self.cluster.replicas()).filter(of).map(name).collect();
+        Some(ViewStatus { number, members, left_out: is_over })
+    }
+
+    fn enters_view(&mut self, p: Pid, number: u64, members: u16) {
+        let reached = self.view.map_or(0, |view| view.reached);
+        let asked_in = self.view.map_or(0, |view| view.asked_in);
+        self.view = Some(View { number, members, is_over: false, asked_in, reached });
+        if let Some(diary) = &mut self.diary {
+            let of = |rank: &usize| members >> rank & 1 == 1;
+            let ranks = (0..self.cluster.replicas()).filter(of);
+            let members: Vec<Pid> = ranks.map(|r| self.cluster.replica(Gid(0), r)).collect();
+            diary.view(clock::now(), p, number, &members);
+        }
+    }
+
+    /// The group goes on without the replica: what it has need not be what the group has.
+    fn is_left_out(&mut self, p: Pid) {
+        let g = self.group(p).index();
+        self.state = State::Behind;
+        (self.lacks[g], self.lost, self.wanted[g]) = (true, true, 0);
+        self.inbox[g].clear();
+        self.inbox_bytes = self.inbox.iter().flatten().map(|w| w.payload.len()).sum();
+        if let Some(view) = &mut self.view {
+            (view.is_over, view.reached) = (true, 0);
+        }
+        if let Some(diary) = &mut self.diary {
+            diary.begin_anew(clock::now());
+        }
+        if let Door::Ingress(ingress, _) = &mut self.door {
+            ingress.lose_all();
+        }
+    }
+
     fn group(&self, p: Pid) -> Gid {
         self.cluster.group_of(p).expect("a node hosts replicas")
     }
@@ -247,20 +341,19 @@ fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> Command<'_> {
     Command { group, position, msg, dst, payload }
 }
 
-/// Gives an answer to the office, for the client that asked.
-fn answerer(office: &mut Office, cluster: Cluster) -> impl FnMut(MsgId, &[u8]) {
-    move |msg, bytes| {
-        if let Role::Client { client } = cluster.role(msg.sender) {
-            office.push(usize::from(client), msg.seq, bytes);
-        }
-    }
+/// Gives an answer to the front that asked.
+fn answerer(door: &mut Door, cluster: Cluster) -> impl FnMut(MsgId, &[u8]) {
+    move |msg, bytes| door.answer(cluster, msg, bytes)
 }
 
 impl<A: Application> Above for House<A> {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
         let group = self.group(p);
+        if let Some(view) = &mut self.view {
+            view.reached = delivery.position;
+        }
         if self.is_live() && self.inbox[group.index()].is_empty() {
-            let mut answer = answerer(&mut self.office, self.cluster);
+            let mut answer = answerer(&mut self.door, self.cluster);
             if self.app.deliver(command(group, delivery, payload), &mut answer) {
                 if let Some(diary) = &mut self.diary {
                     // The round's time may be older than the multicast.
@@ -293,6 +386,9 @@ impl<A: Application> Above for House<A> {
         }
         let group = self.group(p);
         self.lacks[group.index()] = false;
+        if let Some(view) = &mut self.view {
+            view.reached = view.reached.max(position);
+        }
         // What is in the state need not wait for the application any more.
         self.inbox[group.index()].retain(|w| w.delivery.position > position);
         let waiting = self.inbox.iter().flatten();
@@ -306,7 +402,7 @@ impl<A: Application> Above for House<A> {
             // What the application has of the other groups must not be lost to an older state.
             let groups = self.cluster.all_groups();
             self.wanted = groups.iter().map(|g| self.app.delivered(g)).collect();
-            self.state = State::Behind(None);
+            self.state = State::Behind;
         }
         let wanted = &mut self.wanted[group.index()];
         *wanted = (*wanted).max(position);
@@ -333,9 +429,11 @@ impl<A: Application> Above for House<A> {
             Note::Recovered(position) => tracing::info!("{name} is back, at {position}"),
             Note::View(view, members) => {
                 tracing::info!("{name} enters view {view} of {} members", members.count_ones());
+                self.enters_view(p, view, members);
             }
             Note::Excluded(view) => {
                 tracing::warn!("{name} is left out since view {view}, and joins again");
+                self.is_left_out(p);
             }
             Note::Malformed(peer, what) => {
                 tracing::warn!("{name}: from {}: {what}", self.cluster.name(peer));

@@ -1,26 +1,37 @@
-//! Drives protocols on one machine, in real processes over shared memory.
+//! Drives protocols in real processes, over shared memory or the network.
 //!
 //! Read [`seat`] first (one process of a protocol at its carrier), then [`node`] (the loop of a node
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
-//! `house` is what stands behind a node's replicas, `handover` how it gets its state back;
-//! [`answers`] carries answers back, [`control`] is a node's socket for status and state,
-//! [`config`] the cluster's file, [`home`] its directory, [`supervisor`] its processes,
-//! [`record`] the histories, [`clock`] the time.
+//! `replicas` is what the loop knows of the replicas, `member` the one of a protocol that sends
+//! messages, `dues` what any driver owes; `house` is what stands behind a node's replicas, `handover`
+//! how it gets its state back; [`answers`] carries answers back through memory, `ingress` commands and
+//! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
+//! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
+//! [`clock`] the time.
 //!
 //! One thread a node runs everything between memory and the state machine. It takes no lock, waits
 //! on nobody, and parks when there is nothing to do.
 
+mod alarm;
 pub mod answers;
 pub mod application;
 pub mod clock;
 pub mod config;
 pub mod control;
 mod diary;
+mod door;
+mod dues;
 pub mod front;
 mod handover;
 pub mod home;
 mod house;
+mod ingress;
+mod life;
+mod member;
 pub mod node;
+mod ports;
+mod ready;
 pub mod record;
+mod replicas;
 pub mod seat;
 pub mod supervisor;

@@ -4,12 +4,19 @@
 use crate::answers::{Office, Places};
 use crate::application::Application;
 use crate::clock;
-use crate::control::{self, NodeStatus, ReplicaStatus, Request};
+use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::Diary;
+use crate::door::Door;
+use crate::front::Own;
 use crate::handover::Fetching;
+use crate::home::{Ground, Net, ingress_name, life_name};
 use crate::house::House;
+use crate::ingress::Ingress;
+use crate::life::Life;
+use crate::member::Member;
+use crate::replicas::{Replicas, Seats};
 use crate::seat::{Seat, SeatError};
-use amcast_core::{Config, ConfigError, Entry, Gid, Pid, Span, Time};
+use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use std::fmt;
 use std::path::PathBuf;
@@ -26,8 +33,8 @@ pub struct NodeOptions<'a> {
     pub entry: &'a dyn Entry,
     /// The cluster's checked configuration.
     pub config: &'a Config,
-    /// The shared memory of the cluster.
-    pub directory: &'a Directory,
+    /// What the processes of the cluster meet on.
+    pub ground: &'a Ground,
     /// Where the nodes' control sockets are: `n0.sock`.
     pub sockets: PathBuf,
     /// Which replica of each group it hosts.
@@ -45,6 +52,10 @@ pub enum NodeError {
     Config(ConfigError),
     /// A process of it.
     Seat(SeatError),
+    /// Its connections to the other nodes.
+    Net(amcast_net::Error),
+    /// This node runs already, as another process.
+    Runs(String),
     /// Its control socket or history.
     Io(PathBuf, std::io::Error),
     /// Its application.
@@ -56,6 +67,8 @@ impl fmt::Display for NodeError {
         match self {
             Self::Config(e) => e.fmt(f),
             Self::Seat(e) => e.fmt(f),
+            Self::Net(e) => e.fmt(f),
+            Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
             Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
         }
@@ -69,19 +82,27 @@ pub struct Node<A: Application> {
     name: String,
     rank: usize,
     sockets: PathBuf,
-    seats: Vec<Seat>,
+    replicas: Box<dyn Replicas>,
     house: House<A>,
     requests: Receiver<Request>,
     idler: Idler,
+    /// A command on its way from a front to the member.
+    command: Vec<u8>,
+    /// Held as long as the node lives, where no shared memory tells that it does.
+    _life: Option<Life>,
 }
 
-impl<A: Application> Node<A> {
-    /// Starts every replica of the node.
-    ///
-    /// # Errors
-    /// When memory, socket, history or application cannot be set up, or the node runs already.
-    pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
-        let NodeOptions { entry, config, directory, rank, .. } = *options;
+/// What a node stands on when it starts.
+struct Footing {
+    replicas: Box<dyn Replicas>,
+    door: Door,
+    life: Option<Life>,
+}
+
+impl Footing {
+    /// A seat for the replica of each group, and an office for their answers.
+    fn in_memory(options: &NodeOptions<'_>, directory: &Directory) -> Result<Self, NodeError> {
+        let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let mut seats: Vec<Seat> = Vec::new();
         for group in cluster.all_groups().iter() {
@@ -93,34 +114,82 @@ impl<A: Application> Node<A> {
             seats.push(seat.map_err(NodeError::Seat)?);
         }
         let bell = seats[0].bell().clone();
-        let office = Office::open(directory, Places(cluster), rank, bell.clone())
+        let office = Office::open(directory, Places(cluster), rank, bell)
             .map_err(|e| NodeError::Seat(SeatError::Memory(e)))?;
+        Ok(Self {
+            replicas: Box::new(Seats(seats)),
+            door: Door::Office(Box::new(office)),
+            life: None,
+        })
+    }
+
+    /// A member of the only group, and an ingress for the commands of fronts.
+    fn on_net(options: &NodeOptions<'_>, net: &Net) -> Result<Self, NodeError> {
+        let NodeOptions { entry, config, rank, .. } = *options;
+        let cluster = *config.cluster();
+        let pid = cluster.replica(Gid(0), rank);
+        let path = net.home().join(life_name(rank));
+        let life = Life::begin(&path).map_err(|e| NodeError::Io(path, e))?;
+        let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
+        let node = entry.build(pid, config).map_err(NodeError::Config)?;
+        let amcast_core::Node::Messages(protocol) = node else {
+            return Err(NodeError::Seat(SeatError::Medium));
+        };
+        let lives = (pid, life.number());
+        let tracing = options.record.is_some();
+        let mut member =
+            Member::start(net, &cluster, lives, protocol, tracing).map_err(NodeError::Net)?;
+        let socket = net.home().join(ingress_name(rank));
+        // Larger than any number of an earlier life.
+        let first_seq = (u64::from(life.number()) << 32) + 1;
+        let ingress = Ingress::open(&socket, first_seq, member.wake());
+        let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
+        member.watch(ingress.ready()).map_err(NodeError::Net)?;
+        let door = Door::Ingress(ingress, pid);
+        Ok(Self { replicas: Box::new(member), door, life: Some(life) })
+    }
+}
+
+impl<A: Application> Node<A> {
+    /// Starts every replica of the node.
+    ///
+    /// # Errors
+    /// When memory, sockets, history or application cannot be set up, or the node runs already.
+    pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
+        let (rank, cluster) = (options.rank, *options.config.cluster());
+        let Footing { replicas, door, life } = match options.ground {
+            Ground::Memory(directory) => Footing::in_memory(options, directory)?,
+            Ground::Net(net) => Footing::on_net(options, net)?,
+        };
         let name = crate::config::node_name(rank);
         let socket = options.sockets.join(format!("{name}.sock"));
-        let requests = control::serve(&socket, bell).map_err(|e| NodeError::Io(socket, e))?;
+        let requests =
+            control::serve(&socket, replicas.wake()).map_err(|e| NodeError::Io(socket, e))?;
         let diary = match &options.record {
             None => None,
             Some(dir) => {
-                let pids: Vec<Pid> = seats.iter().map(Seat::pid).collect();
-                let begun = Diary::begin(dir, &name, cluster, &pids, clock::now());
+                let pids: Vec<Pid> = cluster.all_groups().iter().map(|g| replicas.pid(g)).collect();
+                let views = matches!(options.ground, Ground::Net(_));
+                let begun = Diary::begin(dir, &name, cluster, &pids, views, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
         };
-        let reborn = seats.iter().any(|s| s.incarnation() > 0);
-        let here = seats[0].bell().clone();
-        app.begin(Arc::new(move || _ = here.ring())).map_err(NodeError::Application)?;
-        let house = House::new(cluster, app, office, diary, reborn);
+        app.begin(replicas.wake()).map_err(NodeError::Application)?;
+        let house = House::new(cluster, app, door, diary, replicas.life() > 0);
         let (idler, sockets) = (Idler::new(options.idle), options.sockets.clone());
-        Ok(Self { name, rank, sockets, seats, house, requests, idler })
+        let command = Vec::new();
+        Ok(Self { name, rank, sockets, replicas, house, requests, idler, command, _life: life })
+    }
+
+    /// For a front in this process: where its member takes commands, if it does.
+    pub fn own(&self) -> Option<Own> {
+        let Door::Ingress(ingress, _) = &self.house.door else { return None };
+        Some(Own { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
     }
 
     /// The loop, until `stop` is set.
     pub fn run(&mut self, stop: &Arc<AtomicBool>) {
-        let now = clock::now();
-        for seat in &mut self.seats {
-            seat.begin(now, &mut self.house);
-        }
-        let bell = self.seats[0].bell().clone();
+        self.replicas.begin(clock::now(), &mut self.house);
         while !stop.load(Ordering::Relaxed) {
             if self.round() {
                 self.idler.busy();
@@ -132,20 +201,14 @@ impl<A: Application> Node<A> {
             if let Some(diary) = &mut self.house.diary {
                 diary.flush();
             }
-            bell.announce();
+            self.replicas.announce();
             if self.round() {
-                bell.stay();
+                self.replicas.stay();
                 self.idler.busy();
                 continue;
             }
-            let now = clock::now();
-            if self.seats.iter().any(|s| s.is_pressing(now)) {
-                bell.stay();
-                continue;
-            }
-            let wake = self.seats.iter().filter_map(Seat::deadline).min().unwrap_or(Time::NEVER);
             let most = if self.house.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
-            bell.sleep(wake.since(now).min(most));
+            self.replicas.sleep(clock::now(), most);
         }
     }
 
@@ -153,47 +216,72 @@ impl<A: Application> Node<A> {
     fn round(&mut self) -> bool {
         let now = clock::now();
         let mut busy = false;
-        for seat in &mut self.seats {
-            busy |= seat.round(now, &mut self.house);
+        if !self.house.is_full() {
+            busy |= self.replicas.round(now, &mut self.house);
         }
         busy |= self.house.collect();
         busy |= self.house.drain();
-        for (g, seat) in self.seats.iter_mut().enumerate() {
-            if let Some(applied) = self.house.applied(Gid(g as u8)) {
-                seat.applied(now, applied, &mut self.house);
+        busy |= self.take_commands(now);
+        for group in self.house.cluster.all_groups().iter() {
+            if let Some(applied) = self.house.applied(group) {
+                self.replicas.applied(now, group, applied, &mut self.house);
             }
         }
         self.catch_up(now);
         busy |= self.house.give_on();
-        busy |= self.house.office.round();
+        if !self.house.is_full() {
+            busy |= self.replicas.flush(now, &mut self.house);
+        }
+        busy |= self.house.door.round();
         busy | self.serve_requests()
+    }
+
+    /// Has the member broadcast what fronts ask for, as far as there is room.
+    fn take_commands(&mut self, now: Time) -> bool {
+        let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
+        let (status, fit) = self.replicas.status(Gid(0));
+        ingress.serve(fit && status.follows);
+        let (dst, mut payload) = (GroupSet::one(Gid(0)), std::mem::take(&mut self.command));
+        let mut any = false;
+        while let Door::Ingress(ingress, sender) = &mut self.house.door {
+            let sender = *sender;
+            let replicas = &self.replicas;
+            let taken = ingress.take(&mut payload, &mut |bytes| replicas.room(bytes));
+            let Some(seq) = taken else { break };
+            if let Some(diary) = &mut self.house.diary {
+                diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
+            }
+            let submission = Submission { seq, dst, payload: &payload };
+            self.replicas.submit(now, submission, &mut self.house);
+            any = true;
+        }
+        self.command = payload;
+        if any && let Some(diary) = &mut self.house.diary {
+            diary.flush_casts();
+        }
+        any
     }
 
     /// Fetches the application's state if it is behind, and tells the replicas when it is in force.
     fn catch_up(&mut self, now: Time) {
         if self.house.is_unfit() {
-            for seat in &mut self.seats {
-                seat.unfit(now, &mut self.house);
-            }
+            self.replicas.unfit(now, &mut self.house);
         }
         if let Some(wanted) = self.house.wants() {
-            let wanted = wanted.to_vec();
             self.fetch(wanted);
         }
         self.house.take_over();
         if let Some(positions) = self.house.installed() {
-            for (seat, position) in self.seats.iter_mut().zip(positions) {
-                seat.installed(now, position, &mut self.house);
-            }
+            self.replicas.installed(now, &positions, &mut self.house);
         }
     }
 
-    fn fetch(&mut self, wanted: Vec<u64>) {
+    fn fetch(&mut self, wanted: Wanted) {
         let replicas = self.house.cluster.replicas();
         let others = (1..replicas).map(|i| crate::config::node_name((self.rank + i) % replicas));
         let sockets = others.map(|name| self.sockets.join(format!("{name}.sock"))).collect();
-        let bell = self.seats[0].bell().clone();
-        match Fetching::begin::<A>(self.house.cluster, sockets, wanted, bell) {
+        let wake = self.replicas.wake();
+        match Fetching::begin::<A>(self.house.cluster, sockets, wanted, wake) {
             Ok(fetching) => self.house.expect(fetching),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }
@@ -214,15 +302,14 @@ impl<A: Application> Node<A> {
 
     fn status(&self) -> NodeStatus {
         let cluster = self.house.cluster;
-        let replica = |(g, seat): (usize, &Seat)| {
-            let status = seat.protocol().status();
-            let group = Gid(g as u8);
+        let replica = |group: Gid| {
+            let (status, fit) = self.replicas.status(group);
             ReplicaStatus {
-                name: cluster.name(seat.pid()).to_string(),
+                name: cluster.name(self.replicas.pid(group)).to_string(),
                 group: group.0,
                 leader: status.leader.map(|p| cluster.name(p).to_string()),
                 epoch: status.epoch,
-                fit: seat.protocol().fit(),
+                fit,
                 follows: status.follows,
                 delivered: status.delivered,
                 decided: status.decided,
@@ -231,14 +318,15 @@ impl<A: Application> Node<A> {
                 figures: self.house.app.figures(group),
             }
         };
-        let replicas: Vec<ReplicaStatus> = self.seats.iter().enumerate().map(replica).collect();
+        let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();
         let unfit = replicas.iter().find(|r| !r.fit);
-        let why = match unfit {
+        let why = match (self.replicas.stopped(clock::now()), unfit) {
+            (Some(why), _) => why,
             _ if self.house.wants_state() => {
                 "the state is being fetched from another node".to_string()
             }
-            Some(r) => format!("{} has not its place in the group back", r.name),
-            None => String::new(),
+            (None, Some(r)) => format!("{} has not its place in the group back", r.name),
+            (None, None) => String::new(),
         };
         let counts = self.idler.counts();
         NodeStatus {
@@ -247,7 +335,8 @@ impl<A: Application> Node<A> {
             ready: why.is_empty(),
             why,
             replicas,
-            answers_dropped: self.house.office.dropped(),
+            view: self.house.view(),
+            answers_dropped: self.house.door.dropped(),
             rounds: (counts.busy, counts.parks),
         }
     }

@@ -123,6 +123,13 @@ impl Recorder {
         Ok(this)
     }
 
+    /// It records what is sent, and so goes on for a while when others have stopped.
+    #[must_use]
+    pub fn of_senders(mut self) -> Self {
+        self.is_client = true;
+        self
+    }
+
     /// Adds one event.
     pub fn event(&mut self, event: &Event<'_>) {
         let cluster = self.cluster;

@@ -9,7 +9,7 @@
 //! that always ends within [`EARLY`] of its start is given up after [`EARLY_ENDS_MAX`] times: what
 //! fails so often fails for a reason that another start does not mend.
 
-use amcast_memory::Directory;
+use crate::home::Ground;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -107,7 +107,7 @@ struct Shared {
 
 struct Nodes {
     command: NodeCommand,
-    memory: Directory,
+    ground: Ground,
     shared: Arc<Shared>,
     on_change: OnChange,
     slots: Vec<Slot>,
@@ -132,7 +132,7 @@ impl Supervisor {
     pub fn start(
         command: NodeCommand,
         names: Vec<String>,
-        memory: Directory,
+        ground: Ground,
         on_change: OnChange,
     ) -> io::Result<Self> {
         let now = Instant::now();
@@ -149,7 +149,7 @@ impl Supervisor {
         let lives = Mutex::new(Vec::new());
         let shared =
             Arc::new(Shared { stop: AtomicBool::new(false), close: AtomicBool::new(false), lives });
-        let mut nodes = Nodes { command, memory, shared: Arc::clone(&shared), on_change, slots };
+        let mut nodes = Nodes { command, ground, shared: Arc::clone(&shared), on_change, slots };
         for rank in 0..nodes.slots.len() {
             if let Err(e) = nodes.spawn(rank) {
                 nodes.end();
@@ -224,7 +224,7 @@ impl Nodes {
         say(&slot.ended(&how));
         self.tell(Some(rank));
         // Its peers learn that its memory is gone before the next one makes new.
-        if let Err(e) = self.memory.clean() {
+        if let Err(e) = self.ground.clean() {
             tracing::warn!("{e}");
         }
     }

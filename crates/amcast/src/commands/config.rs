@@ -1,6 +1,7 @@
 //! `amcast config`: check a cluster file, or explain every parameter.
 
 use super::{Failure, entry};
+use amcast_core::{MediumKind, Property};
 use amcast_runtime::config::{ClusterFile, explain};
 use std::path::PathBuf;
 
@@ -32,7 +33,7 @@ const FILE: &str = r#"# A cluster file. Every key may be left out.
 protocol = "tram"      # which protocol orders commands: `amcast protocols`
 shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see below for what may fail
-clients = 8            # places for fronts, benchmarks and tools: at most 256
+clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
 record = "DIR"         # every process writes its history there
@@ -45,6 +46,32 @@ http = 6381
 
 [set]                  # the protocol's parameters
 "#;
+
+/// What it may hold besides where the protocol sends messages.
+const NETWORK: &str = r#"
+# For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
+# host has this file in a directory of its own, and runs `amcast node --config FILE --name n0` for
+# its node, with --redis-port and --http-port to serve clients there.
+id = 4711              # the cluster's number: nodes of another one are not let in
+
+[nodes.n0]             # and n1, n2, ..: one for each replica
+address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
+listen = "0.0.0.0:7400"      # where it listens; left out: at its address
+control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
+"#;
+
+/// What an answer is worth under uniform agreement.
+const UNIFORM: &str = "
+# What was answered stays as long as a majority of the nodes lives and keeps its memory: a node answers
+# when all that go on will execute the command, too.
+";
+
+/// What it is worth without.
+const NOT_UNIFORM: &str = "
+# An answer is the word of one node only. If that node dies, or is cut off, before the others have the
+# command, it is lost though it was answered, and so is what others have read there since. For data
+# that must stay choose a protocol that promises UA (`amcast protocols`).
+";
 
 /// How many replicas of a shard may fail at one time: a majority has to be left.
 const MAY_FAIL: &str = "
@@ -62,7 +89,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Ok(());
     }
     print!("{FILE}{MAY_FAIL}");
-    for param in entry(&args.protocol)?.about().params {
+    let about = entry(&args.protocol)?.about();
+    if about.medium == MediumKind::Messages {
+        let uniform = about.promises.contains(&Property::Ua);
+        print!("{NETWORK}{}", if uniform { UNIFORM } else { NOT_UNIFORM });
+    }
+    for param in about.params {
         println!("\n{}", explain(param).trim_end());
     }
     Ok(())
@@ -75,12 +107,16 @@ mod tests {
     #[test]
     fn the_explained_file_is_a_cluster_file() {
         let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
-        std::fs::write(&dir, FILE).unwrap();
+        let (top, nodes) = NETWORK.split_once("[nodes").unwrap();
+        let ports = FILE.find("[ports]").unwrap();
+        let text = [&FILE[..ports], top, &FILE[ports..], "[nodes", nodes].concat();
+        std::fs::write(&dir, text).unwrap();
         let file = ClusterFile::read(&dir);
         std::fs::remove_file(&dir).unwrap();
         let usual = ClusterFile::default();
         let file = file.unwrap();
-        assert_eq!((file.shards, file.clients, file.overlay), (3, 8, usual.overlay));
+        assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
+        assert!(file.id.is_some() && file.nodes["n0"].control.is_some());
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::{Failure, entry};
 use crate::service::{ServiceNode, Watch};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
-use amcast_runtime::front::{Front, FrontOptions};
+use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let home = Home::of_file(&args.config);
-    let directory = home.memory(*config.cluster()).map_err(Failure::failed)?;
+    let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let options = NodeOptions {
         entry,
         config: &config,
-        directory: &directory,
+        ground: &ground,
         sockets: home.path().to_path_buf(),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
@@ -94,7 +94,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     tracing::info!("{workers} threads execute commands besides the node's own");
     let app = ServiceNode::<Kv>::new(file.shards, workers);
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
-    let serving = args.addresses(&home, rank)?.map(|at| Serving::begin(at, &options, &file, &home));
+    let own = node.own();
+    let begin = |at| Serving::begin(at, &options, own, &file, &home);
+    let serving = args.addresses(&home, rank)?.map(begin);
     let serving = Arc::new(Mutex::new(serving.transpose()?));
     if args.until_input_ends {
         let (serving, home) = (Arc::clone(&serving), home.clone());
@@ -127,6 +129,7 @@ impl Serving {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
+        own: Option<Own>,
         file: &ClusterFile,
         home: &Home,
     ) -> Result<Self, Failure> {
@@ -137,7 +140,8 @@ impl Serving {
         let front = Front::start(&FrontOptions {
             entry: node.entry,
             config: node.config,
-            directory: node.directory,
+            ground: node.ground,
+            own,
             idle: node.idle,
             record: node.record.clone(),
         });

@@ -4,7 +4,7 @@ use super::{Failure, home};
 use crate::service::{LOST_AFTER, Lost, ask, lost};
 use amcast_core::Cluster;
 use amcast_runtime::config::ClusterFile;
-use amcast_runtime::control::{NodeStatus, ReplicaStatus};
+use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus};
 use amcast_runtime::home::{Fronts, Home};
 use amcast_runtime::supervisor::Life;
 use serde::Serialize;
@@ -47,6 +47,8 @@ struct GroupStatus {
     /// That too many replicas have lost its state, and what to do; none while it is whole.
     lost: Option<String>,
     items: u64,
+    /// The latest view that a node is in, where groups have views.
+    view: Option<ViewStatus>,
 }
 
 #[derive(Serialize)]
@@ -124,6 +126,7 @@ fn group(
     let fit = || all().filter(|r| r.fit);
     let newest: Option<&ReplicaStatus> = fit().max_by_key(|r| r.epoch);
     let decided = all().map(|r| r.decided.max(r.delivered)).max().unwrap_or(0);
+    let views = said.iter().flatten().filter_map(|n| n.view.as_ref()).filter(|v| !v.left_out);
     let slowest = all().map(|r| r.delivered).min().unwrap_or(0);
     GroupStatus {
         group: format!("g{g}"),
@@ -135,6 +138,7 @@ fn group(
         replicas,
         lost,
         items: fit().map(|r| r.figures.items).max().unwrap_or(0),
+        view: views.max_by_key(|v| v.number).cloned(),
     }
 }
 
@@ -155,6 +159,11 @@ fn print(cluster: &ClusterStatus) {
             g.lag,
             g.items,
         );
+    }
+    for g in &cluster.groups {
+        if let Some(ViewStatus { number, members, .. }) = &g.view {
+            println!("\n{} is in view {number}: {}", g.group, members.join(" "));
+        }
     }
     println!("\nnode   process  state");
     cluster.nodes.iter().for_each(print_node);

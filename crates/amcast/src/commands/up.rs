@@ -5,12 +5,12 @@ use super::{Failure, entry, secret, setting};
 use crate::client::Connection;
 use crate::service::Watch;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, MediumKind};
-use amcast_memory::{Directory, Idle};
+use amcast_core::{Assumption, Cluster, Config, Entry, MediumKind, Property};
+use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Home, OwnHome, Registry};
+use amcast_runtime::home::{Ground, Home, OwnHome, Registry};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
@@ -48,13 +48,14 @@ const PLACES_SPARE: usize = 4;
 /// it ends with the cluster.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Shards of the key-value store [3]
+    /// Shards of the key-value store [3; 1 if the protocol sends messages]
     #[arg(long)]
     shards: Option<usize>,
     /// Replicas of each shard, and so nodes [3]
     #[arg(long)]
     replicas: Option<usize>,
-    /// The protocol that orders commands [tram]
+    /// The protocol that orders commands: over shared memory, or, with one shard, one that sends
+    /// messages, such as bb-urcast-urcast [tram]
     #[arg(long)]
     protocol: Option<String>,
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
@@ -140,16 +141,18 @@ impl Args {
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mut file = args.file()?;
+    let entry = entry(&file.protocol)?;
     let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
     file.clients = file.clients.max(fronts + PLACES_SPARE);
-    let entry = entry(&file.protocol)?;
-    if entry.about().medium != MediumKind::Memory {
-        return Err(Failure::Misuse(format!(
-            "{} is not served yet: it passes messages, and clusters run protocols over shared memory; \
-             try it with amcast sim --protocol {0}",
-            file.protocol
-        )));
+    if entry.about().medium == MediumKind::Messages
+        && args.shards.is_none()
+        && args.config.is_none()
+    {
+        // These order within one group: whoever did not ask for several gets one.
+        file.shards = 1;
     }
+    servable(entry, &file)?;
+    file.settle(entry).map_err(Failure::failed)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -168,13 +171,41 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         })?;
     }
     let mut own = OwnHome::create(args.data.as_deref(), &file, Registry::usual())?;
-    let memory = own.home().memory(*config.cluster())?;
+    let ground = own.home().ground(&file, entry.about().medium, &config)?;
     let plan =
         Plan { file: &file, config: &config, node_fronts: !args.no_node_fronts, stop: &stop };
-    let served = plan.serve(&mut own, &memory, ports);
-    let removed = own.remove(&memory, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
+    let served = plan.serve(&mut own, &ground, ports);
+    let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
+}
+
+/// Whether a cluster of real processes can run this protocol in this shape.
+fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
+    let (name, about) = (entry.name(), entry.about());
+    if about.medium == MediumKind::Memory {
+        return Ok(());
+    }
+    if about.assumes.contains(&Assumption::NoCrash) {
+        return Err(Failure::Misuse(format!(
+            "{name} is not served: it assumes that no process crashes, which nobody can promise of \
+             real ones; try it with amcast sim --protocol {name}"
+        )));
+    }
+    if file.shards > 1 {
+        return Err(Failure::Misuse(format!(
+            "shards = {}: {name} orders within one group; give --shards 1, or a protocol that \
+             multicasts to several, such as tram",
+            file.shards
+        )));
+    }
+    if !about.promises.contains(&Property::Ua) {
+        tracing::warn!(
+            "{name} promises no uniform agreement: what was answered is lost with the node that \
+             answered, if the others have not got it; `amcast config --explain --protocol {name}`"
+        );
+    }
+    Ok(())
 }
 
 /// Where the supervisor is to listen.
@@ -218,19 +249,14 @@ struct Ended {
 
 impl Plan<'_> {
     /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
-    fn serve(
-        &self,
-        own: &mut OwnHome,
-        memory: &Directory,
-        ports: Reserved,
-    ) -> Result<Ended, Failure> {
+    fn serve(&self, own: &mut OwnHome, ground: &Ground, ports: Reserved) -> Result<Ended, Failure> {
         let Self { file, config, stop, .. } = *self;
         let cluster = *config.cluster();
         let home = own.home().clone();
         let chronicle = chronicle(file, cluster)?;
         let on_change = on_change(&home, &chronicle, cluster);
         let command = self.node_command(&home)?;
-        let nodes = Supervisor::start(command, file.nodes().collect(), memory.clone(), on_change)
+        let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
         let watch = Watch::begin(home.clone(), "front".to_string(), file.protocol.clone(), cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
@@ -238,7 +264,8 @@ impl Plan<'_> {
         let front = Front::start(&FrontOptions {
             entry: entry(&file.protocol)?,
             config,
-            directory: memory,
+            ground,
+            own: None,
             idle: Idle::for_loops(file.replicas + 1, cores),
             record: file.record.clone(),
         });

@@ -19,11 +19,10 @@ pub use session::{CallError, Client, Session};
 
 use crate::service::Watch;
 use amcast_core::{ConfigError, Entry};
-use amcast_memory::Directory;
 use amcast_protocols::catalog;
 use amcast_runtime::config::{ClusterFile, FileError};
 use amcast_runtime::front::FrontError;
-use amcast_runtime::home::{Home, HomeError, OwnHome, Registry};
+use amcast_runtime::home::{Ground, Home, HomeError, OwnHome, Registry};
 use amcast_runtime::node::NodeError;
 use amcast_runtime::supervisor::{Life, NodeCommand, Supervisor};
 use std::fmt;
@@ -92,7 +91,7 @@ pub struct Cluster {
     client: Client,
     watch: Watch,
     nodes: Option<Supervisor>,
-    memory: Directory,
+    ground: Ground,
     own: Option<OwnHome>,
 }
 
@@ -108,10 +107,13 @@ impl Cluster {
         data: Option<&Path>,
         command: NodeCommand,
     ) -> Result<Self, StartError> {
-        let config = file.check(entry(&file.protocol)?).map_err(StartError::Config)?;
-        let own = OwnHome::create(data, file, Registry::usual())?;
+        let entry = entry(&file.protocol)?;
+        let mut file = file.clone();
+        file.settle(entry).map_err(StartError::Io)?;
+        let config = file.check(entry).map_err(StartError::Config)?;
+        let own = OwnHome::create(data, &file, Registry::usual())?;
         let home = own.home().clone();
-        let memory = home.memory(*config.cluster())?;
+        let ground = home.ground(&file, entry.about().medium, &config)?;
         let mut command = command;
         command.args.push(home.file_path().into_os_string());
         let names = file.nodes().collect();
@@ -121,14 +123,14 @@ impl Cluster {
                 tracing::warn!("the lives of nodes are not written down: {e}");
             }
         });
-        let nodes = Supervisor::start(command, names, memory.clone(), on_change);
+        let nodes = Supervisor::start(command, names, ground.clone(), on_change);
         let nodes = nodes.map_err(StartError::Io)?;
         let cluster = *config.cluster();
         let watch =
             Watch::begin(home.clone(), "client".to_string(), file.protocol.clone(), cluster)
                 .map_err(StartError::Io)?;
         let client = Client::join(&home)?;
-        let it = Self { client, watch, nodes: Some(nodes), memory, own: Some(own) };
+        let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
         it.wait()?;
         Ok(it)
     }
@@ -175,7 +177,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         drop(self.nodes.take());
         let Some(own) = self.own.take() else { return };
-        if let Err(e) = own.remove(&self.memory, false) {
+        if let Err(e) = own.remove(&self.ground, false) {
             tracing::warn!("{e}");
         }
     }

@@ -24,7 +24,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let entry = entry(&file.protocol)?;
     let checked = file.check(entry).map_err(StartError::Config)?;
     let home = Home::of_file(config);
-    let directory = home.memory(*checked.cluster())?;
+    let ground = home.ground(&file, entry.about().medium, &checked)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(StartError::Io)?;
@@ -33,7 +33,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let options = NodeOptions {
         entry,
         config: &checked,
-        directory: &directory,
+        ground: &ground,
         sockets: home.path().to_path_buf(),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),

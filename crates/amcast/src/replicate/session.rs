@@ -29,12 +29,13 @@ impl Client {
         let file = home.file()?;
         let entry = entry(&file.protocol)?;
         let config = file.check(entry).map_err(StartError::Config)?;
-        let directory = home.memory(*config.cluster())?;
+        let ground = home.ground(&file, entry.about().medium, &config)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let front = Front::start(&FrontOptions {
             entry,
             config: &config,
-            directory: &directory,
+            ground: &ground,
+            own: None,
             idle: Idle::for_loops(file.replicas + 1, cores),
             record: file.record.clone(),
         });

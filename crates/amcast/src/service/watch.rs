@@ -244,6 +244,7 @@ mod tests {
             ready: fit == [true; 2],
             why: String::new(),
             replicas: [0, 1].into_iter().zip(follows.into_iter().zip(fit)).map(replica).collect(),
+            view: None,
             answers_dropped: 0,
             rounds: (0, 0),
         })

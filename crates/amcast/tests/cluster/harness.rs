@@ -28,6 +28,12 @@ pub(crate) fn run(args: &[&str]) -> Output {
     Command::new(AMCAST).args(args).output().expect("the program can be started")
 }
 
+/// Small rings, where the protocol has any.
+fn small_rings(more: &[&str]) -> &'static [&'static str] {
+    let rings = &["--set", "hm_lines=4096", "--set", "log_lines=16384"];
+    if more.contains(&"--protocol") { &[] } else { rings }
+}
+
 /// A running cluster. Dropping it ends it.
 pub(crate) struct Up {
     child: Child,
@@ -49,7 +55,7 @@ impl Up {
         let mut child = Command::new(AMCAST)
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
-            .args(["--set", "hm_lines=4096", "--set", "log_lines=16384"])
+            .args(small_rings(more))
             .args(more)
             .stdout(Stdio::piped())
             .spawn()

@@ -3,6 +3,7 @@
 mod directories;
 mod harness;
 mod operating;
+mod wire;
 
 use amcast::client::Answer;
 use harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};

@@ -100,6 +100,18 @@ fn commands_are_linearizable_while_all_leaders_are_killed_at_once() {
 }
 
 #[test]
+fn commands_over_uniform_broadcasts_on_tcp_are_linearizable_while_nodes_are_killed() {
+    let options = ["--protocol", "bb-urcast-urcast", "--shards", "1"];
+    run("bb-urcast-urcast", &options, 1, Target::MostLeaders, Duration::from_secs(4));
+}
+
+#[test]
+fn commands_over_a_token_on_tcp_are_linearizable_while_nodes_are_killed() {
+    let options = ["--protocol", "pb-urcast", "--shards", "1"];
+    run("pb-urcast", &options, 1, Target::MostLeaders, Duration::from_secs(4));
+}
+
+#[test]
 fn nobody_sees_half_of_a_command_over_all_shards() {
     let _alone = alone();
     let up = Up::start(&["--shards", "3"]);

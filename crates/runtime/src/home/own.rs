@@ -3,7 +3,8 @@
 //! Whoever has the lock of a home may change it. The lock ends with its process, however that ends:
 //! a home whose lock is free is left over, and the next start takes it over or clears it away.
 
-use super::{Fronts, Home, HomeError, Registry, at, check_ours, private};
+use super::ground::lived_in;
+use super::{Fronts, Ground, Home, HomeError, Registry, at, check_ours, private};
 use crate::config::{ClusterFile, node_rank};
 use amcast_core::Cluster;
 use amcast_memory::{Directory, Error};
@@ -107,11 +108,11 @@ impl OwnHome {
     ///
     /// # Errors
     /// When something cannot be removed.
-    pub fn remove(self, memory: &Directory, keep_logs: bool) -> Result<(), HomeError> {
+    pub fn remove(self, ground: &Ground, keep_logs: bool) -> Result<(), HomeError> {
         if let Some(entry) = &self.entry {
             gone(fs::remove_file(entry)).map_err(at(entry))?;
         }
-        memory.remove().map_err(HomeError::Memory)?;
+        ground.remove()?;
         wipe(&self.home.path, keep_logs)?;
         if !self.found && !remove_if_empty(&self.home.path)? && !keep_logs {
             tracing::warn!("{}: stays, since something else is in it", self.home.path.display());
@@ -190,6 +191,13 @@ fn take_over(path: &Path) -> Result<(), HomeError> {
     let cluster = cluster.map_err(|e| disorder(e.to_string()))?;
     let memory = home.memory(cluster).map_err(|e| disorder(e.to_string()))?;
     let begun = Instant::now();
+    // Nodes that have no shared memory hold a lock while they live.
+    while let Some(node) = lived_in(path) {
+        if begun.elapsed() >= ORPHAN_PATIENCE {
+            return Err(HomeError::NodeRuns(path.to_path_buf(), node));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
     loop {
         match memory.remove() {
             Ok(()) => break,
@@ -230,11 +238,13 @@ fn clear(path: &Path, keep_logs: bool, keep_lock: bool) -> Result<(), HomeError>
 fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
-    let of_node = |rest: &str| matches!(rest, "sock" | "fronts.json");
+    let of_node = |rest: &str| matches!(rest, "sock" | "in" | "life" | "fronts.json");
+    let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
     matches!(name, "cluster.toml" | "fronts.json" | "nodes.json")
-        || name
-            .split_once('.')
-            .is_some_and(|(node, rest)| node_rank(node).is_some() && of_node(rest))
+        || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {
+            Some(_) => of_node(rest),
+            None => of_front(who) && rest == "life",
+        })
 }
 
 /// Whether a node's log has this name.
@@ -280,7 +290,8 @@ pub(super) fn clear_left_over(base: &Path) {
         };
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Nobody else can lock it from here on; one that is just being made is made again.
-        if !locked || !is_at(&lock, &lock_path) || !matches!(foreign(&path), Ok(None)) {
+        let foreign = || !matches!(foreign(&path), Ok(None));
+        if !locked || !is_at(&lock, &lock_path) || foreign() || lived_in(&path).is_some() {
             continue;
         }
         match remove_left_over(&path) {

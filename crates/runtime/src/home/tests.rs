@@ -1,7 +1,7 @@
 //! What becomes of directories and of the files in them.
 
 use super::own::clear_left_over;
-use super::{Fronts, Home, HomeError, OwnHome, Registry};
+use super::{Fronts, Ground, Home, HomeError, OwnHome, Registry};
 use crate::config::ClusterFile;
 use amcast_core::Cluster;
 use amcast_memory::Directory;
@@ -67,7 +67,7 @@ fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
     let Err(HomeError::InUse(_, who)) = second else { panic!("{second:?}") };
     assert!(who.contains(&std::process::id().to_string()), "{who}");
     let memory = memory(&own);
-    own.remove(&memory, false).unwrap();
+    own.remove(&Ground::Memory(memory), false).unwrap();
     assert!(!place.0.join("a").exists());
 }
 
@@ -84,7 +84,7 @@ fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
             fs::write(path.join("notes.txt"), "keep").unwrap();
         }
         let memory = memory(&own);
-        own.remove(&memory, false).unwrap();
+        own.remove(&Ground::Memory(memory), false).unwrap();
     }
     assert_eq!(fs::read_dir(&mine).unwrap().count(), 0);
     assert_eq!(fs::read_to_string(made.join("notes.txt")).unwrap(), "keep");
@@ -143,7 +143,7 @@ fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
     for (name, mode) in modes {
         assert_eq!(mode & 0o077, 0, "{name:?} has mode {mode:o}");
     }
-    own.remove(&memory, false).unwrap();
+    own.remove(&Ground::Memory(memory), false).unwrap();
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept(
     assert!(!path.join("n0.sock").exists());
     assert!(own.home().is_supervised());
     let memory = memory(&own);
-    own.remove(&memory, false).unwrap();
+    own.remove(&Ground::Memory(memory), false).unwrap();
     assert_eq!(fs::read_to_string(path.join("notes.txt")).unwrap(), "keep");
 }
 
@@ -204,7 +204,7 @@ fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
     let own = OwnHome::create(Some(&path), &file(), place.registry()).unwrap();
     ends.join().unwrap();
     let memory = self::memory(&own);
-    own.remove(&memory, false).unwrap();
+    own.remove(&Ground::Memory(memory), false).unwrap();
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
                             had.fetch_add(1, Ordering::Relaxed);
                             assert!(own.home().is_supervised() && own.home().file().is_ok());
                             let memory = memory(&own);
-                            own.remove(&memory, false).unwrap();
+                            own.remove(&Ground::Memory(memory), false).unwrap();
                         }
                         Err(HomeError::InUse(..)) => {}
                         Err(e) => panic!("{e}"),
@@ -247,12 +247,12 @@ fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
     assert_eq!(newest.path(), new.home().path());
     assert_eq!(others.len(), 1);
     let gone = memory(&new);
-    new.remove(&gone, false).unwrap();
+    new.remove(&Ground::Memory(gone.clone()), false).unwrap();
     let (newest, others) = registry.newest().unwrap();
     assert_eq!(newest.path(), old.home().path());
     assert!(others.is_empty());
     let gone = memory(&old);
-    old.remove(&gone, false).unwrap();
+    old.remove(&Ground::Memory(gone.clone()), false).unwrap();
     registry.clear();
     assert_eq!(fs::read_dir(place.0.join("registry")).unwrap().count(), 0);
 }

@@ -1,0 +1,92 @@
+//! Clusters whose nodes send each other messages: what a user sees of them.
+
+use crate::harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};
+use crate::write_while;
+use amcast::client::{Answer, Connection};
+use std::fs;
+use std::time::Duration;
+
+const UNIFORM: [&str; 2] = ["--protocol", "bb-urcast-urcast"];
+
+#[test]
+fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
+    let mut up = Up::start(&UNIFORM);
+    let mut c = up.connect();
+    assert_eq!(call(&mut c, &["MSET", "a", "1", "b", "2"]), Answer::Word("OK".into()));
+    let status = up.status();
+    for n in 0..3 {
+        let at = status["nodes"][n]["fronts"]["redis"].as_str().expect("it serves");
+        let mut c = Connection::open(at).unwrap();
+        let both = Answer::Array(vec![bytes("1"), bytes("2")]);
+        assert_eq!(call(&mut c, &["MGET", "a", "b"]), both, "n{n}");
+    }
+    let long = "x".repeat(30_000);
+    assert_eq!(call(&mut c, &["SET", "long", &long]), Answer::Word("OK".into()));
+    let six = call(&mut c, &["MGET", "long", "long", "long", "long", "long", "long"]);
+    assert_eq!(six, Answer::Array(vec![bytes(&long); 6]));
+    assert!(call(&mut c, &["SET", "longer", &long.repeat(2)]).is_error());
+    let view = &status["groups"][0]["view"];
+    assert!(view["members"].as_array().is_some_and(|members| members.len() == 3), "{status}");
+    assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
+    assert!(up.page("/metrics").contains("amcast_shard_replicas_up{shard=\"0\"} 3"));
+    let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
+    assert_eq!(up.stop(), Some(0));
+    wait_until_gone(&os_pids);
+    assert!(!exists(&up.data), "{} stays", up.data.display());
+}
+
+/// Kills each node in turn under load; what the recorded history is judged to be.
+fn killed_in_turn(protocol: &str, specification: &str) {
+    let record = unique("wire");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--protocol", protocol, "--record", &dir]);
+    let acked = write_while(&up, || {
+        for node in 0..3 {
+            std::thread::sleep(Duration::from_millis(300));
+            up.wait_until_ready();
+            let before = up.kill(node);
+            up.wait_for_return(node, before);
+        }
+    });
+    assert!(acked.len() > 100, "only {} writes were acknowledged", acked.len());
+    let mut c = up.connect();
+    let wrong: Vec<_> =
+        acked.iter().filter(|(k, v)| call(&mut c, &["GET", k]) != bytes(v)).collect();
+    assert!(wrong.is_empty(), "{} of {} are lost: {wrong:?}", wrong.len(), acked.len());
+    assert_eq!(up.stop(), Some(0));
+    let told = fs::read_to_string(record.join("n0.1.jsonl")).unwrap();
+    assert!(told.contains("\"ev\":\"view\""), "a node that came back entered a view");
+    let promised = format!("{specification};linearizable;exactly-once;fifo-order");
+    let checked = run(&["check", &dir, "--require", &promised]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    for holds in ["UA", "SUTO", "linearizable"] {
+        assert!(report.contains(&format!("holds       {holds}")), "{report}");
+    }
+    fs::remove_dir_all(&record).unwrap();
+}
+
+#[test]
+fn nodes_with_a_sequencer_killed_in_turn_lose_nothing_and_keep_to_their_specification() {
+    killed_in_turn("bb-urcast-urcast", "TO(UA,SUTO)");
+}
+
+#[test]
+fn nodes_with_a_token_killed_in_turn_lose_nothing_and_keep_to_their_specification() {
+    killed_in_turn("pb-urcast", "TO(UA,SUTO)");
+}
+
+#[test]
+fn what_such_a_cluster_cannot_be_is_refused_in_a_sentence() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["up", "--protocol", "sb-urcast", "--shards", "2"], "give --shards 1"),
+        (&["up", "--protocol", "skeen"], "assumes that no process crashes"),
+        (&["up", "--protocol", "pb-urcast", "--set", "lane=pigeon"], "stream, datagram"),
+        (&["up", "--protocol", "pb-urcast", "--replicas", "10"], "1 to 9"),
+    ];
+    for (args, says) in cases {
+        let output = run(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", errors(&output));
+        assert!(errors(&output).contains(says), "{args:?}: {}", errors(&output));
+    }
+}

@@ -1,0 +1,50 @@
+//! Where a node's answers go, and where the commands of fronts come from if its member broadcasts
+//! them.
+
+use crate::answers::Office;
+use crate::ingress::Ingress;
+use amcast_core::{Cluster, MsgId, Pid, Role};
+
+/// Where answers go.
+pub(crate) enum Door {
+    /// To fronts that have processes of the protocol, through shared memory.
+    Office(Box<Office>),
+    /// To the fronts whose commands the member has broadcast as its own, as this process.
+    Ingress(Ingress, Pid),
+}
+
+impl Door {
+    /// The command that this message carried was executed, with this answer.
+    pub(crate) fn answer(&mut self, cluster: Cluster, msg: MsgId, bytes: &[u8]) {
+        match self {
+            Self::Office(office) => {
+                if let Role::Client { client } = cluster.role(msg.sender) {
+                    office.push(usize::from(client), msg.seq, bytes);
+                }
+            }
+            Self::Ingress(ingress, me) if *me == msg.sender => ingress.answer(msg.seq, bytes),
+            Self::Ingress(..) => {}
+        }
+    }
+
+    /// Serves the fronts for a round.
+    pub(crate) fn round(&mut self) -> bool {
+        match self {
+            Self::Office(office) => office.round(),
+            Self::Ingress(ingress, _) => ingress.round(),
+        }
+    }
+
+    /// Whether it has something to do soon that no bell announces.
+    pub(crate) fn is_pressing(&self) -> bool {
+        matches!(self, Self::Office(office) if office.has_backlog())
+    }
+
+    /// Answers that were dropped, or fronts cut off, because they did not keep up.
+    pub(crate) fn dropped(&self) -> u64 {
+        match self {
+            Self::Office(office) => office.dropped(),
+            Self::Ingress(ingress, _) => ingress.cut_off(),
+        }
+    }
+}

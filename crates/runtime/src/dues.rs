@@ -1,0 +1,171 @@
+//! What a driver owes its protocol, whatever medium that talks through: outputs carried out in
+//! order, answers for what was asked of the application, and `Applied` as far as no capture holds
+//! it back.
+
+use crate::seat::{Above, Captured};
+use amcast_core::step::{Medium, Ticket};
+use amcast_core::{Input, Outbox, Output, Pid, Protocol, Submission, Time};
+use std::collections::VecDeque;
+
+/// An answer that the protocol is owed, given after the step that asked for it.
+enum Owed {
+    Captured(Ticket, Captured),
+    Piece(Ticket, u64, Vec<u8>),
+}
+
+/// Why a protocol that persists records ends its process.
+const NO_LOG: &str = "this protocol wants a record kept on disk, and nodes keep no log yet: it can be \
+                      run in the simulator only";
+
+/// A protocol of one process, and what it is owed. One that asks for a record to be
+/// [persisted](Output::Persist) ends the process with a panic that says so.
+pub(crate) struct Dues<M: Medium> {
+    pid: Pid,
+    pub(crate) protocol: Box<dyn Protocol<Medium = M> + Send>,
+    outbox: Outbox<M>,
+    items: Vec<Output<M>>,
+    owed: VecDeque<Owed>,
+    /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
+    captures: Vec<(Ticket, u64)>,
+    applied: u64,
+}
+
+/// Who carries what a protocol asks of its medium, and lends it what it sees of it.
+pub(crate) trait Carrying<M: Medium> {
+    /// What a protocol is lent with each input.
+    fn view(&self) -> M::View<'_>;
+
+    /// Carries out what the protocol asked, in order. The bytes are in the outbox.
+    fn carry(&mut self, outbox: &Outbox<M>);
+}
+
+impl<M: Medium> Dues<M> {
+    /// Of the process `pid`, which is `protocol`. With `tracing` it says in what it takes part.
+    pub(crate) fn new(
+        pid: Pid,
+        protocol: Box<dyn Protocol<Medium = M> + Send>,
+        tracing: bool,
+    ) -> Self {
+        Self {
+            pid,
+            protocol,
+            outbox: Outbox::new(tracing),
+            items: Vec::new(),
+            owed: VecDeque::new(),
+            captures: Vec::new(),
+            applied: 0,
+        }
+    }
+
+    /// Gives an input, and carries out all that follows from it.
+    pub(crate) fn step(
+        &mut self,
+        now: Time,
+        carrier: &mut impl Carrying<M>,
+        input: Input<'_, M>,
+        above: &mut dyn Above,
+    ) {
+        self.protocol.step(now, carrier.view(), input, &mut self.outbox);
+        self.carry_out(now, carrier, above);
+    }
+
+    /// What the medium says is given to the protocol and the outbox outside, since the carrier lends
+    /// it: then [`Dues::carry_out`].
+    pub(crate) fn parts(&mut self) -> (&mut dyn Protocol<Medium = M>, &mut Outbox<M>) {
+        (&mut *self.protocol, &mut self.outbox)
+    }
+
+    /// Multicasts. The caller has asked for room.
+    pub(crate) fn submit(
+        &mut self,
+        now: Time,
+        carrier: &mut impl Carrying<M>,
+        submission: Submission<'_>,
+        above: &mut dyn Above,
+    ) {
+        self.step(now, carrier, Input::Submit(submission), above);
+    }
+
+    /// Tells the protocol that the application has applied everything up to `position`, unless a
+    /// capture holds this back.
+    pub(crate) fn applied(
+        &mut self,
+        now: Time,
+        carrier: &mut impl Carrying<M>,
+        position: u64,
+        above: &mut dyn Above,
+    ) {
+        let held = self.captures.iter().map(|&(_, position)| position).min().unwrap_or(u64::MAX);
+        let position = position.min(held);
+        if position > self.applied {
+            self.applied = position;
+            self.step(now, carrier, Input::Applied(position), above);
+        }
+    }
+
+    /// Carries out what a step asked for; then gives the protocol what it is owed for that, which
+    /// may ask for more.
+    pub(crate) fn carry_out(
+        &mut self,
+        now: Time,
+        carrier: &mut impl Carrying<M>,
+        above: &mut dyn Above,
+    ) {
+        self.carry_out_once(now, carrier, above);
+        while let Some(owed) = self.owed.pop_front() {
+            let input = match &owed {
+                Owed::Captured(ticket, Captured { position, bytes }) => {
+                    Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
+                }
+                Owed::Piece(ticket, offset, bytes) => {
+                    Input::Piece { ticket: *ticket, offset: *offset, bytes }
+                }
+            };
+            self.protocol.step(now, carrier.view(), input, &mut self.outbox);
+            self.carry_out_once(now, carrier, above);
+        }
+    }
+
+    fn carry_out_once(&mut self, now: Time, carrier: &mut impl Carrying<M>, above: &mut dyn Above) {
+        if self.outbox.items().is_empty() {
+            self.outbox.clear();
+            return;
+        }
+        carrier.carry(&self.outbox);
+        let mut items = std::mem::take(&mut self.items);
+        self.outbox.take(&mut items);
+        for item in items.drain(..) {
+            self.hand_up(now, item, above);
+        }
+        self.items = items;
+        self.outbox.clear();
+    }
+
+    fn hand_up(&mut self, now: Time, item: Output<M>, above: &mut dyn Above) {
+        let me = self.pid;
+        match item {
+            Output::Medium(_) => {}
+            Output::Deliver(d) => above.deliver(now, me, d, self.outbox.bytes(d.payload)),
+            Output::Note(note) => above.note(now, me, note),
+            Output::Capture { ticket, reader } => {
+                let captured = above.capture(me, reader);
+                self.captures.push((ticket, captured.position));
+                self.owed.push_back(Owed::Captured(ticket, captured));
+            }
+            Output::Piece { ticket, offset, bytes } => {
+                let mut piece = Vec::with_capacity(bytes as usize);
+                above.piece(me, offset, bytes, &mut piece);
+                self.owed.push_back(Owed::Piece(ticket, offset, piece));
+            }
+            Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
+            Output::Install { piece, first: _, last, position } => {
+                above.install(now, me, position, self.outbox.bytes(piece), last);
+                if last {
+                    self.applied = self.applied.max(position);
+                }
+            }
+            // To answer that it is durable would be a lie, and not to answer would be to hang.
+            Output::Persist { .. } => panic!("{me:?}: {NO_LOG}"),
+        }
+    }
+}

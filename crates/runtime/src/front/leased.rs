@@ -1,0 +1,166 @@
+//! The road through shared memory: a client process of the protocol, whose place is leased, and a
+//! mailbox for the answers.
+
+use super::road::{Came, Road, Tell};
+use super::{FrontError, FrontOptions};
+use crate::answers::{Mailbox, Places};
+use crate::clock;
+use crate::record::Recorder;
+use crate::seat::{Above, Captured, Seat, SeatError};
+use amcast_core::step::Note;
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, Span, Submission, Time};
+use amcast_memory::{Bell, Directory, Lease};
+
+/// A client place with its process and mailbox.
+pub(super) struct Leased {
+    seat: Seat,
+    mailbox: Mailbox,
+    above: Quiet,
+    lease: Lease,
+}
+
+impl Leased {
+    /// Takes a place.
+    pub(super) fn take(
+        options: &FrontOptions<'_>,
+        directory: &Directory,
+    ) -> Result<Self, FrontError> {
+        let cluster = *options.config.cluster();
+        let memory = |e| FrontError::Seat(SeatError::Memory(e));
+        let lease = directory.lease_any().map_err(memory)?;
+        let lease = lease.ok_or(FrontError::NoPlace(cluster.clients()))?;
+        let place = lease.place() as usize;
+        let pid = cluster.client(place);
+        let node = options.entry.build(pid, options.config).map_err(FrontError::Config)?;
+        let tracing = options.record.is_some();
+        let seat = Seat::start(directory, &cluster, pid, node, None, tracing);
+        let seat = seat.map_err(FrontError::Seat)?;
+        let bell = seat.bell().clone();
+        let mailbox = Mailbox::open(directory, Places(cluster), place, bell).map_err(memory)?;
+        let recorder = options.record.as_ref().map(|dir| {
+            let name = format!("{}", cluster.name(pid));
+            Recorder::begin(dir, &name, cluster, &[pid], clock::now())
+        });
+        let recorder = recorder.transpose().map_err(FrontError::Io)?;
+        let above = Quiet { cluster, recorder, malformed: 0 };
+        Ok(Self { seat, mailbox, above, lease })
+    }
+
+    /// The place.
+    pub(super) fn place(&self) -> u32 {
+        self.lease.place()
+    }
+
+    /// Which life of the place this is.
+    pub(super) fn life(&self) -> u32 {
+        self.seat.incarnation()
+    }
+
+    /// The largest command that it takes, in bytes.
+    pub(super) fn payload_max(&self) -> usize {
+        self.seat.protocol().payload_max()
+    }
+
+    /// Wakes the loop.
+    pub(super) fn bell(&self) -> &Bell {
+        self.seat.bell()
+    }
+}
+
+impl Road for Leased {
+    fn begin(&mut self, now: Time) {
+        self.seat.begin(now, &mut self.above);
+    }
+
+    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+        let busy = self.seat.round(now, &mut self.above);
+        busy | self.mailbox.round(&mut |seq, answer| tell(seq, Came::Answer(answer)))
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        self.seat.protocol().room(dst, bytes)
+    }
+
+    fn send(&mut self, now: Time, command: Submission<'_>) {
+        self.above.cast(now, self.seat.pid(), command.seq, command.dst);
+        self.seat.submit(now, command, &mut self.above);
+    }
+
+    fn forget(&mut self, _seq: u64) {}
+
+    fn flush(&mut self, now: Time) {
+        // A run of submissions ends with another input: now the batch may go out.
+        self.seat.round(now, &mut self.above);
+    }
+
+    fn rest(&mut self) {
+        self.above.flush();
+    }
+
+    fn announce(&mut self) {
+        self.seat.bell().announce();
+    }
+
+    fn stay(&mut self) {
+        self.seat.bell().stay();
+    }
+
+    fn is_pressing(&self, now: Time) -> bool {
+        self.seat.is_pressing(now)
+    }
+
+    fn sleep(&mut self, now: Time, at_most: Span) {
+        let wake = self.seat.deadline().unwrap_or(Time::NEVER).since(now);
+        self.seat.bell().sleep(wake.min(at_most));
+    }
+}
+
+/// What a client process asks of its loop: it delivers nothing and has no state.
+struct Quiet {
+    cluster: Cluster,
+    recorder: Option<Recorder>,
+    /// How often a peer's input made no sense.
+    malformed: u64,
+}
+
+impl Quiet {
+    fn cast(&mut self, t: Time, p: Pid, seq: u64, dst: GroupSet) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.event(&Event::Cast { t, p, m: MsgId { sender: p, seq }, dst });
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.flush();
+        }
+    }
+}
+
+impl Above for Quiet {
+    fn deliver(&mut self, _: Time, _: Pid, _: Delivery, _: &[u8]) {}
+
+    fn capture(&mut self, _: Pid, _: Pid) -> Captured {
+        Captured { position: 0, bytes: 0 }
+    }
+
+    fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
+
+    fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
+
+    fn note(&mut self, now: Time, p: Pid, note: Note) {
+        match (note, &mut self.recorder) {
+            (Note::Part(m), Some(recorder)) => recorder.event(&Event::Part { t: now, p, m }),
+            (Note::Malformed(peer, what), _) => {
+                self.malformed += 1;
+                // A peer that has gone mad must not fill the log.
+                if self.malformed.is_power_of_two() {
+                    let (name, n) = (self.cluster.name(peer), self.malformed);
+                    tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
+                }
+            }
+            _ => {}
+        }
+    }
+}

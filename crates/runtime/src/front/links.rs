@@ -1,0 +1,530 @@
+//! The road through the nodes: a front hands its commands to one member at a time, which broadcasts
+//! them as its own.
+//!
+//! One member at a time, so that commands are ordered as they were handed in: its own node's if the
+//! front has one, else the first that takes commands. If that one dies, is cut off or says nothing
+//! any more, what was on its way is lost, and is sent again, in its order, through another. When the
+//! front's own member is back, the front goes back to it as soon as nothing is on its way.
+
+use super::road::{Came, Road, Tell};
+use super::{FrontError, FrontOptions, Own};
+use crate::alarm::Alarm;
+use crate::answers::{ANSWER_BYTES_MAX, Oversize};
+use crate::control::connect;
+use crate::ingress::frame::{Frame, VERSION};
+use crate::ingress::line::Line;
+use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, Inlet};
+use crate::life::Life;
+use crate::ready::Ready;
+use amcast_core::limits::REPLICAS_MAX;
+use amcast_core::{Config, Entry, GroupSet, Node, Pid, Span, Submission, Time};
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// How long after a connection failed it is tried again.
+const CONNECT_AGAIN: Span = Span::millis(20);
+
+/// How long the member that has commands may say nothing, before another one is given them.
+const SILENCE: Span = Span::secs(1);
+
+/// Fronts besides those of nodes that may live in one home at a time.
+const PLACES: usize = 256;
+
+/// Where a node is reached.
+enum Way {
+    Socket(PathBuf),
+    Own(Inlet),
+}
+
+/// A connection to a node, or the want of one.
+struct Link {
+    way: Way,
+    line: Option<Line>,
+    connect_at: Time,
+    /// Its member takes commands.
+    serves: bool,
+    heard_at: Time,
+    /// Commands on their way, with their bytes and when they were sent.
+    flights: BTreeMap<u64, (usize, Time)>,
+    flight_bytes: usize,
+}
+
+/// All nodes of a cluster, as one front sees them.
+pub(super) struct Links {
+    links: Vec<Link>,
+    own: Option<usize>,
+    /// Who is given commands.
+    current: Option<usize>,
+    alarm: Alarm,
+    ready: Ready,
+    place: u32,
+    life: u32,
+    payload_max: usize,
+    /// Held as long as the front lives, unless its node holds it.
+    _life: Option<Life>,
+}
+
+impl Links {
+    /// The road of a front whose cluster is in `home`.
+    pub(super) fn take(options: &FrontOptions<'_>, home: &Path) -> Result<Self, FrontError> {
+        let FrontOptions { entry, config, own, .. } = options;
+        let payload_max = payload_max(*entry, config)?;
+        let (place, life, held) = match own {
+            Some(own) => (own.rank as u32, own.life, None),
+            None => {
+                let (place, held) = free_place(home).map_err(FrontError::Io)?;
+                (place, held.number(), Some(held))
+            }
+        };
+        let link = |rank: usize| {
+            let own = own.as_ref().filter(|own| own.rank == rank);
+            Link::to(match own {
+                Some(Own { inlet, .. }) => Way::Own(inlet.clone()),
+                None => Way::Socket(home.join(crate::home::ingress_name(rank))),
+            })
+        };
+        Ok(Self {
+            links: (0..config.cluster().replicas()).map(link).collect(),
+            own: own.as_ref().map(|own| own.rank),
+            current: None,
+            alarm: Alarm::new().map_err(FrontError::Io)?,
+            ready: Ready::new().map_err(FrontError::Io)?,
+            place,
+            life,
+            payload_max,
+            _life: held,
+        })
+    }
+
+    /// The number of this front: of no other one that lives.
+    pub(super) const fn place(&self) -> u32 {
+        self.place
+    }
+
+    /// Which life of that number this is.
+    pub(super) const fn life(&self) -> u32 {
+        self.life
+    }
+
+    /// The largest command that members take, in bytes.
+    pub(super) const fn payload_max(&self) -> usize {
+        self.payload_max
+    }
+
+    /// Wakes the loop.
+    pub(super) fn wake(&self) -> crate::application::Wake {
+        self.alarm.wake()
+    }
+
+    /// Whom commands go to from here on. What is on its way to another is lost, if that one cannot
+    /// be waited for.
+    fn choose(&mut self, now: Time, tell: Tell<'_>) {
+        let silent = self.current.filter(|&at| self.links[at].is_silent(now));
+        let takes = |at: &usize| self.links[*at].takes() && silent != Some(*at);
+        let at = self.own.filter(takes).or_else(|| self.current.filter(takes));
+        let Some(at) = at.or_else(|| (0..self.links.len()).find(takes)) else { return };
+        match self.current {
+            Some(current) if current == at => return,
+            // When it answers again, it is as a new one.
+            Some(current) if silent.is_some() => self.links[current].close(now, tell),
+            // It answers: what is on its way is waited for, and nothing is sent meanwhile.
+            Some(current) if self.links[current].takes() && self.links[current].is_flying() => {
+                return;
+            }
+            Some(current) => self.links[current].lose(tell),
+            None => {}
+        }
+        self.current = Some(at);
+    }
+
+    /// Who is given commands now.
+    fn taker(&self) -> Option<&Link> {
+        let own = self.own.filter(|&own| self.links[own].takes());
+        let current = self.current.filter(|&at| own.is_none_or(|own| own == at))?;
+        Some(&self.links[current]).filter(|link| link.takes())
+    }
+}
+
+/// The largest payload of the protocol, which every process of it knows.
+fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, FrontError> {
+    match entry.build(Pid(0), config).map_err(FrontError::Config)? {
+        Node::Messages(protocol) => Ok(protocol.payload_max()),
+        Node::Memory(..) => Err(FrontError::Seat(crate::seat::SeatError::Medium)),
+    }
+}
+
+/// A number that no front in `home` has, above those that nodes have.
+fn free_place(home: &Path) -> io::Result<(u32, Life)> {
+    for n in 0..PLACES {
+        if let Some(life) = Life::begin(&home.join(crate::home::front_life_name(n)))? {
+            return Ok(((REPLICAS_MAX + n) as u32, life));
+        }
+    }
+    Err(io::Error::other(format!("{PLACES} fronts and clients run in {}", home.display())))
+}
+
+impl Link {
+    const fn to(way: Way) -> Self {
+        Self {
+            way,
+            line: None,
+            connect_at: Time::ZERO,
+            serves: false,
+            heard_at: Time::ZERO,
+            flights: BTreeMap::new(),
+            flight_bytes: 0,
+        }
+    }
+
+    /// Whether it may be given commands.
+    const fn takes(&self) -> bool {
+        self.line.is_some() && self.serves
+    }
+
+    fn is_flying(&self) -> bool {
+        !self.flights.is_empty()
+    }
+
+    /// Whether it has had a command for long and said nothing since.
+    fn is_silent(&self, now: Time) -> bool {
+        let oldest = self.flights.first_key_value().map(|(_, &(_, sent_at))| sent_at);
+        oldest.is_some_and(|sent_at| sent_at.max(self.heard_at) + SILENCE <= now)
+    }
+
+    /// Connects if it is time to. `ready` watches the connection as `number`.
+    fn connect(&mut self, now: Time, alarm: &Alarm, (ready, number): (&Ready, u64)) -> bool {
+        if self.line.is_some() || now < self.connect_at {
+            return false;
+        }
+        self.connect_at = now + CONNECT_AGAIN;
+        let line = match &self.way {
+            Way::Own(inlet) => Ok(inlet.connect(alarm.wake())),
+            Way::Socket(path) => connect(path).and_then(|stream| {
+                ready.watch(&stream, number)?;
+                Line::socket(stream)
+            }),
+        };
+        // A node that does not run is known to those who watch it.
+        let Ok(mut line) = line else { return false };
+        line.say(Frame::Hello(VERSION));
+        self.serves = false;
+        self.line = Some(line);
+        true
+    }
+
+    /// One round over its connection.
+    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+        let Some(line) = &mut self.line else { return false };
+        let moved = line.fill().and_then(|came| Ok((came, line.flush()?)));
+        let came = match &moved {
+            Ok((came, _)) => *came,
+            Err(_) => true,
+        };
+        let heard = if came { self.hear(now, tell) } else { Ok(()) };
+        match (moved, heard) {
+            (Ok((came, went)), Ok(())) => came | went,
+            (Err(_), _) => {
+                self.close(now, tell);
+                true
+            }
+            (_, Err(why)) => {
+                tracing::warn!("the connection to a node is closed: {why}");
+                self.close(now, tell);
+                true
+            }
+        }
+    }
+
+    fn hear(&mut self, now: Time, tell: Tell<'_>) -> Result<(), &'static str> {
+        let Some(line) = &mut self.line else { return Ok(()) };
+        while let Some((frame, used)) = line.next(ANSWER_FRAME_MAX)? {
+            self.heard_at = now;
+            let (token, came) = match frame {
+                Frame::Serves(serves) => {
+                    self.serves = serves;
+                    line.done(used);
+                    continue;
+                }
+                Frame::Answer(token, bytes) => (token, Came::Answer(Ok(bytes))),
+                Frame::TooLarge(token, bytes) => {
+                    let most = ANSWER_BYTES_MAX as u64;
+                    (token, Came::Answer(Err(Oversize { bytes, most })))
+                }
+                Frame::Lost(token) => (token, Came::Lost),
+                Frame::Hello(_) | Frame::Command(..) => return Err("it says what no node says"),
+            };
+            if let Some((bytes, _)) = self.flights.remove(&token) {
+                self.flight_bytes -= bytes;
+            }
+            // Also what nobody counts on its way any more may be the first answer to come.
+            tell(token, came);
+            line.done(used);
+        }
+        Ok(())
+    }
+
+    fn close(&mut self, now: Time, tell: Tell<'_>) {
+        self.line = None;
+        self.connect_at = now + CONNECT_AGAIN;
+        self.lose(tell);
+    }
+
+    fn lose(&mut self, tell: Tell<'_>) {
+        self.flight_bytes = 0;
+        std::mem::take(&mut self.flights).into_keys().for_each(|token| tell(token, Came::Lost));
+    }
+
+    fn room(&self, bytes: usize) -> usize {
+        if self.flights.is_empty() {
+            return 1;
+        }
+        let left = FLIGHT_BYTES_MAX.saturating_sub(self.flight_bytes) / bytes.max(1);
+        left.min(FLIGHT_MAX.saturating_sub(self.flights.len()))
+    }
+}
+
+impl Road for Links {
+    fn begin(&mut self, _now: Time) {}
+
+    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
+        match self.ready.look() {
+            Ok(numbers) => {
+                for number in numbers {
+                    let link = self.links.get_mut(number as usize);
+                    link.and_then(|link| link.line.as_mut()).into_iter().for_each(Line::set_ready);
+                }
+            }
+            Err(e) => tracing::warn!("nodes are not heard: {e}"),
+        }
+        let mut busy = false;
+        for (number, link) in (0..).zip(&mut self.links) {
+            busy |= link.connect(now, &self.alarm, (&self.ready, number));
+            busy |= link.round(now, tell);
+        }
+        self.choose(now, tell);
+        busy
+    }
+
+    fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
+        self.taker().map_or(0, |link| link.room(bytes))
+    }
+
+    fn send(&mut self, now: Time, command: Submission<'_>) {
+        let Submission { seq, payload, .. } = command;
+        let link = &mut self.links[self.current.expect("there was room")];
+        if let Some(line) = &mut link.line {
+            line.say(Frame::Command(seq, payload));
+        }
+        link.flights.insert(seq, (payload.len(), now));
+        link.flight_bytes += payload.len();
+    }
+
+    fn forget(&mut self, seq: u64) {
+        for link in &mut self.links {
+            if let Some((bytes, _)) = link.flights.remove(&seq) {
+                link.flight_bytes -= bytes;
+            }
+        }
+    }
+
+    fn flush(&mut self, _now: Time) {
+        let Some(link) = self.current.map(|at| &mut self.links[at]) else { return };
+        if let Some(line) = &mut link.line {
+            // One that is at its end says so again in the next round.
+            let _ = line.flush();
+        }
+    }
+
+    fn rest(&mut self) {}
+
+    fn announce(&mut self) {
+        self.alarm.announce();
+    }
+
+    fn stay(&mut self) {
+        self.alarm.stay();
+    }
+
+    fn is_pressing(&self, _now: Time) -> bool {
+        false
+    }
+
+    fn sleep(&mut self, now: Time, at_most: Span) {
+        let down = self.links.iter().filter(|link| link.line.is_none());
+        let connect = down.map(|link| link.connect_at.since(now)).min().unwrap_or(at_most);
+        self.alarm.sleep(self.ready.as_fd(), at_most.min(connect));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ingress::Ingress;
+    use std::sync::Arc;
+
+    /// Nodes that serve, and the links of a front to them.
+    struct Place {
+        dir: PathBuf,
+        nodes: Vec<Option<Ingress>>,
+        links: Links,
+        now: Time,
+        told: Vec<(u64, Option<Vec<u8>>)>,
+    }
+
+    impl Place {
+        fn new(name: &str, own: Option<usize>) -> Self {
+            let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            let nodes: Vec<_> = (0..3).map(|rank| Some(node(&dir, rank))).collect();
+            let link = |rank: usize| match &nodes[rank] {
+                Some(node) if own == Some(rank) => Link::to(Way::Own(node.inlet())),
+                _ => Link::to(Way::Socket(dir.join(crate::home::ingress_name(rank)))),
+            };
+            let links = Links {
+                links: (0..3).map(link).collect(),
+                own,
+                current: None,
+                alarm: Alarm::new().unwrap(),
+                ready: Ready::new().unwrap(),
+                place: 0,
+                life: 0,
+                payload_max: 100,
+                _life: None,
+            };
+            let mut place = Self { dir, nodes, links, now: Time(1), told: Vec::new() };
+            place.rounds();
+            place
+        }
+
+        /// Rounds until all is said; time goes on.
+        fn rounds(&mut self) {
+            for _ in 0..8 {
+                self.now += CONNECT_AGAIN;
+                for node in self.nodes.iter_mut().flatten() {
+                    node.round();
+                    // It greets, if it must.
+                    let taken = node.take(&mut Vec::new(), &mut |_| 0);
+                    assert_eq!(taken, None);
+                }
+                let told = &mut self.told;
+                self.links.round(self.now, &mut |seq, came| {
+                    told.push((
+                        seq,
+                        match came {
+                            Came::Answer(bytes) => Some(bytes.unwrap().to_vec()),
+                            Came::Lost => None,
+                        },
+                    ));
+                });
+            }
+        }
+
+        fn send(&mut self, seq: u64) {
+            assert!(self.links.room(GroupSet::EMPTY, 1) > 0, "{seq} has room");
+            let dst = GroupSet::EMPTY;
+            self.links.send(self.now, Submission { seq, dst, payload: b"x" });
+            self.links.flush(self.now);
+        }
+
+        /// Takes up what node `rank` was sent.
+        fn take(&mut self, rank: usize) -> Option<u64> {
+            let node = self.nodes[rank].as_mut().unwrap();
+            node.round();
+            node.take(&mut Vec::new(), &mut |_| 1)
+        }
+
+        fn told(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
+            std::mem::take(&mut self.told)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.dir).unwrap();
+        }
+    }
+
+    fn node(dir: &Path, rank: usize) -> Ingress {
+        let socket = dir.join(crate::home::ingress_name(rank));
+        let mut ingress = Ingress::open(&socket, 1, Arc::new(|| {})).unwrap();
+        ingress.serve(true);
+        ingress
+    }
+
+    #[test]
+    fn commands_go_to_one_member_and_to_another_in_their_order_when_that_dies() {
+        let mut place = Place::new("links-die", None);
+        (10..13).for_each(|seq| place.send(seq));
+        let seq = place.take(0).unwrap();
+        place.nodes[0].as_mut().unwrap().answer(seq, b"+1");
+        place.rounds();
+        assert_eq!(place.told(), [(10, Some(b"+1".to_vec()))]);
+        place.nodes[0] = None;
+        place.rounds();
+        assert_eq!(place.told(), [(11, None), (12, None)]);
+        place.send(13);
+        assert!(place.take(1).is_some() && place.take(2).is_none());
+    }
+
+    #[test]
+    fn a_member_that_stops_serving_gives_its_commands_up_if_another_one_serves() {
+        let mut place = Place::new("links-stop", None);
+        place.send(10);
+        for rank in 0..3 {
+            place.nodes[rank].as_mut().unwrap().serve(false);
+        }
+        place.rounds();
+        assert_eq!((place.told(), place.links.room(GroupSet::EMPTY, 1)), (vec![], 0));
+        place.nodes[2].as_mut().unwrap().serve(true);
+        place.rounds();
+        assert_eq!(place.told(), [(10, None)]);
+        place.send(11);
+        assert!(place.take(2).is_some());
+    }
+
+    #[test]
+    fn the_own_member_is_preferred_and_gone_back_to_when_nothing_is_on_its_way() {
+        let mut place = Place::new("links-own", Some(1));
+        place.send(10);
+        assert!(place.take(1).is_some());
+        place.nodes[1].as_mut().unwrap().serve(false);
+        place.rounds();
+        assert_eq!(place.told(), [(10, None)]);
+        place.send(11);
+        let seq = place.take(0).unwrap();
+        place.nodes[1].as_mut().unwrap().serve(true);
+        place.rounds();
+        assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0, "11 is on its way elsewhere");
+        place.nodes[0].as_mut().unwrap().answer(seq, b"+1");
+        place.rounds();
+        assert_eq!(place.told(), [(11, Some(b"+1".to_vec()))]);
+        place.send(12);
+        assert!(place.take(1).is_some());
+    }
+
+    #[test]
+    fn a_member_that_hangs_is_left_and_one_without_answer_for_a_given_up_command_is_not() {
+        let mut place = Place::new("links-hang", None);
+        place.send(10);
+        place.links.forget(10);
+        place.now += SILENCE;
+        place.rounds();
+        assert_eq!((place.told(), place.links.current), (vec![], Some(0)));
+        place.send(11);
+        place.now += SILENCE;
+        place.rounds();
+        assert_eq!((place.told(), place.links.current), (vec![(11, None)], Some(1)));
+    }
+
+    #[test]
+    fn a_front_has_no_more_on_its_way_than_a_node_takes() {
+        let mut place = Place::new("links-full", None);
+        (0..FLIGHT_MAX as u64).for_each(|seq| place.send(seq + 10));
+        assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0);
+        place.links.forget(10);
+        assert_eq!(place.links.room(GroupSet::EMPTY, 1), 1);
+        assert_eq!(place.links.room(GroupSet::EMPTY, FLIGHT_BYTES_MAX), 0);
+    }
+}

@@ -1,0 +1,52 @@
+//! How a front's commands reach the replicas, and how the answers come back.
+
+use crate::answers::Oversize;
+use amcast_core::{GroupSet, Span, Submission, Time};
+
+/// What has become of a command that was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Came<'a> {
+    /// It was executed, and this is the answer, or why that is not sent.
+    Answer(Result<&'a [u8], Oversize>),
+    /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
+    Lost,
+}
+
+/// Told what has become of the command that was sent with this number.
+pub(super) type Tell<'a> = &'a mut dyn FnMut(u64, Came<'_>);
+
+/// A way from a front to the replicas and back. The front's loop owns it.
+pub(super) trait Road: Send {
+    /// Called once, before anything else.
+    fn begin(&mut self, now: Time);
+
+    /// One round: tells what has come. Whether there was anything to do.
+    fn round(&mut self, now: Time, tell: Tell<'_>) -> bool;
+
+    /// How many commands of `bytes` bytes to `dst` it takes now.
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize;
+
+    /// Takes a command that there is room for. Numbers only grow.
+    fn send(&mut self, now: Time, command: Submission<'_>);
+
+    /// Nobody waits for the command of this number any more.
+    fn forget(&mut self, seq: u64);
+
+    /// A run of commands is over: what was taken goes out.
+    fn flush(&mut self, now: Time);
+
+    /// Writes out what it records.
+    fn rest(&mut self);
+
+    /// The loop is about to sleep; it makes one more round before it does.
+    fn announce(&mut self);
+
+    /// There was work after all.
+    fn stay(&mut self);
+
+    /// Whether there is something to do that nobody will wake the loop for.
+    fn is_pressing(&self, now: Time) -> bool;
+
+    /// Sleeps for `at_most`, or until it is time for the next round.
+    fn sleep(&mut self, now: Time, at_most: Span);
+}

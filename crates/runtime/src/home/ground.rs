@@ -1,0 +1,87 @@
+//! What the processes of a cluster meet on: the shared memory in its home, or connections between
+//! its nodes and sockets in the home.
+
+use super::{Home, HomeError, life_name};
+use crate::config::{ClusterFile, Place};
+use crate::life::Life;
+use amcast_core::limits::REPLICAS_MAX;
+use amcast_core::{Config, MediumKind};
+use amcast_memory::Directory;
+use std::path::{Path, PathBuf};
+
+/// What the processes of a cluster meet on.
+#[derive(Clone, Debug)]
+pub enum Ground {
+    /// Shared memory, for protocols that talk through it.
+    Memory(Directory),
+    /// The network, for protocols that send messages.
+    Net(Net),
+}
+
+/// The network of a cluster, as one host sees it.
+#[derive(Clone, Debug)]
+pub struct Net {
+    home: PathBuf,
+    pub(crate) id: u64,
+    /// Of each node.
+    pub(crate) places: Vec<Place>,
+}
+
+impl Net {
+    /// The cluster's directory on this host.
+    pub(crate) fn home(&self) -> &Path {
+        &self.home
+    }
+}
+
+impl Home {
+    /// What the processes of the cluster meet on, whose file and protocol these are.
+    ///
+    /// # Errors
+    /// When the shared memory cannot be opened, or the file does not say where the nodes are.
+    pub fn ground(
+        &self,
+        file: &ClusterFile,
+        medium: MediumKind,
+        config: &Config,
+    ) -> Result<Ground, HomeError> {
+        match medium {
+            MediumKind::Memory => self.memory(*config.cluster()).map(Ground::Memory),
+            MediumKind::Messages => {
+                let places = file.places().map_err(HomeError::Addresses)?;
+                let home = self.path.clone();
+                Ok(Ground::Net(Net { home, id: file.id.unwrap_or_default(), places }))
+            }
+        }
+    }
+}
+
+impl Ground {
+    /// A process has died: its peers learn it, where nobody else would tell them.
+    ///
+    /// # Errors
+    /// When what it left cannot be cleared.
+    pub fn clean(&self) -> Result<(), HomeError> {
+        match self {
+            Self::Memory(directory) => directory.clean().map(drop).map_err(HomeError::Memory),
+            Self::Net(_) => Ok(()),
+        }
+    }
+
+    /// Removes it; all processes have ended.
+    ///
+    /// # Errors
+    /// When one has not, or files cannot be removed.
+    pub(super) fn remove(&self) -> Result<(), HomeError> {
+        match self {
+            Self::Memory(directory) => directory.remove().map_err(HomeError::Memory),
+            Self::Net(_) => Ok(()),
+        }
+    }
+}
+
+/// A node without shared memory that lives in the home at `path`.
+pub(super) fn lived_in(path: &Path) -> Option<String> {
+    let lives = |rank: &usize| Life::is_lived(&path.join(life_name(*rank)));
+    (0..REPLICAS_MAX).find(lives).map(crate::config::node_name)
+}

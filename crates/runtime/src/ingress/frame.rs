@@ -1,0 +1,125 @@
+//! What fronts and nodes say to each other, as bytes.
+//!
+//! ```text
+//! length   4 bytes, of what follows
+//! kind     1 byte
+//! body     numbers of 8 bytes, little-endian; what is left are the bytes of a command or answer
+//! ```
+
+/// The version of the frames: whoever speaks another one is refused.
+pub(crate) const VERSION: u64 = 1;
+
+/// Bytes of a frame that are not a command's or answer's own, at most.
+pub(crate) const AROUND_BYTES: usize = 4 + 1 + 8;
+
+/// What is said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Frame<'a> {
+    /// A front begins; the version that it speaks.
+    Hello(u64),
+    /// A front has a command, under a number of its own.
+    Command(u64, &'a [u8]),
+    /// Whether the node's member takes commands now.
+    Serves(bool),
+    /// The answer to the command of that number.
+    Answer(u64, &'a [u8]),
+    /// The command of that number was executed; its answer has so many bytes, more than is sent.
+    TooLarge(u64, u64),
+    /// The node does not know what becomes of the command of that number.
+    Lost(u64),
+}
+
+impl<'a> Frame<'a> {
+    /// Appends the frame.
+    pub(crate) fn encode(self, to: &mut Vec<u8>) {
+        let (kind, words, bytes): (u8, &[u64], &[u8]) = match &self {
+            Self::Hello(version) => (1, &[*version], &[]),
+            Self::Command(token, bytes) => (2, &[*token], bytes),
+            Self::Serves(false) => (3, &[], &[]),
+            Self::Serves(true) => (4, &[], &[]),
+            Self::Answer(token, bytes) => (5, &[*token], bytes),
+            Self::TooLarge(token, bytes) => (6, &[*token, *bytes], &[]),
+            Self::Lost(token) => (7, &[*token], &[]),
+        };
+        let length = 1 + 8 * words.len() + bytes.len();
+        to.extend_from_slice(&(length as u32).to_le_bytes());
+        to.push(kind);
+        words.iter().for_each(|word| to.extend_from_slice(&word.to_le_bytes()));
+        to.extend_from_slice(bytes);
+    }
+
+    /// The frame at the beginning of `bytes`, and how many bytes it has; none if it has not come
+    /// whole. One longer than `most` bytes is none.
+    ///
+    /// # Errors
+    /// When the bytes are no frame; the connection is of no use any more.
+    pub(crate) fn decode(
+        bytes: &'a [u8],
+        most: usize,
+    ) -> Result<Option<(Self, usize)>, &'static str> {
+        let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length == 0 || length + 4 > most {
+            return Err("a frame of a length that none has");
+        }
+        let Some(mut body) = rest.get(..length) else { return Ok(None) };
+        let kind = body[0];
+        body = &body[1..];
+        let mut word = || {
+            let (word, rest) = body.split_first_chunk::<8>().ok_or("a frame that ends early")?;
+            body = rest;
+            Ok::<u64, &'static str>(u64::from_le_bytes(*word))
+        };
+        let frame = match kind {
+            1 => Self::Hello(word()?),
+            2 => Self::Command(word()?, std::mem::take(&mut body)),
+            3 => Self::Serves(false),
+            4 => Self::Serves(true),
+            5 => Self::Answer(word()?, std::mem::take(&mut body)),
+            6 => Self::TooLarge(word()?, word()?),
+            7 => Self::Lost(word()?),
+            _ => return Err("a frame of a kind that none has"),
+        };
+        if body.is_empty() { Ok(Some((frame, length + 4))) } else { Err("a frame that goes on") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Frame<'_>; 8] = [
+        Frame::Hello(VERSION),
+        Frame::Command(7, b"set x"),
+        Frame::Command(8, b""),
+        Frame::Serves(true),
+        Frame::Serves(false),
+        Frame::Answer(7, b"+OK"),
+        Frame::TooLarge(7, 1 << 40),
+        Frame::Lost(9),
+    ];
+
+    #[test]
+    fn frames_read_back_one_after_the_other_and_not_before_they_are_whole() {
+        let mut bytes = Vec::new();
+        ALL.iter().for_each(|frame| frame.encode(&mut bytes));
+        let mut rest = &bytes[..];
+        for frame in ALL {
+            let (read, used) = Frame::decode(rest, 64).unwrap().unwrap();
+            assert_eq!(read, frame);
+            assert!((0..used).all(|cut| Frame::decode(&rest[..cut], 64) == Ok(None)), "{frame:?}");
+            rest = &rest[used..];
+        }
+        assert!(rest.is_empty());
+    }
+
+    #[test]
+    fn bytes_that_are_no_frame_are_refused() {
+        let refused = |bytes: &[u8]| Frame::decode(bytes, 64).unwrap_err();
+        assert_eq!(refused(&[0, 0, 0, 0]), "a frame of a length that none has");
+        assert_eq!(refused(&[61, 0, 0, 0]), "a frame of a length that none has");
+        assert_eq!(refused(&[1, 0, 0, 0, 99]), "a frame of a kind that none has");
+        assert_eq!(refused(&[2, 0, 0, 0, 7, 1]), "a frame that ends early");
+        assert_eq!(refused(&[2, 0, 0, 0, 3, 1]), "a frame that goes on");
+    }
+}

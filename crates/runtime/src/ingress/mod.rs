@@ -1,0 +1,476 @@
+//! Where fronts hand their commands to a node whose member broadcasts them, and are given the
+//! answers: for protocols that have no processes for clients.
+//!
+//! ```text
+//! front                                       node
+//!   hello ---------------------------------->
+//!   <------------------------------- serves   and again whenever that changes
+//!   command T ------------------------------> waits here for room, is broadcast as the member's own
+//!   <------------------------------ answer T  when the member's application has executed it
+//! ```
+//!
+//! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
+//! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
+//! up stays in the connection, so a front has at most [`FLIGHT_MAX`] commands with
+//! [`FLIGHT_BYTES_MAX`] bytes on their way. Who does not read its answers is cut off, and asks again.
+//!
+//! When the member loses what it had broadcast, because it was left out, the fronts are told: they
+//! send their commands again, through another member if there is one. The sessions of the service
+//! see to it that each is executed once.
+
+pub(crate) mod frame;
+pub(crate) mod line;
+
+use crate::answers::ANSWER_BYTES_MAX;
+use crate::application::Wake;
+use crate::ready::Ready;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use frame::{AROUND_BYTES, Frame, VERSION};
+use line::Line;
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Commands of one front that a node has and has not answered, at most.
+pub(crate) const FLIGHT_MAX: usize = 4096;
+
+/// Their bytes, at most; a single command may have more.
+pub(crate) const FLIGHT_BYTES_MAX: usize = 8 << 20;
+
+/// The largest frame that a node takes.
+pub(crate) const COMMAND_FRAME_MAX: usize = PAYLOAD_BYTES_MAX + AROUND_BYTES;
+
+/// The largest frame that a front takes.
+pub(crate) const ANSWER_FRAME_MAX: usize = ANSWER_BYTES_MAX + AROUND_BYTES;
+
+/// Bytes of answers that wait for a front, before it is cut off. The last one that is taken may be as
+/// large as answers are.
+const BACKLOG_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of commands that are taken in from a front and not looked at.
+const UNREAD_BYTES_MAX: usize = COMMAND_FRAME_MAX;
+
+/// Fronts at a time; more are cut off at once.
+const FRONTS_MAX: usize = 64;
+
+/// Where the front of a node's own process finds its node.
+#[derive(Clone)]
+pub(crate) struct Inlet {
+    fresh: Arc<Fresh>,
+    wake: Wake,
+}
+
+#[derive(Default)]
+struct Fresh {
+    lines: Mutex<Vec<Line>>,
+    some: AtomicBool,
+}
+
+impl Inlet {
+    /// A connection to the node; `wake` wakes the loop of the front.
+    pub(crate) fn connect(&self, wake: Wake) -> Line {
+        let [front, node] = Line::pair([wake, Arc::clone(&self.wake)]);
+        self.fresh.lines.lock().unwrap_or_else(PoisonError::into_inner).push(node);
+        self.fresh.some.store(true, Ordering::Release);
+        (self.wake)();
+        front
+    }
+}
+
+/// What the listener is watched as; no front has this number.
+const LISTENER: u64 = u64::MAX;
+
+/// A front that is served.
+struct Front {
+    /// Tells it from others that had its place.
+    number: u64,
+    line: Line,
+    /// It has said which version it speaks.
+    greeted: bool,
+    /// Commands of it that are broadcast and not answered.
+    flights: usize,
+}
+
+/// A command that is broadcast: whose it is, and what its front calls it.
+struct Flight {
+    front: u64,
+    token: u64,
+}
+
+/// The node's side of all its fronts.
+pub(crate) struct Ingress {
+    listener: UnixListener,
+    ready: Ready,
+    inlet: Inlet,
+    fronts: Vec<Front>,
+    next_front: u64,
+    /// By the number that the member broadcast it with.
+    flights: BTreeMap<u64, Flight>,
+    /// Which front's command is taken up next.
+    turn: usize,
+    next_seq: u64,
+    serves: bool,
+    cut_off: u64,
+}
+
+impl Ingress {
+    /// Opens it at the socket `path`. Commands are numbered from `first_seq`; `wake` wakes the
+    /// node's loop.
+    ///
+    /// # Errors
+    /// When the socket cannot be bound.
+    pub(crate) fn open(path: &Path, first_seq: u64, wake: Wake) -> io::Result<Self> {
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path)?;
+        // Whoever may write to the socket may change the state.
+        std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
+        listener.set_nonblocking(true)?;
+        let ready = Ready::new()?;
+        ready.watch(&listener, LISTENER)?;
+        Ok(Self {
+            listener,
+            ready,
+            inlet: Inlet { fresh: Arc::default(), wake },
+            fronts: Vec::new(),
+            next_front: 0,
+            flights: BTreeMap::new(),
+            turn: 0,
+            next_seq: first_seq,
+            serves: false,
+            cut_off: 0,
+        })
+    }
+
+    /// For a front in this process.
+    pub(crate) fn inlet(&self) -> Inlet {
+        self.inlet.clone()
+    }
+
+    /// Fronts that were cut off because they did not read, or made no sense. Only grows.
+    pub(crate) const fn cut_off(&self) -> u64 {
+        self.cut_off
+    }
+
+    /// Commands that are broadcast and not answered.
+    #[cfg(test)]
+    fn open_commands(&self) -> usize {
+        self.flights.len()
+    }
+
+    /// What can be read when there is something to do that no [`Wake`] tells of.
+    pub(crate) const fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// Lets fronts in, takes in what they say and sends what waits for them. Whether there was
+    /// anything.
+    pub(crate) fn round(&mut self) -> bool {
+        let mut lines = self.look();
+        let fresh = &self.inlet.fresh;
+        if fresh.some.swap(false, Ordering::AcqRel) {
+            lines.append(&mut fresh.lines.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        let mut busy = !lines.is_empty();
+        lines.into_iter().for_each(|line| self.let_in(line));
+        for at in (0..self.fronts.len()).rev() {
+            match self.fronts[at].round() {
+                Ok(any) => busy |= any,
+                Err(why) => {
+                    busy = true;
+                    self.close(at, why.as_deref());
+                }
+            }
+        }
+        busy
+    }
+
+    /// Notes which sockets are ready, and takes new connections.
+    fn look(&mut self) -> Vec<Line> {
+        let mut knocks = false;
+        match self.ready.look() {
+            Ok(numbers) => {
+                for number in numbers {
+                    knocks |= number == LISTENER;
+                    if let Some(front) = self.fronts.iter_mut().find(|f| f.number == number) {
+                        front.line.set_ready();
+                    }
+                }
+            }
+            Err(e) => tracing::warn!("fronts are not heard: {e}"),
+        }
+        let mut lines = Vec::new();
+        if !knocks {
+            return lines;
+        }
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => match Line::socket(stream) {
+                    Ok(line) => lines.push(line),
+                    Err(e) => tracing::warn!("a front is turned away: {e}"),
+                },
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    tracing::warn!("fronts are turned away: {e}");
+                    break;
+                }
+            }
+        }
+        lines
+    }
+
+    fn let_in(&mut self, line: Line) {
+        if self.fronts.len() >= FRONTS_MAX {
+            tracing::warn!("a front is turned away: {FRONTS_MAX} are served");
+            return;
+        }
+        let number = self.next_front;
+        self.next_front += 1;
+        if let Some(Err(e)) = line.fd().map(|fd| self.ready.watch(fd, number)) {
+            tracing::warn!("a front is turned away: {e}");
+            return;
+        }
+        self.fronts.push(Front { number, line, greeted: false, flights: 0 });
+    }
+
+    fn close(&mut self, at: usize, why: Option<&str>) {
+        let front = self.fronts.swap_remove(at);
+        self.flights.retain(|_, flight| flight.front != front.number);
+        if let Some(why) = why {
+            self.cut_off += 1;
+            tracing::warn!("a front is cut off: {why}");
+        }
+    }
+
+    /// Says to all fronts whether the member takes commands, when that changes.
+    pub(crate) fn serve(&mut self, serves: bool) {
+        if self.serves == serves {
+            return;
+        }
+        self.serves = serves;
+        for front in self.fronts.iter_mut().filter(|f| f.greeted) {
+            front.line.say(Frame::Serves(serves));
+        }
+    }
+
+    /// Takes up the next command, of each front in turn: puts it into `payload`, and gives the number
+    /// that it is to be broadcast with. `room` says how many commands of so many bytes the member
+    /// takes.
+    pub(crate) fn take(
+        &mut self,
+        payload: &mut Vec<u8>,
+        room: &mut dyn FnMut(usize) -> usize,
+    ) -> Option<u64> {
+        for _ in 0..self.fronts.len() {
+            self.turn = (self.turn + 1) % self.fronts.len();
+            match self.take_from(self.turn, payload, room) {
+                Ok(Some(seq)) => return Some(seq),
+                Ok(None) => {}
+                Err(why) => {
+                    self.close(self.turn, Some(why));
+                    self.turn = 0;
+                    return None;
+                }
+            }
+        }
+        None
+    }
+
+    fn take_from(
+        &mut self,
+        at: usize,
+        payload: &mut Vec<u8>,
+        room: &mut dyn FnMut(usize) -> usize,
+    ) -> Result<Option<u64>, &'static str> {
+        let front = &mut self.fronts[at];
+        loop {
+            let Some((frame, used)) = front.line.next(COMMAND_FRAME_MAX)? else { return Ok(None) };
+            match frame {
+                Frame::Hello(VERSION) if !front.greeted => {
+                    front.line.done(used);
+                    front.greeted = true;
+                    front.line.say(Frame::Serves(self.serves));
+                }
+                Frame::Hello(_) => return Err("it speaks another version, or begins twice"),
+                Frame::Command(token, bytes) if front.greeted => {
+                    if front.flights >= FLIGHT_MAX || !self.serves || room(bytes.len()) == 0 {
+                        return Ok(None);
+                    }
+                    payload.clear();
+                    payload.extend_from_slice(bytes);
+                    front.line.done(used);
+                    front.flights += 1;
+                    let seq = self.next_seq;
+                    self.next_seq += 1;
+                    self.flights.insert(seq, Flight { front: front.number, token });
+                    return Ok(Some(seq));
+                }
+                _ => return Err("it says what no front says"),
+            }
+        }
+    }
+
+    /// The command that was broadcast with the number `seq` was executed, with this answer. What
+    /// nobody waits for is dropped.
+    pub(crate) fn answer(&mut self, seq: u64, bytes: &[u8]) {
+        let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
+        let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
+        front.flights -= 1;
+        front.line.say(if bytes.len() > ANSWER_BYTES_MAX {
+            Frame::TooLarge(token, bytes.len() as u64)
+        } else {
+            Frame::Answer(token, bytes)
+        });
+    }
+
+    /// Nobody knows what becomes of the commands that were broadcast: their fronts are told.
+    pub(crate) fn lose_all(&mut self) {
+        for Flight { front, token } in std::mem::take(&mut self.flights).into_values() {
+            if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
+                front.flights -= 1;
+                front.line.say(Frame::Lost(token));
+            }
+        }
+    }
+}
+
+impl Front {
+    /// Moves bytes both ways.
+    ///
+    /// # Errors
+    /// When the connection is at its end; with a reason if that is the front's fault.
+    fn round(&mut self) -> Result<bool, Option<String>> {
+        let mut busy = false;
+        if self.line.backlog() > 0 {
+            busy |= self.line.flush().map_err(|_| None)?;
+            if self.line.backlog() > BACKLOG_BYTES_MAX {
+                return Err(Some(format!("{BACKLOG_BYTES_MAX} bytes of answers wait for it")));
+            }
+        }
+        if self.line.unread() < UNREAD_BYTES_MAX {
+            busy |= self.line.fill().map_err(|_| None)?;
+        }
+        Ok(busy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An ingress at a socket of its own, and a front that has greeted it.
+    struct Place {
+        dir: std::path::PathBuf,
+        ingress: Ingress,
+        front: Line,
+    }
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).unwrap();
+            let mut ingress = Ingress::open(&dir.join("n0.in"), 100, Arc::new(|| {})).unwrap();
+            let mut front = ingress.inlet().connect(Arc::new(|| {}));
+            front.say(Frame::Hello(VERSION));
+            front.flush().unwrap();
+            ingress.round();
+            Self { dir, ingress, front }
+        }
+
+        fn say(&mut self, frame: Frame<'_>) {
+            self.front.say(frame);
+            self.front.flush().unwrap();
+            self.ingress.round();
+        }
+
+        /// What the front hears next.
+        fn hears(&mut self, frame: Frame<'_>) -> bool {
+            self.ingress.round();
+            self.front.fill().unwrap();
+            let Ok(Some((heard, used))) = self.front.next(ANSWER_FRAME_MAX) else { return false };
+            let same = heard == frame;
+            self.front.done(used);
+            same
+        }
+
+        /// Takes up the next command, if there is room for `room`.
+        fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
+            let mut payload = Vec::new();
+            let seq = self.ingress.take(&mut payload, &mut |_| room)?;
+            Some((seq, payload))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(&self.dir).unwrap();
+        }
+    }
+
+    #[test]
+    fn commands_wait_for_room_and_answers_find_their_front() {
+        let mut place = Place::new("ingress");
+        assert!(place.take(9).is_none());
+        assert!(place.hears(Frame::Serves(false)));
+        place.say(Frame::Command(7, b"one"));
+        place.say(Frame::Command(8, b"two"));
+        assert!(place.take(9).is_none(), "the member does not serve");
+        place.ingress.serve(true);
+        assert!(place.hears(Frame::Serves(true)));
+        assert!(place.take(0).is_none(), "there is no room");
+        assert_eq!(place.take(1), Some((100, b"one".to_vec())));
+        assert_eq!(place.take(1), Some((101, b"two".to_vec())));
+        place.ingress.answer(101, b"+2");
+        place.ingress.answer(100, b"+1");
+        place.ingress.answer(100, b"again");
+        place.ingress.answer(55, b"of an earlier life");
+        assert!(place.hears(Frame::Answer(8, b"+2")) && place.hears(Frame::Answer(7, b"+1")));
+        assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
+    }
+
+    #[test]
+    fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
+        let mut place = Place::new("lost");
+        place.ingress.serve(true);
+        place.say(Frame::Command(7, b"one"));
+        assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
+        place.ingress.lose_all();
+        assert!(place.hears(Frame::Lost(7)));
+        place.ingress.answer(100, b"late");
+        place.ingress.round();
+        assert!(!place.front.fill().unwrap());
+    }
+
+    #[test]
+    fn a_front_has_a_bounded_number_of_commands_on_their_way() {
+        let mut place = Place::new("flights");
+        place.ingress.serve(true);
+        for token in 0..FLIGHT_MAX as u64 + 1 {
+            place.say(Frame::Command(token, b""));
+        }
+        let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
+        assert_eq!(taken, FLIGHT_MAX);
+        place.ingress.answer(100, b"");
+        assert!(place.take(1).is_some());
+    }
+
+    #[test]
+    fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
+        let mut place = Place::new("sense");
+        place.ingress.serve(true);
+        place.say(Frame::Command(1, b""));
+        assert!(place.take(1).is_some());
+        place.say(Frame::Answer(1, b"I am no node"));
+        assert!(place.take(1).is_none());
+        assert_eq!((place.ingress.cut_off(), place.ingress.open_commands()), (1, 0));
+        place.front.say(Frame::Command(2, b""));
+        assert!(place.front.flush().is_err());
+    }
+}

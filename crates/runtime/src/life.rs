@@ -1,0 +1,77 @@
+//! Which life of a process this is, where no shared memory counts them: a file in the cluster's
+//! home that its process holds locked, with the number of the next life in it.
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// A life of a process. While it is held, nobody else lives under that name.
+#[derive(Debug)]
+pub(crate) struct Life {
+    number: u32,
+    _locked: File,
+}
+
+impl Life {
+    /// Begins the next life under the name of the file at `path`, the first of which is 0; none if
+    /// somebody lives under it. The number is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When the file cannot be used, or has no number in it.
+    pub(crate) fn begin(path: &Path) -> io::Result<Option<Self>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut file = options.open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => return Ok(None),
+            locked => locked?,
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text)?;
+        let number = match text.trim() {
+            "" => 0,
+            text => text.parse::<u32>().map_err(|e| io::Error::other(format!("{text:?}: {e}")))?,
+        };
+        let next = number.checked_add(1).ok_or_else(|| io::Error::other("no life is left"))?;
+        file.rewind()?;
+        // A number only grows longer: no older one shows behind it.
+        writeln!(file, "{next}")?;
+        file.sync_data()?;
+        Ok(Some(Self { number, _locked: file }))
+    }
+
+    /// Its number.
+    pub(crate) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Whether somebody lives under the name of the file at `path`.
+    pub(crate) fn is_lived(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lives_are_counted_and_lived_one_at_a_time() {
+        let dir = std::env::temp_dir().join(format!("amcast-life-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("n0.life");
+        assert!(!Life::is_lived(&path));
+        for number in 0..12 {
+            let life = Life::begin(&path).unwrap().unwrap();
+            assert_eq!(life.number(), number);
+            assert!(Life::is_lived(&path) && Life::begin(&path).unwrap().is_none());
+        }
+        std::fs::write(&path, "seven").unwrap();
+        assert!(Life::begin(&path).unwrap_err().to_string().contains("seven"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

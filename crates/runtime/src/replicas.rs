@@ -1,0 +1,139 @@
+//! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
+
+use crate::application::Wake;
+use crate::seat::{Above, Seat};
+use amcast_core::step::Status;
+use amcast_core::{Gid, Pid, Span, Submission, Time};
+
+/// The replicas of a node, one of each group, by the number of their group.
+pub(crate) trait Replicas {
+    /// Which process the replica of `group` is.
+    fn pid(&self, group: Gid) -> Pid;
+
+    /// Which life of the node this is: 0 for the first.
+    fn life(&self) -> u32;
+
+    /// Gives each its first input. Once, before anything else.
+    fn begin(&mut self, now: Time, above: &mut dyn Above);
+
+    /// One round: what the medium says. Whether there was anything.
+    fn round(&mut self, now: Time, above: &mut dyn Above) -> bool;
+
+    /// Ends a round: does what is due, and what was asked of the medium goes out. Whether anything
+    /// was due.
+    fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool;
+
+    /// How many messages of `bytes` bytes the replica of the first group broadcasts now; none where
+    /// clients have processes of their own.
+    fn room(&self, bytes: usize) -> usize;
+
+    /// Has the replica of the first group broadcast. There was room.
+    fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above);
+
+    /// The application has applied everything of `group` up to `position`.
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above);
+
+    /// The application has a state in force with everything of each group up to its position.
+    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above);
+
+    /// The application lacks state.
+    fn unfit(&mut self, now: Time, above: &mut dyn Above);
+
+    /// Where the replica of `group` stands, and whether it is a working member.
+    fn status(&self, group: Gid) -> (Status, bool);
+
+    /// Why the node does nothing although it is a working member, for people.
+    fn stopped(&self, _now: Time) -> Option<String> {
+        None
+    }
+
+    /// Wakes the loop, from any thread.
+    fn wake(&self) -> Wake;
+
+    /// The loop is about to sleep; it looks once more at everything before it does.
+    fn announce(&mut self);
+
+    /// There was work after all.
+    fn stay(&mut self);
+
+    /// Sleeps until there may be something to do, or for `at_most`.
+    fn sleep(&mut self, now: Time, at_most: Span);
+}
+
+/// Replicas over shared memory: a seat each, with one bell.
+pub(crate) struct Seats(pub(crate) Vec<Seat>);
+
+impl Replicas for Seats {
+    fn pid(&self, group: Gid) -> Pid {
+        self.0[group.index()].pid()
+    }
+
+    fn life(&self) -> u32 {
+        self.0.iter().map(Seat::incarnation).max().unwrap_or(0)
+    }
+
+    fn begin(&mut self, now: Time, above: &mut dyn Above) {
+        self.0.iter_mut().for_each(|seat| seat.begin(now, above));
+    }
+
+    fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let mut busy = false;
+        for seat in &mut self.0 {
+            busy |= seat.round(now, above);
+        }
+        busy
+    }
+
+    fn flush(&mut self, _: Time, _: &mut dyn Above) -> bool {
+        // A seat's round has done that.
+        false
+    }
+
+    fn room(&self, _bytes: usize) -> usize {
+        0
+    }
+
+    fn submit(&mut self, _: Time, _: Submission<'_>, _: &mut dyn Above) {
+        unreachable!("it never has room")
+    }
+
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+        self.0[group.index()].applied(now, position, above);
+    }
+
+    fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+        for (seat, &position) in self.0.iter_mut().zip(positions) {
+            seat.installed(now, position, above);
+        }
+    }
+
+    fn unfit(&mut self, now: Time, above: &mut dyn Above) {
+        self.0.iter_mut().for_each(|seat| seat.unfit(now, above));
+    }
+
+    fn status(&self, group: Gid) -> (Status, bool) {
+        let protocol = self.0[group.index()].protocol();
+        (protocol.status(), protocol.fit())
+    }
+
+    fn wake(&self) -> Wake {
+        let bell = self.0[0].bell().clone();
+        std::sync::Arc::new(move || _ = bell.ring())
+    }
+
+    fn announce(&mut self) {
+        self.0[0].bell().announce();
+    }
+
+    fn stay(&mut self) {
+        self.0[0].bell().stay();
+    }
+
+    fn sleep(&mut self, now: Time, at_most: Span) {
+        if self.0.iter().any(|seat| seat.is_pressing(now)) {
+            return self.stay();
+        }
+        let wake = self.0.iter().filter_map(Seat::deadline).min().unwrap_or(Time::NEVER);
+        self.0[0].bell().sleep(wake.since(now).min(at_most));
+    }
+}
