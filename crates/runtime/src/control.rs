@@ -1,4 +1,5 @@
-//! The control socket of a node: one request a connection, answered from the node's loop.
+//! The control socket of a node: one request a connection, answered from the node's loop. The same at
+//! an address for other hosts, where a request begins with `of ID`, the number of the cluster.
 //!
 //! ```text
 //! status\n                     ->  one JSON document
@@ -7,15 +8,16 @@
 //! ```
 
 use crate::application::{Figures, Wake};
+use crate::at::{At, Stream};
 use crate::handover::PROGRESS_TIMEOUT;
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
@@ -132,12 +134,17 @@ pub(crate) enum Request {
     State(Wanted, SyncSender<Result<Receiver<Vec<u8>>, String>>),
 }
 
-/// Serves the socket at `path` from threads of its own; requests come out of the receiver. `wake`
-/// wakes the loop for them.
+/// Serves the socket at `path` from threads of its own; requests come out of the receiver. `far` is
+/// an address where the same is served to who knows the number of the cluster. `wake` wakes the loop
+/// for requests.
 ///
 /// # Errors
-/// When the socket cannot be bound.
-pub(crate) fn serve(path: &Path, wake: Wake) -> io::Result<Receiver<Request>> {
+/// When the socket or the address cannot be bound.
+pub(crate) fn serve(
+    path: &Path,
+    far: Option<(SocketAddr, u64)>,
+    wake: Wake,
+) -> io::Result<Receiver<Request>> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -146,26 +153,62 @@ pub(crate) fn serve(path: &Path, wake: Wake) -> io::Result<Receiver<Request>> {
     // Whoever may write to the socket may read the state; its directory may be open to readers.
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     let (to_loop, requests) = sync_channel(REQUESTS_MAX);
-    thread::Builder::new().name("control".to_string()).spawn(move || {
-        // As many as there are others who hold it.
-        let open = Arc::new(());
-        for stream in listener.incoming() {
-            match stream {
-                Ok(_) if Arc::strong_count(&open) > CONNECTIONS_MAX => {
-                    tracing::debug!("control connection refused: {CONNECTIONS_MAX} are open");
-                }
-                Ok(stream) => begin(stream, to_loop.clone(), Arc::clone(&wake), Arc::clone(&open)),
-                Err(e) => tracing::warn!("control socket: {e}"),
-            }
+    let far = match far {
+        None => None,
+        Some((at, id)) => {
+            let bound = TcpListener::bind(at);
+            Some((bound.map_err(|e| io::Error::other(format!("control address {at}: {e}")))?, id))
         }
-    })?;
+    };
+    // As many as there are others who hold it.
+    let open = Arc::new(());
+    if let Some((listener, id)) = far {
+        let loops = Loop { to: to_loop.clone(), wake: Arc::clone(&wake), id: Some(id) };
+        let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
+        take(accept, loops, Arc::clone(&open))?;
+    }
+    let loops = Loop { to: to_loop, wake, id: None };
+    take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops, open)?;
     Ok(requests)
 }
 
-fn begin(stream: UnixStream, to_loop: SyncSender<Request>, wake: Wake, open: Arc<()>) {
+/// Whose requests they are, and how it is woken.
+#[derive(Clone)]
+struct Loop {
+    to: SyncSender<Request>,
+    wake: Wake,
+    /// What a request must begin with, where strangers may come.
+    id: Option<u64>,
+}
+
+/// Takes connections, for as long as the process lives.
+fn take(
+    mut accept: impl FnMut() -> io::Result<Stream> + Send + 'static,
+    of: Loop,
+    open: Arc<()>,
+) -> io::Result<()> {
+    let serve = move || {
+        loop {
+            match accept() {
+                Ok(_) if Arc::strong_count(&open) > CONNECTIONS_MAX => {
+                    tracing::debug!("control connection refused: {CONNECTIONS_MAX} are open");
+                }
+                Ok(stream) => begin(stream, of.clone(), Arc::clone(&open)),
+                Err(e) => {
+                    tracing::warn!("control socket: {e}");
+                    // Where there are no descriptors left there may be again.
+                    thread::sleep(Duration::from_millis(10));
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("control".to_string()).spawn(serve).map(drop)
+}
+
+fn begin(stream: Stream, of: Loop, open: Arc<()>) {
     let talk = move || {
         let _open = open;
-        if let Err(e) = answer(stream, &to_loop, &wake) {
+        if let Err(e) = answer(&stream, &of) {
             tracing::debug!("control connection: {e}");
         }
     };
@@ -174,17 +217,23 @@ fn begin(stream: UnixStream, to_loop: SyncSender<Request>, wake: Wake, open: Arc
     }
 }
 
-fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, wake: &Wake) -> io::Result<()> {
-    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT * 4))?;
+fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
+    stream.set_read_timeout(ANSWER_TIMEOUT)?;
+    stream.set_write_timeout(ANSWER_TIMEOUT * 4)?;
     let mut line = String::new();
-    BufReader::new((&stream).take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
     let mut words = line.split_ascii_whitespace();
-    let mut stream = &stream;
+    let mut stream = stream;
+    if let Some(id) = of.id {
+        let said = (words.next() == Some("of")).then(|| words.next()).flatten();
+        if said.and_then(|word| word.parse().ok()) != Some(id) {
+            return writeln!(stream, "no node of that cluster");
+        }
+    }
     match words.next() {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
-            ask(to_loop, wake, Request::Status(reply))?;
+            of.ask(Request::Status(reply))?;
             let status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
             serde_json::to_writer(&mut stream, &status)?;
             stream.write_all(b"\n")
@@ -194,9 +243,9 @@ fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, wake: &Wake) -> io:
                 return writeln!(stream, "no sense in that: state P0 P1 .. [view V]");
             };
             let (reply, answer) = sync_channel(1);
-            ask(to_loop, wake, Request::State(wanted, reply))?;
+            of.ask(Request::State(wanted, reply))?;
             match answer.recv_timeout(ANSWER_TIMEOUT) {
-                Ok(Ok(pieces)) => give(stream, &pieces, wake),
+                Ok(Ok(pieces)) => give(stream, &pieces, &of.wake),
                 Ok(Err(why)) => writeln!(stream, "no {why}"),
                 Err(_) => writeln!(stream, "no answer in time"),
             }
@@ -206,8 +255,8 @@ fn answer(stream: UnixStream, to_loop: &SyncSender<Request>, wake: &Wake) -> io:
 }
 
 /// Sends the pieces of a state as the loop gives them, and wakes it when there is room for more.
-fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, wake: &Wake) -> io::Result<()> {
-    stream.set_write_timeout(Some(PROGRESS_TIMEOUT))?;
+fn give(stream: &Stream, pieces: &Receiver<Vec<u8>>, wake: &Wake) -> io::Result<()> {
+    stream.set_write_timeout(PROGRESS_TIMEOUT)?;
     let mut to = stream;
     to.write_all(b"ok\n")?;
     loop {
@@ -220,10 +269,12 @@ fn give(stream: &UnixStream, pieces: &Receiver<Vec<u8>>, wake: &Wake) -> io::Res
     }
 }
 
-fn ask(to_loop: &SyncSender<Request>, wake: &Wake, request: Request) -> io::Result<()> {
-    to_loop.try_send(request).map_err(|_| io::Error::other("the node is busy or stops"))?;
-    wake();
-    Ok(())
+impl Loop {
+    fn ask(&self, request: Request) -> io::Result<()> {
+        self.to.try_send(request).map_err(|_| io::Error::other("the node is busy or stops"))?;
+        (self.wake)();
+        Ok(())
+    }
 }
 
 /// Asks the node behind the socket at `path` for its status.
@@ -231,30 +282,41 @@ fn ask(to_loop: &SyncSender<Request>, wake: &Wake, request: Request) -> io::Resu
 /// # Errors
 /// When it does not run, or does not answer in time.
 pub fn status_of(path: &Path) -> io::Result<NodeStatus> {
-    Asked::status(path)?.answer(Instant::now() + ANSWER_TIMEOUT)
+    Asked::status(&At::Socket(path.to_path_buf()))?.answer(Instant::now() + ANSWER_TIMEOUT)
 }
 
-/// Asks the nodes behind all these sockets for their status at the same time; none for those that do
-/// not run or do not answer in time. However many hang, it takes no longer than one of them.
-pub fn statuses_of(paths: impl IntoIterator<Item = PathBuf>) -> Vec<Option<NodeStatus>> {
-    statuses_within(paths, ANSWER_TIMEOUT)
+/// Asks all these nodes for their status at the same time; none for those that do not run or do not
+/// answer in time. However many hang, it takes no longer than one of them.
+pub fn statuses_of(nodes: &[At]) -> Vec<Option<NodeStatus>> {
+    statuses_within(nodes, ANSWER_TIMEOUT)
 }
 
-fn statuses_within(
-    paths: impl IntoIterator<Item = PathBuf>,
-    patience: Duration,
-) -> Vec<Option<NodeStatus>> {
+fn statuses_within(nodes: &[At], patience: Duration) -> Vec<Option<NodeStatus>> {
     let until = Instant::now() + patience;
-    let asked: Vec<_> = paths.into_iter().map(|path| Asked::status(&path)).collect();
-    asked.into_iter().map(|asked| asked.and_then(|a| a.answer(until)).ok()).collect()
+    thread::scope(|scope| {
+        // To find out that a host is not there takes time: that much for all of them together.
+        let ask = |at| move || Asked::status(at);
+        let far = |at: &'_ At| at.is_far();
+        let asked: Vec<_> = nodes
+            .iter()
+            .map(|at| if far(at) { Err(scope.spawn(ask(at))) } else { Ok(Asked::status(at)) })
+            .collect();
+        let asked = asked.into_iter().map(|asked| match asked {
+            Ok(asked) => asked,
+            Err(asks) => asks.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())),
+        });
+        let asked: Vec<_> = asked.collect();
+        asked.into_iter().map(|asked| asked.and_then(|a| a.answer(until)).ok()).collect()
+    })
 }
 
 /// A node that was asked for its status.
-struct Asked(UnixStream);
+struct Asked(Stream);
 
 impl Asked {
-    fn status(path: &Path) -> io::Result<Self> {
-        let stream = connect(path)?;
+    fn status(at: &At) -> io::Result<Self> {
+        let stream = at.connect()?;
+        stream.set_write_timeout(ANSWER_TIMEOUT)?;
         (&stream).write_all(b"status\n")?;
         Ok(Self(stream))
     }
@@ -262,38 +324,35 @@ impl Asked {
     fn answer(self, until: Instant) -> io::Result<NodeStatus> {
         // What has come already is taken however late it is; no time at all would mean for ever.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-        self.0.set_read_timeout(Some(left))?;
+        self.0.set_read_timeout(left)?;
         Ok(serde_json::from_reader(&self.0)?)
     }
 }
 
-/// Connects to a socket, or fails at once: a node that is stopped and accepts nobody does not hold up
-/// whoever asks it.
-pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    let stream = UnixStream::from(socket);
-    stream.set_nonblocking(false)?;
-    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-    Ok(stream)
-}
-
-/// Asks the node behind the socket at `path` for the state that is `wanted`; gives what the state is
-/// read from.
+/// Asks a node for the state that is `wanted`; gives what the state is read from.
 ///
 /// # Errors
 /// When it does not run, is not so far, or has none itself.
-pub(crate) fn state_of(path: &Path, wanted: &Wanted) -> io::Result<impl Read + use<>> {
-    let stream = connect(path)?;
-    stream.set_read_timeout(Some(PROGRESS_TIMEOUT))?;
+pub(crate) fn state_of(at: &At, wanted: &Wanted) -> io::Result<impl Read + use<>> {
+    let stream = at.connect()?;
+    stream.set_write_timeout(ANSWER_TIMEOUT)?;
+    stream.set_read_timeout(PROGRESS_TIMEOUT)?;
     writeln!(&stream, "{wanted}")?;
-    let mut from = BufReader::with_capacity(256 << 10, stream);
+    let mut from = BufReader::with_capacity(256 << 10, Owned(stream));
     let mut line = String::new();
     (&mut from).take(LINE_BYTES_MAX).read_line(&mut line)?;
     match line.trim_end() {
         "ok" => Ok(from),
         why => Err(io::Error::other(why.to_string())),
+    }
+}
+
+/// Reads from a connection that it has.
+struct Owned(Stream);
+
+impl Read for Owned {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        (&self.0).read(to)
     }
 }
 
@@ -326,13 +385,33 @@ mod tests {
             stream.write_all(said.as_bytes()).unwrap();
         });
         let (begun, patience) = (Instant::now(), Duration::from_millis(500));
-        let all = statuses_within((0..22).map(path), patience);
+        let all: Vec<At> = (0..22).map(|n| At::Socket(path(n))).collect();
+        let all = statuses_within(&all, patience);
         assert!(begun.elapsed() < 4 * patience, "one after the other");
         node.join().unwrap();
         assert_eq!(all.len(), 22);
         assert_eq!(all[20], Some(status));
         assert_eq!(all.iter().flatten().count(), 1);
         std::fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn who_comes_from_another_host_must_know_the_cluster() {
+        let (to, requests) = sync_channel(1);
+        let of = Loop { to, wake: Arc::new(|| {}), id: Some(7) };
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        (&theirs).write_all(b"of 8 status\n").unwrap();
+        answer(&Stream::Unix(ours), &of).unwrap();
+        let mut said = String::new();
+        (&theirs).read_to_string(&mut said).unwrap();
+        assert_eq!(said, "no node of that cluster\n");
+        assert!(requests.try_recv().is_err());
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        (&theirs).write_all((crate::at::greeting(7) + "status\n").as_bytes()).unwrap();
+        let node = thread::spawn(move || answer(&Stream::Unix(ours), &of).is_ok());
+        assert!(matches!(requests.recv(), Ok(Request::Status(_))));
+        // The loop has gone: there is no answer.
+        assert!(!node.join().unwrap());
     }
 
     #[test]
@@ -353,7 +432,7 @@ mod tests {
         let _listener = UnixListener::bind(&path).unwrap();
         let mut held = Vec::new();
         // Until its queue is full: a connection that blocks would wait here for ever.
-        while let Ok(stream) = connect(&path) {
+        while let Ok(stream) = At::Socket(path.clone()).connect() {
             held.push(stream);
             assert!(held.len() < 10_000, "the queue has no end");
         }

@@ -16,10 +16,10 @@
 //! [`PROGRESS_TIMEOUT`] is given up.
 
 use crate::application::{Application, Wake};
+use crate::at::At;
 use crate::control::{self, Wanted};
 use amcast_core::{Cluster, Gid};
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::Duration;
 
@@ -118,22 +118,22 @@ pub(crate) struct Fetched<S> {
 pub(crate) struct Fetching<S>(Receiver<Option<Fetched<S>>>);
 
 impl<S: Send + 'static> Fetching<S> {
-    /// Asks the nodes behind `sockets` in turn, in a thread of its own, for a state that has every
+    /// Asks these nodes in turn, in a thread of its own, for a state that has every
     /// group at least where it is `wanted`; `wake` is called when that came to an end.
     ///
     /// # Errors
     /// When there is no thread to be had.
     pub(crate) fn begin<A: Application<State = S>>(
         cluster: Cluster,
-        sockets: Vec<PathBuf>,
+        nodes: Vec<At>,
         wanted: Wanted,
         wake: Wake,
     ) -> io::Result<Self> {
         let (done, answer) = sync_channel(1);
         let talk = move || {
-            let found = sockets.into_iter().find_map(|from| {
+            let found = nodes.into_iter().find_map(|from| {
                 let fetched = fetch::<A>(cluster, &from, &wanted);
-                fetched.inspect_err(|e| tracing::info!("{}: {e}", from.display())).ok()
+                fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
             });
             if found.is_none() {
                 // Everyone else may be starting, too: not in a tight circle.
@@ -159,10 +159,10 @@ impl<S: Send + 'static> Fetching<S> {
 
 fn fetch<A: Application>(
     cluster: Cluster,
-    socket: &Path,
+    at: &At,
     wanted: &Wanted,
 ) -> io::Result<Fetched<A::State>> {
-    let mut from = control::state_of(socket, wanted)?;
+    let mut from = control::state_of(at, wanted)?;
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
@@ -178,7 +178,7 @@ fn fetch<A: Application>(
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(Fetched { state, history, from: socket.display().to_string() })
+    Ok(Fetched { state, history, from: at.to_string() })
 }
 
 #[cfg(test)]
@@ -187,7 +187,7 @@ mod tests {
     use crate::application::{Command, Figures};
     use crate::control::{Request, serve};
     use amcast_core::MsgId;
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
     /// A state of so many bytes at one position, given in pieces.
@@ -272,7 +272,7 @@ mod tests {
 
     impl Donor {
         fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
-            let requests = serve(socket, Arc::clone(wake)).unwrap();
+            let requests = serve(socket, None, Arc::clone(wake)).unwrap();
             Self { toy, giving: Giving::default(), requests }
         }
 
@@ -292,6 +292,10 @@ mod tests {
         (dir, Arc::new(|| {}), cluster)
     }
 
+    fn nodes(sockets: Vec<PathBuf>) -> Vec<At> {
+        sockets.into_iter().map(At::Socket).collect()
+    }
+
     fn wanted(least: u64) -> Wanted {
         Wanted { positions: vec![least], view: None }
     }
@@ -303,7 +307,8 @@ mod tests {
         least: u64,
         (wake, cluster): (Wake, Cluster),
     ) -> Option<Fetched<(u64, usize)>> {
-        let fetching = Fetching::begin::<Toy>(cluster, sockets, wanted(least), wake).unwrap();
+        let fetching =
+            Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();
         loop {
             if let Some(fetched) = fetching.poll() {
                 return fetched;
@@ -346,7 +351,7 @@ mod tests {
         let socket = dir.join("a.sock");
         let mut donor = Donor::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
-        let fetching = Fetching::begin::<Toy>(cluster, sockets, wanted(1), wake).unwrap();
+        let fetching = Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(1), wake).unwrap();
         while donor.toy.given < 10 << 20 {
             donor.round();
         }

@@ -27,6 +27,7 @@ pub use own::OwnHome;
 pub use registry::Registry;
 
 use crate::answers::Places;
+use crate::at::At;
 use crate::config::{ClusterFile, FileError, node_name};
 use crate::supervisor::Life;
 use amcast_core::Cluster;
@@ -276,6 +277,18 @@ impl Home {
     /// The control socket of a node.
     pub fn socket(&self, rank: usize) -> PathBuf {
         self.path.join(format!("{}.sock", node_name(rank)))
+    }
+
+    /// Where each node of the cluster, whose file this is, is asked how it is.
+    pub fn nodes(&self, file: &ClusterFile) -> Vec<At> {
+        let at = |rank: usize| {
+            let far = file.nodes.get(&node_name(rank)).and_then(|place| place.control);
+            match far {
+                Some(at) => At::Address(at, file.id.unwrap_or_default(), self.socket(rank)),
+                None => At::Socket(self.socket(rank)),
+            }
+        };
+        (0..file.replicas).map(at).collect()
     }
 
     /// The log of a node: what it says, and why it ended, if it could say so.

@@ -15,6 +15,7 @@
 mod alarm;
 pub mod answers;
 pub mod application;
+pub mod at;
 pub mod clock;
 pub mod config;
 pub mod control;

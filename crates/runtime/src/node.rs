@@ -3,6 +3,7 @@
 
 use crate::answers::{Office, Places};
 use crate::application::Application;
+use crate::at::At;
 use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::Diary;
@@ -35,8 +36,8 @@ pub struct NodeOptions<'a> {
     pub config: &'a Config,
     /// What the processes of the cluster meet on.
     pub ground: &'a Ground,
-    /// Where the nodes' control sockets are: `n0.sock`.
-    pub sockets: PathBuf,
+    /// Where the nodes are asked, in order of rank.
+    pub nodes: Vec<At>,
     /// Which replica of each group it hosts.
     pub rank: usize,
     /// How it waits when there is nothing to do.
@@ -81,7 +82,8 @@ impl std::error::Error for NodeError {}
 pub struct Node<A: Application> {
     name: String,
     rank: usize,
-    sockets: PathBuf,
+    /// Where the nodes are asked, in order of rank.
+    nodes: Vec<At>,
     replicas: Box<dyn Replicas>,
     house: House<A>,
     requests: Receiver<Request>,
@@ -162,9 +164,13 @@ impl<A: Application> Node<A> {
             Ground::Net(net) => Footing::on_net(options, net)?,
         };
         let name = crate::config::node_name(rank);
-        let socket = options.sockets.join(format!("{name}.sock"));
-        let requests =
-            control::serve(&socket, replicas.wake()).map_err(|e| NodeError::Io(socket, e))?;
+        let (At::Socket(socket) | At::Address(_, _, socket)) = options.nodes[rank].clone();
+        let far = match options.ground {
+            Ground::Memory(_) => None,
+            Ground::Net(net) => net.control(rank),
+        };
+        let requests = control::serve(&socket, far, replicas.wake());
+        let requests = requests.map_err(|e| NodeError::Io(socket, e))?;
         let diary = match &options.record {
             None => None,
             Some(dir) => {
@@ -176,9 +182,9 @@ impl<A: Application> Node<A> {
         };
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
         let house = House::new(cluster, app, door, diary, replicas.life() > 0);
-        let (idler, sockets) = (Idler::new(options.idle), options.sockets.clone());
+        let (idler, nodes) = (Idler::new(options.idle), options.nodes.clone());
         let command = Vec::new();
-        Ok(Self { name, rank, sockets, replicas, house, requests, idler, command, _life: life })
+        Ok(Self { name, rank, nodes, replicas, house, requests, idler, command, _life: life })
     }
 
     /// For a front in this process: where its member takes commands, if it does.
@@ -278,10 +284,9 @@ impl<A: Application> Node<A> {
 
     fn fetch(&mut self, wanted: Wanted) {
         let replicas = self.house.cluster.replicas();
-        let others = (1..replicas).map(|i| crate::config::node_name((self.rank + i) % replicas));
-        let sockets = others.map(|name| self.sockets.join(format!("{name}.sock"))).collect();
+        let others = (1..replicas).map(|i| self.nodes[(self.rank + i) % replicas].clone());
         let wake = self.replicas.wake();
-        match Fetching::begin::<A>(self.house.cluster, sockets, wanted, wake) {
+        match Fetching::begin::<A>(self.house.cluster, others.collect(), wanted, wake) {
             Ok(fetching) => self.house.expect(fetching),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }

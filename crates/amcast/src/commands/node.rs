@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         entry,
         config: &config,
         ground: &ground,
-        sockets: home.path().to_path_buf(),
+        nodes: home.nodes(&file),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
@@ -135,7 +135,7 @@ impl Serving {
     ) -> Result<Self, Failure> {
         let name = node_name(node.rank);
         let cluster = *node.config.cluster();
-        let watch = Watch::begin(home.clone(), name, file.protocol.clone(), cluster);
+        let watch = Watch::begin(home.clone(), name, file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let front = Front::start(&FrontOptions {
             entry: node.entry,

@@ -1,10 +1,10 @@
 //! `amcast status`: a running cluster.
 
 use super::{Failure, home};
-use crate::service::{LOST_AFTER, Lost, ask, lost};
+use crate::service::{LOST_AFTER, Lost, lost};
 use amcast_core::Cluster;
 use amcast_runtime::config::ClusterFile;
-use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus};
+use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
 use amcast_runtime::home::{Fronts, Home};
 use amcast_runtime::supervisor::Life;
 use serde::Serialize;
@@ -107,7 +107,7 @@ fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec
         Cluster::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
     let begun = Instant::now();
     loop {
-        let said = ask(home, file.replicas);
+        let said = statuses_of(&home.nodes(file));
         let lost = lost(cluster, &said, &home.lives());
         if lost.is_empty() || begun.elapsed() >= LOST_AFTER {
             return Ok((said, lost));

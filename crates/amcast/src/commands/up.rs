@@ -258,7 +258,7 @@ impl Plan<'_> {
         let command = self.node_command(&home)?;
         let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
             .map_err(Failure::failed)?;
-        let watch = Watch::begin(home.clone(), "front".to_string(), file.protocol.clone(), cluster);
+        let watch = Watch::begin(home.clone(), "front".to_string(), file, cluster);
         let watch = Arc::new(watch.map_err(Failure::failed)?);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let front = Front::start(&FrontOptions {

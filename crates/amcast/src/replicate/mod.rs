@@ -126,9 +126,8 @@ impl Cluster {
         let nodes = Supervisor::start(command, names, ground.clone(), on_change);
         let nodes = nodes.map_err(StartError::Io)?;
         let cluster = *config.cluster();
-        let watch =
-            Watch::begin(home.clone(), "client".to_string(), file.protocol.clone(), cluster)
-                .map_err(StartError::Io)?;
+        let watch = Watch::begin(home.clone(), "client".to_string(), &file, cluster)
+            .map_err(StartError::Io)?;
         let client = Client::join(&home)?;
         let it = Self { client, watch, nodes: Some(nodes), ground, own: Some(own) };
         it.wait()?;

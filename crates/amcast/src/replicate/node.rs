@@ -34,7 +34,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         entry,
         config: &checked,
         ground: &ground,
-        sockets: home.path().to_path_buf(),
+        nodes: home.nodes(&file),
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),

@@ -1,6 +1,8 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
 use amcast_core::{Cluster, Gid};
+use amcast_runtime::at::At;
+use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
@@ -83,15 +85,10 @@ pub struct Watch {
     name: String,
     protocol: String,
     cluster: Cluster,
-    home: Arc<Home>,
+    nodes: Vec<At>,
     board: Arc<Mutex<Board>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// Asks every node of the cluster at `home` once, all at the same time.
-pub fn ask(home: &Home, nodes: usize) -> Vec<Option<NodeStatus>> {
-    statuses_of((0..nodes).map(|rank| home.socket(rank)))
 }
 
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
@@ -103,16 +100,21 @@ impl Watch {
     ///
     /// # Errors
     /// When no thread can be started.
-    pub fn begin(home: Home, name: String, protocol: String, cluster: Cluster) -> io::Result<Self> {
-        let nodes = cluster.replicas();
-        let home = Arc::new(home);
-        let board = Arc::new(Mutex::new(Board { said: vec![None; nodes], lost: Vec::new() }));
+    pub fn begin(
+        home: Home,
+        name: String,
+        file: &ClusterFile,
+        cluster: Cluster,
+    ) -> io::Result<Self> {
+        let (protocol, ask) = (file.protocol.clone(), home.nodes(file));
+        let (nodes, home) = (ask.clone(), Arc::new(home));
+        let board = Arc::new(Mutex::new(Board { said: vec![None; nodes.len()], lost: Vec::new() }));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
         let look = move || {
             let mut lost_since: Option<Instant> = None;
             while !ended.load(Ordering::Acquire) {
-                let said = ask(&asked, nodes);
+                let said = statuses_of(&ask);
                 let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
                 let lost = if ready { Vec::new() } else { lost(cluster, &said, &asked.lives()) };
                 lost_since =
@@ -123,7 +125,7 @@ impl Watch {
             }
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
-        Ok(Self { name, protocol, cluster, home, board, stop, thread: Some(thread) })
+        Ok(Self { name, protocol, cluster, nodes, board, stop, thread: Some(thread) })
     }
 
     /// The shape of the cluster.
@@ -138,7 +140,7 @@ impl Watch {
 
     /// Asks each node now.
     pub fn ask_now(&self) -> Vec<Option<NodeStatus>> {
-        ask(&self.home, self.cluster.replicas())
+        statuses_of(&self.nodes)
     }
 
     /// Whether every node is a full member; else why not.

@@ -10,7 +10,7 @@ use super::road::{Came, Road, Tell};
 use super::{FrontError, FrontOptions, Own};
 use crate::alarm::Alarm;
 use crate::answers::{ANSWER_BYTES_MAX, Oversize};
-use crate::control::connect;
+use crate::at::connect;
 use crate::ingress::frame::{Frame, VERSION};
 use crate::ingress::line::Line;
 use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, Inlet};

@@ -7,6 +7,7 @@ use crate::life::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// What the processes of a cluster meet on.
@@ -28,6 +29,11 @@ pub struct Net {
 }
 
 impl Net {
+    /// Where a node gives its state to other hosts, with the cluster's number.
+    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, u64)> {
+        self.places[rank].control.map(|at| (at, self.id))
+    }
+
     /// The cluster's directory on this host.
     pub(crate) fn home(&self) -> &Path {
         &self.home
