@@ -386,7 +386,8 @@ impl Carrier {
 
 /// [`Carrier::park`] for several processes that share a thread: sleeps until any of them has
 /// something.
-pub fn park_all(carriers: &mut [Carrier], at_most: Option<Span>) {
+pub fn park_all<'a>(carriers: impl IntoIterator<Item = &'a mut Carrier>, at_most: Option<Span>) {
+    let carriers: Vec<&mut Carrier> = carriers.into_iter().collect();
     let at_most = carriers.iter().fold(at_most, |least, carrier| carrier.sleep_max(least));
     let slept = poller::park_all(carriers.iter().map(|carrier| &carrier.poller), at_most);
     for carrier in carriers {

@@ -7,6 +7,7 @@
 
 use amcast_core::id::{Gid, GroupSet, Pid};
 use amcast_core::messages::{In, Lane, Out};
+use amcast_core::rng::Rng;
 
 /// Some processes and the messages between them.
 pub trait Fabric {
@@ -80,6 +81,7 @@ pub const SUITE: &[(&str, Test)] = &[
     ("a new incarnation is said before its first message", new_incarnation),
     ("a peer that takes nothing holds up nobody", stalled_peer),
     ("datagrams arrive unchanged, if they arrive", datagrams),
+    ("whatever happens in whatever order, the laws hold", anything),
 ];
 
 const A: Pid = Pid(0);
@@ -442,5 +444,133 @@ fn datagrams(make: Make<'_>) {
         for i in numbers(&ears.heard[by.index()], A) {
             assert!(i as usize <= 2 * sizes.len() || i > 1_000_000, "law 2: {i} was never sent");
         }
+    }
+}
+
+/// Messages of one life of a process have numbers below this; the life's number times it is added.
+const LIFE: u32 = 1_000_000;
+
+/// What one process, in one of its lives, heard of another: enough to judge what comes next.
+#[derive(Clone, Copy, Default)]
+struct Judge {
+    last: Option<u32>,
+    /// Said since the last message.
+    down: bool,
+    up: bool,
+}
+
+impl Judge {
+    fn hears(&mut self, heard: &Heard, of: Pid) {
+        let Heard::From(_, bytes) = heard else {
+            self.down |= *heard == Heard::Down(of);
+            self.up |= *heard == Heard::Up(of);
+            return;
+        };
+        let n = number(of, bytes);
+        if let Some(last) = self.last {
+            assert!(n > last, "law 1: {n} of {of:?} after {last}");
+            assert!(n == last + 1 || self.down, "law 1: {n} of {of:?} after {last}, and no Down");
+            assert!(n / LIFE == last / LIFE || self.up, "law 4: {n} of {of:?}, and no Up");
+        }
+        *self = Self { last: Some(n), ..Self::default() };
+    }
+}
+
+/// Three processes to which anything may happen.
+struct Wild<'a> {
+    fabric: &'a mut dyn Fabric,
+    lives: [u32; 3],
+    next: [[u32; 3]; 3],
+    judges: [[Judge; 3]; 3],
+}
+
+impl Wild<'_> {
+    fn listen(&mut self) {
+        for by in ALL {
+            for heard in self.fabric.heard(by) {
+                let (Heard::From(of, _) | Heard::Up(of) | Heard::Down(of)) = heard;
+                self.judges[by.index()][of.index()].hears(&heard, of);
+            }
+        }
+    }
+
+    fn send(&mut self, from: Pid, to: Pid, bytes: usize) -> u32 {
+        let next = &mut self.next[from.index()][to.index()];
+        let n = self.lives[from.index()] * LIFE + *next;
+        *next += 1;
+        self.fabric.send(from, &Out::To(to, Lane::Stream, ()), &message(from, n, bytes));
+        n
+    }
+
+    fn strike(&mut self, rng: &mut Rng) {
+        let mut pick = |n: u64| rng.below(n);
+        let a = ALL[pick(3) as usize];
+        let b = ALL[(a.index() + 1 + pick(2) as usize) % 3];
+        match pick(20) {
+            0..8 => (0..pick(50)).for_each(|i| {
+                self.send(a, b, 20 << (i % 12));
+            }),
+            8..10 => {
+                self.send(a, a, 40);
+            }
+            10..16 => (0..pick(20)).for_each(|_| {
+                self.fabric.advance();
+                self.listen();
+            }),
+            16 => self.fabric.stall(a, pick(2) == 0),
+            17 | 18 => self.fabric.cut(a, b),
+            _ => {
+                self.fabric.crash(a);
+                self.fabric.start(a);
+                self.lives[a.index()] += 1;
+                self.next[a.index()] = [0; 3];
+                self.judges[a.index()] = [Judge::default(); 3];
+            }
+        }
+    }
+
+    /// Nothing strikes any more: what is sent now arrives, if not at the first attempt.
+    fn heal(&mut self) {
+        ALL.into_iter().for_each(|pid| self.fabric.stall(pid, false));
+        for (from, to) in pairs().chain(ALL.map(|pid| (pid, pid))) {
+            // Lost if it was sent while the connection was down: another one is sent.
+            let arrived = (0..100).any(|_| self.arrives(from, to));
+            assert!(arrived, "{to:?} never hears of {from:?} again");
+        }
+    }
+
+    /// Whether a message sent now arrives soon.
+    fn arrives(&mut self, from: Pid, to: Pid) -> bool {
+        let n = self.send(from, to, 64);
+        for _ in 0..500 {
+            let moved = self.fabric.advance();
+            self.listen();
+            if self.judges[to.index()][from.index()].last == Some(n) {
+                return true;
+            }
+            if !moved {
+                break;
+            }
+        }
+        false
+    }
+}
+
+/// Laws 1, 3 and 4 under random sequences of messages, breaks, stalls and restarts.
+fn anything(make: Make<'_>) {
+    for seed in 0..12 {
+        let mut fabric = make();
+        let mut rng = Rng::stream(seed, "anything");
+        let mut wild = Wild {
+            fabric: &mut *fabric,
+            lives: [0; 3],
+            next: Default::default(),
+            judges: Default::default(),
+        };
+        for _ in 0..80 {
+            wild.strike(&mut rng);
+            wild.listen();
+        }
+        wild.heal();
     }
 }

@@ -195,6 +195,10 @@ impl Outbound {
     /// Sends the first of what waits; how many of them.
     fn send_batch(&self, socket: &OwnedFd) -> Result<usize, Errno> {
         let count = self.waiting.len().min(BATCH);
+        if let (1, Some((target, bytes))) = (count, self.waiting.front()) {
+            let address = &self.targets[*target].address;
+            return rustix::net::sendto(socket, bytes, SendFlags::DONTWAIT, address).map(|_| 1);
+        }
         let at = |i: usize| &self.waiting[i.min(count - 1)];
         let slices: [[IoSlice<'_>; 1]; BATCH] = std::array::from_fn(|i| [IoSlice::new(&at(i).1)]);
         let mut controls: [SendAncillaryBuffer<'_, '_, '_>; BATCH] =

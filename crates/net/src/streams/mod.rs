@@ -36,6 +36,9 @@ const WRITE_OUT_BYTES: usize = 128 << 10;
 /// How often a peer's socket is read in one round: the others have their turn then.
 const READS_MAX: u32 = 2;
 
+/// A refusal counts like so many failures to reach a peer.
+const REFUSED_FAILURES: u32 = 32;
+
 /// How long after a peer knocked it is dialled: knocks that come in numbers make no more calls.
 const KNOCK_PAUSE: Duration = Duration::from_millis(2);
 
@@ -432,7 +435,11 @@ impl Streams {
             Err(errno) => Remark::Unreachable { pid, address, errno },
         };
         match remark {
-            Remark::RefusedBy { .. } => told.counts.refused += 1,
+            Remark::RefusedBy { .. } => {
+                told.counts.refused += 1;
+                // It will not change its mind soon: the longest pause.
+                link.failures = link.failures.max(REFUSED_FAILURES);
+            }
             Remark::Stranger { .. } => told.counts.strangers += 1,
             _ => {}
         }
