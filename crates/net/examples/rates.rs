@@ -144,8 +144,8 @@ fn one_way(lane: Lane, bytes: usize, batch: usize, options: &Options, for_long: 
     let writes = here.stream_writes + here.datagram_writes + here.looks;
     let reads = there.stream_reads + there.datagram_reads + there.looks + there.parks;
     println!(
-        "{lane:?} one way, {bytes} B, {batch} a flush: {:.0} messages/s, {:.0} MB/s, {:.1}% lost; \
-         system calls per message {:.4} to send, {:.4} to receive",
+        "{lane:?} one way, {bytes} B, {batch} a flush: {:.0} messages/s, {:.0} MB/s, {:.1}% lost or on \
+         the way; system calls per message {:.4} to send, {:.4} to receive",
         count as f64 / seconds,
         count as f64 * bytes as f64 / seconds / 1e6,
         100.0 * (1.0 - count as f64 / sent as f64).max(0.0),

@@ -373,6 +373,11 @@ impl Carrier {
 
     // ---- for people and metrics
 
+    /// In which of its lives a peer is connected now, if it is.
+    pub fn connected(&self, pid: Pid) -> Option<u32> {
+        self.streams.connected(pid)
+    }
+
     /// What it did so far.
     pub fn counts(&self) -> Counts {
         self.told.counts

@@ -39,8 +39,8 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 pub struct Options {
     /// The cluster's id: processes of others are refused.
     pub cluster_id: u64,
-    /// Where the chance in waiting times comes from. Different in each process, so that they do not
-    /// dial all at once.
+    /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
+    /// do not dial all at once.
     pub seed: u64,
     /// The longest message, in bytes, on both lanes. The receiver may need so much memory for each
     /// peer.

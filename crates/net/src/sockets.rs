@@ -57,9 +57,12 @@ pub(crate) fn dial(address: SocketAddr) -> Result<OwnedFd, Errno> {
     let fd =
         rustix::net::socket_with(family(address), SocketType::STREAM, FLAGS, Some(ipproto::TCP))?;
     match rustix::net::connect(&fd, &address) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
-        Err(errno) => Err(errno),
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(errno) => return Err(errno),
     }
+    // Where nobody listens, a socket on the same machine may be given the very port that it dials,
+    // and connect to itself: whoever belongs there could not open the port while it does.
+    if address_of(&fd)? == address { Err(Errno::CONNREFUSED) } else { Ok(fd) }
 }
 
 /// Whether the connection begun by [`dial`] stands.

@@ -290,7 +290,9 @@ fn a_process_that_starts_again_knocks_and_is_dialled_at_once() {
     let mut a = carriers.pop().expect("one more");
     connect(&mut [&mut a, &mut b]);
     drop(a);
+    assert_eq!(b.connected(A), Some(0));
     until(&mut [&mut b], |_, heard| heard[0].contains(&Heard::Down(A)));
+    assert_eq!(b.connected(A), None);
     let mut a = Carrier::start(A, 1, &peers, &options).expect("started");
     let heard = until(&mut [&mut a, &mut b], |_, heard| heard.iter().all(|h| !h.is_empty()));
     assert_eq!(heard, [[Heard::Up(B)], [Heard::Up(A)]]);

@@ -111,6 +111,12 @@ impl Streams {
         self.links[pid.index()].incarnation
     }
 
+    /// The life in which a peer is connected now.
+    pub(crate) fn connected(&self, pid: Pid) -> Option<u32> {
+        let link = &self.links[pid.index()];
+        link.incarnation.filter(|_| link.up)
+    }
+
     /// Whether some peer's messages were not all asked for yet.
     pub(crate) fn has_more(&self) -> bool {
         self.turn < self.turns.len()
