@@ -60,6 +60,9 @@ const PACKETS: &Values = &[
     ("retry_us", &["200", "1000"]),
 ];
 
+/// How soon short records go round. Drawn behind those.
+const LAPS: &[&str] = &["8192", "32", "40", "64"];
+
 /// How often a replica shows that it lives, and how long it may be silent, in microseconds. The
 /// first suspect each other all the time; the last not even in most faults.
 const TIMERS: [(&str, &str); 3] = [("50", "200"), ("100", "1000"), ("2000", "50000")];
@@ -153,8 +156,9 @@ fn settings(
     let drawn = values.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
     let (heartbeat, suspect) = of(rng, timers);
     let packets = PACKETS.iter().map(|(name, list)| (*name, of(rng, list))).collect::<Set>();
-    let all = drawn.into_iter().chain(packets);
-    let all = all.chain([("heartbeat_us", heartbeat), ("suspect_us", suspect)]);
+    let timers = [("heartbeat_us", heartbeat), ("suspect_us", suspect)];
+    let all = drawn.into_iter().chain(packets).chain(timers);
+    let all = all.chain([("lap_lines", of(rng, LAPS))]);
     let known = all.filter(|(name, _)| has(name));
     raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
 }

@@ -50,7 +50,6 @@ pub struct Seat {
     protocol: Box<dyn Protocol<Medium = Memory> + Send>,
     carrier: MappedCarrier,
     outbox: Outbox<Memory>,
-    items: Vec<Output<Memory>>,
     owed: VecDeque<Owed>,
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
@@ -82,7 +81,6 @@ impl Seat {
             protocol,
             carrier,
             outbox: Outbox::new(tracing),
-            items: Vec::new(),
             owed: VecDeque::new(),
             captures: Vec::new(),
             applied: 0,
@@ -210,41 +208,37 @@ impl Seat {
             Output::Medium(out) => Some::<&Out>(out),
             _ => None,
         }));
-        let mut items = std::mem::take(&mut self.items);
-        self.outbox.take(&mut items);
-        for item in items.drain(..) {
-            self.hand_up(now, item, above);
-        }
-        self.items = items;
-        self.outbox.clear();
-    }
-
-    fn hand_up(&mut self, now: Time, item: Output<Memory>, above: &mut dyn Above) {
-        let me = self.carrier.pid();
-        match item {
-            Output::Medium(_) => {}
-            Output::Deliver(d) => above.deliver(now, me, d, self.outbox.bytes(d.payload)),
-            Output::Note(note) => above.note(now, me, note),
-            Output::Capture { ticket, reader } => {
-                let captured = above.capture(me, reader);
-                self.captures.push((ticket, captured.position));
-                self.owed.push_back(Owed::Captured(ticket, captured));
-            }
-            Output::Piece { ticket, offset, bytes } => {
-                let mut piece = Vec::with_capacity(bytes as usize);
-                above.piece(me, offset, bytes, &mut piece);
-                self.owed.push_back(Owed::Piece(ticket, offset, piece));
-            }
-            Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
-            Output::Install { piece, first: _, last, position } => {
-                above.install(now, me, position, self.outbox.bytes(piece), last);
-                if last {
-                    self.applied = self.applied.max(position);
+        // Looked at where they lie: most are the medium's, and done with.
+        for item in self.outbox.items() {
+            match *item {
+                Output::Medium(_) => {}
+                Output::Deliver(d) => {
+                    above.deliver(now, self.carrier.pid(), d, self.outbox.bytes(d.payload));
                 }
+                Output::Note(note) => above.note(now, self.carrier.pid(), note),
+                Output::Capture { ticket, reader } => {
+                    let captured = above.capture(self.carrier.pid(), reader);
+                    self.captures.push((ticket, captured.position));
+                    self.owed.push_back(Owed::Captured(ticket, captured));
+                }
+                Output::Piece { ticket, offset, bytes } => {
+                    let mut piece = Vec::with_capacity(bytes as usize);
+                    above.piece(self.carrier.pid(), offset, bytes, &mut piece);
+                    self.owed.push_back(Owed::Piece(ticket, offset, piece));
+                }
+                Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
+                Output::Install { piece, first: _, last, position } => {
+                    let bytes = self.outbox.bytes(piece);
+                    above.install(now, self.carrier.pid(), position, bytes, last);
+                    if last {
+                        self.applied = self.applied.max(position);
+                    }
+                }
+                // To answer that it is durable would be a lie, and not to answer would be to hang.
+                Output::Persist { .. } => panic!("{:?}: {NO_LOG}", self.carrier.pid()),
             }
-            // To answer that it is durable would be a lie, and not to answer would be to hang.
-            Output::Persist { .. } => panic!("{me:?}: {NO_LOG}"),
         }
+        self.outbox.clear();
     }
 }
 

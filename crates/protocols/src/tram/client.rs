@@ -4,6 +4,7 @@
 use super::layout::Layout;
 use super::mutants::Mutant;
 use super::params;
+use super::replica::ROUND;
 use super::ring::{Kind, Record, Ring, lines_of};
 use super::ticket::{self, Ticketed};
 use crate::mutant::Mutants;
@@ -27,6 +28,10 @@ pub(super) struct Client {
     lease: u32,
     lanes: Vec<Lane>,
     batch_lines: u64,
+    /// When it last looked at what replicas tell it.
+    looked: Time,
+    /// It was woken since and did not look: it must, or nobody wakes it for what lies there.
+    owes_a_look: bool,
 }
 
 /// What goes to one group.
@@ -35,6 +40,8 @@ struct Lane {
     group: Gid,
     /// The next free position (`slot[g]`).
     head: u64,
+    /// The last pad, from and to.
+    pad: Option<(u64, u64)>,
     /// What the group has taken over, as far as any of its replicas has said.
     taken: u64,
     /// By rank of the group's replicas.
@@ -66,6 +73,7 @@ impl Client {
         let lane = |group| Lane {
             group,
             head: 0,
+            pad: None,
             taken: 0,
             replicas: cluster.members(group).map(copied).collect(),
             open: VecDeque::new(),
@@ -80,6 +88,8 @@ impl Client {
             lease: 0,
             lanes: cluster.all_groups().iter().map(lane).collect(),
             batch_lines: config.get(&params::BATCH_LINES),
+            looked: Time::ZERO,
+            owes_a_look: false,
         })
     }
 
@@ -103,13 +113,17 @@ impl Client {
         let lane = &self.lanes[lca.index()];
         let lines = u64::from(lines_of(bytes as u32));
         let free = lane.free(&ring);
-        // One pad at the ring's end may be needed on the way; it wastes less than one record.
-        let left = u64::from(ring.left_at(lane.head));
-        if lines <= left && lines <= free {
-            (1 + free.saturating_sub(2 * lines) / lines) as usize
+        let start = ring.start(lane.head, lines as u32);
+        let free = free.saturating_sub(start - lane.head);
+        // Those that begin before the next pad; behind that one it is asked again.
+        let left = u64::from(ring.left_at(start));
+        let in_lap = u64::from(ring.lap).saturating_sub(u64::from(ring.lines) - left);
+        let begins = if ring.is_short(lines as u32) {
+            in_lap.div_ceil(lines).min(left / lines)
         } else {
-            (free.saturating_sub(left) / lines) as usize
-        }
+            left / lines
+        };
+        (free / lines).min(begins) as usize
     }
 
     /// The group that orders messages to `dst` first.
@@ -126,9 +140,11 @@ impl Client {
         let lines = lines_of(s.payload.len() as u32);
         assert!(lane.free(&ring) >= u64::from(lines), "submitted beyond room()");
         let region = view.region(ring.region);
-        if ring.left_at(lane.head) < lines {
+        let start = ring.start(lane.head, lines);
+        if start != lane.head {
             ring.write_pad(region, lane.head, epoch);
-            lane.head = ring.start(lane.head, lines);
+            lane.pad = Some((lane.head, start));
+            lane.head = start;
         }
         let msg = MsgId { sender: self.me, seq: s.seq };
         let record = Record {
@@ -149,32 +165,47 @@ impl Client {
         }
     }
 
-    fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
+    fn poll(&mut self, now: Time, view: Window<'_>, out: &mut Outbox<Memory>) {
+        // What was taken over is of no use before room is short, and is told seldom.
+        let looks = now.since(self.looked) >= ROUND || self.looked == Time::ZERO;
+        if looks {
+            self.looked = now;
+        }
+        self.owes_a_look = !looks;
+        let hm = self.layout.hm_client(self.number);
+        for i in 0..self.lanes.len() {
+            let ring = self.layout.sent(self.lanes[i].group);
+            if looks || self.lanes[i].free(&ring) < u64::from(ring.lines / 2) {
+                self.look(i, view, out);
+            }
+            self.lanes[i].post(&ring, hm, out);
+        }
+    }
+
+    /// Looks at what the replicas of a group say that it has taken over, and who leads.
+    fn look(&mut self, lane: usize, view: Window<'_>, out: &mut Outbox<Memory>) {
         let epoch = self.epoch();
-        for lane in &mut self.lanes {
-            let mut leading = 0;
-            for rank in 0..lane.replicas.len() {
-                let line = &view.region(self.layout.credit(lane.group, rank))[0];
-                // The lease is in the word itself, so a word of a former holder is never believed.
-                let word = line.word(0);
-                if (word >> 48) as u16 == epoch as u16 {
-                    let open = lane.head.wrapping_sub(word) & 0xffff_ffff_ffff;
-                    // What was never sent cannot have been taken over.
-                    match lane.head.checked_sub(open) {
-                        Some(full) => lane.taken = lane.taken.max(full),
-                        None => out.note(Note::Malformed(lane.replicas[rank].pid, "credit")),
-                    }
-                }
-                let term = line.word(1);
-                if term > leading {
-                    (leading, lane.leader) = (term, Some(rank));
+        let lane = &mut self.lanes[lane];
+        let mut leading = 0;
+        for rank in 0..lane.replicas.len() {
+            let line = &view.region(self.layout.credit(lane.group, rank))[0];
+            // The lease is in the word itself, so a word of a former holder is never believed.
+            let word = line.word(0);
+            if (word >> 48) as u16 == epoch as u16 {
+                let open = lane.head.wrapping_sub(word) & 0xffff_ffff_ffff;
+                // What was never sent cannot have been taken over.
+                match lane.head.checked_sub(open) {
+                    Some(full) => lane.taken = lane.taken.max(full),
+                    None => out.note(Note::Malformed(lane.replicas[rank].pid, "credit")),
                 }
             }
-            while lane.open.front().is_some_and(|&(_, end)| end <= lane.taken) {
-                lane.open.pop_front();
+            let term = line.word(1);
+            if term > leading {
+                (leading, lane.leader) = (term, Some(rank));
             }
-            let ring = self.layout.sent(lane.group);
-            lane.post(&ring, self.layout.hm_client(self.number), out);
+        }
+        while lane.open.front().is_some_and(|&(_, end)| end <= lane.taken) {
+            lane.open.pop_front();
         }
     }
 
@@ -208,17 +239,16 @@ impl Lane {
 
     // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
     fn post(&mut self, ring: &Ring, hm: Ring, out: &mut Outbox<Memory>) {
-        let (group, head, leader) = (self.group, self.head, self.leader);
+        let (group, head, pad, leader) = (self.group, self.head, self.pad, self.leader);
         // The leader's copy first: the message waits for no other one.
         let (n, first) = (self.replicas.len(), leader.unwrap_or(0));
         for rank in (first..n).chain(0..first) {
             let replica = &mut self.replicas[rank];
             while replica.posted < head {
-                let count =
-                    u64::from(ring.left_at(replica.posted)).min(head - replica.posted) as u32;
+                let (count, next) = ring.piece(replica.posted, head, pad);
                 let at = ring.at(replica.posted);
                 let source = Source::Copy(Lines { region: ring.region, at, count });
-                replica.posted += u64::from(count);
+                replica.posted = next;
                 let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
                 out.ask(Out::Write {
                     to: replica.pid,
@@ -238,7 +268,7 @@ impl Protocol for Client {
 
     fn step(
         &mut self,
-        _: Time,
+        now: Time,
         view: Window<'_>,
         input: Input<'_, Memory>,
         out: &mut Outbox<Memory>,
@@ -246,7 +276,7 @@ impl Protocol for Client {
         match input {
             Input::Start { incarnation } => self.lease = incarnation,
             Input::Submit(s) => self.submit(view, s, out),
-            Input::Medium(In::Poll) | Input::Wake => self.poll(view, out),
+            Input::Medium(In::Poll) | Input::Wake => self.poll(now, view, out),
             Input::Medium(In::Done(t, outcome)) => {
                 debug_assert!(!matches!(outcome, Outcome::Words(_)), "a client reads nothing");
                 if let Some(ticketed) = Ticketed::of(t) {
@@ -260,7 +290,11 @@ impl Protocol for Client {
 
     fn deadline(&self) -> Option<(Time, Why)> {
         let behind = |l: &Lane| l.replicas.iter().any(|r| r.posted < l.head);
-        self.lanes.iter().any(behind).then_some((Time::ZERO, Why::Flush))
+        if self.lanes.iter().any(behind) {
+            return Some((Time::ZERO, Why::Flush));
+        }
+        let waits = self.owes_a_look && self.lanes.iter().any(|l| !l.open.is_empty());
+        waits.then(|| (self.looked + ROUND, Why::Flush))
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {

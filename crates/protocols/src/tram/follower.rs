@@ -188,7 +188,8 @@ impl Replica {
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
     // commit index also covers the last message, and slots that were never decided.
     pub(super) fn consume(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        if !self.follows() {
+        let leads = matches!(&self.phase, Phase::Leader(l) if l.commit <= self.consumed);
+        if leads || !self.follows() {
             return;
         }
         let Some((ring, region, epoch)) = self.in_force(view) else { return };
@@ -305,7 +306,7 @@ impl Replica {
         let beat = beat.is_some();
         let leads = matches!(self.phase, Phase::Leader(_));
         let term = if leads { u64::from(self.promise.epoch) } else { 0 };
-        let step = u64::from(self.layout.hm_lines / 8);
+        let step = u64::from(self.layout.lap_of(self.layout.hm_lines) / 8);
         let parent = self.parent_source();
         for i in 0..self.sources.len() {
             let source = &mut self.sources[i];
@@ -355,7 +356,7 @@ impl Replica {
         row.request = self.request();
         self.ask_for_state(&mut row);
         let urgent = row != Row { beat: row.beat, ..old };
-        let far = need >= old.need + u64::from(self.layout.log_lines / 16);
+        let far = need >= old.need + u64::from(self.layout.lap_of(self.layout.log_lines) / 16);
         if beat.is_none() && !urgent && !far && !self.row_due {
             return;
         }

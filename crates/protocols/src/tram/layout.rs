@@ -14,6 +14,9 @@ use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 /// The line of a log region where its writer publishes epoch, tail and commit index.
 pub(super) const CONTROL: u32 = 0;
 
+/// Where a log begins: small records take two lines, and lines are fetched in pairs.
+const LOG_BASE: u32 = 2;
+
 /// A log has two halves: a writer's terms alternate between them, so that a new term is never
 /// written over the log that is in force.
 pub(super) const HALVES: usize = 2;
@@ -27,6 +30,7 @@ pub(super) struct Layout {
     pub(super) log_lines: u32,
     pub(super) hm_lines: u32,
     pub(super) xfer_lines: u32,
+    lap_lines: u32,
 }
 
 impl Layout {
@@ -41,7 +45,8 @@ impl Layout {
         }
         let cluster = config.cluster();
         let (clients, n) = (cluster.clients(), cluster.replicas());
-        Ok(Self { config: config.clone(), clients, n, log_lines, hm_lines, xfer_lines })
+        let lap_lines = lines(&params::LAP_LINES);
+        Ok(Self { config: config.clone(), clients, n, log_lines, hm_lines, xfer_lines, lap_lines })
     }
 
     /// The largest payload: a record takes at most half a ring, since a pad may waste as much.
@@ -67,7 +72,7 @@ impl Layout {
 
     /// `LOG` as written by rank `w`, one of its halves.
     pub(super) fn log(&self, w: usize, half: usize) -> Ring {
-        self.ring(self.clients + self.n + w * HALVES + half, CONTROL + 1, self.log_lines)
+        self.ring(self.clients + self.n + w * HALVES + half, LOG_BASE, self.log_lines)
     }
 
     /// The row of rank `w` of the same group.
@@ -77,12 +82,12 @@ impl Layout {
 
     /// State coming from rank `w`.
     pub(super) fn xfer(&self, w: usize) -> Ring {
-        self.ring(self.clients + self.n * (2 + HALVES) + w, 0, self.xfer_lines)
+        self.state_ring(self.clients + self.n * (2 + HALVES) + w)
     }
 
     /// State going out, before it is written to the reader.
     pub(super) fn stage(&self) -> Ring {
-        self.ring(self.clients + self.n * (3 + HALVES), 0, self.xfer_lines)
+        self.state_ring(self.clients + self.n * (3 + HALVES))
     }
 
     /// How far rank `w` of child `child` says that its group has taken over.
@@ -102,7 +107,18 @@ impl Layout {
     }
 
     fn ring(&self, region: usize, base: u32, lines: u32) -> Ring {
-        Ring { region: id(region), base, lines }
+        Ring { region: id(region), base, lines, lap: self.lap_of(lines) }
+    }
+
+    /// Its room is asked for by the longest piece, so no shorter one may take more: all laps are
+    /// whole.
+    fn state_ring(&self, region: usize) -> Ring {
+        Ring { region: id(region), base: 0, lines: self.xfer_lines, lap: self.xfer_lines }
+    }
+
+    /// After how many lines a ring of `lines` lines goes round while its records are short.
+    pub(super) fn lap_of(&self, lines: u32) -> u32 {
+        self.lap_lines.min(lines)
     }
 
     /// The regions that `me` owns, in order of their ids.
@@ -129,7 +145,7 @@ impl Layout {
         }
         for w in cluster.members(group) {
             for _ in 0..HALVES {
-                let lines = self.log_lines + CONTROL + 1;
+                let lines = LOG_BASE + self.log_lines;
                 all.push(RegionSpec { name: "log", lines, writer: w, guarded: w != me });
             }
         }
@@ -341,6 +357,18 @@ mod tests {
         let at_client = layout.regions(cluster.client(0));
         let credit = at_client[usize::from(layout.credit(Gid(3), 2).0)];
         assert_eq!(credit.writer, cluster.replica(Gid(3), 2));
+    }
+
+    /// Else a last, short piece of a state could begin the next lap where what lies there is not
+    /// read yet.
+    #[test]
+    fn rings_of_state_go_round_at_their_end_whatever_the_others_do() {
+        let mut raw = RawConfig::default();
+        raw.set.insert("lap_lines".into(), "16".into());
+        let layout = Layout::new(&raw.check(params::ALL).unwrap()).unwrap();
+        let (log, stage, xfer) = (layout.log(0, 0), layout.stage(), layout.xfer(1));
+        assert!(log.start(17, 2) > 17);
+        assert_eq!((stage.start(17, 2), xfer.start(17, 2)), (17, 17));
     }
 
     #[test]

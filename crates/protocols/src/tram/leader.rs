@@ -10,12 +10,16 @@ use super::ticket::{self, Ticketed};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{LINE_WORDS, Line, Lines, Memory, Out, Outcome, Source, Stamp, Window};
-use amcast_core::step::Note;
-use amcast_core::{Gid, Outbox};
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{Gid, Outbox, Span, Time};
 
 /// The epoch of the stamps in a parent's buffers: what is decided is the same whoever leads, so a
 /// later leader writes the same lines in the same places.
 pub(super) const PARENT_EPOCH: u32 = 1;
+
+/// How long followers may wait to hear that an entry is decided, when no later one comes along: far
+/// below what anyone waits for, and longer than a client takes to send its next message.
+const LULL: Span = Span::micros(2);
 
 /// A replica that leads.
 #[derive(Debug)]
@@ -26,10 +30,15 @@ pub(super) struct Leader {
     tail: u64,
     /// The tail that the followers were told: lines before it may be written over.
     told_tail: u64,
-    /// The tail and commit index in its own control line, once that is written.
+    /// The tail and commit index in its own control line, once that is written, and when it was.
     shown: Option<(u64, u64)>,
+    shown_at: Time,
+    /// Someone beside the leader waits to hear that what lies before this is decided.
+    hurry: u64,
     /// The next free position.
     end: u64,
+    /// The last pad, from and to: a ring never holds more than one whole pad.
+    pad: Option<(u64, u64)>,
     /// The first undecided position (`FUO`).
     pub(super) commit: u64,
     /// By rank; its own entry is not used.
@@ -55,8 +64,9 @@ pub(super) struct Follower {
     posted: u64,
     /// Positions before this are in its log for certain.
     acked: u64,
-    /// The tail and commit index last posted.
-    told: (u64, u64),
+    /// The tail and commit index last posted; none before the term's first control line, which says
+    /// that the log is installed there.
+    told: Option<(u64, u64)>,
     /// Its heartbeat when a write to it failed: before it moves, nothing is tried again.
     failed_at: Option<u64>,
     /// Nothing waits for it.
@@ -70,7 +80,7 @@ pub(super) struct Follower {
 impl Follower {
     /// It lost its memory, or closed its log. What is on the way to it still is.
     pub(super) const fn forget(&mut self) {
-        (self.half, self.posted, self.acked, self.told) = (None, 0, 0, (0, 0));
+        (self.half, self.posted, self.acked, self.told) = (None, 0, 0, None);
     }
 }
 
@@ -97,11 +107,13 @@ impl Leader {
         let mut taken = r.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
-        let mut pos = r.consumed.max(r.cursors_from).min(end);
+        let (mut pos, mut pad) = (r.consumed.max(r.cursors_from).min(end), None);
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
             if record.kind == Kind::Message {
                 take_up(&r.layout, &mut taken, &record);
+            } else {
+                pad = Some((pos, pos + u64::from(record.lines())));
             }
             pos += u64::from(record.lines());
         }
@@ -117,6 +129,9 @@ impl Leader {
             tail,
             told_tail: tail,
             shown: None,
+            shown_at: Time::ZERO,
+            hurry: 0,
+            pad,
             end,
             commit: r.decided,
             followers: alloc::vec![Follower::default(); r.n],
@@ -126,6 +141,32 @@ impl Leader {
             turn: 0,
             full: false,
         }
+    }
+
+    /// Lines from a tail on that hold something: a pad does not.
+    fn used(&self, tail: u64) -> u64 {
+        let pad = self.pad.filter(|&(from, _)| from >= tail).map_or(0, |(from, to)| to - from);
+        self.end - tail - pad
+    }
+
+    /// Whether the followers are to hear now how far the log is decided, and from where on it is
+    /// needed. Nobody waits for it but they, and each time costs a line and an answer for each of
+    /// them: it is said now and then, or when there is a need.
+    fn tells(&self, now: Time, lap: u64) -> bool {
+        let news = self.shown != Some((self.tail, self.commit));
+        let short = self.used(self.told_tail) > lap / 2;
+        news && (short || self.hurried() || now.since(self.shown_at) >= LULL)
+    }
+
+    /// Whether someone waits to hear of entries that the followers do not know to be decided.
+    fn hurried(&self) -> bool {
+        self.shown.is_none_or(|(_, commit)| self.hurry > commit)
+    }
+
+    /// When the followers must hear more, if they must.
+    pub(super) fn tells_at(&self) -> Option<Time> {
+        let told = Some((self.tail, self.commit));
+        (self.shown != told).then(|| self.shown_at + LULL)
     }
 
     /// Lines that may be written before the followers are told of a later tail.
@@ -174,8 +215,11 @@ impl Replica {
     fn move_tail(&mut self, out: &mut Outbox<Memory>) {
         let mut tail = self.need();
         let lines = u64::from(self.layout.log_lines);
+        let lap = u64::from(self.layout.lap_of(self.layout.log_lines));
         let leader = self.leader();
-        let short = core::mem::take(&mut leader.full) || leader.end - leader.tail > lines / 4 * 3;
+        let filled = leader.end - leader.tail > lines / 4 * 3;
+        let short =
+            core::mem::take(&mut leader.full) || filled && leader.used(leader.tail) > lap / 4 * 3;
         // Who is slow or lacks state is left behind only while a quorum has all state and works:
         // a process that shares its application with replicas of other groups gets the state back
         // from one that lacks nothing in any of them, so there must always be one.
@@ -299,6 +343,7 @@ impl Replica {
         let log = view.region(ring.region);
         if start != leader.end {
             ring.write_pad(log, leader.end, leader.epoch);
+            leader.pad = Some((leader.end, start));
         }
         let pos = leader.taken[source].next;
         let (read, write) = (from.at(pos) as usize, ring.at(start) as usize);
@@ -347,14 +392,14 @@ impl Replica {
         (record.bytes as usize > self.layout.payload_max()).then_some("too long")
     }
 
-    // [TRAM 2:15-19] write the entries to every log that is open, several in one write, and the
-    // control line behind them.
+    // [TRAM 2:15-19] write the entries to every log that is open, several in one write, and now and
+    // then the control line behind them.
     // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let (rank, depth, hurry) = (self.rank, self.pipeline, core::mem::take(&mut self.hurry));
+        let (rank, depth, now) = (self.rank, self.pipeline, self.now);
         let half = self.leader().half;
         let from = self.layout.log(rank, half);
-        let lines = u64::from(self.layout.log_lines);
+        let lap = u64::from(from.lap);
         let Phase::Leader(leader) = &mut self.phase else { return };
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
             leader.batches.pop_front();
@@ -364,16 +409,25 @@ impl Replica {
             Some(&sent) if leader.batches.len() >= depth => sent,
             _ => leader.end,
         };
+        if core::mem::take(&mut self.hurry) {
+            leader.hurry = leader.end;
+        }
+        let hurry = leader.hurried();
         let control = Control { epoch: leader.epoch, tail: leader.tail, commit: leader.commit };
         let told = (control.tail, control.commit);
-        if leader.shown != Some(told) {
+        let tells = leader.tells(now, lap);
+        if tells {
             view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
             (leader.shown, leader.told_tail) = (Some(told), leader.tail);
+            leader.shown_at = now;
         }
-        let mut posted = false;
+        let (mut posted, filled) = (false, leader.used(leader.tail) > lap / 4);
         for (r, follower) in leader.followers.iter_mut().enumerate() {
             let Some(half) = follower.half else { continue };
-            if follower.posted >= upto && follower.told == told {
+            // The first control line of a term comes with the first entries: before it, nothing
+            // that is written there counts.
+            let tells = follower.told.is_none() || (tells && follower.told != Some(told));
+            if follower.posted >= upto && !tells {
                 continue;
             }
             if follower.flying == 0 {
@@ -383,24 +437,24 @@ impl Replica {
             let to = self.config.cluster().replica(self.group, r);
             let region = self.layout.log(rank, half).region;
             while follower.posted < upto {
-                let count =
-                    u64::from(from.left_at(follower.posted)).min(upto - follower.posted) as u32;
+                let (count, next) = from.piece(follower.posted, upto, leader.pad);
                 let at = from.at(follower.posted);
                 let source = Source::Copy(Lines { region: from.region, at, count });
-                out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
-                follower.posted += u64::from(count);
+                follower.posted = next;
                 posted = true;
+                // The last write of all is answered for; it vouches for those before it.
+                let last = !tells && follower.posted == upto;
+                let ticket = last.then(|| log_ticket(r, leader.epoch, follower.posted));
+                out.ask(Out::Write { to, region, at, source, ticket, bell: false });
             }
-            follower.told = told;
-            let ticket =
-                Ticketed::Log { rank: r, epoch: leader.epoch, low: follower.posted }.ticket();
-            let source = Source::Made {
-                head: control.words(),
-                stamp: control.stamp(),
-                rest: Lines { region: from.region, at: 0, count: 0 },
-            };
-            let bell = hurry || follower.posted - leader.tail > lines / 4;
-            out.ask(Out::Write { to, region, at: CONTROL, source, ticket: Some(ticket), bell });
+            if !tells {
+                continue;
+            }
+            follower.told = Some(told);
+            let ticket = Some(log_ticket(r, leader.epoch, follower.posted));
+            let source = Source::line(control.words(), control.stamp());
+            let bell = hurry || filled;
+            out.ask(Out::Write { to, region, at: CONTROL, source, ticket, bell });
         }
         if posted && leader.batches.back().is_none_or(|&sent| sent < upto) {
             leader.batches.push_back(upto);
@@ -451,6 +505,9 @@ impl Replica {
         let quorum = if self.mutants.is(Mutant::DecidesAlone) { 1 } else { self.quorum };
         let rank = self.rank;
         let Phase::Leader(leader) = &mut self.phase else { return };
+        if leader.commit == leader.end {
+            return;
+        }
         let has = |(r, f): (usize, &Follower)| if r == rank { leader.end } else { f.acked };
         // The quorum-th highest, by counting: groups are small, and nothing is allocated.
         let all = || leader.followers.iter().enumerate().map(has);
@@ -462,7 +519,7 @@ impl Replica {
     // destination; after a takeover, what the child has not taken over.
     pub(super) fn pass_on(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let Phase::Leader(leader) = &mut self.phase else { return };
-        if self.mutants.is(Mutant::SendsToEach) {
+        if self.edges.is_empty() || self.mutants.is(Mutant::SendsToEach) {
             return;
         }
         let log = self.layout.log(self.rank, leader.half);
@@ -553,6 +610,10 @@ impl Replica {
             }
         }
     }
+}
+
+fn log_ticket(rank: usize, epoch: u32, low: u64) -> Ticket {
+    Ticketed::Log { rank, epoch, low }.ticket()
 }
 
 /// Writes a decided record into a child's buffer: the head under the parent's name, the rest

@@ -5,19 +5,29 @@ use amcast_core::config::Kind;
 
 pub(super) const LOG_LINES: Param = Param {
     name: "log_lines",
-    kind: Kind::Number { default: 65_536, min: 16, max: 1 << 24 },
+    kind: Kind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of the ring that holds a group's log (LOG), 64 bytes each.",
-    cost: "Six logs for each replica of a group of three, of which one is touched at a time. A \
-           follower may lag by as much before clients are held back; a payload takes at most half.",
+    cost: "Six logs for each replica of a group of three, all set aside at the start, of which one \
+           is touched at a time, and mostly its first `lap_lines`; a payload takes at most half.",
     source: "ours; [TRAM 5.1] has unbounded buffers",
 };
 
 pub(super) const HM_LINES: Param = Param {
     name: "hm_lines",
-    kind: Kind::Number { default: 65_536, min: 16, max: 1 << 24 },
+    kind: Kind::Number { default: 40_960, min: 16, max: 1 << 24 },
     about: "Lines of each message buffer (HM): one for each client and parent replica, 64 bytes each.",
-    cost: "Memory for each pair of a client and a replica; what a client may have outstanding.",
+    cost: "As for `log_lines`, for each pair of a client and a replica.",
     source: "ours; [TRAM 5.1] has unbounded buffers",
+};
+
+pub(super) const LAP_LINES: Param = Param {
+    name: "lap_lines",
+    kind: Kind::Number { default: 8_192, min: 16, max: 1 << 24 },
+    about: "Lines after which a ring of LOG or HM goes round while its records are short (an eighth \
+            of that at most); no more than the ring's.",
+    cost: "What a client may have outstanding in short messages, and how far a follower may lag \
+           before clients are held back. Fewer stay in the processor's cache.",
+    source: "ours; measured",
 };
 
 pub(super) const XFER_LINES: Param = Param {
@@ -66,6 +76,7 @@ pub(super) const SUSPECT_US: Param = Param {
 pub(super) static ALL: &[Param] = &[
     LOG_LINES,
     HM_LINES,
+    LAP_LINES,
     XFER_LINES,
     BATCH_LINES,
     PIPELINE,

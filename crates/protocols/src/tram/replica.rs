@@ -19,9 +19,9 @@ use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Span, Time,
 };
 
-/// How often a replica that is polled without a pause looks at what is not on the way of a message:
-/// rows, cursors, heartbeats. Far below what anyone waits for, and dear enough to leave out.
-const ROUND: Span = Span::micros(2);
+/// How often a process that is polled without a pause looks at what is not on the way of a message:
+/// rows, cursors, heartbeats, credits. Far below what anyone waits for, and dear enough to leave out.
+pub(super) const ROUND: Span = Span::micros(2);
 
 /// A TRAM replica.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(super) struct Replica {
     pub(super) now: Time,
     /// When it last looked at everything.
     looked: Time,
+    /// When it must look again at the latest, and for what.
+    due: (Time, Why),
 
     /// What it promised, and to whom its log is open.
     pub(super) promise: Promise,
@@ -186,6 +188,7 @@ impl Replica {
             incarnation: 0,
             now: Time::ZERO,
             looked: Time::ZERO,
+            due: (Time::ZERO, Why::Heartbeat),
             // [TRAM 2:1] nothing decided, nobody leads, no permission given.
             promise: Promise::default(),
             open: None,
@@ -232,7 +235,8 @@ impl Replica {
     // message is looked at on every poll, the rest now and then.
     fn poll(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         self.settle_promise(view, out);
-        let round = self.now.since(self.looked) >= ROUND || self.looked == Time::ZERO;
+        let due = self.now >= self.due.0 || self.looked == Time::ZERO;
+        let round = due || self.now.since(self.looked) >= ROUND;
         if round {
             self.looked = self.now;
             self.hear(view, out);
@@ -260,6 +264,7 @@ impl Replica {
         self.settle_applied();
         self.tell_sources(beat, out);
         self.publish(beat, out);
+        self.due = self.heartbeat.deadline();
     }
 
     fn done(
@@ -300,6 +305,7 @@ impl Replica {
     }
 
     fn hint(&mut self, oracle: Oracle) {
+        self.due = (Time::ZERO, Why::Suspicion);
         let rank_of = |me: &Self, pid| match me.config.cluster().role(pid) {
             Role::Replica { group, rank } if group == me.group => Some(usize::from(rank)),
             _ => None,
@@ -413,7 +419,9 @@ impl Protocol for Replica {
         if self.promise.grant == Grant::Closed && self.promise.epoch > 0 {
             return Some((Time::ZERO, Why::Retry));
         }
-        Some(self.heartbeat.deadline())
+        let Phase::Leader(leader) = &self.phase else { return Some(self.due) };
+        let flush = leader.tells_at().map(|at| (at, Why::Flush));
+        Some(flush.filter(|flush| flush.0 < self.due.0).unwrap_or(self.due))
     }
 
     fn room(&self, _: GroupSet, _: usize) -> usize {

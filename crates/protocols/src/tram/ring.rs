@@ -9,9 +9,11 @@
 //! line 1   payload 24..80                                                          stamp
 //! ```
 //!
-//! and never goes round the ring's end: a pad fills what is left there. The stamp of every line
-//! names the writer's epoch and the lap, so a reader that knows both cannot mistake an older lap, a
-//! former leader or half a write for a record [TRAM 7, canary].
+//! and never goes round the ring's end: a pad fills what is left there. A ring that has long
+//! records now and then is much larger than what its short ones need, so these go round early: past
+//! the first `lap` lines a short record begins the next lap, over lines that still lie in a cache.
+//! The stamp of every line names the writer's epoch and the lap, so a reader that knows both cannot
+//! mistake an older lap, a former leader or half a write for a record [TRAM 7, canary].
 
 use alloc::vec::Vec;
 use amcast_core::memory::{LINE_WORDS, Line, RegionId, Stamp};
@@ -123,6 +125,8 @@ pub(super) struct Ring {
     pub(super) base: u32,
     /// How many lines the ring has.
     pub(super) lines: u32,
+    /// Short records begin within the first so many lines of the ring.
+    pub(super) lap: u32,
 }
 
 impl Ring {
@@ -141,11 +145,28 @@ impl Ring {
         self.lines - (pos % self.lines as u64) as u32
     }
 
+    /// Whether a record goes round early. A longer one would leave much of a lap unused.
+    pub(super) const fn is_short(&self, lines: u32) -> bool {
+        lines <= self.lap / 8
+    }
+
     /// Where a record of `lines` lines lies that is written when the ring stands at `pos`: there,
-    /// or after a pad.
+    /// or after a pad. An empty ring has room for both: a pad before a long record is shorter than
+    /// that record, and a short one lies before the line where the pad is.
     pub(super) const fn start(&self, pos: u64, lines: u32) -> u64 {
         let left = self.left_at(pos);
-        if lines <= left { pos } else { pos + left as u64 }
+        let early = self.is_short(lines) && self.lines - left >= self.lap;
+        if lines <= left && !early { pos } else { pos + left as u64 }
+    }
+
+    /// Of the lines from `pos` up to `upto`: how many lie in one piece and hold something, and where
+    /// the next ones begin. Of a pad only its first line holds something.
+    pub(super) fn piece(&self, pos: u64, upto: u64, pad: Option<(u64, u64)>) -> (u32, u64) {
+        let end = upto.min(pos + u64::from(self.left_at(pos)));
+        match pad {
+            Some((from, to)) if pos <= from && from < end => ((from + 1 - pos) as u32, to),
+            _ => ((end - pos) as u32, end),
+        }
     }
 
     /// Where the ring stands after such a record.
@@ -156,7 +177,11 @@ impl Ring {
     /// The whole record at `pos` under `epoch`, if all of it is there.
     pub(super) fn read(&self, region: &[Line], pos: u64, epoch: u32) -> Option<Record> {
         let stamp = self.stamp(pos, epoch);
-        let first = &region[self.at(pos) as usize];
+        let at = self.at(pos) as usize;
+        // Looked at before the first line is waited for, so that both lines of a small message come
+        // from the writer's cache at once and not one after the other.
+        let second = region.get(at + 1).map(Line::stamp);
+        let first = &region[at];
         if first.stamp() != stamp {
             return None;
         }
@@ -165,12 +190,12 @@ impl Ring {
         if lines == 0 || lines > self.left_at(pos) {
             return None;
         }
-        if lines == 1 || record.kind == Kind::Pad {
+        if lines == 1 || record.kind == Kind::Pad || (lines == 2 && second == Some(stamp)) {
             return Some(record);
         }
         // Lines of a write appear first to last, so the last one's stamp vouches for all.
-        let last = self.at(pos) + lines - 1;
-        (region[last as usize].stamp() == stamp).then_some(record)
+        let last = at + lines as usize - 1;
+        (region[last].stamp() == stamp).then_some(record)
     }
 
     /// Appends the payload of the record at `pos` to `to`. False if a line of it is another one's:
@@ -261,7 +286,7 @@ mod tests {
 
     #[test]
     fn what_is_written_reads_back_at_every_size() {
-        let ring = Ring { region: RegionId(0), base: 1, lines: 16 };
+        let ring = Ring { region: RegionId(0), base: 1, lines: 16, lap: 16 };
         for bytes in 0..300_usize {
             let memory = region(17);
             let payload: Vec<u8> = (0..bytes).map(|i| (i * 7) as u8).collect();
@@ -278,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_record_without_its_last_line_is_not_there() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 8 };
+        let ring = Ring { region: RegionId(0), base: 0, lines: 8, lap: 8 };
         let (whole, torn) = (region(8), region(8));
         let record = message(100);
         ring.write(&whole, 0, 1, &record, &[1; 100]);
@@ -291,12 +316,37 @@ mod tests {
 
     #[test]
     fn a_record_never_goes_round_the_end() {
-        let ring = Ring { region: RegionId(0), base: 0, lines: 8 };
+        let ring = Ring { region: RegionId(0), base: 0, lines: 8, lap: 8 };
         assert_eq!((ring.start(5, 3), ring.after(5, 3)), (5, 8));
         assert_eq!((ring.start(6, 3), ring.after(6, 3)), (8, 11));
         let memory = region(8);
         ring.write_pad(&memory, 6, 1);
         assert_eq!(ring.read(&memory, 6, 1), Some(Record::pad(2)));
+    }
+
+    #[test]
+    fn short_records_go_round_early_and_long_ones_do_not() {
+        let ring = Ring { region: RegionId(0), base: 0, lines: 64, lap: 16 };
+        assert_eq!((ring.start(15, 2), ring.after(15, 2)), (15, 17));
+        assert_eq!((ring.start(17, 2), ring.start(16, 1)), (64, 64));
+        assert_eq!((ring.start(17, 3), ring.start(17, 30), ring.start(39, 30)), (17, 17, 64));
+        for off in 0..64 {
+            for lines in 1..=32 {
+                assert!(
+                    ring.after(off, lines) - off <= 64,
+                    "{lines} lines at {off} of an empty ring"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn pieces_leave_out_what_a_pad_covers() {
+        let ring = Ring { region: RegionId(0), base: 0, lines: 64, lap: 8 };
+        assert_eq!(ring.piece(60, 70, None), (4, 64));
+        assert_eq!(ring.piece(4, 70, Some((9, 64))), (6, 64));
+        assert_eq!(ring.piece(64, 70, Some((9, 64))), (6, 70));
+        assert_eq!(ring.piece(4, 9, Some((9, 64))), (5, 9));
     }
 
     #[test]
@@ -311,7 +361,7 @@ mod tests {
     fn words_that_mean_nothing_are_no_record() {
         assert_eq!(Record::parse(&[0; LINE_WORDS]), None);
         assert_eq!(Record::parse(&[u64::MAX; LINE_WORDS]), None);
-        let ring = Ring { region: RegionId(0), base: 0, lines: 4 };
+        let ring = Ring { region: RegionId(0), base: 0, lines: 4, lap: 4 };
         let memory = region(4);
         let mut long = message(0).words([0; 3]);
         long[0] |= 0xffff_ffff;

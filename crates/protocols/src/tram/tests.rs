@@ -467,6 +467,23 @@ fn a_suspected_follower_does_not_stall_the_ring_and_comes_back() {
 }
 
 #[test]
+fn a_client_that_was_woken_too_soon_to_look_looks_before_it_sleeps() {
+    let mut w = World::new(1, 1, "breadth", &[]);
+    w.run(100);
+    assert!(w.cast(&[0], &[1]));
+    let client = w.config.cluster().client(0).index();
+    w.now += Span::micros(10);
+    w.step(client, Input::Medium(In::Poll));
+    assert_eq!(w.processes[client].protocol.deadline(), None, "it has looked");
+    w.step(client, Input::Medium(In::Poll));
+    let (at, _) = w.processes[client].protocol.deadline().expect("it has not");
+    assert!(w.now < at && at <= w.now + Span::micros(2));
+    w.now = at;
+    w.step(client, Input::Wake);
+    assert_eq!(w.processes[client].protocol.deadline(), None);
+}
+
+#[test]
 fn too_large_a_payload_has_no_room() {
     let w = World::new(1, 1, "breadth", &[]);
     let client = &w.processes[w.config.cluster().client(0).index()].protocol;

@@ -307,8 +307,8 @@ impl Ram {
         let gate = self.homes[write.owner.index()].gates[usize::from(write.region.0)];
         if !gate.gap && chooser.chance(Concern::Ram, self.model.denied_lands_ppm) {
             let rest = u64::from(write.limit - write.stored);
-            // Most land wholly; the others stop somewhere.
-            if chooser.chance(Concern::Ram, 300_000) {
+            // Most land wholly; the others stop somewhere, if there is anything left to land.
+            if rest > 0 && chooser.chance(Concern::Ram, 300_000) {
                 write.limit -= 1 + chooser.spread(Concern::Ram, rest) as u32;
             }
             let late = if chooser.chance(Concern::Ram, self.model.denied_late_ppm) {
