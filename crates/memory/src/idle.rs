@@ -19,8 +19,10 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Each loop has a core of its own: it never gives it away.
-    pub const SPIN: Self = Self { spins: u32::MAX, yields: 0, parks: false };
+    /// Each loop has a core of its own: it gives it away only after some 200 us without work, and
+    /// never sleeps. With nobody else on its core that costs nothing; with somebody there, whoever
+    /// spends its share waiting has none left when the work comes.
+    pub const SPIN: Self = Self { spins: 2_000, yields: 0, parks: false };
     /// Fewer cores than loops, all of them busy: a short spin, a few yields, then park.
     pub const SHARED: Self = Self { spins: 100, yields: 20, parks: true };
     /// Nothing is wasted: parks at once.
@@ -62,6 +64,11 @@ pub struct Idler {
     counts: IdleCounts,
 }
 
+/// Rounds without work before the processor is told that this is a spin: what it then does to save
+/// power takes some processors as long as half a round, and a message in the middle of a
+/// conversation comes sooner than that.
+const EAGER_ROUNDS: u32 = 64;
+
 impl Idler {
     /// Follows `policy`.
     pub fn new(policy: Idle) -> Self {
@@ -80,7 +87,9 @@ impl Idler {
         self.rounds = round.saturating_add(1);
         if round < self.policy.spins {
             self.counts.spins += 1;
-            hint::spin_loop();
+            if round >= EAGER_ROUNDS {
+                hint::spin_loop();
+            }
         } else if !self.policy.parks || round - self.policy.spins < self.policy.yields {
             self.counts.yields += 1;
             thread::yield_now();

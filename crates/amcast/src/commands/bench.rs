@@ -11,9 +11,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// The rings of a sweep, in lines: small messages need no larger ones, and there are many rings.
-const SWEEP_RING_LINES: &str = "8192";
-
 /// What clients do in a sweep's rows of throughput.
 const SWEEP_CLIENTS: usize = 4;
 const SWEEP_OUTSTANDING: usize = 256;
@@ -77,15 +74,18 @@ pub(super) struct Args {
     /// Multicasts a second of each client instead; latency then counts from when one was due
     #[arg(long, conflicts_with = "outstanding")]
     rate: Option<u64>,
-    /// Seconds of measuring [1, or 0.3 in a sweep]
+    /// Seconds of measuring [1; 0.3 in a sweep; 0.1 if quick]
     #[arg(long, allow_negative_numbers = true)]
-    pub(super) duration: Option<f64>,
-    /// Seconds before that
-    #[arg(long, default_value_t = 0.2, allow_negative_numbers = true)]
-    pub(super) warm_up: f64,
-    /// How often each row is measured; figures are medians over them
-    #[arg(long, default_value_t = 3)]
-    pub(super) rounds: usize,
+    duration: Option<f64>,
+    /// Seconds before that [0.2, or 0.1 if quick]
+    #[arg(long, allow_negative_numbers = true)]
+    warm_up: Option<f64>,
+    /// How often each row is measured; figures are medians over them [3, or 1 if quick]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Measure each row once and shortly: for a first look, not for a figure to quote
+    #[arg(long)]
+    quick: bool,
     /// Parts that nodes and clients are dealt to: a part has all replicas of some nodes, or some
     /// clients [one for each core, at most one for each node and client]
     #[arg(long)]
@@ -150,9 +150,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for plan in args.plans(machine.cores) {
         rows.push(Row { plan: args.checked(entry, plan)?, rounds: Vec::new() });
     }
-    let bar = bar(args, rows.len() * args.rounds);
+    let bar = bar(args, rows.len() * args.rounds());
     let mut lines_ns = vec![machine.line_one_way_ns];
-    for round in 0..args.rounds {
+    for round in 0..args.rounds() {
         if round > 0 {
             lines_ns.push(line_one_way_ns());
         }
@@ -184,15 +184,16 @@ impl Args {
         if !within(duration) || duration == 0.0 {
             return misuse(format!("--duration {duration}: give seconds above 0, up to 3600"));
         }
-        if !within(self.warm_up) {
-            return misuse(format!("--warm-up {}: give seconds from 0 to 3600", self.warm_up));
+        let warm_up = self.warm_up_s();
+        if !within(warm_up) {
+            return misuse(format!("--warm-up {warm_up}: give seconds from 0 to 3600"));
         }
         let counts = [
             ("groups", self.groups),
             ("replicas", self.replicas),
             ("clients", self.clients),
             ("threads", self.threads),
-            ("rounds", Some(self.rounds)),
+            ("rounds", self.rounds),
             ("rate", self.rate.map(|r| r as usize)),
             ("messages", Some(self.messages)),
             ("outstanding", self.outstanding.iter().copied().min()),
@@ -214,7 +215,27 @@ impl Args {
     }
 
     fn duration_s(&self) -> f64 {
-        self.duration.unwrap_or(if self.sweep { 0.3 } else { 1.0 })
+        self.duration.unwrap_or(match (self.quick, self.sweep) {
+            (true, _) => 0.1,
+            (false, true) => 0.3,
+            (false, false) => 1.0,
+        })
+    }
+
+    fn warm_up_s(&self) -> f64 {
+        self.warm_up.unwrap_or(if self.quick { 0.1 } else { 0.2 })
+    }
+
+    /// How often each row is measured.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    /// Of a service: the time before a measurement, and of one that takes `usual` seconds if not
+    /// said otherwise.
+    pub(super) fn service_times(&self, usual: f64) -> [Duration; 2] {
+        let usual = if self.quick { usual / 4.0 } else { usual };
+        [self.warm_up_s(), self.duration.unwrap_or(usual)].map(Duration::from_secs_f64)
     }
 
     fn choices(&self) -> Vec<Choice> {
@@ -273,7 +294,7 @@ impl Args {
             payload,
             outstanding,
             rate: self.rate,
-            warm_up_s: self.warm_up,
+            warm_up_s: self.warm_up_s(),
             duration_s: self.duration_s(),
             threads: 0,
             pin: false,
@@ -287,19 +308,13 @@ impl Args {
         let few = if self.processes { each } else { each.min(cores) };
         let threads = self.threads.unwrap_or(few).min(each);
         let pin = self.pin || threads <= cores;
-        let mut set = self.set.clone();
-        for ring in ["log_lines", "hm_lines"] {
-            if self.sweep && self.protocol == "tram" && set.iter().all(|(name, _)| name != ring) {
-                set.push((ring.to_string(), SWEEP_RING_LINES.to_string()));
-            }
-        }
         Plan {
             protocol: self.protocol.clone(),
             groups,
             replicas,
             clients,
             overlay: overlay.to_string(),
-            set,
+            set: self.set.clone(),
             load: Load { threads, pin, ..load },
         }
     }

@@ -19,23 +19,24 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let &[payload] = &args.payload[..] else {
         return Err(Failure::Misuse("--payload: give one size for a service".to_string()));
     };
-    let bar = bar(args, args.rounds);
+    let bar = bar(args, args.rounds());
     let mut tell = |what: String| bar.set_message(what);
-    let seconds = |given: f64| Duration::from_secs_f64(given);
     let report = if args.failover {
+        let [warm_up, duration] = args.service_times(2.0);
         run_failover(
             &FailoverPlan {
                 shards: args.groups.unwrap_or(2),
                 replicas: args.replicas.unwrap_or(5),
                 set: args.set.clone(),
                 clients: args.clients.unwrap_or(WRITERS),
-                rounds: args.rounds,
-                warm_up: seconds(args.warm_up.max(0.2)),
-                duration: seconds(args.duration.unwrap_or(2.0)),
+                rounds: args.rounds(),
+                warm_up: warm_up.max(Duration::from_millis(200)),
+                duration,
             },
             &mut tell,
         )
     } else {
+        let [warm_up, duration] = args.service_times(1.0);
         run_rival(
             &RivalPlan {
                 shards: args.groups.unwrap_or(3),
@@ -44,9 +45,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 rival: (args.rival != "none").then(|| args.rival.clone()),
                 clients: args.clients.unwrap_or(CLIENTS),
                 payload,
-                rounds: args.rounds,
-                warm_up: seconds(args.warm_up),
-                duration: seconds(args.duration.unwrap_or(1.0)),
+                rounds: args.rounds(),
+                warm_up,
+                duration,
             },
             &mut tell,
         )
