@@ -91,6 +91,9 @@ impl RealRedis {
                 "no",
                 "--databases",
                 "1",
+                // SLOWLOG LEN tells how busy the machine is.
+                "--slowlog-log-slower-than",
+                "-1",
             ])
             // Its SORT compares text as the locale says; ours does by bytes.
             .env("LC_ALL", "C")
