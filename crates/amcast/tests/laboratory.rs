@@ -140,3 +140,38 @@ fn a_small_cluster_is_explored_wholly_and_a_mutant_is_found_there() {
     let words: Vec<&str> = replay.split(' ').skip(1).collect();
     assert_eq!(amcast(&words).status.code(), Some(1), "{replay}");
 }
+
+#[test]
+fn figures_of_bursts_are_made_anew_with_their_page() {
+    let out = std::env::temp_dir().join(format!("amcast-reproduced-{}", std::process::id()));
+    let dir = out.display().to_string();
+    let output = amcast(&["reproduce", "to-fig4", "to-fig5", "--quick", "--json", "--out", &dir]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(output.status.success() && report["ok"] == true, "{report}");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let figures: serde_json::Value = serde_json::from_str(&read("to-fig4.json")).unwrap();
+    let points = figures["figures"]["points"].as_array().unwrap();
+    let latency = |protocol: &str, burst: u64| {
+        let point = points.iter().find(|p| p["protocol"] == protocol && p["burst"] == burst);
+        point.unwrap()["latency_us"]["mean"].as_f64().unwrap()
+    };
+    // At least the two hops of 60 us that a uniform delivery takes; and it costs more than a plain one.
+    assert!(latency("sb-urcast", 1) > 120.0 && latency("sb-urcast", 1) > latency("sb-rcast", 1));
+    let page = read("index.html");
+    assert!(page.contains("<svg") && page.contains("to-fig5.json"), "{page}");
+    assert!(read("to-fig5-sim.svg").contains("pb-urcast"));
+    std::fs::remove_dir_all(&out).unwrap();
+    let output = amcast(&["reproduce", "to-fig9"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("to-table3"));
+}
+
+#[test]
+fn a_network_is_given_by_its_figures() {
+    let sim = ["sim", "--protocol", "bb-urcast-urcast", "--messages", "20", "--network"];
+    let output = amcast(&[&sim[..], &["latency_us=40,loss_ppm=1000,mbit=100"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = amcast(&[&sim[..], &["speed=3"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("latency_us"), "{said}");
+}

@@ -8,15 +8,26 @@ use amcast_sim::{Profile, Settings, run};
 
 #[test]
 fn what_failed_once_holds() {
-    let lines = include_str!("../../../regressions/tram.txt").lines();
+    replay(include_str!("../../../regressions/tram.txt"), Some("tram"));
+}
+
+#[test]
+fn what_failed_once_in_total_order_holds() {
+    replay(include_str!("../../../regressions/total.txt"), None);
+}
+
+/// Runs each line: of `protocol`, or of the one that its first word names.
+fn replay(file: &str, protocol: Option<&str>) {
+    let lines = file.lines();
     let lines: Vec<&str> = lines.filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
     assert!(!lines.is_empty(), "nothing is replayed");
     for line in lines {
         let (how, story) = line.split_once(" | ").expect("a story");
         let mut words = how.split(' ');
+        let protocol = protocol.unwrap_or_else(|| words.next().expect("a protocol"));
         let profile = Profile::parse(words.next().expect("a profile")).expect("a known profile");
         let seed: u64 = words.next().expect("a seed").parse().expect("a number");
-        let entry = catalog::find("tram").expect("it is in the catalog");
+        let entry = catalog::find(protocol).expect("it is in the catalog");
         let mut settings = Settings { payload_max: 1500, ..Settings::with(profile) };
         let mut raw = RawConfig::default();
         for word in words {

@@ -47,7 +47,7 @@ pub use explore::{Exploration, Explored, explore};
 pub use faults::{Fault, Profile, Strike, When};
 pub use ledger::{Breach, Stuck};
 pub use network::Network;
-pub use plan::{Model, Pace, Plan};
+pub use plan::{Cast, Model, Pace, Plan};
 pub use ram::Ram;
 pub use run::{Outcome, Recorded, Report, Settings, record, replay, run};
 pub use scenario::{Scenario, ScenarioError};

@@ -160,6 +160,9 @@ pub enum Pace {
     /// Each sender has at most so many multicasts that are not yet delivered in every destination
     /// group; the times only say when it may begin (closed loop).
     Closed(u32),
+    /// Each sender makes so many multicasts, and the next so many when it has itself delivered as
+    /// many of everybody: for one group in which every member sends the same.
+    Rounds(u32),
 }
 
 /// A multicast that is to be made.

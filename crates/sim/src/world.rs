@@ -358,9 +358,16 @@ impl<'a> World<'a> {
         let process = &self.procs[p.index()];
         let &cast = process.backlog.front()?;
         let wanted = &self.plan.casts[cast];
-        if let Pace::Closed(most) = self.plan.pace
-            && self.ledger.open_of(p) >= most
-        {
+        let held = match self.plan.pace {
+            Pace::Open => false,
+            Pace::Closed(most) => self.ledger.open_of(p) >= most,
+            Pace::Rounds(burst) => {
+                let rounds = process.casts / u64::from(burst.max(1));
+                let members = self.config.cluster().replicas() as u64;
+                (self.ledger.ever(p) as u64) < rounds * u64::from(burst) * members
+            }
+        };
+        if held {
             return None;
         }
         let (room, most) = match process.node.as_ref()? {

@@ -6,11 +6,13 @@ mod bench;
 mod bench_service;
 mod check;
 mod config;
+mod cores;
 mod journal;
 mod kv;
 mod listening;
 mod node;
 mod protocols;
+mod reproduce;
 mod sim;
 mod status;
 mod up;
@@ -44,6 +46,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure a protocol on shared memory or in the simulator
     Bench(bench::Args),
+    /// Make tables and figures of the papers anew
+    Reproduce(reproduce::Args),
     /// Judge a recorded history, or a directory of them
     Check(check::Args),
     /// Send a command to a running cluster's key-value store
@@ -88,6 +92,7 @@ pub fn main() -> ExitCode {
         Command::Protocols(args) => protocols::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),
         Command::Config(args) => config::run(&args),

@@ -57,6 +57,8 @@ pub struct Heartbeat {
     timeout: Span,
     /// How far patience can grow, in timeouts.
     growth: u64,
+    /// How far calm stretches can grow, in times [`CALM`].
+    calm_growth: u64,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
     peers: Vec<Peer>,
     /// The own counter as last published; only grows.
@@ -80,6 +82,8 @@ struct Peer {
     patience: Span,
     /// Since when the patience is what it is, and no suspicion was false.
     calm_since: Time,
+    /// How many times the patience a calm stretch lasts.
+    calm: u64,
     /// Whether it was found silent for too long and has not moved since.
     silent: bool,
     hint: Option<Hint>,
@@ -112,6 +116,7 @@ impl Heartbeat {
             fit: true,
             patience: timeout,
             calm_since: Time::ZERO,
+            calm: CALM,
             silent: false,
             hint: None,
         };
@@ -121,6 +126,7 @@ impl Heartbeat {
             interval,
             timeout,
             growth: PATIENCE_GROWTH_MAX,
+            calm_growth: 1,
             peers: alloc::vec![peer; ranks],
             counter: 0,
             beat_due: Time::ZERO,
@@ -130,9 +136,12 @@ impl Heartbeat {
     }
 
     /// Lets the patience with a peer grow to this many times the timeout, and not only to
-    /// [`PATIENCE_GROWTH_MAX`]: where what carries the counters is slow without bound.
+    /// [`PATIENCE_GROWTH_MAX`]: where what carries the counters is slow without bound. There each
+    /// suspicion that proves false doubles the calm stretch, too, up to as many times, so that they
+    /// become ever rarer: what takes longer than one stretch gets done in the end.
     pub const fn grow_patience_to(&mut self, timeouts: u64) {
         self.growth = timeouts;
+        self.calm_growth = timeouts;
     }
 
     /// The counter to publish now, if it is time to. Call it once a step, after
@@ -154,7 +163,7 @@ impl Heartbeat {
     /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
     pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
-        let (timeout, growth) = (self.timeout, self.growth);
+        let Self { timeout, growth, calm_growth, .. } = *self;
         let peer = &mut self.peers[rank];
         peer.fit = fit;
         if rank == self.me || counter == 0 || counter == peer.counter {
@@ -162,8 +171,12 @@ impl Heartbeat {
         }
         if peer.silent {
             peer.patience = peer.patience.times(2).min(timeout.times(growth));
+            peer.calm = (peer.calm * 2).min(CALM * calm_growth);
             peer.calm_since = now;
-        } else if now.since(peer.calm_since) >= peer.patience.times(CALM) {
+        } else if now.since(peer.calm_since) >= peer.patience.times(peer.calm) {
+            if peer.patience == timeout {
+                peer.calm = (peer.calm / 2).max(CALM);
+            }
             peer.patience = (peer.patience - Span(peer.patience.0 / SHRINK)).max(timeout);
             peer.calm_since = now;
         }

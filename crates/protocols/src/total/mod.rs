@@ -161,7 +161,8 @@ number!(
     1_400,
     64,
     1 << 20,
-    "About how many bytes are put into one packet; pieces of state have this size, too.",
+    "About how many bytes are put into one packet; pieces of state have this size, too, and 32 KB at \
+     least on streams.",
     "More is faster under load; beyond the network's frame, datagrams are split by the system."
 );
 number!(

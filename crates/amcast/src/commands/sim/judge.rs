@@ -13,35 +13,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 /// What came of a run.
-pub(super) struct Judged {
-    pub(super) seed: u64,
-    pub(super) casts: u64,
-    pub(super) deliveries: u64,
-    pub(super) crashes: u64,
-    pub(super) simulated_ns: u64,
+pub(in crate::commands) struct Judged {
+    pub(in crate::commands) seed: u64,
+    pub(in crate::commands) casts: u64,
+    pub(in crate::commands) deliveries: u64,
+    pub(in crate::commands) crashes: u64,
+    pub(in crate::commands) simulated_ns: u64,
     /// Things that happened in carriers and timers.
-    pub(super) events: u64,
-    pub(super) hash: u64,
-    pub(super) marks: Vec<(&'static str, u64)>,
+    pub(in crate::commands) events: u64,
+    pub(in crate::commands) hash: u64,
+    pub(in crate::commands) marks: Vec<(&'static str, u64)>,
     /// What was wrong, if anything.
-    pub(super) wrong: Option<Wrong>,
+    pub(in crate::commands) wrong: Option<Wrong>,
     /// The checker's report, as JSON.
-    pub(super) report: Option<String>,
+    pub(in crate::commands) report: Option<String>,
+    /// What happened, as the checker has it.
+    pub(in crate::commands) history: History,
     /// The run, if something was wrong.
-    pub(super) recorded: Option<Recorded>,
+    pub(in crate::commands) recorded: Option<Recorded>,
 }
 
 /// What was wrong in a run.
 #[derive(Clone, Debug)]
-pub(super) struct Wrong {
-    pub(super) what: What,
+pub(in crate::commands) struct Wrong {
+    pub(in crate::commands) what: What,
     /// The account of it, for people.
-    pub(super) says: String,
+    pub(in crate::commands) says: String,
 }
 
 /// What kind of wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum What {
+pub(in crate::commands) enum What {
     /// This property does not hold.
     Property(Property),
     /// The run did not settle in time.
@@ -56,7 +58,7 @@ pub(super) enum What {
 
 impl What {
     /// In a word: a property's name, or what stopped the run.
-    pub(super) const fn name(self) -> &'static str {
+    pub(in crate::commands) const fn name(self) -> &'static str {
         match self {
             Self::Property(property) => property.name(),
             Self::Settling => "settling",
@@ -67,7 +69,7 @@ impl What {
     }
 
     /// As the end of a sentence about a run.
-    pub(super) fn sentence(self) -> String {
+    pub(in crate::commands) fn sentence(self) -> String {
         match self {
             Self::Property(property) => format!("{property} does not hold"),
             Self::Settling => "what has to be delivered is not delivered in time".to_string(),
@@ -101,7 +103,7 @@ impl Sink<'_> {
 
 /// Makes the run of a trial and judges it by what the protocol promises. With a path, the history
 /// is written there.
-pub(super) fn judge(trial: &Trial, path: Option<&Path>) -> Result<Judged, Failure> {
+pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<Judged, Failure> {
     let fail = |e: std::io::Error| {
         Failure::Failed(format!("{}: {e}", path.unwrap_or(Path::new("")).display()))
     };
@@ -118,7 +120,7 @@ pub(super) fn judge(trial: &Trial, path: Option<&Path>) -> Result<Judged, Failur
 }
 
 /// Makes a recorded run of a trial again and judges it; its events go to `hear` as well.
-pub(super) fn judge_again(
+pub(in crate::commands) fn judge_again(
     trial: &Trial,
     run: &Recorded,
     hear: &mut dyn FnMut(&Event<'_>),
@@ -157,6 +159,7 @@ fn judged(
         marks: Vec::new(),
         wrong: None,
         report: None,
+        history: History::new(),
         recorded: None,
     };
     let stopped = match ran {
@@ -186,6 +189,7 @@ fn judged(
         (None, stop) => stop,
     };
     judged.recorded = recorded.filter(|_| judged.wrong.is_some());
+    judged.history = sink.history;
     Ok(judged)
 }
 

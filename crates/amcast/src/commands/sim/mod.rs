@@ -2,21 +2,20 @@
 
 mod account;
 mod explore;
-mod judge;
+pub(super) mod judge;
 mod mutants;
+pub(super) mod network;
 mod scenario;
-mod trial;
+pub(super) mod trial;
 
 use super::Failure;
+use super::cores::{over_cores, progress};
 use super::setting;
 use amcast_sim::Profile;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use judge::{Judged, judge};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use trial::Trial;
@@ -84,6 +83,10 @@ pub(super) struct Args {
     /// 100000 with --mutant over memory]
     #[arg(long)]
     settle_us: Option<u64>,
+    /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100: microseconds that a
+    /// message takes, datagrams lost in a million, bandwidth of each process's port [drawn]
+    #[arg(long, value_name = "NAME=VALUE,..", conflicts_with = "explore")]
+    network: Option<network::Network>,
     /// A parameter of the protocol: `amcast config --explain`
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
@@ -263,44 +266,13 @@ fn judge_all(
     first: u64,
     seeds: u64,
 ) -> Result<Runs, Failure> {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, found) = (AtomicU64::new(0), AtomicBool::new(false));
     let runs = Mutex::new(Runs::default());
-    let bar = progress(seeds);
-    // Seeds are handed out in order, and each that was handed out is finished: the first violation
-    // is the same on any number of cores.
-    let work = || -> Result<(), Failure> {
-        loop {
-            let n = next.fetch_add(1, Ordering::Relaxed);
-            if n >= seeds || found.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let judged = judge(&trial(first.saturating_add(n))?, None)?;
-            if judged.wrong.is_some() {
-                found.store(true, Ordering::Relaxed);
-            }
-            runs.lock().unwrap_or_else(PoisonError::into_inner).add(judged);
-            bar.inc(1);
-        }
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|t| {
-            t.join().unwrap_or_else(|_| Err(Failure::Failed("a thread panicked".to_string())))
-        })
+    // The first violation is the same on any number of cores: what was begun is finished.
+    over_cores(seeds, &progress(seeds, "runs"), |n| {
+        let judged = judge(&trial(first.saturating_add(n))?, None)?;
+        let wrong = judged.wrong.is_some();
+        runs.lock().unwrap_or_else(PoisonError::into_inner).add(judged);
+        Ok(wrong)
     })?;
-    bar.finish_and_clear();
     Ok(runs.into_inner().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// A progress bar on a terminal; nothing in a pipe.
-fn progress(n: u64) -> ProgressBar {
-    if n == 1 || !std::io::stderr().is_terminal() {
-        return ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-    }
-    let bar = ProgressBar::new(n);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs, {eta} to go") {
-        bar.set_style(style);
-    }
-    bar
 }

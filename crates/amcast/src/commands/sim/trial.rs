@@ -1,6 +1,7 @@
 //! What a run is, from the command line and the seed.
 
 use super::Args;
+use super::network::Network;
 use crate::commands::Failure;
 use amcast_core::{Assumption, Config, Entry, MediumKind, RawConfig, Span};
 use amcast_protocols::trial;
@@ -26,19 +27,24 @@ const MESSAGES: usize = 100;
 const DRAWN_PAYLOAD_MAX: usize = 1500;
 
 /// A run that is to be made.
-pub(super) struct Trial {
-    pub(super) entry: &'static dyn Entry,
-    pub(super) seed: u64,
-    pub(super) config: Config,
-    pub(super) settings: Settings,
+pub(in crate::commands) struct Trial {
+    pub(in crate::commands) entry: &'static dyn Entry,
+    pub(in crate::commands) seed: u64,
+    pub(in crate::commands) config: Config,
+    pub(in crate::commands) settings: Settings,
     raw: RawConfig,
+    /// A network that is given, not drawn.
+    network: Option<Network>,
     mutant: Option<String>,
     /// Not drawn from the seed, but one of all runs with so many choices that are not ordinary.
     explored: Option<usize>,
 }
 
 /// Which mutant is on, and the protocol's entry with or without mutants.
-pub(super) fn entry(protocol: &str, mutant: Option<&str>) -> Result<&'static dyn Entry, Failure> {
+pub(in crate::commands) fn entry(
+    protocol: &str,
+    mutant: Option<&str>,
+) -> Result<&'static dyn Entry, Failure> {
     let sound = crate::commands::entry(protocol)?;
     Ok(match mutant {
         None => sound,
@@ -49,7 +55,7 @@ pub(super) fn entry(protocol: &str, mutant: Option<&str>) -> Result<&'static dyn
 impl Trial {
     /// The ordinary run of a small cluster, to be varied: so many groups, all of which every message
     /// goes to.
-    pub(super) fn tiny(args: &Args, deviations: usize) -> Result<Self, Failure> {
+    pub(in crate::commands) fn tiny(args: &Args, deviations: usize) -> Result<Self, Failure> {
         let mutant = args.mutant.as_deref();
         let entry = entry(&args.protocol, mutant)?;
         let mut raw = trial::tiny(entry, args.groups.unwrap_or(1));
@@ -66,11 +72,15 @@ impl Trial {
         };
         let mutant = mutant.map(str::to_string);
         let explored = Some(deviations);
-        Ok(Self { entry, seed: 1, config, settings, raw, mutant, explored })
+        Ok(Self { entry, seed: 1, config, settings, raw, network: None, mutant, explored })
     }
 
     /// The run of `seed`: what is given on the command line, and the rest as drawn, or as usual.
-    pub(super) fn new(args: &Args, seed: u64, mutant: Option<&str>) -> Result<Self, Failure> {
+    pub(in crate::commands) fn new(
+        args: &Args,
+        seed: u64,
+        mutant: Option<&str>,
+    ) -> Result<Self, Failure> {
         let entry = entry(&args.protocol, mutant)?;
         let mut raw = match (mutant, args.vary) {
             (Some(_), false) => trial::hasty(entry, seed, args.groups),
@@ -80,11 +90,25 @@ impl Trial {
         let config = configure(args, entry, mutant, &mut raw)?;
         let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
         let mutant = mutant.map(str::to_string);
-        Ok(Self { entry, seed, config, settings, raw, mutant, explored: None })
+        let network = args.network;
+        Ok(Self { entry, seed, config, settings, raw, network, mutant, explored: None })
+    }
+
+    /// The run of `seed` in a cluster of that shape.
+    pub(in crate::commands) fn given(
+        entry: &'static dyn Entry,
+        seed: u64,
+        raw: RawConfig,
+        mut settings: Settings,
+        network: Option<Network>,
+    ) -> Result<Self, Failure> {
+        let config = build(entry, &raw)?;
+        settings.model = network.map(Network::model);
+        Ok(Self { entry, seed, config, settings, raw, network, mutant: None, explored: None })
     }
 
     /// The command that makes this run again: every value by name, so that it needs no drawing.
-    pub(super) fn replay(&self) -> String {
+    pub(in crate::commands) fn replay(&self) -> String {
         let Self { raw, settings, .. } = self;
         // As it was called, so that it can be pasted where nothing is installed.
         let program = std::env::args().next().unwrap_or_else(|| "amcast".to_string());
@@ -117,6 +141,9 @@ impl Trial {
                 let _ = write!(text, " --{name} {value}");
             }
         }
+        if let Some(network) = self.network {
+            let _ = write!(text, " --network {network}");
+        }
         for (name, value) in raw.set.iter().filter(|(name, _)| *name != "mutant") {
             let _ = write!(text, " --set {name}={value}");
         }
@@ -127,7 +154,7 @@ impl Trial {
     }
 
     /// Which run it is, for people.
-    pub(super) fn which(&self) -> String {
+    pub(in crate::commands) fn which(&self) -> String {
         match self.explored {
             Some(_) => "a run of the exploration".to_string(),
             None => format!("seed {}", self.seed),
@@ -135,7 +162,7 @@ impl Trial {
     }
 
     /// The cluster's shape, for people.
-    pub(super) fn shape(&self) -> String {
+    pub(in crate::commands) fn shape(&self) -> String {
         let Self { raw, settings, .. } = self;
         let mut text = format!(
             "{} of {}, {}, overlay {}",
@@ -155,7 +182,7 @@ impl Trial {
 }
 
 /// `1 group`, `2 groups`.
-pub(super) fn count(n: usize, noun: &str) -> String {
+pub(in crate::commands) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }
 
@@ -213,6 +240,7 @@ impl Args {
             messages: self.messages.unwrap_or(MESSAGES),
             destinations: self.destinations.map(|d| d.clamp(1, groups)),
             payload: self.payload,
+            model: self.network.map(Network::model),
             ..Settings::with(self.faults.unwrap_or(usual))
         };
         if hunt {

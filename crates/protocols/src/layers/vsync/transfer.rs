@@ -8,12 +8,21 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{self, Groupcast};
-use amcast_core::messages::Messages;
+use amcast_core::messages::{Lane, Messages};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Time};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Span, Time};
 
 /// How often a donor is asked in vain before another one is tried.
-const TRIES: u32 = 16;
+const TRIES: u32 = 8;
+
+/// How large a piece of state on a stream is at least.
+const STREAM_PIECE_BYTES: usize = 32 << 10;
+
+/// How many times as long as the last answer the next one may take.
+const PATIENCE: u64 = 3;
+
+/// How many times as long as `retry` an answer is waited for at most.
+const PATIENCE_MOST: u64 = 1 << 10;
 
 /// Deliveries that wait for the state to come before them.
 #[derive(Debug, Default)]
@@ -38,12 +47,19 @@ pub(super) struct Intake {
     least: u64,
     retry_at: Time,
     tries: u32,
+    /// How long an answer may take before it is asked for again: some times as long as the last one
+    /// took. Doubles with each that does not come in time, also from another donor: on a network that
+    /// is slower than `retry` the state would else be begun again and again, and never come.
+    patience: Span,
+    /// When a piece was asked for that was not yet asked for again.
+    asked: Option<Time>,
 }
 
 impl Default for Intake {
     fn default() -> Self {
-        let (attempt, retry_at) = (0, Time::NEVER);
-        Self { attempt, donor: None, head: None, got: 0, least: 0, retry_at, tries: 0 }
+        let (retry_at, patience) = (Time::NEVER, Span::ZERO);
+        let (donor, head, asked) = (None, None, None);
+        Self { attempt: 0, donor, head, got: 0, least: 0, retry_at, tries: 0, patience, asked }
     }
 }
 
@@ -96,7 +112,8 @@ where
     pub(super) fn forget_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
         (self.live, self.installed, self.begun) = (false, false, false);
         self.held = Held::default();
-        self.intake = Intake { attempt: self.intake.attempt, ..Intake::default() };
+        let Intake { attempt, patience, .. } = self.intake;
+        self.intake = Intake { attempt, patience, ..Intake::default() };
         for donation in self.donations.iter_mut().filter_map(Option::take) {
             out.push(Output::Release { ticket: donation.ticket });
         }
@@ -112,8 +129,13 @@ where
         if self.intake_at() > self.now {
             return;
         }
-        self.intake.retry_at = self.now + self.settings.retry.times(2);
+        let retry = self.settings.retry;
+        let patience = self.intake.patience.times(2).min(retry.times(PATIENCE_MOST));
+        self.intake.patience = patience.max(retry.times(2));
+        self.intake.retry_at = self.now + self.intake.patience;
         self.intake.tries += 1;
+        // Which one an answer belongs to is not known.
+        self.intake.asked = None;
         let works = |p: &Pid| self.fit[p.index()] && self.view.has(*p) && !self.suspects(*p);
         let vain = self.intake.tries > TRIES;
         if !self.intake.donor.as_ref().is_some_and(|p| works(p) && !vain) {
@@ -123,8 +145,8 @@ where
             }
             let attempt = self.intake.attempt + 1;
             let donor = Some(all[attempt as usize % all.len()]);
-            let Intake { least, retry_at, .. } = self.intake;
-            self.intake = Intake { attempt, donor, least, retry_at, ..Intake::default() };
+            let Intake { least, retry_at, patience, .. } = self.intake;
+            self.intake = Intake { attempt, donor, least, retry_at, patience, ..Intake::default() };
             out.note(Note::Recovering);
         }
         self.ask_donor();
@@ -207,7 +229,11 @@ where
         offset: u64,
         out: &mut Outbox<Messages<Packet>>,
     ) {
-        let piece = self.settings.packet_bytes as u64;
+        let piece = match self.settings.lane {
+            // One round trip for each: on a stream it may as well be worth it.
+            Lane::Stream => self.settings.packet_bytes.max(STREAM_PIECE_BYTES) as u64,
+            Lane::Datagram => self.settings.packet_bytes as u64,
+        };
         let Some(donation) = &self.donations[from.index()] else { return };
         let Some((_, bytes)) = donation.head else { return };
         if donation.attempt == attempt && offset < bytes {
@@ -307,7 +333,12 @@ where
             return out.note(Note::Malformed(from, "a piece that is not of the state"));
         }
         intake.tries = 0;
-        intake.retry_at = self.now + self.settings.retry.times(2);
+        if let Some(asked) = intake.asked {
+            let took = self.now.since(asked).times(PATIENCE);
+            intake.patience = took.max(self.settings.retry.times(2));
+        }
+        intake.asked = Some(self.now);
+        intake.retry_at = self.now + intake.patience;
         self.install(bytes, out);
         if !self.live {
             let offset = self.intake.got;

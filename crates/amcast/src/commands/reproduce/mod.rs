@@ -1,0 +1,161 @@
+//! `amcast reproduce`: tables and figures of the papers, made anew, with what the papers claim beside
+//! what was found.
+//!
+//! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an [`Account`]. What is
+//! written: `ID.json` with every figure, a picture for each chart, and one page, `index.html`, for all
+//! that was made in that directory in this call.
+
+mod bursts;
+mod chart;
+mod page;
+mod patterns;
+mod witness;
+
+use super::Failure;
+use page::Account;
+use serde_json::{Value, json};
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Makes tables and figures of the papers anew.
+///
+/// Writes ID.json, a picture for each chart, and index.html, with what the papers claim beside what
+/// was found. Exits with 1 if something that must hold does not; a figure that comes out otherwise
+/// than the paper's is told, and is no failure.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Which: to-table3, to-fig4, to-fig5
+    #[arg(required_unless_present = "all")]
+    ids: Vec<String>,
+    /// All that there are
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+    /// Fewer runs: minutes instead of hours
+    #[arg(long)]
+    quick: bool,
+    /// Where to write [amcast-reproduced]
+    #[arg(long, value_name = "DIR", default_value = "amcast-reproduced")]
+    out: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A table or figure of a paper.
+struct Experiment {
+    id: &'static str,
+    title: &'static str,
+    run: fn(&Session<'_>) -> Result<Account, Failure>,
+}
+
+/// All that can be made anew, by paper.
+const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        id: "to-table3",
+        title: "Total order: the specification that each protocol enforces (table 3)",
+        run: patterns::run,
+    },
+    Experiment {
+        id: "to-fig4",
+        title: "Total order: average message latency against the size of bursts (figure 4)",
+        run: bursts::latency,
+    },
+    Experiment {
+        id: "to-fig5",
+        title: "Total order: overall system throughput against the size of bursts (figure 5)",
+        run: bursts::throughput,
+    },
+];
+
+/// What the experiments of one call share.
+struct Session<'a> {
+    out: &'a Path,
+    quick: bool,
+    /// Figures 4 and 5 are two views of the same runs.
+    bursts: OnceCell<Vec<bursts::Point>>,
+}
+
+impl Session<'_> {
+    /// A directory for files of experiment `id`, beside the page.
+    fn directory(&self, id: &str) -> Result<PathBuf, Failure> {
+        let path = self.out.join(id);
+        std::fs::create_dir_all(&path).map_err(|e| unwritten(&path, &e))?;
+        Ok(path)
+    }
+}
+
+fn unwritten(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{} cannot be written: {e}; give another --out", path.display()))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|e| unwritten(path, &e))
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let chosen = chosen(args)?;
+    std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
+    let session = Session { out: &args.out, quick: args.quick, bursts: OnceCell::new() };
+    let mut made = Vec::new();
+    for experiment in chosen {
+        let begun = Instant::now();
+        let account = (experiment.run)(&session)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        for (name, svg) in account.pictures() {
+            write(&args.out.join(format!("{}-{name}.svg", experiment.id)), svg)?;
+        }
+        let figures = document(experiment, args.quick, seconds, &account);
+        let path = args.out.join(format!("{}.json", experiment.id));
+        write(&path, &format!("{figures:#}\n"))?;
+        if !args.json {
+            println!("{}: {} ({seconds:.0} s)", experiment.id, account.says());
+        }
+        made.push((experiment, account, figures));
+    }
+    let accounts: Vec<_> = made.iter().map(|(e, a, _)| (e.id, e.title, a)).collect();
+    let index = args.out.join("index.html");
+    write(&index, &page::page(&accounts, args.quick))?;
+    let sound = made.iter().all(|(_, account, _)| account.failures.is_empty());
+    if args.json {
+        let all: Vec<_> = made.iter().map(|(_, _, figures)| figures).collect();
+        println!("{}", json!({ "ok": sound, "page": index, "experiments": all }));
+    } else {
+        println!("the page: {}", index.display());
+    }
+    for failure in made.iter().flat_map(|(_, account, _)| &account.failures) {
+        eprintln!("amcast: {failure}");
+    }
+    if sound { Ok(()) } else { Err(Failure::Said) }
+}
+
+fn chosen(args: &Args) -> Result<Vec<&'static Experiment>, Failure> {
+    if args.all {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let find = |id: &String| {
+        EXPERIMENTS.iter().find(|e| e.id == id).ok_or_else(|| {
+            let all: Vec<_> = EXPERIMENTS.iter().map(|e| e.id).collect();
+            Failure::Misuse(format!("nothing is called {id:?}; there are: {}", all.join(", ")))
+        })
+    };
+    args.ids.iter().map(find).collect()
+}
+
+fn document(experiment: &Experiment, quick: bool, seconds: f64, account: &Account) -> Value {
+    json!({
+        "id": experiment.id,
+        "title": experiment.title,
+        "quick": quick,
+        "seconds": seconds,
+        "version": env!("CARGO_PKG_VERSION"),
+        "machine": amcast_machine(),
+        "claims": account.claims,
+        "failures": account.failures,
+        "figures": account.figures,
+    })
+}
+
+fn amcast_machine() -> Value {
+    serde_json::to_value(crate::bench::Machine::here()).unwrap_or(Value::Null)
+}

@@ -1,0 +1,154 @@
+//! What an experiment found, and the page that shows it.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use serde::Serialize;
+use serde_json::Value;
+
+/// What an experiment found.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// How it was done, in a few sentences: parameters, what was left out.
+    pub(super) how: String,
+    pub(super) parts: Vec<Part>,
+    pub(super) claims: Vec<Claim>,
+    /// What must hold and does not, with the command that shows it.
+    pub(super) failures: Vec<String>,
+    /// Every figure.
+    pub(super) figures: Value,
+}
+
+/// A part of the page.
+#[derive(Debug)]
+pub(super) enum Part {
+    Table {
+        caption: String,
+        head: Vec<String>,
+        rows: Vec<Vec<Markup>>,
+    },
+    /// A picture by name, in SVG.
+    Chart {
+        name: String,
+        caption: String,
+        svg: String,
+    },
+}
+
+/// What a paper claims, and what was found.
+#[derive(Debug, Serialize)]
+pub(super) struct Claim {
+    pub(super) paper: String,
+    pub(super) found: String,
+    pub(super) holds: Holds,
+}
+
+/// Whether a claim was found to hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Holds {
+    Yes,
+    No,
+}
+
+impl Holds {
+    pub(super) const fn when(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+impl Account {
+    /// The charts, by name.
+    pub(super) fn pictures(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Chart { name, svg, .. } => Some((&**name, &**svg)),
+            Part::Table { .. } => None,
+        })
+    }
+
+    /// In a line.
+    pub(super) fn says(&self) -> String {
+        let hold = self.claims.iter().filter(|c| c.holds == Holds::Yes).count();
+        let failures = match self.failures.len() {
+            0 => String::new(),
+            n => format!(", {n} that must hold and do not"),
+        };
+        format!("{hold} of {} claims hold{failures}", self.claims.len())
+    }
+}
+
+const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;\
+color:#1b1f24}table{border-collapse:collapse;margin:1rem 0}th,td{border:1px solid #ccd;padding:.3rem .6rem;\
+text-align:left;vertical-align:top}th{background:#f2f4f8}caption{text-align:left;font-weight:600;\
+padding:.3rem 0}.yes{color:#136c2e}.no{color:#a40e26}svg{max-width:100%;height:auto}code{background:#f2f4f8;\
+padding:0 .2rem;word-break:break-all}figcaption{color:#555}.gap{background:#ffe9b8}.alone{background:#ffd0d0}\
+.late{background:#d5e5ff}.order td{font:12px monospace;padding:.1rem .3rem}";
+
+/// A page with a heading.
+pub(super) fn sheet(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { h1 { (title) } (body) }
+        }
+    };
+    page.into_string()
+}
+
+/// The page of all that was made: identifier, title and account of each.
+pub(super) fn page(made: &[(&str, &str, &Account)], quick: bool) -> String {
+    let body = html! {
+        p {
+            "Made by " code { "amcast reproduce" } ", version " (env!("CARGO_PKG_VERSION")) "."
+            @if quick { " With " code { "--quick" } ": fewer runs than a full one." }
+        }
+        ul { @for (id, title, _) in made { li { a href={ "#" (id) } { (title) } } } }
+        @for (id, title, account) in made { (section(id, title, account)) }
+    };
+    sheet("Tables and figures", &body)
+}
+
+fn section(id: &str, title: &str, account: &Account) -> Markup {
+    html! {
+        h2 id=(id) { (title) }
+        p { (account.how) }
+        @for failure in &account.failures { p.no { (failure) } }
+        @for part in &account.parts { (shown(part)) }
+        @if !account.claims.is_empty() {
+            table {
+                caption { "Claimed, and found" }
+                tr { th { "claim" } th { "found" } th { "holds" } }
+                @for claim in &account.claims {
+                    tr {
+                        td { (claim.paper) }
+                        td { (claim.found) }
+                        @match claim.holds {
+                            Holds::Yes => td.yes { "yes" },
+                            Holds::No => td.no { "no" },
+                        }
+                    }
+                }
+            }
+        }
+        p { "All figures: " a href={ (id) ".json" } { (id) ".json" } }
+    }
+}
+
+fn shown(part: &Part) -> Markup {
+    match part {
+        Part::Table { caption, head, rows } => html! {
+            table {
+                caption { (caption) }
+                tr { @for name in head { th { (name) } } }
+                @for row in rows { tr { @for cell in row { td { (cell) } } } }
+            }
+        },
+        Part::Chart { caption, svg, .. } => html! {
+            figure { (PreEscaped(svg)) figcaption { (caption) } }
+        },
+    }
+}

@@ -1,0 +1,78 @@
+//! A simulated network whose figures are given on the command line.
+
+use amcast_core::Span;
+use amcast_sim::Model;
+use std::fmt;
+use std::str::FromStr;
+
+/// A network that is the same for all: written as `latency_us=40,loss_ppm=1000,mbit=100`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::commands) struct Network {
+    /// How long a message takes, in microseconds.
+    pub(in crate::commands) latency_us: u64,
+    /// Chance in a million that a datagram is lost.
+    pub(in crate::commands) loss_ppm: u64,
+    /// Megabits each second that a process can send, and receive; 0 is no limit.
+    pub(in crate::commands) mbit: u64,
+}
+
+/// A write to memory takes two microseconds, should the protocol use any.
+const WRITE: Span = Span::micros(2);
+
+/// Picoseconds that a byte takes at one megabit a second.
+const PS_PER_BYTE_AT_1_MBIT: u64 = 8_000_000;
+
+impl Network {
+    /// As the simulator has it.
+    pub(in crate::commands) fn model(self) -> Model {
+        let mut model = Model::constant(WRITE, Span::micros(self.latency_us));
+        model.network.loss_ppm = self.loss_ppm;
+        model.network.port_ps_per_byte = PS_PER_BYTE_AT_1_MBIT.checked_div(self.mbit).unwrap_or(0);
+        model
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut network = Self { latency_us: 40, loss_ppm: 0, mbit: 0 };
+        for part in text.split(',') {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let (target, most) = match name {
+                "latency_us" => (&mut network.latency_us, 60_000_000),
+                "loss_ppm" => (&mut network.loss_ppm, 1_000_000),
+                "mbit" => (&mut network.mbit, PS_PER_BYTE_AT_1_MBIT),
+                _ => return Err(format!("{name:?}: give latency_us, loss_ppm or mbit")),
+            };
+            let given = value.parse().ok().filter(|v| *v <= most);
+            *target = given.ok_or(format!("{part:?}: give {name}=NUMBER, at most {most}"))?;
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { latency_us, loss_ppm, mbit } = self;
+        write!(f, "latency_us={latency_us},loss_ppm={loss_ppm},mbit={mbit}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_reads_back_and_nonsense_is_refused_by_name() {
+        let network: Network = "mbit=100,loss_ppm=5".parse().expect("it is sound");
+        assert_eq!(network, Network { latency_us: 40, loss_ppm: 5, mbit: 100 });
+        assert_eq!(network.to_string().parse(), Ok(network));
+        assert_eq!(network.model().network.port_ps_per_byte, 80_000);
+        for (wrong, named) in
+            [("speed=1", "speed"), ("mbit", "mbit"), ("loss_ppm=1000001", "1000000")]
+        {
+            assert!(wrong.parse::<Network>().is_err_and(|e| e.contains(named)), "{wrong}");
+        }
+    }
+}
