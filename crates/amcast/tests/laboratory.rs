@@ -175,3 +175,39 @@ fn a_network_is_given_by_its_figures() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && said.contains("latency_us"), "{said}");
 }
+
+#[test]
+fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
+    let refused = |args: &[&str], named: &str| {
+        let output = amcast(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && said.contains(named), "{args:?}: {said}");
+    };
+    refused(&["sim", "--groups", "3", "--destinations", "4"], "--destinations 4");
+    refused(&["sim", "--payload", "100000000"], "--payload 100000000");
+
+    let path = std::env::temp_dir().join(format!("amcast-nothing-{}.jsonl", std::process::id()));
+    let file = path.display().to_string();
+    std::fs::write(&path, "").unwrap();
+    assert_eq!(amcast(&["check", &file]).status.code(), Some(1));
+    // No protocol is named: TRAM is meant.
+    assert!(amcast(&["sim", "--seed", "7", "--history", &file]).status.success());
+    assert_eq!(amcast(&["check", &file]).status.code(), Some(0));
+    assert_eq!(amcast(&["check", &file, "--require", "linearizable"]).status.code(), Some(1));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_full_disk_under_standard_output_is_told_in_a_sentence() {
+    for args in [&["protocols"][..], &["sim", "--messages", "5"]] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_amcast")).args(args).stdout(full).output();
+        let output = output.expect("it can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("standard output cannot be written") && !said.contains("panic"),
+            "{said}"
+        );
+    }
+}

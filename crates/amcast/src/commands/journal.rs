@@ -4,7 +4,7 @@
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::PanicHookInfo;
 use std::path::Path;
@@ -58,7 +58,22 @@ pub(super) fn of_command() -> Journal {
     if let Err(e) = ends {
         tracing::warn!("a broken pipe will not be quiet: {e}");
     }
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        end_if_unwritten(info);
+        usual(info);
+    }));
     Journal::of_program()
+}
+
+/// Ends the program if the panic is one of `println!`: what was to be printed has nowhere to go, as
+/// on a full disk, and that is no mistake of the program's.
+pub(super) fn end_if_unwritten(info: &std::panic::PanicHookInfo<'_>) {
+    let said = info.payload_as_str().unwrap_or_default();
+    if let Some(why) = said.strip_prefix("failed printing to stdout: ") {
+        let _ = writeln!(io::stderr(), "amcast: standard output cannot be written: {why}");
+        std::process::exit(1);
+    }
 }
 
 /// Log lines on standard error, for the supervisor.
@@ -71,7 +86,7 @@ pub(super) fn of_supervisor() -> Journal {
 }
 
 fn on_standard_error() {
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal());
+    let lines = fmt::layer().with_writer(io::stderr).with_ansi(false);
     let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
     tracing_subscriber::registry().with(lines).init();
 }

@@ -10,6 +10,7 @@ pub(super) mod trial;
 
 use super::Failure;
 use super::cores::{over_cores, progress};
+use super::journal::end_if_unwritten;
 use super::setting;
 use amcast_sim::Profile;
 use judge::{Judged, judge};
@@ -34,7 +35,7 @@ const HUNT_SEEDS: u64 = 3000;
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol: `amcast protocols`
-    #[arg(long, default_value = "tram", required_unless_present = "scenario")]
+    #[arg(long, default_value = "tram")]
     protocol: String,
     /// Run this seed
     #[arg(long, conflicts_with = "seeds")]
@@ -122,9 +123,10 @@ fn profile(name: &str) -> Result<Profile, String> {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     // A run that panics is a finding; its message is kept instead of printed.
-    std::panic::set_hook(Box::new(|_| {}));
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(end_if_unwritten));
     let done = run_quietly(args);
-    drop(std::panic::take_hook());
+    std::panic::set_hook(usual);
     done
 }
 

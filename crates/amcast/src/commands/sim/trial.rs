@@ -3,7 +3,7 @@
 use super::Args;
 use super::network::Network;
 use crate::commands::Failure;
-use amcast_core::{Assumption, Config, Entry, MediumKind, RawConfig, Span};
+use amcast_core::{Assumption, Config, Entry, MediumKind, Node, RawConfig, Span};
 use amcast_protocols::trial;
 use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
@@ -88,6 +88,7 @@ impl Trial {
             (None, false) => RawConfig::default(),
         };
         let config = configure(args, entry, mutant, &mut raw)?;
+        args.fits(entry, &config)?;
         let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
         let mutant = mutant.map(str::to_string);
         let network = args.network;
@@ -234,6 +235,29 @@ fn hunted_under(entry: &dyn Entry, seed: u64) -> Profile {
 }
 
 impl Args {
+    /// Refuses what no multicast of this cluster can be.
+    fn fits(&self, entry: &dyn Entry, config: &Config) -> Result<(), Failure> {
+        let groups = config.cluster().groups();
+        let drawn = self.groups.is_none() && (self.vary || self.mutant.is_some());
+        if let Some(given) = self.destinations.filter(|n| !drawn && !(1..=groups).contains(n)) {
+            return Err(Failure::Misuse(format!(
+                "--destinations {given}: there are {groups} groups; give 1 to {groups}"
+            )));
+        }
+        let Some(payload) = self.payload else { return Ok(()) };
+        let nodes = amcast_core::entry::build_all(entry, config).map_err(Failure::misuse)?;
+        let most = nodes.iter().map(|node| match node {
+            Node::Messages(protocol) => protocol.payload_max(),
+            Node::Memory(protocol, _) => protocol.payload_max(),
+        });
+        let most = most.min().unwrap_or(usize::MAX);
+        if payload <= most {
+            return Ok(());
+        }
+        let most = format!("at most {most} bytes with these settings");
+        Err(Failure::Misuse(format!("--payload {payload}: {most}")))
+    }
+
     fn settings(&self, entry: &dyn Entry, seed: u64, hunt: bool, groups: usize) -> Settings {
         let usual = if hunt { hunted_under(entry, seed) } else { Profile::None };
         let mut settings = Settings {

@@ -22,7 +22,7 @@ const STREAM_PIECE_BYTES: usize = 32 << 10;
 const PATIENCE: u64 = 3;
 
 /// How many times as long as `retry` an answer is waited for at most.
-const PATIENCE_MOST: u64 = 1 << 10;
+const PATIENCE_MOST: u64 = 64;
 
 /// Deliveries that wait for the state to come before them.
 #[derive(Debug, Default)]
