@@ -69,8 +69,8 @@ pub(super) fn of_command() -> Journal {
 /// Ends the program if the panic is one of `println!`: what was to be printed has nowhere to go, as
 /// on a full disk, and that is no mistake of the program's.
 pub(super) fn end_if_unwritten(info: &std::panic::PanicHookInfo<'_>) {
-    let said = info.payload_as_str().unwrap_or_default();
-    if let Some(why) = said.strip_prefix("failed printing to stdout: ") {
+    let said = info.payload().downcast_ref::<String>();
+    if let Some(why) = said.and_then(|said| said.strip_prefix("failed printing to stdout: ")) {
         let _ = writeln!(io::stderr(), "amcast: standard output cannot be written: {why}");
         std::process::exit(1);
     }
