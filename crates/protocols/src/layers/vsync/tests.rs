@@ -286,7 +286,7 @@ fn one_that_holds_back_too_much_asks_for_a_newer_state() {
     group.run(10);
     assert!(group.marks.contains(&"vsync-held-too-much") && !group.members[2].is_fit());
     group.mute = false;
-    group.run(300);
+    group.run(1500);
     assert!(group.members[2].is_fit());
     group.submit(0, 6);
     group.run(5);

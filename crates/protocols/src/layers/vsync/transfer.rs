@@ -98,8 +98,14 @@ where
             out.mark("vsync-held-too-much");
             self.held = Held::default();
             self.intake.least = position;
-            self.intake.donor = None;
+            self.look_elsewhere();
         }
+    }
+
+    /// Asks again soon, and another one: what was asked for is of no use any more.
+    fn look_elsewhere(&mut self) {
+        self.intake.donor = None;
+        self.intake.retry_at = self.intake.retry_at.min(self.now + self.settings.retry.times(2));
     }
 
     /// Looks for a donor.
@@ -306,8 +312,7 @@ where
             return;
         }
         if position < intake.least {
-            intake.donor = None;
-            return;
+            return self.look_elsewhere();
         }
         (intake.head, intake.got, intake.tries) = (Some((position, bytes)), 0, 0);
         if bytes == 0 {
@@ -329,7 +334,7 @@ where
         let asked = intake.attempt == attempt && intake.donor == Some(from) && !self.live;
         let Some((_, all)) = intake.head.filter(|_| asked && offset == intake.got) else { return };
         if bytes.is_empty() || bytes.len() as u64 > all - offset {
-            intake.donor = None;
+            self.look_elsewhere();
             return out.note(Note::Malformed(from, "a piece that is not of the state"));
         }
         intake.tries = 0;
