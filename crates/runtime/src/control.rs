@@ -52,10 +52,35 @@ pub struct NodeStatus {
     /// The view that its replica is in, where groups have views.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
+    /// Its connections to the other nodes, where protocols send messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkStatus>,
     /// Answers dropped because fronts did not keep up.
     pub answers_dropped: u64,
     /// Rounds of its loop that found work, and that parked.
     pub rounds: (u64, u64),
+}
+
+/// A node's connections to the others. Counts only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkStatus {
+    /// Nodes that it is connected to now.
+    pub connected: usize,
+    /// Bytes that wait to go out to the slowest of them.
+    pub backlog_bytes: usize,
+    /// Connections that came to stand, and that broke.
+    pub connects: u64,
+    /// See `connects`.
+    pub breaks: u64,
+    /// Messages sent, on streams and in datagrams.
+    pub sent: u64,
+    /// Messages that came.
+    pub received: u64,
+    /// Messages and datagrams that this node dropped: for want of a connection or of room, or because
+    /// they made no sense, or were of an earlier life.
+    pub dropped: u64,
+    /// Connections and datagrams of something that is no process of the cluster.
+    pub strange: u64,
 }
 
 /// A view of a group: the members that it goes on with.
@@ -375,6 +400,7 @@ mod tests {
             why: String::new(),
             replicas: Vec::new(),
             view: None,
+            network: None,
             answers_dropped: 0,
             rounds: (0, 0),
         };

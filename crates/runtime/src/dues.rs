@@ -3,8 +3,8 @@
 //! it back.
 
 use crate::seat::{Above, Captured};
-use amcast_core::step::{Medium, Ticket};
-use amcast_core::{Input, Outbox, Output, Pid, Protocol, Submission, Time};
+use amcast_core::step::{Medium, Ticket, Why};
+use amcast_core::{Input, Outbox, Output, Pid, Protocol, Time};
 use std::collections::VecDeque;
 
 /// An answer that the protocol is owed, given after the step that asked for it.
@@ -21,9 +21,8 @@ const NO_LOG: &str = "this protocol wants a record kept on disk, and nodes keep 
 /// [persisted](Output::Persist) ends the process with a panic that says so.
 pub(crate) struct Dues<M: Medium> {
     pid: Pid,
-    pub(crate) protocol: Box<dyn Protocol<Medium = M> + Send>,
+    protocol: Box<dyn Protocol<Medium = M> + Send>,
     outbox: Outbox<M>,
-    items: Vec<Output<M>>,
     owed: VecDeque<Owed>,
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
@@ -50,11 +49,20 @@ impl<M: Medium> Dues<M> {
             pid,
             protocol,
             outbox: Outbox::new(tracing),
-            items: Vec::new(),
             owed: VecDeque::new(),
             captures: Vec::new(),
             applied: 0,
         }
+    }
+
+    /// The protocol, to ask it.
+    pub(crate) fn protocol(&self) -> &dyn Protocol<Medium = M> {
+        &*self.protocol
+    }
+
+    /// When it must be stepped again at the latest.
+    pub(crate) fn deadline(&self) -> Option<Time> {
+        self.protocol.deadline().map(|(t, _): (Time, Why)| t)
     }
 
     /// Gives an input, and carries out all that follows from it.
@@ -69,21 +77,10 @@ impl<M: Medium> Dues<M> {
         self.carry_out(now, carrier, above);
     }
 
-    /// What the medium says is given to the protocol and the outbox outside, since the carrier lends
-    /// it: then [`Dues::carry_out`].
+    /// For what the medium says: the carrier lends it, so the protocol takes it from outside. Then
+    /// comes [`Dues::carry_out`].
     pub(crate) fn parts(&mut self) -> (&mut dyn Protocol<Medium = M>, &mut Outbox<M>) {
         (&mut *self.protocol, &mut self.outbox)
-    }
-
-    /// Multicasts. The caller has asked for room.
-    pub(crate) fn submit(
-        &mut self,
-        now: Time,
-        carrier: &mut impl Carrying<M>,
-        submission: Submission<'_>,
-        above: &mut dyn Above,
-    ) {
-        self.step(now, carrier, Input::Submit(submission), above);
     }
 
     /// Tells the protocol that the application has applied everything up to `position`, unless a
@@ -132,40 +129,36 @@ impl<M: Medium> Dues<M> {
             return;
         }
         carrier.carry(&self.outbox);
-        let mut items = std::mem::take(&mut self.items);
-        self.outbox.take(&mut items);
-        for item in items.drain(..) {
-            self.hand_up(now, item, above);
-        }
-        self.items = items;
-        self.outbox.clear();
-    }
-
-    fn hand_up(&mut self, now: Time, item: Output<M>, above: &mut dyn Above) {
-        let me = self.pid;
-        match item {
-            Output::Medium(_) => {}
-            Output::Deliver(d) => above.deliver(now, me, d, self.outbox.bytes(d.payload)),
-            Output::Note(note) => above.note(now, me, note),
-            Output::Capture { ticket, reader } => {
-                let captured = above.capture(me, reader);
-                self.captures.push((ticket, captured.position));
-                self.owed.push_back(Owed::Captured(ticket, captured));
-            }
-            Output::Piece { ticket, offset, bytes } => {
-                let mut piece = Vec::with_capacity(bytes as usize);
-                above.piece(me, offset, bytes, &mut piece);
-                self.owed.push_back(Owed::Piece(ticket, offset, piece));
-            }
-            Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
-            Output::Install { piece, first: _, last, position } => {
-                above.install(now, me, position, self.outbox.bytes(piece), last);
-                if last {
-                    self.applied = self.applied.max(position);
+        // Looked at where they lie: most are the medium's, and done with.
+        for item in self.outbox.items() {
+            match item {
+                Output::Medium(_) => {}
+                Output::Deliver(d) => {
+                    above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
+                Output::Note(note) => above.note(now, self.pid, *note),
+                Output::Capture { ticket, reader } => {
+                    let captured = above.capture(self.pid, *reader);
+                    self.captures.push((*ticket, captured.position));
+                    self.owed.push_back(Owed::Captured(*ticket, captured));
+                }
+                Output::Piece { ticket, offset, bytes } => {
+                    let mut piece = Vec::with_capacity(*bytes as usize);
+                    above.piece(self.pid, *offset, *bytes, &mut piece);
+                    self.owed.push_back(Owed::Piece(*ticket, *offset, piece));
+                }
+                Output::Release { ticket } => self.captures.retain(|(t, _)| t != ticket),
+                Output::Install { piece, first: _, last, position } => {
+                    let bytes = self.outbox.bytes(*piece);
+                    above.install(now, self.pid, *position, bytes, *last);
+                    if *last {
+                        self.applied = self.applied.max(*position);
+                    }
+                }
+                // To answer that it is durable would be a lie, and not to answer would be to hang.
+                Output::Persist { .. } => panic!("{:?}: {NO_LOG}", self.pid),
             }
-            // To answer that it is durable would be a lie, and not to answer would be to hang.
-            Output::Persist { .. } => panic!("{me:?}: {NO_LOG}"),
         }
+        self.outbox.clear();
     }
 }

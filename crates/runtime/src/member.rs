@@ -2,12 +2,13 @@
 //! through.
 
 use crate::application::Wake;
+use crate::control::NetworkStatus;
 use crate::dues::{Carrying, Dues};
 use crate::home::Net;
 use crate::replicas::Replicas;
 use crate::seat::Above;
 use amcast_core::messages::{Frames, In, Out};
-use amcast_core::step::{Outbox, Output, Protocol, Status, Why};
+use amcast_core::step::{Outbox, Output, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Error, Options, Peer};
 use std::os::fd::AsFd;
@@ -15,6 +16,10 @@ use std::sync::Arc;
 
 /// After how long without a word a member counts as silent, for people.
 const SILENT: Span = Span::millis(200);
+
+/// How much may wait for a connection before nothing more is broadcast. What the others cast at the
+/// same time has room beside it in what the carrier keeps.
+const BACKLOG_BYTES_MAX: usize = 8 << 20;
 
 impl Carrying<Frames> for Carrier {
     fn view(&self) {}
@@ -75,22 +80,24 @@ impl Member {
         self.carrier.watch(what)
     }
 
-    fn deadline(&self) -> Option<Time> {
-        self.dues.protocol.deadline().map(|(t, _): (Time, Why)| t)
-    }
-
     /// Wakes the protocol when it is time: again if it asks for that at once, as it does to send
     /// what it gathered; but not for ever.
     fn wake_up(&mut self, now: Time, above: &mut dyn Above) -> bool {
         let mut woke = false;
         for _ in 0..2 {
-            if self.deadline().is_none_or(|t| t > now) {
+            if self.dues.deadline().is_none_or(|t| t > now) {
                 break;
             }
             self.dues.step(now, &mut self.carrier, Input::Wake, above);
             woke = true;
         }
         woke
+    }
+
+    /// The others that it is connected to.
+    fn connected(&self) -> impl Iterator<Item = Pid> + '_ {
+        let others = self.cluster.pids().filter(|&p| p != self.carrier.pid());
+        others.filter(|&p| self.carrier.connected(p).is_some())
     }
 
     fn log(&mut self) {
@@ -138,11 +145,15 @@ impl Replicas for Member {
     }
 
     fn room(&self, bytes: usize) -> usize {
-        self.dues.protocol.room(GroupSet::one(Gid(0)), bytes)
+        // The protocol has bounds of its own; where they are wide, the slowest connection holds back.
+        if self.connected().any(|p| self.carrier.backlog(p) > BACKLOG_BYTES_MAX) {
+            return 0;
+        }
+        self.dues.protocol().room(GroupSet::one(Gid(0)), bytes)
     }
 
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
-        self.dues.submit(now, &mut self.carrier, submission, above);
+        self.dues.step(now, &mut self.carrier, Input::Submit(submission), above);
     }
 
     fn applied(&mut self, now: Time, _: Gid, position: u64, above: &mut dyn Above) {
@@ -159,11 +170,11 @@ impl Replicas for Member {
     }
 
     fn status(&self, _: Gid) -> (Status, bool) {
-        (self.dues.protocol.status(), self.dues.protocol.fit())
+        (self.dues.protocol().status(), self.dues.protocol().fit())
     }
 
     fn stopped(&self, now: Time) -> Option<String> {
-        let status = self.dues.protocol.status();
+        let status = self.dues.protocol().status();
         if status.follows {
             return None;
         }
@@ -191,6 +202,25 @@ impl Replicas for Member {
         ))
     }
 
+    fn network(&self) -> Option<NetworkStatus> {
+        let counts = self.carrier.counts();
+        let dropped_datagrams = counts.datagrams_dropped_full
+            + counts.datagrams_dropped_error
+            + counts.datagrams_malformed
+            + counts.datagrams_old
+            + counts.datagrams_early;
+        Some(NetworkStatus {
+            connected: self.connected().count(),
+            backlog_bytes: self.connected().map(|p| self.carrier.backlog(p)).max().unwrap_or(0),
+            connects: counts.connects,
+            breaks: counts.breaks,
+            sent: counts.stream_sent + counts.datagram_messages_sent,
+            received: counts.stream_received + counts.datagram_messages_received,
+            dropped: counts.dropped_down + dropped_datagrams,
+            strange: counts.strangers + counts.datagrams_strange,
+        })
+    }
+
     fn wake(&self) -> Wake {
         let waker = self.carrier.waker();
         Arc::new(move || waker.ring())
@@ -201,7 +231,7 @@ impl Replicas for Member {
     fn stay(&mut self) {}
 
     fn sleep(&mut self, now: Time, at_most: Span) {
-        let wake = self.deadline().unwrap_or(Time::NEVER).since(now);
+        let wake = self.dues.deadline().unwrap_or(Time::NEVER).since(now);
         if wake > Span::ZERO {
             self.carrier.park(Some(wake.min(at_most)));
         }

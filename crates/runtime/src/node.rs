@@ -341,6 +341,7 @@ impl<A: Application> Node<A> {
             why,
             replicas,
             view: self.house.view(),
+            network: self.replicas.network(),
             answers_dropped: self.house.door.dropped(),
             rounds: (counts.busy, counts.parks),
         }

@@ -1,6 +1,7 @@
 //! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
 
 use crate::application::Wake;
+use crate::control::NetworkStatus;
 use crate::seat::{Above, Seat};
 use amcast_core::step::Status;
 use amcast_core::{Gid, Pid, Span, Submission, Time};
@@ -44,6 +45,11 @@ pub(crate) trait Replicas {
 
     /// Why the node does nothing although it is a working member, for people.
     fn stopped(&self, _now: Time) -> Option<String> {
+        None
+    }
+
+    /// The connections to other nodes, if there are any.
+    fn network(&self) -> Option<NetworkStatus> {
         None
     }
 

@@ -4,11 +4,11 @@
 //! what every driver owes a protocol: outputs carried out in order, all of them before the next
 //! input. What is not the medium's business goes up to the loop's [`Above`].
 
-use amcast_core::memory::{In, Memory, Out};
-use amcast_core::step::{Note, Ticket, Why};
+use crate::dues::{Carrying, Dues};
+use amcast_core::memory::{In, Memory, Out, Window};
+use amcast_core::step::Note;
 use amcast_core::{Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
-use std::collections::VecDeque;
 
 /// What a seat asks of the loop above it.
 pub trait Above {
@@ -33,27 +33,25 @@ pub struct Captured {
     pub bytes: u64,
 }
 
-/// An answer that the protocol is owed, given after the step that asked for it.
-enum Owed {
-    Captured(Ticket, Captured),
-    Piece(Ticket, u64, Vec<u8>),
-}
+impl Carrying<Memory> for MappedCarrier {
+    fn view(&self) -> Window<'_> {
+        self.window()
+    }
 
-/// Why a protocol that persists records ends its process.
-const NO_LOG: &str = "this protocol wants a record kept on disk, and nodes keep no log yet: it can be \
-                      run in the simulator only";
+    fn carry(&mut self, outbox: &Outbox<Memory>) {
+        self.post(outbox.items().iter().filter_map(|item| match item {
+            Output::Medium(out) => Some::<&Out>(out),
+            _ => None,
+        }));
+    }
+}
 
 /// One process of a memory protocol, and its carrier. Nothing of it survives the process: a memory
 /// protocol has what it must remember in the memory of its peers. One that asks for a record to be
 /// [persisted](Output::Persist) ends the process with a panic that says so.
 pub struct Seat {
-    protocol: Box<dyn Protocol<Medium = Memory> + Send>,
+    dues: Dues<Memory>,
     carrier: MappedCarrier,
-    outbox: Outbox<Memory>,
-    owed: VecDeque<Owed>,
-    /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
-    captures: Vec<(Ticket, u64)>,
-    applied: u64,
     /// How many processes the protocol has.
     processes: usize,
 }
@@ -77,15 +75,8 @@ impl Seat {
         };
         let options = StartOptions { bell, ..StartOptions::default() };
         let carrier = directory.start(pid, &regions, options).map_err(SeatError::Memory)?;
-        Ok(Self {
-            protocol,
-            carrier,
-            outbox: Outbox::new(tracing),
-            owed: VecDeque::new(),
-            captures: Vec::new(),
-            applied: 0,
-            processes: cluster.processes(),
-        })
+        let dues = Dues::new(pid, protocol, tracing);
+        Ok(Self { dues, carrier, processes: cluster.processes() })
     }
 
     /// Gives the protocol its first input. Once, before any other step.
@@ -106,7 +97,7 @@ impl Seat {
 
     /// The protocol, to ask for its status and room.
     pub fn protocol(&self) -> &dyn Protocol<Medium = Memory> {
-        &*self.protocol
+        self.dues.protocol()
     }
 
     /// The bell of the loop.
@@ -121,7 +112,7 @@ impl Seat {
 
     /// When it must be stepped again at the latest.
     pub fn deadline(&self) -> Option<Time> {
-        self.protocol.deadline().map(|(t, _): (Time, Why)| t)
+        self.dues.deadline()
     }
 
     /// One round: what the medium has to say, and the deadline if it has come. Says whether
@@ -135,9 +126,10 @@ impl Seat {
                 continue;
             }
             let poll = matches!(input, In::Poll);
-            self.protocol.step(now, window, Input::Medium(input), &mut self.outbox);
-            busy |= !poll || !self.outbox.items().is_empty();
-            self.carry_out(now, above);
+            let (protocol, outbox) = self.dues.parts();
+            protocol.step(now, window, Input::Medium(input), outbox);
+            busy |= !poll || !outbox.items().is_empty();
+            self.dues.carry_out(now, &mut self.carrier, above);
         }
         if self.deadline().is_some_and(|t| t <= now) {
             self.step(now, Input::Wake, above);
@@ -157,12 +149,7 @@ impl Seat {
     /// Tells the protocol that the application has applied everything up to `position`, unless a
     /// capture holds this back.
     pub fn applied(&mut self, now: Time, position: u64, above: &mut dyn Above) {
-        let held = self.captures.iter().map(|&(_, position)| position).min().unwrap_or(u64::MAX);
-        let position = position.min(held);
-        if position > self.applied {
-            self.applied = position;
-            self.step(now, Input::Applied(position), above);
-        }
+        self.dues.applied(now, &mut self.carrier, position, above);
     }
 
     /// Tells the protocol that the application has a state in force with everything up to
@@ -177,75 +164,14 @@ impl Seat {
     }
 
     fn step(&mut self, now: Time, input: Input<'_, Memory>, above: &mut dyn Above) {
-        self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
-        self.carry_out(now, above);
-    }
-
-    /// Carries out what a step asked for; then gives the protocol what it is owed for that, which
-    /// may ask for more.
-    fn carry_out(&mut self, now: Time, above: &mut dyn Above) {
-        self.carry_out_once(now, above);
-        while let Some(owed) = self.owed.pop_front() {
-            let input = match &owed {
-                Owed::Captured(ticket, Captured { position, bytes }) => {
-                    Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
-                }
-                Owed::Piece(ticket, offset, bytes) => {
-                    Input::Piece { ticket: *ticket, offset: *offset, bytes }
-                }
-            };
-            self.protocol.step(now, self.carrier.window(), input, &mut self.outbox);
-            self.carry_out_once(now, above);
-        }
-    }
-
-    fn carry_out_once(&mut self, now: Time, above: &mut dyn Above) {
-        if self.outbox.items().is_empty() {
-            self.outbox.clear();
-            return;
-        }
-        self.carrier.post(self.outbox.items().iter().filter_map(|item| match item {
-            Output::Medium(out) => Some::<&Out>(out),
-            _ => None,
-        }));
-        // Looked at where they lie: most are the medium's, and done with.
-        for item in self.outbox.items() {
-            match *item {
-                Output::Medium(_) => {}
-                Output::Deliver(d) => {
-                    above.deliver(now, self.carrier.pid(), d, self.outbox.bytes(d.payload));
-                }
-                Output::Note(note) => above.note(now, self.carrier.pid(), note),
-                Output::Capture { ticket, reader } => {
-                    let captured = above.capture(self.carrier.pid(), reader);
-                    self.captures.push((ticket, captured.position));
-                    self.owed.push_back(Owed::Captured(ticket, captured));
-                }
-                Output::Piece { ticket, offset, bytes } => {
-                    let mut piece = Vec::with_capacity(bytes as usize);
-                    above.piece(self.carrier.pid(), offset, bytes, &mut piece);
-                    self.owed.push_back(Owed::Piece(ticket, offset, piece));
-                }
-                Output::Release { ticket } => self.captures.retain(|&(t, _)| t != ticket),
-                Output::Install { piece, first: _, last, position } => {
-                    let bytes = self.outbox.bytes(piece);
-                    above.install(now, self.carrier.pid(), position, bytes, last);
-                    if last {
-                        self.applied = self.applied.max(position);
-                    }
-                }
-                // To answer that it is durable would be a lie, and not to answer would be to hang.
-                Output::Persist { .. } => panic!("{:?}: {NO_LOG}", self.carrier.pid()),
-            }
-        }
-        self.outbox.clear();
+        self.dues.step(now, &mut self.carrier, input, above);
     }
 }
 
 /// Why a process did not start.
 #[derive(Debug)]
 pub enum SeatError {
-    /// The protocol does not talk through memory, so it cannot be run on it.
+    /// The protocol talks through another medium.
     Medium,
     /// The shared memory refused.
     Memory(Error),
@@ -255,8 +181,8 @@ impl std::fmt::Display for SeatError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Medium => f.write_str(
-                "this protocol passes messages; real clusters run protocols on shared memory: \
-                 `amcast protocols` lists them",
+                "the protocol talks through another medium than the cluster was made for: one over \
+                 shared memory cannot be run on the network, nor the other way round",
             ),
             Self::Memory(e) => e.fmt(f),
         }
@@ -268,8 +194,7 @@ impl std::error::Error for SeatError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::memory::Window;
-    use amcast_core::step::{Status, Wait};
+    use amcast_core::step::{Status, Ticket, Wait, Why};
     use amcast_core::{GroupSet, MsgId};
     use amcast_memory::ClusterId;
 

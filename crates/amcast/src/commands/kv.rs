@@ -3,6 +3,7 @@
 use super::{Failure, home, secret};
 use crate::client::Connection;
 use amcast_runtime::config::ClusterFile;
+use amcast_runtime::control::statuses_of;
 use std::path::PathBuf;
 
 /// Sends one command of the key-value store to a running cluster and prints the answer.
@@ -28,14 +29,20 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Some(at) => (at.clone(), given),
         None => {
             let home = home(args.data.as_deref())?;
-            if !home.is_supervised() {
+            let file = ClusterFile::read(&home.file_path()).map_err(Failure::failed)?;
+            // Nodes that are run by hand have no supervisor, and fronts of their own.
+            let by_hand = || statuses_of(&home.nodes(&file)).iter().any(Option::is_some);
+            let fronts = if home.is_supervised() {
+                home.fronts().ok()
+            } else if by_hand() {
+                (0..file.replicas).find_map(|rank| home.fronts_of(rank).ok())
+            } else {
                 let at = home.path().display();
                 let why = format!("{at}: its cluster does not run: it was killed, or just stops");
                 return Err(Failure::Failed(why));
-            }
-            let starts = |e| format!("the cluster is starting and has no front yet ({e})");
-            let fronts = home.fronts().map_err(|e| Failure::Failed(starts(e)))?;
-            let file = ClusterFile::read(&home.file_path()).map_err(Failure::failed)?;
+            };
+            let starts = || Failure::Failed("the cluster is starting and has no front yet".into());
+            let fronts = fronts.ok_or_else(starts)?;
             (fronts.redis, given.or(file.password))
         }
     };

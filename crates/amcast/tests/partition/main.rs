@@ -1,0 +1,218 @@
+//! Nodes on hosts of their own, run by hand, one of which is cut off from the others. Needs root, and
+//! network namespaces; where they are not to be had it says so and passes.
+
+#[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
+#[path = "../cluster/harness.rs"]
+mod harness;
+mod namespaces;
+
+use amcast::client::{Answer, Connection};
+use amcast::runtime::config::{ClusterFile, Place};
+use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
+use amcast::runtime::home::Home;
+use harness::{AMCAST, bytes, call, errors, run, signal, unique};
+use namespaces::Hosts;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+const NODES: usize = 4;
+
+/// Who is cut off.
+const ALONE: usize = 3;
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Nodes on hosts, each with a directory that no other one looks into.
+struct Cluster {
+    hosts: Hosts,
+    dirs: Vec<PathBuf>,
+    record: PathBuf,
+    nodes: Vec<Child>,
+}
+
+impl Cluster {
+    fn start(hosts: Hosts, protocol: &str) -> Self {
+        let (base, record) = (unique("hosts"), unique("partition"));
+        let mut file = ClusterFile {
+            protocol: protocol.to_string(),
+            shards: 1,
+            replicas: NODES,
+            id: Some(4711),
+            record: Some(record.clone()),
+            ..ClusterFile::default()
+        };
+        for node in 0..NODES {
+            let at = |port: u16| -> SocketAddr {
+                format!("{}:{port}", hosts.address(node)).parse().expect("it is an address")
+            };
+            let place = Place { control: Some(at(7401)), ..Place::at(at(7400)) };
+            file.nodes.insert(format!("n{node}"), place);
+        }
+        let dirs: Vec<PathBuf> = (0..NODES).map(|node| base.join(format!("h{node}"))).collect();
+        let start = |(node, dir): (usize, &PathBuf)| {
+            std::fs::create_dir_all(dir).expect("a directory can be made");
+            let path = dir.join("cluster.toml");
+            file.write(&path).expect("a file can be written");
+            let mut command = hosts.command(node, AMCAST);
+            command.args(["node", "--until-input-ends", "--redis-port", "0", "--http-port", "0"]);
+            command.arg("--config").arg(path).args(["--name", &format!("n{node}")]);
+            command.stdin(Stdio::piped()).spawn().expect("a node can be started")
+        };
+        let nodes = dirs.iter().enumerate().map(start).collect();
+        Self { hosts, dirs, record, nodes }
+    }
+
+    fn status(&self, node: usize) -> Option<NodeStatus> {
+        status_of(&self.dirs[node].join(format!("n{node}.sock"))).ok()
+    }
+
+    /// Waits until what a node says is as wanted, and says what it was then.
+    fn wait(&self, node: usize, wanted: impl Fn(&NodeStatus) -> bool) -> NodeStatus {
+        let begun = Instant::now();
+        loop {
+            let status = self.status(node);
+            if let Some(status) = status.clone().filter(&wanted) {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "n{node} is still so: {status:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn redis(&self, node: usize) -> String {
+        let home = Home::at(&self.dirs[node]).expect("its file is there");
+        home.fronts_of(node).expect("it serves").redis
+    }
+
+    /// Calls the store through a node, on its host.
+    fn call(&self, node: usize, words: &[&str]) -> Answer {
+        let at = self.redis(node);
+        self.hosts.on(node, || call(&mut Connection::open(&at).expect("it listens"), words))
+    }
+
+    /// Stops all nodes as their host would.
+    fn stop(&mut self) {
+        for node in &mut self.nodes {
+            signal(node.id(), rustix::process::Signal::TERM);
+            assert!(node.wait().expect("it is a child of ours").success());
+        }
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &mut self.nodes {
+            // One that has ended already is what we want.
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+        let base = self.dirs[0].parent().expect("it lies in one");
+        let _ = std::fs::remove_dir_all(base);
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.record);
+        }
+    }
+}
+
+/// Whether a node works in a view of all that is later than the one of this number.
+fn has_all(status: &NodeStatus, later_than: Option<u64>) -> bool {
+    let is_whole = |view: &ViewStatus| {
+        view.members.len() == NODES && later_than.is_none_or(|number| view.number > number)
+    };
+    status.ready && status.view.as_ref().is_some_and(is_whole)
+}
+
+/// Says stop when it goes out of scope, also when that is because of a panic.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed() {
+    let hosts = match Hosts::new(NODES) {
+        Ok(hosts) => hosts,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let mut cluster = Cluster::start(hosts, "bb-urcast-urcast");
+    for node in 0..NODES {
+        let fronts = cluster.dirs[node].join(format!("n{node}.fronts.json"));
+        cluster.wait(node, |status| has_all(status, None) && fronts.exists());
+    }
+    let (stop, written) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let at = cluster.redis(0);
+        let (hosts, stop, written) = (&cluster.hosts, &stop, &written);
+        let writer = scope.spawn(move || {
+            hosts.on(0, || {
+                let mut c = Connection::open(&at).expect("n0 listens");
+                for n in 1.. {
+                    let number = n.to_string();
+                    assert_eq!(call(&mut c, &["SET", "n", &number]), Answer::Word("OK".into()));
+                    written.store(n, Ordering::Relaxed);
+                    if stop.load(Ordering::Relaxed) {
+                        return;
+                    }
+                }
+            });
+        });
+        let stops = Stops(stop);
+        cut_off_and_heal(&cluster, written);
+        drop(stops);
+        writer.join().expect("every write is acknowledged");
+    });
+    let last = written.load(Ordering::Relaxed).to_string();
+    assert_eq!(cluster.call(ALONE, &["GET", "n"]), bytes(&last), "through the one that was alone");
+    assert_eq!(
+        cluster.call(ALONE, &["INCR", "n"]),
+        Answer::Number(last.parse::<i64>().unwrap() + 1)
+    );
+    cluster.stop();
+    let promised = "TO(UA,SUTO);linearizable;exactly-once;fifo-order";
+    let checked = run(&["check", cluster.record.to_str().unwrap(), "--require", promised]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    assert!(report.contains("holds       SUTO"), "{report}");
+}
+
+/// Pulls one host's plug while others write, looks at what it says, and puts it in again.
+fn cut_off_and_heal(cluster: &Cluster, written: &AtomicU64) {
+    let wait_for_writes = |more: u64| {
+        let (begun, before) = (Instant::now(), written.load(Ordering::Relaxed));
+        while written.load(Ordering::Relaxed) < before + more {
+            assert!(begun.elapsed() < PATIENCE, "the others do not go on");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for_writes(50);
+    cluster.hosts.plug(ALONE, "down");
+    let alone = cluster.wait(ALONE, |status| status.why.contains("1 of 4 members are heard"));
+    assert!(!alone.ready && alone.why.contains("it has stopped"), "{}", alone.why);
+    assert!(alone.why.contains("g0/r0 is silent") && alone.why.contains("3 are needed"));
+    let others = cluster.wait(0, |s| s.view.as_ref().is_some_and(|v| v.members.len() == 3));
+    let view = others.view.expect("it was asked for");
+    assert_eq!(view.members, ["g0/r0", "g0/r1", "g0/r2"]);
+    let stands = alone.replicas[0].delivered;
+    wait_for_writes(200);
+    let still = cluster.status(ALONE).expect("it answers");
+    assert_eq!(still.replicas[0].delivered, stands, "it delivers nothing");
+    let mut status = cluster.hosts.command(ALONE, AMCAST);
+    let shown = status.args(["status", "--data"]).arg(&cluster.dirs[ALONE]).output();
+    let shown = shown.expect("the program can be started");
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("it has stopped: 1 of 4 members are heard"), "{shown}");
+    let refused = cluster.call(ALONE, &["SET", "alone", "1"]);
+    assert!(refused.is_error() && refused.to_string().contains("majority"), "{refused}");
+    cluster.hosts.plug(ALONE, "up");
+    // It may hear the others for a moment before it learns that they went on without it.
+    let back = cluster.wait(ALONE, |status| has_all(status, Some(view.number)));
+    assert!(back.replicas[0].delivered > stands + 200, "{back:?}");
+    wait_for_writes(50);
+}
