@@ -46,7 +46,7 @@ impl Diary {
         let recorder = Recorder::begin(dir, name, cluster, pids, now)?;
         let casts = if views {
             let sent = format!("{name}-sent");
-            Some(Recorder::begin(dir, &sent, cluster, &[], now)?.of_senders())
+            Some(Recorder::begin(dir, &sent, cluster, &[], now)?)
         } else {
             None
         };

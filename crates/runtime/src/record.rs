@@ -4,26 +4,39 @@
 //! process had buffered is lost; such a process then looks as if it had died a little earlier.
 //!
 //! # When there is no more room
-//! Where the disk is full, or a process has written as much as it may, recording stops everywhere:
-//! whoever finds out leaves the file `stopped` in the directory, and the others look for it. Clients
-//! stop last, so that nothing is recorded as delivered that is not recorded as sent. The service goes
-//! on. A history that stopped has no `end`, so liveness is not judged on it.
+//! Where the disk is full, or a process has written nearly as much as it may, recording stops at one
+//! moment everywhere: whoever finds out names that moment in the file `stopped` in the directory, a
+//! little ahead, so that everyone has seen it by then. What is recorded is then all that happened up
+//! to there: nothing is delivered that is not sent. A process passes its limit only if it records
+//! more than [`RESERVE_BYTES`], or half of its limit, within that little while ([`NOTICE`]). The
+//! service goes on. A history
+//! that stopped has no `end`, so liveness is not judged on it.
+//!
+//! What is recorded holds clients' data, so nobody but its owner can read it.
 
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, Pid, Role, Span, Time};
+use amcast_core::{Cluster, GroupSet, Pid, Span, Time};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Bytes held back before a write.
 const BUFFER_BYTES: usize = 1 << 18;
 
-/// How often a process looks whether another has stopped recording.
-const LOOK_EVERY: Span = Span::millis(50);
+/// How long before recording stops this is said.
+const NOTICE: Span = Span::millis(25);
 
-/// How long a client goes on recording after others have stopped.
-const CLIENTS_LATER: Span = Span::secs(2);
+/// How often a process looks whether it has been said: several times in that while.
+const LOOK_EVERY: Span = Span::millis(2);
+
+/// What a process keeps of its limit for that while.
+const RESERVE_BYTES: u64 = 1 << 20;
+
+/// Who may read what is recorded: its owner.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
 
 /// The bytes that a process may write in all its lives, unless it is told otherwise.
 pub const LIMIT_BYTES: u64 = 256 << 20;
@@ -31,7 +44,8 @@ pub const LIMIT_BYTES: u64 = 256 << 20;
 /// The file that says how many bytes each process may write.
 const LIMIT_FILE: &str = "limit";
 
-/// The file that says that recording has stopped, and why.
+/// The file that says when recording stops, in nanoseconds of the clock of events, and, in the next
+/// line, why.
 const STOPPED_FILE: &str = "stopped";
 
 /// Writes the history of one operating-system process.
@@ -43,10 +57,11 @@ pub struct Recorder {
     file: File,
     /// Whole lines that are not written yet.
     buffer: Vec<u8>,
-    /// Bytes that may still be written.
+    /// Bytes that are held back before a write.
+    buffer_bytes: usize,
+    /// Bytes that may still be written before recording is to stop.
     left: u64,
     state: State,
-    is_client: bool,
     look_at: Time,
 }
 
@@ -54,17 +69,18 @@ pub struct Recorder {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Records,
-    /// Others have stopped; this one stops at that time.
+    /// What happens later than this is not recorded any more.
     Until(Time),
     Stopped,
 }
 
-/// Makes the directory of the histories of a run, in which each process may write `limit_bytes`.
+/// Makes the directory of the histories of a run, in which each process may write `limit_bytes`. One
+/// that is made is its owner's alone; one that is there stays as it is.
 ///
 /// # Errors
 /// When it cannot be made, or holds an earlier run: two runs in one directory are no history.
 pub fn prepare(dir: &Path, limit_bytes: u64) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    make(dir)?;
     for entry in fs::read_dir(dir)? {
         let name = entry?.file_name();
         if Path::new(&name).extension().is_some_and(|e| e == "jsonl") || name == STOPPED_FILE {
@@ -74,12 +90,34 @@ pub fn prepare(dir: &Path, limit_bytes: u64) -> io::Result<()> {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
         }
     }
-    fs::write(dir.join(LIMIT_FILE), limit_bytes.to_string())
+    let path = dir.join(LIMIT_FILE);
+    // It may be there, from a run that recorded nothing.
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(FILE_MODE).open(path)?;
+    file.write_all(limit_bytes.to_string().as_bytes())
 }
 
-/// Why recording in `dir` has stopped, if it has.
+/// Makes a directory, if there is none.
+fn make(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(DIR_MODE).create(dir)
+}
+
+/// Makes a new file.
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
+}
+
+/// Why recording in `dir` has stopped, or is about to, if so.
 pub fn stopped(dir: &Path) -> Option<String> {
-    fs::read_to_string(dir.join(STOPPED_FILE)).ok()
+    stops(dir).map(|(_, why)| why)
+}
+
+/// When recording in `dir` stops, and why.
+fn stops(dir: &Path) -> Option<(Time, String)> {
+    let text = fs::read_to_string(dir.join(STOPPED_FILE)).ok()?;
+    let (at, why) = text.split_once('\n').unwrap_or(("", &text));
+    // Who cannot read when it was, stops at once.
+    Some((Time(at.parse().unwrap_or(0)), why.trim_end().to_string()))
 }
 
 impl Recorder {
@@ -96,21 +134,25 @@ impl Recorder {
         hosted: &[Pid],
         now: Time,
     ) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
+        make(dir)?;
         let Opened { run, path, file, earlier_bytes } = first_free(dir, name)?;
         let limit = fs::read_to_string(dir.join(LIMIT_FILE)).ok();
         let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(LIMIT_BYTES);
-        let is_client = hosted.iter().any(|&p| matches!(cluster.role(p), Role::Client { .. }));
-        let state = if stopped(dir).is_some() { State::Stopped } else { State::Records };
+        let state = match stops(dir) {
+            Some((at, _)) if at <= now => State::Stopped,
+            Some((at, _)) => State::Until(at),
+            None => State::Records,
+        };
+        let (reserve, buffer_bytes) = ((limit / 2).min(RESERVE_BYTES), limit / 16);
         let mut this = Self {
             cluster,
             dir: dir.to_path_buf(),
             path,
             file,
             buffer: Vec::new(),
-            left: limit.saturating_sub(earlier_bytes),
+            buffer_bytes: BUFFER_BYTES.min(buffer_bytes as usize),
+            left: limit.saturating_sub(earlier_bytes + reserve),
             state,
-            is_client,
             look_at: now,
         };
         for &p in hosted {
@@ -123,27 +165,27 @@ impl Recorder {
         Ok(this)
     }
 
-    /// It records what is sent, and so goes on for a while when others have stopped.
-    #[must_use]
-    pub fn of_senders(mut self) -> Self {
-        self.is_client = true;
-        self
-    }
-
     /// Adds one event.
     pub fn event(&mut self, event: &Event<'_>) {
         let cluster = self.cluster;
-        self.line(format_args!("{}", event.json(&cluster)));
+        self.line(at(event), format_args!("{}", event.json(&cluster)));
     }
 
-    /// Adds an event of a process that is not of the cluster, as the line that it is.
-    pub fn line(&mut self, line: fmt::Arguments<'_>) {
-        if self.state == State::Stopped {
-            return;
+    /// Adds what happened at `t`, as the line that it is. To be called before anyone can know that
+    /// it happened.
+    pub fn line(&mut self, t: Time, line: fmt::Arguments<'_>) {
+        if t >= self.look_at {
+            self.look(t);
+        }
+        match self.state {
+            State::Records => {}
+            State::Until(end) if t <= end => {}
+            State::Until(_) => return self.end(),
+            State::Stopped => return,
         }
         // Memory takes everything.
         let _ = writeln!(self.buffer, "{line}");
-        if self.buffer.len() >= BUFFER_BYTES {
+        if self.buffer.len() >= self.buffer_bytes {
             self.flush();
         }
     }
@@ -158,16 +200,23 @@ impl Recorder {
         if self.state == State::Stopped {
             return;
         }
-        self.look(crate::clock::now());
-        if self.buffer.is_empty() || self.state == State::Stopped {
-            return;
+        let now = crate::clock::now();
+        if now >= self.look_at {
+            self.look(now);
         }
+        self.write();
+        match self.state {
+            State::Until(end) if now > end => self.end(),
+            _ => {}
+        }
+    }
+
+    fn write(&mut self) {
         let bytes = self.buffer.len() as u64;
-        // A client that is over its limit goes on while the others stop.
         if bytes > self.left && self.state == State::Records {
             self.stop("it is as large as it may be (--record-limit)");
         }
-        if self.state == State::Stopped {
+        if bytes == 0 || self.state == State::Stopped {
             return;
         }
         self.left = self.left.saturating_sub(bytes);
@@ -178,42 +227,58 @@ impl Recorder {
         self.buffer.clear();
     }
 
-    /// Looks whether others have stopped.
+    /// Looks whether it was said that recording stops.
     fn look(&mut self, now: Time) {
-        match self.state {
-            State::Until(t) if now >= t => self.end(),
-            State::Records if now >= self.look_at => {
-                self.look_at = now + LOOK_EVERY;
-                if stopped(&self.dir).is_some() {
-                    self.halt(now);
-                }
-            }
-            _ => {}
+        self.look_at = now + LOOK_EVERY;
+        if self.state == State::Records
+            && let Some((at, _)) = stops(&self.dir)
+        {
+            self.state = State::Until(at);
         }
     }
 
-    /// A full disk must not stop the service: the history ends, and the log says so, once.
+    /// Has recording stop everywhere. A full disk must not stop the service: the history ends, and
+    /// the log says so, once.
     fn stop(&mut self, why: &str) {
         let (dir, path) = (self.dir.display(), self.path.display());
         tracing::error!("recording in {dir} stops here, the service goes on; {path}: {why}");
         // Where there is no room even for that, the others find out for themselves.
-        let told =
-            OpenOptions::new().write(true).create_new(true).open(self.dir.join(STOPPED_FILE));
-        let _ = told.and_then(|mut file| writeln!(file, "{path}: {why}"));
-        self.halt(crate::clock::now());
-    }
-
-    fn halt(&mut self, now: Time) {
-        if self.is_client {
-            self.state = State::Until(now + CLIENTS_LATER);
-        } else {
-            self.end();
-        }
+        let _ = announce(&self.dir, &self.path, why);
+        // Another may have been quicker.
+        let at = stops(&self.dir).map_or_else(crate::clock::now, |(at, _)| at);
+        self.state = State::Until(at);
     }
 
     fn end(&mut self) {
+        self.write();
         self.state = State::Stopped;
         self.buffer = Vec::new();
+    }
+}
+
+/// Says in `dir` when recording stops, unless somebody has; `path` is the file that cannot go on.
+/// Nobody sees half of it.
+fn announce(dir: &Path, path: &Path, why: &str) -> io::Result<()> {
+    let draft = path.with_extension("stops");
+    let mut file = create(&draft)?;
+    let at = crate::clock::now() + NOTICE;
+    let written = file.write_all(format!("{}\n{}: {why}\n", at.0, path.display()).as_bytes());
+    let said = written.and_then(|()| fs::hard_link(&draft, dir.join(STOPPED_FILE)));
+    said.and(fs::remove_file(&draft))
+}
+
+/// When an event was; those without a time belong to the beginning.
+fn at(event: &Event<'_>) -> Time {
+    match *event {
+        Event::Process { .. } | Event::End => Time::ZERO,
+        Event::Cast { t, .. }
+        | Event::Part { t, .. }
+        | Event::Deliver { t, .. }
+        | Event::Crash { t, .. }
+        | Event::Recover { t, .. }
+        | Event::View { t, .. }
+        | Event::Call { t, .. }
+        | Event::Return { t, .. } => t,
     }
 }
 
@@ -236,7 +301,7 @@ fn first_free(dir: &Path, name: &str) -> io::Result<Opened> {
     let (mut run, mut earlier_bytes) = (0, 0);
     loop {
         let path = dir.join(format!("{name}.{run}.jsonl"));
-        match File::create_new(&path) {
+        match create(&path) {
             Ok(file) => return Ok(Opened { run, path, file, earlier_bytes }),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
                 earlier_bytes += fs::metadata(&path)?.len();
@@ -251,6 +316,7 @@ fn first_free(dir: &Path, name: &str) -> io::Result<Opened> {
 mod tests {
     use super::*;
     use amcast_core::{Gid, MsgId};
+    use std::os::unix::fs::PermissionsExt;
 
     /// A new directory, and a cluster of one replica and one client.
     fn place(name: &str) -> (PathBuf, Cluster) {
@@ -280,33 +346,53 @@ mod tests {
     }
 
     #[test]
-    fn the_limit_of_one_process_stops_all_and_the_clients_last() {
+    fn the_limit_of_one_process_stops_all_at_one_moment_before_it_is_passed() {
         let (dir, cluster) = place("limit");
-        prepare(&dir, 400).unwrap();
+        prepare(&dir, 4_000).unwrap();
         let (p, c) = (cluster.replica(Gid(0), 0), cluster.client(0));
-        let begin = |name, pid| Recorder::begin(&dir, name, cluster, &[pid], Time(0)).unwrap();
+        let begun = crate::clock::now();
+        let begin = |name, pid| Recorder::begin(&dir, name, cluster, &[pid], begun).unwrap();
         let (mut node, mut client) = (begin("n0", p), begin("c0", c));
-        let mut cast = |seq| {
-            let m = MsgId { sender: c, seq };
-            client.event(&Event::Cast { t: Time(seq), p: c, m, dst: GroupSet::one(Gid(0)) });
-            client.flush();
-            node.event(&Event::Deliver { t: Time(seq), p, m });
-            node.flush();
-            (client.records(), node.records())
-        };
-        let both: Vec<_> = (1..30).map(&mut cast).collect();
-        assert_eq!(both[0], (true, true));
-        assert_eq!(both[28], (true, false));
+        let mut seq = 0;
+        while node.records() || client.records() {
+            let (t, m) = (crate::clock::now(), MsgId { sender: c, seq });
+            client.event(&Event::Cast { t, p: c, m, dst: GroupSet::one(Gid(0)) });
+            // A node is not as quick as it might be.
+            let t = crate::clock::now();
+            node.event(&Event::Deliver { t, p, m });
+            seq += 1;
+            if client.state != State::Records {
+                // What is left is for what comes before the end.
+                while crate::clock::now().since(t) < Span::millis(2) {}
+            }
+        }
         assert!(stopped(&dir).is_some_and(|why| why.contains("--record-limit")));
-        let lines = |name: &str| {
-            let text = fs::read_to_string(dir.join(format!("{name}.0.jsonl"))).unwrap();
+        let (end, _) = stops(&dir).unwrap();
+        let read = |name: &str| {
+            let path = dir.join(format!("{name}.0.jsonl"));
+            let meta = fs::metadata(&path).unwrap();
+            assert!(meta.len() <= 4_000, "{name} has {} bytes", meta.len());
+            assert_eq!(meta.permissions().mode() & 0o777, 0o600);
+            let text = fs::read_to_string(path).unwrap();
             assert!(text.ends_with("}\n"), "{text}");
-            text.lines().count()
+            text
         };
-        assert!(lines("c0") > lines("n0"), "{} casts, {} deliveries", lines("c0"), lines("n0"));
+        let messages = |text: &str| -> Vec<String> {
+            let of =
+                |line: &str| line.split("\"m\":\"").nth(1)?.split('"').next().map(String::from);
+            text.lines().filter_map(of).collect()
+        };
+        let (casts, deliveries) = (messages(&read("c0")), messages(&read("n0")));
+        assert!(deliveries.len() > 20, "{} deliveries", deliveries.len());
+        assert!(deliveries.iter().all(|m| casts.contains(m)), "what was not sent");
+        for line in read("n0").lines().chain(read("c0").lines()).filter(|l| l.contains("\"t\"")) {
+            let t = line.split("\"t\":").nth(1).unwrap().split(',').next().unwrap();
+            assert!(t.parse::<u64>().unwrap() <= end.0, "{line} is later than {end:?}");
+        }
         // A life that begins later writes nothing, not even into a file with room.
-        drop(begin("n1", p));
+        drop(Recorder::begin(&dir, "n1", cluster, &[p], crate::clock::now()).unwrap());
         assert_eq!(lines_of(&dir.join("n1.0.jsonl")), 0);
+        assert_eq!(fs::metadata(&dir).unwrap().permissions().mode() & 0o777, 0o700);
         fs::remove_dir_all(&dir).unwrap();
     }
 

@@ -680,6 +680,7 @@ fn large_and_malformed_commands_are_refused_in_words() {
         panic!("it is over the limit")
     };
     assert!(e.contains("larger than the limit of 1048"), "{e}");
+    assert!(e.ends_with("; the command was not executed"), "{e}");
     assert_eq!(c.call(&words("GET k")), Value::Null, "the connection goes on");
     let most = "x".repeat((1 << 20) - 200);
     assert_eq!(c.call(&["SET".into(), "k".into(), most.clone()]), Value::Text("OK".into()));

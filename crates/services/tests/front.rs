@@ -235,3 +235,93 @@ fn a_password_is_asked_for() {
     assert_eq!(answers[3..], ["+OK", "+OK", "+OK"]);
     assert_eq!(c.read(&mut [0]).unwrap(), 0, "closed after QUIT");
 }
+
+/// A front that executes by itself, with a password or without.
+fn local(password: Option<&str>) -> Front {
+    let backend = Arc::new(LocalBackend::new(SHARDS, 1));
+    let status: Arc<dyn Status> = backend.clone();
+    let server = Arc::new(Server::new(SHARDS, 100, 0, password.map(str::to_owned), status));
+    redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
+}
+
+#[test]
+fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
+    let front = local(None);
+    let mut c = connect(&front);
+    let names = |from: usize, to: usize| (from..to).map(|i| format!(" k{i}")).collect::<String>();
+    let over = "-ERR more than 10000 keys are watched";
+    let commands = [
+        format!("WATCH{}", names(0, 4_000)),
+        // Keys that are watched already, or named twice, count once.
+        format!("WATCH{}{}", names(3_000, 9_000), names(3_000, 3_100)),
+        format!("WATCH{}", names(9_000, 10_001)),
+        format!("WATCH{}", names(9_000, 10_000)),
+        "WATCH k1 k9999".to_owned(),
+        "WATCH other".to_owned(),
+    ];
+    assert_eq!(pipeline(&mut c, &commands), ["+OK", "+OK", over, "+OK", "+OK", over]);
+    assert_eq!(pipeline(&mut connect(&front), &["SET k9999 1".into()]), ["+OK"]);
+    let commands = ["MULTI", "SET seen 1", "EXEC", "EXISTS seen"].map(str::to_owned);
+    assert_eq!(pipeline(&mut c, &commands), ["+OK", "+QUEUED", "*-1", ":0"]);
+}
+
+#[test]
+fn nothing_is_said_to_be_set_that_has_no_effect() {
+    let front = local(Some("secret"));
+    let mut c = connect(&front);
+    let cases = [
+        ("AUTH secret", "+OK"),
+        ("CONFIG SET save ''", "+OK"),
+        ("CONFIG SET appendonly no maxmemory 0", "+OK"),
+        (
+            "CONFIG SET appendonly no maxmemory 1gb",
+            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - can't set \
+             immutable config",
+        ),
+        (
+            "CONFIG SET SAVE '60 1'",
+            "-ERR CONFIG SET failed (possibly related to argument 'save') - can't set immutable \
+             config",
+        ),
+        (
+            "CONFIG SET requirepass other",
+            "-ERR CONFIG SET failed (possibly related to argument 'requirepass') - a password \
+             holds for all fronts of a cluster: start it with --password-file",
+        ),
+        (
+            "CONFIG SET no-such 1",
+            "-ERR Unknown option or number of arguments for CONFIG SET - 'no-such'",
+        ),
+    ];
+    let (commands, expected): (Vec<_>, Vec<_>) =
+        cases.into_iter().map(|(c, e)| (c.to_owned(), e.to_owned())).unzip();
+    assert_eq!(pipeline(&mut c, &commands), expected);
+    // Who comes now is still let in with the first password.
+    let commands = ["AUTH other", "AUTH secret", "CONFIG GET maxmemory"].map(str::to_owned);
+    let answers = pipeline(&mut connect(&front), &commands);
+    assert!(answers[0].starts_with("-WRONGPASS"), "{answers:?}");
+    assert_eq!(answers[1..], ["+OK", "*2"]);
+}
+
+/// What `INFO` says, by name.
+fn info(front: &Front) -> std::collections::BTreeMap<String, String> {
+    let mut c = connect(front);
+    c.get_mut().write_all(b"INFO\r\n").unwrap();
+    let bytes: usize = line(&mut c)[1..].parse().unwrap();
+    let mut text = vec![0; bytes];
+    c.read_exact(&mut text).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let facts = text.lines().filter_map(|l| l.split_once(':'));
+    facts.map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+#[test]
+fn info_claims_nothing_that_is_not_so() {
+    let (one, other) = (info(&local(None)), info(&local(None)));
+    assert_eq!(one["aof_enabled"], "0", "nothing is on disk");
+    assert_eq!(one["run_id"].len(), 40);
+    assert!(one["run_id"].bytes().all(|b| b.is_ascii_hexdigit()), "{}", one["run_id"]);
+    assert_ne!(one["run_id"], other["run_id"], "no two servers are the same");
+    let bytes = |name: &str| one[name].parse::<u64>().unwrap();
+    assert!(bytes("used_memory") > 100_000 && bytes("used_memory_rss") >= bytes("used_memory"));
+}

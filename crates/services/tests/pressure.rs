@@ -295,7 +295,8 @@ fn one_limit_holds_for_every_command_and_is_named() {
     let front = local(config);
     let mut stream = connect(&front);
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    let refused = "-ERR the command is larger than the limit of 1000 bytes";
+    let refused = "-ERR the command is larger than the limit of 1000 bytes; the command was not \
+                   executed";
     // SET, the key and the value take 3 + 1 + n bytes, and 4 more each.
     for (bytes, expected) in [(984, "+OK"), (985, refused)] {
         stream.write_all(&set("k", bytes)).unwrap();

@@ -138,11 +138,22 @@ fn home(data: Option<&Path>) -> Result<Home, Failure> {
 
 /// The password in the first line of a file.
 fn secret(path: &Path) -> Result<String, Failure> {
+    warn_if_others_read(path);
     let text = std::fs::read_to_string(path)
         .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_string()),
         _ => Err(Failure::Misuse(format!("{}: its first line is no password", path.display()))),
+    }
+}
+
+/// Says so if others than its owner may read a file that holds a password.
+fn warn_if_others_read(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
+    if mode & 0o044 != 0 {
+        let path = path.display();
+        tracing::warn!("{path} holds a password, and others may read it: chmod 600 {path}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! `amcast up`: a cluster on this machine.
 
 use super::listening::{Addresses, Listening, address, bind};
-use super::{Failure, entry, secret, setting};
+use super::{Failure, entry, secret, setting, warn_if_others_read};
 use crate::client::Connection;
 use crate::service::Watch;
 use amcast_core::trace::Event;
@@ -80,8 +80,9 @@ pub(super) struct Args {
     /// and about 100 bytes for each command and replica
     #[arg(long, value_name = "DIR")]
     record: Option<PathBuf>,
-    /// How many megabytes each process may record in all its lives; then, or when the disk is full,
-    /// all recording stops and the service goes on [256]
+    /// How many megabytes of each kind - deliveries, what is sent, calls - a process may record in
+    /// all its lives; then, or when the disk is full, all recording stops and the service goes on
+    /// [256]
     #[arg(long, value_name = "MB", requires = "record", value_parser = clap::value_parser!(u64).range(1..))]
     record_limit: Option<u64>,
     /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
@@ -108,6 +109,9 @@ impl Args {
             Some(path) => ClusterFile::read(path).map_err(Failure::misuse)?,
             None => ClusterFile::default(),
         };
+        if let Some(path) = self.config.as_ref().filter(|_| file.password.is_some()) {
+            warn_if_others_read(path);
+        }
         file.shards = self.shards.unwrap_or(file.shards);
         file.replicas = self.replicas.unwrap_or(file.replicas);
         file.workers = self.workers.or(file.workers);

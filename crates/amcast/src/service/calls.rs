@@ -7,6 +7,7 @@
 //! is not known does not return. Commands that the language lacks are `OTHER read NAME key ..` and
 //! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
 
+use amcast_core::Time;
 use amcast_runtime::clock;
 use amcast_runtime::front::{Effect, NoAnswer};
 use amcast_runtime::record::Recorder;
@@ -69,7 +70,7 @@ impl CallBook {
         // The lock is held while the command is handed in, so that it cannot return before its call
         // is in the file.
         let mut book = self.book();
-        let t = clock::now().0;
+        let t = clock::now();
         submit()?;
         let mut args = Vec::new();
         let Some((envelope, body)) = Envelope::decode(command) else { return Ok(()) };
@@ -81,12 +82,17 @@ impl CallBook {
         let (place, life, lane) = (session >> 48, session >> 24 & 0xff_ffff, session & 0xff_ffff);
         let client = format!("c{place}.{life}.{lane}");
         if book.named.insert(session) {
-            book.recorder.line(format_args!(r#"{{"ev":"process","p":"{client}","groups":[]}}"#));
+            let first = Time::ZERO;
+            book.recorder
+                .line(first, format_args!(r#"{{"ev":"process","p":"{client}","groups":[]}}"#));
         }
-        let (request, op) = (envelope.request, json(&op));
-        book.recorder.line(format_args!(
-            r#"{{"ev":"call","t":{t},"p":"{client}","m":"{client}:{request}","op":{op}}}"#
-        ));
+        let (request, op, at) = (envelope.request, json(&op), t.0);
+        book.recorder.line(
+            t,
+            format_args!(
+                r#"{{"ev":"call","t":{at},"p":"{client}","m":"{client}:{request}","op":{op}}}"#
+            ),
+        );
         book.open.insert(token, Open { client, request, form });
         Ok(())
     }
@@ -101,10 +107,14 @@ impl CallBook {
             Err(_) => None,
         };
         let Some(out) = out else { return };
-        let (t, out) = (clock::now().0, json(&out));
-        book.recorder.line(format_args!(
-            r#"{{"ev":"return","t":{t},"p":"{client}","m":"{client}:{request}","out":{out}}}"#
-        ));
+        let (t, out) = (clock::now(), json(&out));
+        let at = t.0;
+        book.recorder.line(
+            t,
+            format_args!(
+                r#"{{"ev":"return","t":{at},"p":"{client}","m":"{client}:{request}","out":{out}}}"#
+            ),
+        );
     }
 
     /// Writes out what is held back.

@@ -94,6 +94,31 @@ fn who_has_not_the_password_is_not_served() {
 }
 
 #[test]
+fn a_password_that_others_may_read_is_warned_of() {
+    let secret = unique("open-secret");
+    let path = secret.to_str().unwrap();
+    // Each ends for another reason: nothing is started here.
+    let told = |args: &[&str]| errors(&run(&[&["up", "--protocol", "none"], args].concat()));
+    let cases: [(&str, &[&str]); 2] = [
+        ("open sesame\n", &["--password-file", path]),
+        ("password = \"x\"\n", &["--config", path]),
+    ];
+    for (text, args) in cases {
+        fs::write(&secret, text).unwrap();
+        for (mode, warns) in [(0o640, true), (0o604, true), (0o600, false)] {
+            fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+            let said = told(args);
+            assert!(said.contains("no protocol is named"), "{said}");
+            assert_eq!(said.contains(&format!("chmod 600 {path}")), warns, "{mode:o}: {said}");
+        }
+    }
+    fs::write(&secret, "shards = 2\n").unwrap();
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(!told(cases[1].1).contains("chmod"), "there is no password in it");
+    fs::remove_file(&secret).unwrap();
+}
+
+#[test]
 fn a_shard_without_its_majority_is_told_everywhere() {
     let up = Up::start(&["--shards", "2"]);
     assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
@@ -168,8 +193,9 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
     for entry in fs::read_dir(&record).unwrap() {
         let entry = entry.unwrap();
         let bytes = entry.metadata().unwrap().len();
-        let is_client = entry.file_name().to_string_lossy().starts_with('c');
-        assert!(is_client || bytes <= 1 << 20, "{:?} has {bytes} bytes", entry.path());
+        assert!(bytes <= 1 << 20, "{:?} has {bytes} bytes", entry.path());
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?} holds clients' data", entry.path());
     }
     let checked = run(&["check", &dir]);
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();

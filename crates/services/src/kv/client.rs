@@ -5,6 +5,7 @@ use super::commands::server::Settings;
 use crate::clock::host_us;
 use crate::status::Status;
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,6 +36,8 @@ pub struct Server {
     pub commands: AtomicU64,
     /// Connections accepted so far.
     pub connections: AtomicU64,
+    /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
+    pub(crate) run_id: String,
     /// By the host's clock.
     pub(crate) started_us: u64,
     pub(crate) settings: Mutex<Settings>,
@@ -57,6 +60,7 @@ impl Server {
             status,
             commands: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            run_id: run_id(),
             started_us: host_us(),
             settings: Mutex::new(Settings::new(password, clients_max)),
             clients: Mutex::default(),
@@ -67,6 +71,15 @@ impl Server {
     pub fn connected(&self) -> usize {
         lock(&self.clients).len()
     }
+}
+
+/// 160 bits that nobody else draws, in hexadecimal digits.
+fn run_id() -> String {
+    // The standard library's only source of chance: each state has keys of its own.
+    let word = |_| RandomState::new().hash_one((std::process::id(), wall_us()));
+    let mut digits: String = (0..3).map(word).map(|word| format!("{word:016x}")).collect();
+    digits.truncate(40);
+    digits
 }
 
 /// What other connections see of a client.
@@ -120,7 +133,7 @@ pub struct Client {
     pub(crate) authenticated: bool,
     pub(crate) transaction: Option<Gathered>,
     /// Watched keys with their versions.
-    pub(crate) watched: Vec<(Box<[u8]>, u64)>,
+    pub(crate) watched: BTreeMap<Box<[u8]>, u64>,
     /// `CLIENT REPLY`: whether answers are sent, and whether the next one is.
     pub(crate) silent: bool,
     pub(crate) skip_next: bool,
@@ -136,7 +149,7 @@ impl Client {
             resp: 2,
             authenticated,
             transaction: None,
-            watched: Vec::new(),
+            watched: BTreeMap::new(),
             silent: false,
             skip_next: false,
         }

@@ -312,9 +312,7 @@ impl<B: Backend> Connection<B> {
                     Some(versions) => {
                         for (key, version) in keys.into_iter().zip(versions) {
                             // A key watched twice was changed if it changed since the first time.
-                            if !self.client.watched.iter().any(|(k, _)| *k == key) {
-                                self.client.watched.push((key, version));
-                            }
+                            self.client.watched.entry(key).or_insert(version);
                         }
                         out.extend_from_slice(b"+OK\r\n");
                     }
@@ -480,7 +478,9 @@ impl<B: Backend> Connection<B> {
 
     fn too_large(&self) -> Error {
         let most = self.shared.config.command_bytes_max;
-        Error::new(format!("ERR the command is larger than the limit of {most} bytes"))
+        Error::new(format!(
+            "ERR the command is larger than the limit of {most} bytes; the command was not executed"
+        ))
     }
 
     /// Answers with an error, which spoils a transaction.

@@ -23,7 +23,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         -2,
         "admin noscript loading stale",
         config,
-        "Shows and sets parameters.",
+        "Shows parameters; to set one to another value is refused.",
     ),
     Command::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
     Command::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
@@ -92,13 +92,14 @@ fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 
 const DONE: Result<Next, Error> = Ok(Next::Answer);
 
-/// Parameters that `CONFIG` shows. Most are constants that clients look for.
+/// Parameters that `CONFIG` shows, all of them constants that clients look for: a cluster is set up
+/// when it is started, the same on all fronts.
 pub(crate) struct Settings(BTreeMap<&'static str, String>);
 
 impl Settings {
     pub(crate) fn new(password: Option<String>, clients_max: usize) -> Self {
         let mut all: BTreeMap<&'static str, String> = [
-            ("appendonly", "yes"),
+            ("appendonly", "no"),
             ("databases", "1"),
             ("maxmemory", "0"),
             ("maxmemory-policy", "noeviction"),
@@ -125,6 +126,29 @@ impl Settings {
     pub(crate) fn password(&self) -> Option<&str> {
         self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
     }
+
+    /// Whether parameter `name` has `value` already: to set it so is fine.
+    ///
+    /// # Errors
+    /// When it has another one, or there is no such parameter: nothing can be set here.
+    fn keeps(&self, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let why = match (self.0.get(name.as_str()), name.as_str()) {
+            (Some(has), _) if has.as_bytes() == value => return Ok(()),
+            (Some(_), "requirepass") => {
+                "a password holds for all fronts of a cluster: start it with --password-file"
+            }
+            (Some(_), _) => "can't set immutable config",
+            (None, _) => {
+                return Err(Error::new(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            }
+        };
+        Err(Error::new(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+        )))
+    }
 }
 
 pub(super) fn subcommand(args: &[&[u8]], name: &str) -> Error {
@@ -135,7 +159,7 @@ pub(super) fn subcommand(args: &[&[u8]], name: &str) -> Error {
 }
 
 fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    let mut settings = lock(&c.server.settings);
+    let settings = lock(&c.server.settings);
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"get", patterns @ [_, ..]) => {
             let wanted = |name: &str| {
@@ -149,21 +173,7 @@ fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
             }
         }
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => {
-            for pair in pairs.chunks_exact(2) {
-                let name = String::from_utf8_lossy(pair[0]).to_ascii_lowercase();
-                let fixed = matches!(
-                    name.as_str(),
-                    "databases" | "proto-max-bulk-len" | "maxclients" | "appendonly"
-                );
-                match settings.0.get_mut(name.as_str()).filter(|_| !fixed) {
-                    Some(value) => *value = String::from_utf8_lossy(pair[1]).into_owned(),
-                    None => {
-                        return Err(Error::new(format!(
-                            "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
-                        )));
-                    }
-                }
-            }
+            pairs.chunks_exact(2).try_for_each(|pair| settings.keeps(pair[0], pair[1]))?;
             reply.ok();
         }
         (b"resetstat", []) => {
@@ -208,7 +218,7 @@ const SECTIONS: &[(&str, Section)] = &[
             ("os", &std::env::consts::OS),
             ("arch_bits", &usize::BITS),
             ("process_id", &std::process::id()),
-            ("run_id", &node_id(c)),
+            ("run_id", &c.server.run_id),
             ("tcp_port", &c.info.local.port()),
             ("uptime_in_seconds", &up),
             ("uptime_in_days", &(up / 86_400)),
@@ -225,13 +235,15 @@ const SECTIONS: &[(&str, Section)] = &[
         ])
     }),
     ("Memory", |_| {
-        facts(&[("used_memory", &0), ("maxmemory", &0), ("maxmemory_policy", &"noeviction")])
+        let mut known = own_memory();
+        known.extend(facts(&[("maxmemory", &0), ("maxmemory_policy", &"noeviction")]));
+        known
     }),
     ("Persistence", |_| {
         facts(&[
             ("loading", &0),
             ("rdb_bgsave_in_progress", &0),
-            ("aof_enabled", &1),
+            ("aof_enabled", &0),
             ("aof_rewrite_in_progress", &0),
         ])
     }),
@@ -245,7 +257,7 @@ const SECTIONS: &[(&str, Section)] = &[
         facts(&[
             ("role", &"master"),
             ("connected_slaves", &c.server.other_replicas),
-            ("master_replid", &node_id(c)),
+            ("master_replid", &c.server.run_id),
             ("master_repl_offset", &0),
         ])
     }),
@@ -274,17 +286,19 @@ const SECTIONS: &[(&str, Section)] = &[
     }),
 ];
 
-fn facts(pairs: &[(&str, &dyn std::fmt::Display)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
+/// Memory of the process that answers, in bytes: what it has for itself, and that with what it
+/// shares with others. Nothing where the system does not tell.
+fn own_memory() -> Vec<(String, String)> {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|n| n.parse::<usize>().ok());
+    let (Some(resident), Some(shared)) = (pages.next(), pages.next()) else { return Vec::new() };
+    let page_bytes = rustix::param::page_size();
+    let own = resident.saturating_sub(shared) * page_bytes;
+    facts(&[("used_memory", &own), ("used_memory_rss", &(resident * page_bytes))])
 }
 
-/// 40 hexadecimal digits that stand for this node.
-fn node_id(c: &Client) -> String {
-    let name = c.server.status.node();
-    (0..3)
-        .map(|i| format!("{:016x}", super::super::hash::hash_bytes(i, name.as_bytes())))
-        .collect::<String>()[..40]
-        .to_owned()
+fn facts(pairs: &[(&str, &dyn std::fmt::Display)]) -> Vec<(String, String)> {
+    pairs.iter().map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
 }
 
 fn key_spec(c: &Command) -> (i64, i64, i64) {
@@ -378,7 +392,7 @@ fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
 }
 
 fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    let (id, local) = (node_id(c), c.info.local);
+    let (id, local) = (&c.server.run_id, c.info.local);
     let (host, port) = (local.ip().to_string(), local.port());
     let last_slot = slots::SLOTS - 1;
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {

@@ -10,6 +10,7 @@ use super::super::number::parse_int;
 use super::super::registry::{Command, EACH, Keys, Next, Run};
 use super::super::reply::{Error, Reply};
 use super::super::run;
+use std::collections::BTreeSet;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::local("multi", 1, "noscript loading stale fast", multi, "Begins a transaction."),
@@ -96,7 +97,8 @@ impl Gathered {
         if self.bytes > GATHERED_BYTES_MAX {
             self.spoiled = true;
             return Err(Error::new(format!(
-                "ERR the transaction is larger than the limit of {GATHERED_BYTES_MAX} bytes"
+                "ERR the transaction is larger than the limit of {GATHERED_BYTES_MAX} bytes; the \
+                 command was not executed"
             )));
         }
         self.commands.push(args.iter().map(|a| (*a).into()).collect());
@@ -154,7 +156,9 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
 const WATCHED_MAX: usize = 10_000;
 
 fn watch(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
-    if c.watched.len() + args.len() > WATCHED_MAX {
+    let fresh: BTreeSet<&[u8]> =
+        args[1..].iter().copied().filter(|key| !c.watched.contains_key(*key)).collect();
+    if c.watched.len() + fresh.len() > WATCHED_MAX {
         return Err(Error::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
     }
     if c.transaction.is_some() {
