@@ -33,6 +33,7 @@ use jobs::{Asker, Bounds, Desk, Job};
 use leased::Leased;
 use links::Links;
 use road::{Came, Road};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -50,6 +51,12 @@ const PATIENCE: Span = Span::secs(15);
 
 /// How often the loop looks for what is late.
 const CHECK_EVERY: Span = Span::millis(20);
+
+/// How long an answer may take before the road is told: by then it has come, mostly.
+const LATE: Span = Span::millis(10);
+
+/// How often the loop looks for that, and the longest it sleeps while an answer is waited for.
+const LATE_EVERY: Span = Span::millis(5);
 
 /// The longest a loop sleeps.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -205,7 +212,7 @@ pub type OnAnswer = Box<dyn FnOnce(Result<&[u8], NoAnswer>) + Send>;
 /// Where the answers to a service's commands go. Called from the front's thread: must not wait.
 pub trait Sink: Send + Sync {
     /// The answer to the command that was handed in with `token`.
-    fn answer(&self, token: u64, answer: Result<&[u8], NoAnswer>);
+    fn answer(&self, token: u64, answer: Result<Cow<'_, [u8]>, NoAnswer>);
 
     /// There is room again after [`NoAnswer::Busy`].
     fn room(&self);
@@ -364,6 +371,8 @@ impl Drop for Front {
 struct Open {
     job: Job,
     sent_at: Time,
+    /// When it was sent, or the last piece of its answer came.
+    moved_at: Time,
     /// Later messages that carried it again.
     again: Vec<u64>,
     retry_at: Time,
@@ -386,6 +395,20 @@ impl Sent {
     fn first(&self, seq: u64) -> Option<u64> {
         let first = self.alias.get(&seq).copied().unwrap_or(seq);
         self.open.contains_key(&first).then_some(first)
+    }
+
+    /// A piece of the answer to the message `seq` came.
+    fn came_part(&mut self, seq: u64, now: Time) {
+        if let Some(open) = self.first(seq).and_then(|first| self.open.get_mut(&first)) {
+            open.moved_at = now;
+            open.retry_at = now + open.retry_after;
+        }
+    }
+
+    /// Since when the one waits that has waited longest, if that is for long.
+    fn late_since(&self, now: Time) -> Option<Time> {
+        let old = self.open.values().take_while(|open| open.sent_at + LATE <= now);
+        old.map(|open| open.moved_at).min().filter(|&moved_at| moved_at + LATE <= now)
     }
 
     /// Takes out the job that the message `seq` carried.
@@ -418,6 +441,7 @@ struct Work {
     answered_at: Vec<Time>,
     next_seq: u64,
     next_check: Time,
+    next_late_check: Time,
 }
 
 impl Work {
@@ -434,6 +458,7 @@ impl Work {
             answered_at: vec![Time::ZERO; GROUPS_MAX],
             next_seq,
             next_check: Time::ZERO,
+            next_late_check: Time::ZERO,
         }
     }
 
@@ -458,7 +483,8 @@ impl Work {
                 idler.busy();
                 continue;
             }
-            self.road.sleep(clock::now(), SLEEP_MAX);
+            let at_most = if self.sent.open.is_empty() { SLEEP_MAX } else { LATE_EVERY };
+            self.road.sleep(clock::now(), at_most);
         }
     }
 
@@ -478,9 +504,18 @@ impl Work {
                     }),
                 );
             }
+            Came::Part => sent.came_part(seq, now),
             Came::Lost => lost.extend(sent.first(seq)),
         });
+        let first_open = self.sent.open.first_key_value().map(|(&first, _)| first);
+        self.road.settle(first_open.unwrap_or(self.next_seq));
         self.sent.past.drain(..).for_each(|seq| self.road.forget(seq));
+        if now >= self.next_late_check {
+            self.next_late_check = now + LATE_EVERY;
+            if let Some(since) = self.sent.late_since(now) {
+                self.road.is_late(now, since);
+            }
+        }
         if now >= self.next_check {
             self.next_check = now + CHECK_EVERY;
             self.judge(now);
@@ -505,7 +540,8 @@ impl Work {
                 let seq = self.multicast(now, dst, &job.payload);
                 let (sent_at, retry_after) = (now, RETRY_FIRST);
                 let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
-                let open = Open { job, sent_at, again, retry_at, retry_after };
+                let moved_at = now;
+                let open = Open { job, sent_at, moved_at, again, retry_at, retry_after };
                 self.sent.open.insert(seq, open);
                 sent = true;
             }

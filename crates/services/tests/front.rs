@@ -76,7 +76,7 @@ impl Chaos {
                     let position = positions[shard.index()];
                     let mut answer = |a: amcast_services::Answer<'_>| {
                         if turn == 0 {
-                            answers.answer(next.token, a.bytes);
+                            answers.answer(next.token, a.bytes.into());
                         }
                     };
                     executor

@@ -5,6 +5,7 @@ use amcast_core::GroupSet;
 use amcast_services::front::redis::{self, Config, Front};
 use amcast_services::kv::client::Server;
 use amcast_services::{Answers, Backend, Busy, LocalBackend, Status};
+use std::borrow::Cow;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +116,7 @@ impl Backend for BusyOnce {
             answers.room();
             return Err(Busy);
         }
-        answers.answer(token, b"+OK\r\n");
+        answers.answer(token, b"+OK\r\n"[..].into());
         Ok(())
     }
 }
@@ -147,7 +148,7 @@ impl Backend for Lopsided {
         let mut answer = b"$1048576\r\n".to_vec();
         answer.resize(answer.len() + (1 << 20), b'x');
         answer.extend_from_slice(b"\r\n");
-        self.answers.get().unwrap().answer(token, &answer);
+        self.answers.get().unwrap().answer(token, Cow::Borrowed(&answer));
         Ok(())
     }
 }
@@ -166,7 +167,7 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
         }
         std::thread::yield_now();
     };
-    backend.answers.get().unwrap().answer(first, b"+first\r\n");
+    backend.answers.get().unwrap().answer(first, b"+first\r\n"[..].into());
     let mut reader = BufReader::new(stream);
     assert_eq!(line(&mut reader), "+first");
     for _ in 1..100 {
@@ -203,7 +204,7 @@ impl Withheld {
         answer.resize(answer.len() + (1 << 20), b'x');
         answer.extend_from_slice(b"\r\n");
         for token in self.open.lock().unwrap().iter().skip(1) {
-            self.answers.get().unwrap().answer(*token, &answer);
+            self.answers.get().unwrap().answer(*token, Cow::Borrowed(&answer));
         }
     }
 }

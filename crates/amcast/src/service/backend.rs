@@ -41,7 +41,7 @@ impl Backend for ClusterBackend {
             Err(NoAnswer::Busy) => Err(Busy),
             Err(why) => {
                 let answers = self.answers.get().expect("a backend is started before its use");
-                answers.answer(token, &error(why));
+                answers.answer(token, error(why).into());
                 Ok(())
             }
         }
@@ -63,13 +63,13 @@ struct ToClients {
 }
 
 impl Sink for ToClients {
-    fn answer(&self, token: u64, answer: Result<&[u8], NoAnswer>) {
+    fn answer(&self, token: u64, answer: Result<Cow<'_, [u8]>, NoAnswer>) {
         if let Some(book) = &self.book {
-            book.answered(token, answer);
+            book.answered(token, answer.as_deref().map_err(|why| *why));
         }
         match answer {
-            Ok(bytes) => self.answers.answer(token, &settled(bytes)),
-            Err(why) => self.answers.answer(token, &error(why)),
+            Ok(bytes) => self.answers.answer(token, settled(bytes)),
+            Err(why) => self.answers.answer(token, error(why).into()),
         }
     }
 
@@ -95,10 +95,10 @@ fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet 
 
 /// A replica's answer. One that refuses a command does not know whether an earlier message had it
 /// executed: clients must not send it again by themselves, as they do after `TRYAGAIN`.
-fn settled(answer: &[u8]) -> Cow<'_, [u8]> {
+fn settled(answer: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
     match answer.strip_prefix(b"-TRYAGAIN ") {
         Some(why) => Cow::Owned([b"-ERR ", why].concat()),
-        None => Cow::Borrowed(answer),
+        None => answer,
     }
 }
 
@@ -145,8 +145,8 @@ mod tests {
             };
             assert!(text.ends_with(&format!("; {said}\r\n")), "{text}");
         }
-        assert_eq!(*settled(b"-TRYAGAIN too old\r\n"), *b"-ERR too old\r\n");
-        assert_eq!(*settled(b"$11\r\n-TRYAGAIN x\r\n"), *b"$11\r\n-TRYAGAIN x\r\n");
+        assert_eq!(*settled(b"-TRYAGAIN too old\r\n"[..].into()), *b"-ERR too old\r\n");
+        assert_eq!(*settled(b"$11\r\n-TRYAGAIN x\r\n"[..].into()), *b"$11\r\n-TRYAGAIN x\r\n");
         assert_eq!(
             error(NoAnswer::Down(Gid(2))),
             b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"

@@ -3,6 +3,7 @@
 
 use super::{NoAnswer, OnAnswer, Sink};
 use amcast_core::{GroupSet, Time};
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -165,10 +166,10 @@ impl Desk {
     }
 
     /// Ends a job: tells who asked, and makes room.
-    pub(super) fn answer(&self, job: Job, answer: Result<&[u8], NoAnswer>) {
+    pub(super) fn answer(&self, job: Job, answer: Result<Cow<'_, [u8]>, NoAnswer>) {
         self.leave(job.payload.len());
         match job.asker {
-            Asker::Once(tell) => tell(answer),
+            Asker::Once(tell) => tell(answer.as_deref().map_err(|why| *why)),
             Asker::Sink(token) => {
                 if let Some(sink) = self.sink.get() {
                     sink.answer(token, answer);
@@ -198,7 +199,7 @@ mod tests {
     }
 
     impl Sink for Counts {
-        fn answer(&self, _: u64, _: Result<&[u8], NoAnswer>) {
+        fn answer(&self, _: u64, _: Result<Cow<'_, [u8]>, NoAnswer>) {
             self.answers.fetch_add(1, Ordering::SeqCst);
         }
 
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!((taken.len(), desk.open()), (8, 8));
         for (n, job) in taken.into_iter().enumerate() {
             assert_eq!(counts.rooms.load(Ordering::SeqCst), usize::from(n > 4), "{n} answered");
-            desk.answer(job, Ok(b"+OK\r\n"));
+            desk.answer(job, Ok(b"+OK\r\n"[..].into()));
         }
         assert_eq!(counts.rooms.load(Ordering::SeqCst), 1);
         assert_eq!((counts.answers.load(Ordering::SeqCst), desk.open()), (8, 0));
@@ -292,7 +293,7 @@ mod tests {
             let mut taken = Vec::new();
             while !submitters.iter().all(|s| s.is_finished()) {
                 desk.take(&mut taken);
-                taken.drain(..).for_each(|job| desk.answer(job, Ok(b"")));
+                taken.drain(..).for_each(|job| desk.answer(job, Ok(Cow::Borrowed(b""))));
                 std::thread::yield_now();
             }
         });

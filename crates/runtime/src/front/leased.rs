@@ -3,7 +3,7 @@
 
 use super::road::{Came, Road, Tell};
 use super::{FrontError, FrontOptions};
-use crate::answers::{Mailbox, Places};
+use crate::answers::{Got, Mailbox, Places};
 use crate::clock;
 use crate::record::Recorder;
 use crate::seat::{Above, Captured, Seat, SeatError};
@@ -12,12 +12,50 @@ use amcast_core::trace::Event;
 use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, Span, Submission, Time};
 use amcast_memory::{Bell, Directory, Lease};
 
+/// A node that says nothing for so long while an answer is late is not the only one that is listened
+/// to any more.
+const HEARD_WITHIN: Span = Span::millis(10);
+
+/// An answer that is so late is asked of all nodes: the one that is listened to may not have it, since
+/// it got a state in which its command was executed.
+const LATE: Span = Span::millis(100);
+
 /// A client place with its process and mailbox.
 pub(super) struct Leased {
     seat: Seat,
     mailbox: Mailbox,
     above: Quiet,
     lease: Lease,
+    ear: Ear,
+}
+
+/// Which node's answers are listened to.
+#[derive(Default)]
+struct Ear {
+    to: Option<usize>,
+    /// When that node was last heard.
+    heard_at: Time,
+    /// Until then all are listened to.
+    all_until: Time,
+}
+
+impl Ear {
+    /// Node `k` gave an answer, or a piece of one.
+    fn hear(&mut self, now: Time, k: usize) {
+        if self.to.is_none() && now >= self.all_until {
+            self.to = Some(k);
+        }
+        if self.to == Some(k) {
+            self.heard_at = now;
+        }
+    }
+
+    /// Something is late since `since`.
+    fn is_late(&mut self, now: Time, since: Time) {
+        if self.heard_at + HEARD_WITHIN <= now || since + LATE <= now {
+            (self.to, self.all_until) = (None, now + HEARD_WITHIN);
+        }
+    }
 }
 
 impl Leased {
@@ -44,7 +82,7 @@ impl Leased {
         });
         let recorder = recorder.transpose().map_err(FrontError::Io)?;
         let above = Quiet { cluster, recorder, malformed: 0 };
-        Ok(Self { seat, mailbox, above, lease })
+        Ok(Self { seat, mailbox, above, lease, ear: Ear::default() })
     }
 
     /// The place.
@@ -75,7 +113,20 @@ impl Road for Leased {
 
     fn round(&mut self, now: Time, tell: Tell<'_>) -> bool {
         let busy = self.seat.round(now, &mut self.above);
-        busy | self.mailbox.round(&mut |seq, answer| tell(seq, Came::Answer(answer)))
+        let ear = &mut self.ear;
+        let heard = self.mailbox.round(&mut |node, seq, got| {
+            ear.hear(now, node);
+            tell(
+                seq,
+                match got {
+                    Got::Whole(bytes) => Came::Answer(Ok(bytes)),
+                    Got::NotSent(oversize) => Came::Answer(Err(oversize)),
+                    Got::Part => Came::Part,
+                },
+            );
+        });
+        self.mailbox.listen_to(self.ear.to);
+        busy | heard
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
@@ -88,6 +139,14 @@ impl Road for Leased {
     }
 
     fn forget(&mut self, _seq: u64) {}
+
+    fn settle(&mut self, below: u64) {
+        self.mailbox.settle(below);
+    }
+
+    fn is_late(&mut self, now: Time, since: Time) {
+        self.ear.is_late(now, since);
+    }
 
     fn flush(&mut self, now: Time) {
         // A run of submissions ends with another input: now the batch may go out.
@@ -162,5 +221,32 @@ impl Above for Quiet {
             }
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_node_is_listened_to_until_it_is_silent_or_has_not_what_is_late() {
+        let at = |ms: u64| Time::ZERO + Span::millis(1_000 + ms);
+        let mut ear = Ear::default();
+        ear.hear(at(0), 2);
+        ear.hear(at(1), 0);
+        assert_eq!(ear.to, Some(2), "the first that answered");
+        ear.is_late(at(9), at(0));
+        assert_eq!(ear.to, Some(2), "it was heard lately");
+        ear.is_late(at(10), at(0));
+        assert_eq!(ear.to, None);
+        ear.hear(at(19), 1);
+        assert_eq!(ear.to, None, "others have what it has not sent");
+        ear.hear(at(20), 1);
+        assert_eq!(ear.to, Some(1));
+        ear.hear(at(100), 1);
+        ear.is_late(at(101), at(2));
+        assert_eq!(ear.to, Some(1), "it answers others");
+        ear.is_late(at(102), at(2));
+        assert_eq!(ear.to, None, "but not this one");
     }
 }

@@ -18,6 +18,7 @@ use crate::life::Life;
 use crate::ready::Ready;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, Entry, GroupSet, Node, Pid, Span, Submission, Time};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -247,7 +248,7 @@ impl Link {
                     line.done(used);
                     continue;
                 }
-                Frame::Answer(token, bytes) => (token, Came::Answer(Ok(bytes))),
+                Frame::Answer(token, bytes) => (token, Came::Answer(Ok(Cow::Borrowed(bytes)))),
                 Frame::TooLarge(token, bytes) => {
                     let most = ANSWER_BYTES_MAX as u64;
                     (token, Came::Answer(Err(Oversize { bytes, most })))
@@ -414,7 +415,7 @@ mod tests {
                         seq,
                         match came {
                             Came::Answer(bytes) => Some(bytes.unwrap().to_vec()),
-                            Came::Lost => None,
+                            Came::Part | Came::Lost => None,
                         },
                     ));
                 });

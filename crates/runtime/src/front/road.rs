@@ -2,12 +2,15 @@
 
 use crate::answers::Oversize;
 use amcast_core::{GroupSet, Span, Submission, Time};
+use std::borrow::Cow;
 
 /// What has become of a command that was sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Came<'a> {
     /// It was executed, and this is the answer, or why that is not sent.
-    Answer(Result<&'a [u8], Oversize>),
+    Answer(Result<Cow<'a, [u8]>, Oversize>),
+    /// It was executed, and its answer, which is large, is on its way: one more piece has come.
+    Part,
     /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
     Lost,
 }
@@ -31,6 +34,12 @@ pub(super) trait Road: Send {
 
     /// Nobody waits for the command of this number any more.
     fn forget(&mut self, seq: u64);
+
+    /// Nobody waits for a command with a lower number than `below` any more.
+    fn settle(&mut self, _below: u64) {}
+
+    /// A command that was sent at `since`, or of whose answer a piece came then, waits for long.
+    fn is_late(&mut self, _now: Time, _since: Time) {}
 
     /// A run of commands is over: what was taken goes out.
     fn flush(&mut self, now: Time);

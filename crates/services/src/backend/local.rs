@@ -51,7 +51,7 @@ impl Backend for LocalBackend {
             positions[shard.index()] += 1;
             let position = positions[shard.index()];
             let outcome = executor.deliver(shard, position, id, dst, command, &mut |a| {
-                answers.answer(token, a.bytes);
+                answers.answer(token, a.bytes.into());
             });
             // The lock makes each command run before the next comes, so nothing ever waits.
             assert_eq!(outcome, Ok(Delivered::Taken), "the front writes whole envelopes");

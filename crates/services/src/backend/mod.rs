@@ -6,6 +6,7 @@ pub use local::LocalBackend;
 
 use amcast_core::GroupSet;
 use core::fmt;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The backend cannot take a command now; it calls [`Answers::room`] when it can again.
@@ -47,8 +48,9 @@ pub trait Backend: Send + Sync + 'static {
 
 /// Where answers go. Called from any thread; never blocks for long.
 pub trait Answers: Send + Sync + 'static {
-    /// The answer to the command that was submitted with `token`.
-    fn answer(&self, token: u64, answer: &[u8]);
+    /// The answer to the command that was submitted with `token`. A large one is best owned: it is
+    /// not copied then.
+    fn answer(&self, token: u64, answer: Cow<'_, [u8]>);
 
     /// There is room again after a [`Busy`].
     fn room(&self);

@@ -3,7 +3,7 @@
 use super::parser::{Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
-use super::router::{Lane, Mail, token};
+use super::router::{Frame, Lane, Mail, token};
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy};
@@ -16,6 +16,7 @@ use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
 use crate::kv::{destinations, encode_args, encoded_len, key_hashes};
 use amcast_core::{Gid, GroupSet};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -258,36 +259,13 @@ impl<B: Backend> Connection<B> {
         let mut mail = std::mem::take(&mut self.mail);
         self.lane.mailbox.take(&mut mail);
         let mut at = 0;
-        for (low, len) in mail.frames.drain(..) {
-            let answer = &mail.bytes[at..at + len];
-            at += len;
-            self.answer_guess = len.max(self.answer_guess - self.answer_guess / 8);
-            let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
-            let Some(i) = self.slots.iter().position(mine) else { continue };
-            let Slot::Open { request, then, resp, silent } =
-                std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
-            else {
-                continue;
-            };
-            self.pipeline.answered(request);
-            let output = &mut self.wire.output;
-            let mut shown = if i == 0 { std::mem::take(output) } else { Vec::new() };
-            let start = shown.len();
-            self.finish(then, answer, resp, &mut shown);
-            if silent {
-                shown.truncate(start);
-            }
-            if i == 0 {
-                self.wire.output = shown;
-                self.slots.pop_front();
-            } else {
-                self.slot_bytes += shown.len();
-                self.slots[i] = Slot::Ready(shown);
-            }
-            while let Some(Slot::Ready(next)) = self.slots.front() {
-                self.slot_bytes -= next.len();
-                self.wire.output.extend_from_slice(next);
-                self.slots.pop_front();
+        for (low, frame) in mail.frames.drain(..) {
+            match frame {
+                Frame::Small(len) => {
+                    self.place(low, Cow::Borrowed(&mail.bytes[at..at + len]));
+                    at += len;
+                }
+                Frame::Large(bytes) => self.place(low, Cow::Owned(bytes)),
             }
         }
         mail.bytes.clear();
@@ -295,6 +273,46 @@ impl<B: Backend> Connection<B> {
             mail.bytes = Vec::new();
         }
         self.mail = mail;
+    }
+
+    /// Puts the answer to the request with this low half into its place.
+    fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
+        self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+        let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
+        let Some(i) = self.slots.iter().position(mine) else { return };
+        let Slot::Open { request, then, resp, silent } =
+            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
+        else {
+            return;
+        };
+        self.pipeline.answered(request);
+        match answer {
+            _ if silent => _ = self.finished(then, &answer, resp, Vec::new()),
+            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => {
+                self.slot_bytes += bytes.len();
+                self.slots[i] = Slot::Ready(bytes);
+            }
+            _ if i == 0 => {
+                let output = std::mem::take(&mut self.wire.output);
+                self.wire.output = self.finished(then, &answer, resp, output);
+            }
+            _ => {
+                let shown = self.finished(then, &answer, resp, Vec::new());
+                self.slot_bytes += shown.len();
+                self.slots[i] = Slot::Ready(shown);
+            }
+        }
+        while let Some(Slot::Ready(next)) = self.slots.front_mut() {
+            self.slot_bytes -= next.len();
+            self.wire.put(std::mem::take(next));
+            self.slots.pop_front();
+        }
+    }
+
+    /// Appends what the client sees of an ordered command's answer to `out`.
+    fn finished(&mut self, then: Then, answer: &[u8], resp: u8, mut out: Vec<u8>) -> Vec<u8> {
+        self.finish(then, answer, resp, &mut out);
+        out
     }
 
     /// Turns an ordered command's answer into what the client sees.

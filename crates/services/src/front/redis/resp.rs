@@ -15,6 +15,29 @@ pub(super) fn write(answer: &[u8], resp: u8, out: &mut Vec<u8>) {
     }
 }
 
+/// Whether [`write()`] would append `answer` as it is.
+pub(super) fn is_same(answer: &[u8], resp: u8) -> bool {
+    if let Some(b'+' | b'-' | b':' | b'$') = answer.first() {
+        return true;
+    }
+    let mut rest = answer;
+    while !rest.is_empty() {
+        let (mark, line, tail) = head(rest);
+        rest = tail;
+        match (mark, resp) {
+            (b'$', _) | (b'=', 3) => {
+                let count = parse_int(line).map_or(0, |n| n.max(0) as usize);
+                let Some(tail) = rest.get(count + 2..) else { return false };
+                rest = tail;
+            }
+            (b'*', 3) if line == b"-1" => return false,
+            (b'&', _) | (b'=' | b'_' | b'%' | b'~' | b',', 2) => return false,
+            _ => {}
+        }
+    }
+    true
+}
+
 /// The head of the first element, its number if it has one, and what follows the head.
 fn head(bytes: &[u8]) -> (u8, &[u8], &[u8]) {
     let end = bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |i| i + 1);
@@ -116,6 +139,7 @@ mod tests {
         let shown = |resp| {
             let mut out = Vec::new();
             write(&answer, resp, &mut out);
+            assert_eq!(is_same(&answer, resp), out == answer, "{answer:?} in RESP{resp}");
             String::from_utf8(out).unwrap()
         };
         (shown(2), shown(3))

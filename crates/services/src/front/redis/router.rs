@@ -6,17 +6,29 @@
 
 use crate::backend::Answers;
 use crate::kv::client::lock;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::task::Waker;
 
+/// An owned answer of so many bytes is handed on as it is: a copy would take longer than the rest.
+const LARGE_BYTES: usize = 64 << 10;
+
 /// Answers that came for one connection and were not taken yet.
 #[derive(Default)]
 pub(super) struct Mail {
-    /// Request and length of each answer.
-    pub(super) frames: Vec<(u32, usize)>,
-    /// The answers' bytes, one behind the other.
+    /// The request of each answer, the low half of its number.
+    pub(super) frames: Vec<(u32, Frame)>,
+    /// The bytes of small answers, one behind the other.
     pub(super) bytes: Vec<u8>,
+}
+
+/// Where an answer is.
+pub(super) enum Frame {
+    /// Among the bytes, so many of them.
+    Small(usize),
+    /// Here.
+    Large(Vec<u8>),
 }
 
 /// One lane's mailbox.
@@ -142,7 +154,7 @@ impl Router {
 }
 
 impl Answers for Router {
-    fn answer(&self, token: u64, answer: &[u8]) {
+    fn answer(&self, token: u64, answer: Cow<'_, [u8]>) {
         let index = (token >> 32) as u32;
         let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
         let Some(mailbox) = boxes.get(index as usize) else { return };
@@ -157,8 +169,14 @@ impl Answers for Router {
             }
             return;
         }
-        inbox.mail.frames.push((token as u32, answer.len()));
-        inbox.mail.bytes.extend_from_slice(answer);
+        let frame = match answer {
+            Cow::Owned(bytes) if bytes.len() >= LARGE_BYTES => Frame::Large(bytes),
+            small => {
+                inbox.mail.bytes.extend_from_slice(&small);
+                Frame::Small(small.len())
+            }
+        };
+        inbox.mail.frames.push((token as u32, frame));
         if let Some(waker) = inbox.waker.take() {
             drop(inbox);
             waker.wake();

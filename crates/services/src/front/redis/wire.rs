@@ -13,6 +13,9 @@ use tokio::time::Sleep;
 /// Bytes read at once.
 const READ_BYTES: usize = 64 << 10;
 
+/// Bytes written in one go before other connections have their turn.
+const TURN_BYTES: usize = 128 << 10;
+
 /// While more output waits, no commands are read.
 pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
 
@@ -64,6 +67,15 @@ impl Wire {
         self.output.len() - self.written
     }
 
+    /// Puts `bytes` behind what is to be written. Many of them are not copied if nothing waits.
+    pub(super) fn put(&mut self, bytes: Vec<u8>) {
+        if self.output.is_empty() && bytes.len() > self.output.capacity() {
+            self.output = bytes;
+        } else {
+            self.output.extend_from_slice(&bytes);
+        }
+    }
+
     /// Forgets input that was dealt with, if that is all there is. Whether it was.
     pub(super) fn tidy(&mut self) -> bool {
         let all = self.used > 0 && self.used == self.input.len();
@@ -77,10 +89,17 @@ impl Wire {
         all
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket takes, and no more than is one connection's turn: the task is
+    /// woken for the rest.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let turn_end = self.written + TURN_BYTES;
         while self.written < self.output.len() {
-            match self.stream.try_write(&self.output[self.written..]) {
+            if self.written >= turn_end {
+                cx.waker().wake_by_ref();
+                return Ok(());
+            }
+            let end = self.output.len().min(turn_end);
+            match self.stream.try_write(&self.output[self.written..end]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(n) => self.written += n,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
