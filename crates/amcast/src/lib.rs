@@ -2,18 +2,21 @@
 //!
 //! This crate is the program, and the one crate that a user of the library names: it re-exports
 //! the vocabulary ([`core`]), the [`protocols`], the checker ([`check`]), the simulator ([`sim`]),
-//! the drivers on real memory ([`memory`], [`runtime`]) and the [`services`]. To have a state machine
-//! of your own replicated and sharded, begin at [`replicate`].
+//! the drivers on real memory and networks ([`memory`], [`net`], [`runtime`]) and the [`services`]. To
+//! have a state machine of your own replicated and sharded, begin at [`replicate`]; to find the
+//! protocol for a guarantee, at [`choose`].
 
 pub use amcast_check as check;
 pub use amcast_core as core;
 pub use amcast_memory as memory;
+pub use amcast_net as net;
 pub use amcast_protocols as protocols;
 pub use amcast_runtime as runtime;
 pub use amcast_services as services;
 pub use amcast_sim as sim;
 
 pub mod bench;
+pub mod choose;
 pub mod client;
 pub mod commands;
 pub mod replicate;

@@ -152,11 +152,19 @@ fn figures_of_bursts_are_made_anew_with_their_page() {
     let figures: serde_json::Value = serde_json::from_str(&read("to-fig4.json")).unwrap();
     let points = figures["figures"]["points"].as_array().unwrap();
     let latency = |protocol: &str, burst: u64| {
-        let point = points.iter().find(|p| p["protocol"] == protocol && p["burst"] == burst);
+        let of = |p: &&serde_json::Value| p["protocol"] == protocol && p["medium"] == "sim";
+        let point = points.iter().filter(of).find(|p| p["burst"] == burst);
         point.unwrap()["latency_us"]["mean"].as_f64().unwrap()
     };
     // At least the two hops of 60 us that a uniform delivery takes; and it costs more than a plain one.
     assert!(latency("sb-urcast", 1) > 120.0 && latency("sb-urcast", 1) > latency("sb-rcast", 1));
+    // Ten protocols, bursts of three sizes, over TCP, UDP, and in the simulator.
+    assert_eq!(points.len(), 90);
+    assert!(points.iter().all(|p| p["per_second"]["least"].as_f64().is_some_and(|n| n > 0.0)));
+    let file = out.join("to-fig5.json").display().to_string();
+    let chosen = amcast(&["choose", "--spec", "TO(NUA,SUTO)", "--json", "--measured", &file]);
+    let chosen: serde_json::Value = serde_json::from_slice(&chosen.stdout).unwrap();
+    assert_eq!(chosen["candidates"].as_array().map(Vec::len), Some(4), "{chosen}");
     let page = read("index.html");
     assert!(page.contains("<svg") && page.contains("to-fig5.json"), "{page}");
     assert!(read("to-fig5-sim.svg").contains("pb-urcast"));
@@ -210,4 +218,20 @@ fn a_full_disk_under_standard_output_is_told_in_a_sentence() {
             "{said}"
         );
     }
+}
+
+#[test]
+fn a_protocol_is_chosen_by_what_it_must_guarantee() {
+    let chosen = |args: &[&str]| {
+        let output = amcast(&[&["choose", "--json"], args].concat());
+        let chosen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        chosen["chosen"].as_str().unwrap().to_string()
+    };
+    assert!(chosen(&["--spec", "to( ua , suto )"]).ends_with("urcast"));
+    assert_eq!(chosen(&["--multicast", "--medium", "shm"]), "tram");
+    for wrong in [&["--spec", "TO(UA)"][..], &["--spec", "TO(UA,SUTO)", "--medium", "shm"], &[]] {
+        assert_eq!(amcast(&[&["choose"], wrong].concat()).status.code(), Some(2));
+    }
+    let output = amcast(&["choose", "--spec", "TO(UA,SUTO)", "--measured", "/dev/null"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("to-fig5"));
 }

@@ -7,6 +7,7 @@
 //! the client sees it.
 
 mod acks;
+pub mod bursts;
 mod client;
 mod delivered;
 mod machine;

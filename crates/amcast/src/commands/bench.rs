@@ -108,6 +108,9 @@ pub(super) struct Args {
     /// Be one part of a measurement that another process leads
     #[arg(long, hide = true)]
     part: bool,
+    /// Be one process of a measurement of bursts
+    #[arg(long, hide = true)]
+    member: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -137,6 +140,9 @@ fn counts(text: &str) -> Result<Counts, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.member {
+        return crate::bench::bursts::run_member().map_err(Failure::Failed);
+    }
     if args.part {
         return run_part().map_err(Failure::failed);
     }

@@ -5,6 +5,7 @@
 mod bench;
 mod bench_service;
 mod check;
+mod choose;
 mod config;
 mod cores;
 mod journal;
@@ -42,6 +43,8 @@ enum Command {
     Status(status::Args),
     /// List the protocols, with what they promise and assume
     Protocols(protocols::Args),
+    /// Choose a protocol by what it must guarantee
+    Choose(choose::Args),
     /// Run a protocol in the deterministic simulator and judge it
     Sim(sim::Args),
     /// Measure a protocol on shared memory or in the simulator
@@ -90,6 +93,7 @@ pub fn main() -> ExitCode {
         Command::Node(args) => node::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Protocols(args) => protocols::run(&args),
+        Command::Choose(args) => choose::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),

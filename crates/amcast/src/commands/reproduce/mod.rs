@@ -73,7 +73,7 @@ struct Session<'a> {
     out: &'a Path,
     quick: bool,
     /// Figures 4 and 5 are two views of the same runs.
-    bursts: OnceCell<Vec<bursts::Point>>,
+    bursts: OnceCell<Vec<crate::bench::bursts::Point>>,
 }
 
 impl Session<'_> {

@@ -7,6 +7,7 @@
 
 use super::page::{Account, Claim, Holds, Part};
 use super::{Session, witness};
+use crate::choose::enforced;
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use crate::commands::sim::judge::judge;
@@ -34,13 +35,6 @@ const NAMES: [&str; 4] = ["EP1", "EP2", "EP3", "EP4"];
 
 const fn each(patterns: Patterns) -> [bool; 4] {
     [patterns.ep1, patterns.ep2, patterns.ep3, patterns.ep4]
-}
-
-/// The specification of [TO table 3] whose properties the row promises.
-fn specification(row: &Row) -> Option<Specification> {
-    let promises = row.about().promises;
-    let promised = |spec: &Specification| spec.properties().iter().all(|p| promises.contains(p));
-    Specification::ALL.into_iter().find(promised)
 }
 
 /// What was found of one protocol.
@@ -87,7 +81,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
     };
     let (mut rows, mut figures) = (Vec::new(), Vec::new());
     for row in TABLE_3 {
-        let Some(spec) = specification(row) else {
+        let Some(spec) = enforced(row) else {
             account.failures.push(format!("{} promises none of the six", row.name()));
             continue;
         };

@@ -1,0 +1,196 @@
+//! One process of a measurement of bursts: the protocol, its carrier, and a loop.
+
+use super::cluster::{Said, Task, Wire};
+use super::{MEMBERS, PAYLOAD_BYTES, Watch};
+use amcast_core::messages::{Frames, Out};
+use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
+use amcast_core::{Gid, Submission};
+use amcast_memory::{Idle, Idler, Pause};
+use amcast_net::{Carrier, Options, Peer};
+use amcast_runtime::clock;
+use rustix::process::{Signal, set_parent_process_death_signal};
+use std::io::{BufRead, Write};
+
+/// How long all of it may take.
+const PATIENCE: Span = Span::secs(120);
+
+/// Runs a member: reads its task on standard input, says what it saw on standard output, and goes on
+/// for the others until it is ended.
+///
+/// # Errors
+/// With what could not be set up, or that the group left this process out.
+pub fn run() -> Result<(), String> {
+    // Whoever leads the measurement may be killed, and would leave processes behind.
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;
+    let task: Task = serde_json::from_str(&line).map_err(|e| format!("not a task: {e}"))?;
+    let mut member = Member::start(&task)?;
+    member.measure()?;
+    let Member { seen, digest, .. } = &member;
+    let said = Said { seen: seen.iter().map(Watch::seen).collect(), digest: *digest };
+    let text = serde_json::to_string(&said).map_err(|e| e.to_string())?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|e| e.to_string())?;
+    // Others may lack something yet: this ends with the process that began it.
+    loop {
+        member.round();
+    }
+}
+
+struct Member {
+    pid: Pid,
+    protocol: Box<dyn Protocol<Medium = Frames> + Send>,
+    carrier: Carrier,
+    outbox: Outbox<Frames>,
+    idler: Idler,
+    /// For each size of bursts, and which is under way.
+    seen: Vec<Watch>,
+    at: usize,
+    seq: u64,
+    position: u64,
+    /// Over the order of all deliveries.
+    digest: u64,
+    /// Whether it was told that it lacks state: then nothing of this counts.
+    left_out: bool,
+}
+
+impl Member {
+    fn start(task: &Task) -> Result<Self, String> {
+        let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
+        let pid = Pid(task.me as u32);
+        // On a machine with fewer cores than processes, one that is silent has only not had its turn.
+        let lane = [("lane", task.wire.lane()), ("suspect_us", "5000000")];
+        let beats = [("heartbeat_us", "100000")];
+        let wider = match task.wire {
+            Wire::Tcp => [("packet_bytes", "32768")],
+            // What the loopback and jumbo frames take; less would be sent one by one.
+            Wire::Udp => [("packet_bytes", "8000")],
+        };
+        let set = [&lane[..], &beats, &wider].concat();
+        let config = super::config(entry, &set).map_err(|e| e.to_string())?;
+        let Node::Messages(protocol) = entry.build(pid, &config).map_err(|e| e.to_string())? else {
+            return Err(format!("{} does not send messages", task.protocol));
+        };
+        let groups = GroupSet::one(Gid(0));
+        let peer = |&(tcp, udp): &_| Peer { tcp, udp, groups };
+        let peers: Vec<_> = task.addresses.iter().map(peer).collect();
+        let options = Options { cluster_id: task.cluster_id, ..Options::default() };
+        let carrier = Carrier::start(pid, 0, &peers, &options).map_err(|e| e.to_string())?;
+        let idler = Idler::new(Idle::SHARED);
+        let outbox = Outbox::new(false);
+        let seen = task.bursts.iter().map(|burst| Watch::new(*burst)).collect();
+        Ok(Self {
+            pid,
+            protocol,
+            carrier,
+            outbox,
+            idler,
+            seen,
+            at: 0,
+            seq: 0,
+            position: 0,
+            digest: 0,
+            left_out: false,
+        })
+    }
+
+    fn measure(&mut self) -> Result<(), String> {
+        let begun = clock::now();
+        self.step(begun, Input::Start { incarnation: 0 });
+        while !self.seen.last().is_none_or(Watch::is_over) {
+            let now = self.round();
+            if self.left_out {
+                return Err("the group left a member out: too much else runs here".to_string());
+            }
+            if now.since(begun) > PATIENCE {
+                return Err(format!("not finished within {} s", PATIENCE.0 / 1_000_000_000));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes in what came, broadcasts what it may, and sends; or waits a little.
+    fn round(&mut self) -> Time {
+        let now = clock::now();
+        let mut busy = false;
+        self.carrier.begin_round();
+        while let Some(input) = self.carrier.next_input() {
+            self.protocol.step(now, (), Input::Medium(input), &mut self.outbox);
+            self.carry_out(now);
+            busy = true;
+        }
+        busy |= self.broadcast(now);
+        let position = self.position;
+        self.step(now, Input::Applied(position));
+        // Again if it asks for that at once, as it does to send what it gathered.
+        for _ in 0..2 {
+            if self.deadline().is_some_and(|at| at <= now) {
+                self.step(now, Input::Wake);
+                busy = true;
+            }
+        }
+        self.carrier.flush();
+        if busy {
+            self.idler.busy();
+        } else if self.idler.pause() == Pause::Park {
+            let until = self.deadline().map(|at| at.since(clock::now()));
+            self.carrier.park(until);
+        }
+        now
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.protocol.deadline().map(|(at, _)| at)
+    }
+
+    fn broadcast(&mut self, now: Time) -> bool {
+        let mut any = false;
+        let dst = GroupSet::one(Gid(0));
+        while self.seen.get(self.at).is_some_and(Watch::may_cast)
+            && self.protocol.room(dst, PAYLOAD_BYTES) > 0
+        {
+            self.seq += 1;
+            let payload = self.seq.to_le_bytes();
+            let submission = Submission { seq: self.seq, dst, payload: &payload };
+            if let Some(watch) = self.seen.get_mut(self.at) {
+                watch.cast(now);
+            }
+            self.step(now, Input::Submit(submission));
+            any = true;
+        }
+        any
+    }
+
+    fn step(&mut self, now: Time, input: Input<'_, Frames>) {
+        self.protocol.step(now, (), input, &mut self.outbox);
+        self.carry_out(now);
+    }
+
+    fn carry_out(&mut self, now: Time) {
+        for item in self.outbox.items() {
+            match item {
+                Output::Medium(out) => {
+                    let (Out::To(_, _, frame) | Out::Group(_, _, frame)) = out;
+                    self.carrier.carry(out, self.outbox.bytes(*frame));
+                }
+                Output::Deliver(Delivery { msg, position, .. }) => {
+                    self.position = *position;
+                    let word = u64::from(msg.sender.0) << 48 ^ msg.seq;
+                    self.digest = (self.digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                    self.digest ^= self.digest >> 29;
+                    if let Some(watch) = self.seen.get_mut(self.at) {
+                        watch.deliver(now, msg.sender == self.pid);
+                        // Others may have begun with the next size already.
+                        self.at += usize::from(watch.is_over());
+                    }
+                }
+                Output::Install { .. } => self.left_out = true,
+                _ => {}
+            }
+        }
+        self.outbox.clear();
+    }
+}
+
+const _: () = assert!(MEMBERS < 1 << 16, "a sender fits into the digest's word");

@@ -1,0 +1,197 @@
+//! Bursts [TO 4.2]: in each of some rounds every process of a group broadcasts a burst of messages,
+//! and waits until it has delivered the bursts of all.
+//!
+//! Latency is of a process's own messages, from the broadcast to its own delivery, averaged over its
+//! messages and then over processes. Throughput is the sum, over processes, of what one delivers each
+//! second of a round, averaged over rounds. `simulated.rs` runs them in the simulator, `cluster.rs`
+//! as OS processes over a real network, each of which is `member.rs`.
+
+mod cluster;
+mod member;
+mod simulated;
+
+pub use cluster::{Wire, run as run_on};
+pub use member::run as run_member;
+pub use simulated::run as run_simulated;
+
+use amcast_core::{Config, ConfigError, Entry, RawConfig, Time};
+use serde::{Deserialize, Serialize};
+
+/// Processes in the paper's measurements.
+pub const MEMBERS: usize = 4;
+/// Rounds of one repeat.
+pub const ROUNDS: usize = 10;
+/// A sender's identifier and a timestamp.
+pub const PAYLOAD_BYTES: usize = 8;
+
+/// One repeat: what all processes saw, averaged.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Repeat {
+    /// The mean latency, in microseconds.
+    pub latency_us: f64,
+    /// Deliveries each second of the system.
+    pub per_second: f64,
+}
+
+impl Repeat {
+    /// Of what each process saw.
+    fn of(all: &[Self]) -> Self {
+        let latencies: f64 = all.iter().map(|one| one.latency_us).sum();
+        Self {
+            latency_us: latencies / all.len().max(1) as f64,
+            per_second: all.iter().map(|one| one.per_second).sum(),
+        }
+    }
+}
+
+/// The mean over repeats, and the extremes.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// The mean.
+    pub mean: f64,
+    /// The least of one repeat.
+    pub least: f64,
+    /// The most of one repeat.
+    pub most: f64,
+}
+
+impl Seen {
+    fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let count = values.clone().count().max(1) as f64;
+        Self {
+            mean: values.clone().sum::<f64>() / count,
+            least: values.clone().fold(f64::INFINITY, f64::min),
+            most: values.fold(0.0, f64::max),
+        }
+    }
+}
+
+/// What was seen of one protocol with bursts of one size.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Point {
+    /// The protocol.
+    pub protocol: String,
+    /// `sim`, `tcp` or `udp`.
+    pub medium: String,
+    /// The size of a burst.
+    pub burst: usize,
+    /// Mean latencies, in microseconds.
+    pub latency_us: Seen,
+    /// Deliveries each second of the system.
+    pub per_second: Seen,
+    /// How many repeats.
+    pub repeats: usize,
+}
+
+impl Point {
+    /// Of some repeats.
+    pub fn of(protocol: &str, medium: &str, burst: usize, repeats: &[Repeat]) -> Self {
+        Self {
+            protocol: protocol.to_string(),
+            medium: medium.to_string(),
+            burst,
+            latency_us: Seen::of(repeats.iter().map(|r| r.latency_us)),
+            per_second: Seen::of(repeats.iter().map(|r| r.per_second)),
+            repeats: repeats.len(),
+        }
+    }
+}
+
+/// A group of [`MEMBERS`] in which a burst leaves at once.
+///
+/// # Errors
+/// When the protocol is none of a group that broadcasts.
+pub fn config(entry: &dyn Entry, set: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let window = [("window", "128")];
+    let set = window.iter().chain(set).map(|(k, v)| ((*k).to_string(), (*v).to_string()));
+    let set = set.collect();
+    let raw = RawConfig { groups: 1, replicas: MEMBERS, clients: 0, set, ..RawConfig::default() };
+    let config = raw.check(entry.about().params)?;
+    amcast_core::entry::build_all(entry, &config)?;
+    Ok(config)
+}
+
+/// What one process sees of bursts of one size.
+#[derive(Clone, Debug)]
+struct Watch {
+    burst: usize,
+    /// When each own message was broadcast.
+    casts: Vec<Time>,
+    own: usize,
+    delivered: usize,
+    latency_ns: u64,
+    /// What it delivered each second of each round.
+    rates: Vec<f64>,
+}
+
+impl Watch {
+    fn new(burst: usize) -> Self {
+        let casts = Vec::with_capacity(burst * ROUNDS);
+        let rates = Vec::with_capacity(ROUNDS);
+        Self { burst, casts, own: 0, delivered: 0, latency_ns: 0, rates }
+    }
+
+    /// Whether the next message may be broadcast: the rounds before are delivered.
+    fn may_cast(&self) -> bool {
+        let round = self.casts.len() / self.burst;
+        round < ROUNDS && self.delivered >= round * self.burst * MEMBERS
+    }
+
+    fn is_over(&self) -> bool {
+        self.delivered >= ROUNDS * self.burst * MEMBERS
+    }
+
+    fn cast(&mut self, now: Time) {
+        self.casts.push(now);
+    }
+
+    fn deliver(&mut self, now: Time, own: bool) {
+        if own {
+            self.latency_ns += self.casts.get(self.own).map_or(0, |cast| now.since(*cast).0);
+            self.own += 1;
+        }
+        self.delivered += 1;
+        let round = self.burst * MEMBERS;
+        if self.delivered.is_multiple_of(round) {
+            let first = self.casts.get((self.delivered / round - 1) * self.burst);
+            let lasted = first.map_or(1, |cast| now.since(*cast).0.max(1));
+            self.rates.push(round as f64 * 1e9 / lasted as f64);
+        }
+    }
+
+    fn seen(&self) -> Repeat {
+        Repeat {
+            latency_us: self.latency_ns as f64 / self.own.max(1) as f64 / 1e3,
+            per_second: self.rates.iter().sum::<f64>() / self.rates.len().max(1) as f64,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_of_own_messages_and_throughput_of_whole_rounds() {
+        let mut watch = Watch::new(2);
+        let mut now = Time::ZERO;
+        for round in 0..ROUNDS {
+            assert!(watch.may_cast() && !watch.is_over());
+            watch.cast(now);
+            watch.cast(now);
+            assert!(!watch.may_cast(), "the round is not over");
+            // One after the other, a microsecond each; own ones are the first and the last.
+            for n in 0..2 * MEMBERS {
+                now = Time(now.0 + 1000);
+                watch.deliver(now, n == 0 || n == 2 * MEMBERS - 1);
+            }
+            assert_eq!(watch.rates.len(), round + 1);
+        }
+        assert!(watch.is_over() && !watch.may_cast());
+        let seen = watch.seen();
+        assert!((seen.latency_us - 4.5).abs() < 1e-9, "{seen:?}");
+        assert!((seen.per_second - 1e6).abs() < 1.0, "{seen:?}");
+        let system = Repeat::of(&[seen; MEMBERS]);
+        assert!((system.per_second - 4e6).abs() < 1.0 && system.latency_us == seen.latency_us);
+    }
+}

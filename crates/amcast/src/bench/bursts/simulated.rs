@@ -1,0 +1,63 @@
+//! Bursts in the simulator, on the paper's network.
+
+use super::{Config, Entry, MEMBERS, PAYLOAD_BYTES, ROUNDS, Repeat, Time, Watch};
+use amcast_core::rng::Rng;
+use amcast_core::trace::Event;
+use amcast_core::{GroupSet, Pid, Span};
+use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+
+/// 100 Mbit/s, switched: besides its bytes a message takes this long.
+const LATENCY: Span = Span::micros(60);
+/// Picoseconds that a byte occupies a port.
+const PORT_PS_PER_BYTE: u64 = 80_000;
+/// How long a process of that time is busy with one message.
+const STEP: Span = Span::micros(10);
+/// Processes begin a repeat at most so far apart.
+const APART: Span = Span::micros(200);
+
+/// One repeat with bursts of `burst`; when processes begin is drawn from `seed`.
+///
+/// # Errors
+/// With what the configuration lacks, or that the run did not settle.
+pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Result<Repeat, String> {
+    let mut model = Model::constant(Span::micros(2), LATENCY);
+    model.network.port_ps_per_byte = PORT_PS_PER_BYTE;
+    model.step = STEP;
+    let plan = Plan {
+        model,
+        casts: casts(burst, seed),
+        pace: Pace::Rounds(burst as u32),
+        strikes: Vec::new(),
+        calm: Time::ZERO + Span::millis(1),
+        drift_ppm: vec![0; MEMBERS],
+        settle: Span::secs(600),
+        quiet: Span::millis(1),
+        events_max: 600_000_000,
+    };
+    let mut watches = vec![Watch::new(burst); MEMBERS];
+    let recorded = Recorded { plan, choices: Choices::default() };
+    let report = amcast_sim::replay(entry, config, &recorded, &mut |event| match *event {
+        Event::Cast { t, p, .. } => watches[p.index()].cast(t),
+        Event::Deliver { t, p, m } => watches[p.index()].deliver(t, m.sender == p),
+        _ => {}
+    });
+    let report = report.map_err(|e| e.to_string())?;
+    if report.outcome != Outcome::Settled || !watches.iter().all(Watch::is_over) {
+        return Err(format!("{}: the run did not settle", entry.name()));
+    }
+    Ok(Repeat::of(&watches.iter().map(Watch::seen).collect::<Vec<_>>()))
+}
+
+fn casts(burst: usize, seed: u64) -> Vec<Cast> {
+    let mut rng = Rng::new(seed);
+    let begins: Vec<_> = (0..MEMBERS).map(|_| Time(rng.below(APART.0))).collect();
+    let cast = |n: usize| Cast {
+        at: begins[n % MEMBERS],
+        sender: Pid((n % MEMBERS) as u32),
+        dst: GroupSet::first(1),
+        bytes: PAYLOAD_BYTES,
+    };
+    let mut casts: Vec<_> = (0..MEMBERS * burst * ROUNDS).map(cast).collect();
+    casts.sort_by_key(|cast| cast.at);
+    casts
+}

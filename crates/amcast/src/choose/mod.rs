@@ -1,0 +1,203 @@
+//! Choice by guarantee: name what must hold, get the fastest protocol that enforces it.
+//!
+//! ```
+//! use amcast::choose::{self, Medium};
+//! use amcast::check::Specification;
+//!
+//! let spec = Specification::parse("TO(NUA,WUTO)").unwrap();
+//! let fastest = &choose::broadcast(spec, Medium::Tcp)[0];
+//! println!("{}: {}", fastest.entry.name(), fastest.why);
+//! ```
+//!
+//! How fast each is comes from `measured.json`, which is what `amcast reproduce to-fig5` wrote on the
+//! machine that it names; [`broadcast_by`] takes such a file of another machine.
+
+use crate::bench::bursts::Point;
+use amcast_check::Specification;
+use amcast_core::{Assumption, Entry, Property};
+use amcast_protocols::catalog::CATALOG;
+use serde::Deserialize;
+
+const MEASURED: &str = include_str!("measured.json");
+
+/// What messages travel on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Medium {
+    /// Streams.
+    Tcp,
+    /// Datagrams.
+    Udp,
+    /// The simulator's network of 100 Mbit/s.
+    Sim,
+    /// Memory that processes of one machine share.
+    Shm,
+}
+
+impl Medium {
+    /// Its name in measurements.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sim => "sim",
+            Self::Shm => "shm",
+        }
+    }
+}
+
+/// A protocol that enforces what was asked for.
+#[derive(Debug)]
+pub struct Candidate {
+    /// The protocol.
+    pub entry: &'static dyn Entry,
+    /// Deliveries each second of a group of four under bursts; none if that was not measured.
+    pub per_second: Option<f64>,
+    /// Why it is a candidate, and how fast it was, in a sentence.
+    pub why: String,
+}
+
+/// What `amcast reproduce to-fig5` writes, as far as it matters here.
+#[derive(Deserialize)]
+struct Measured {
+    machine: Machine,
+    figures: Figures,
+}
+
+#[derive(Deserialize)]
+struct Machine {
+    processor: String,
+    cores: usize,
+}
+
+#[derive(Deserialize)]
+struct Figures {
+    points: Vec<Point>,
+}
+
+/// The specification that a protocol promises, if it broadcasts in total order: the strongest.
+pub fn enforced(entry: &dyn Entry) -> Option<Specification> {
+    let promises = entry.about().promises;
+    let promised = |spec: &Specification| spec.properties().iter().all(|p| promises.contains(p));
+    Specification::ALL.into_iter().find(promised)
+}
+
+/// Protocols of one group that enforce `spec` or more, the fastest over `medium` first, by the
+/// measurements kept with the project.
+pub fn broadcast(spec: Specification, medium: Medium) -> Vec<Candidate> {
+    broadcast_by(MEASURED, spec, medium).expect("the kept file is tested")
+}
+
+/// As [`broadcast`], by the measurements in `measured`, the text of a `to-fig5.json`.
+///
+/// # Errors
+/// When the text is none.
+pub fn broadcast_by(
+    measured: &str,
+    spec: Specification,
+    medium: Medium,
+) -> Result<Vec<Candidate>, serde_json::Error> {
+    let measured: Measured = serde_json::from_str(measured)?;
+    let mut all: Vec<Candidate> = CATALOG
+        .iter()
+        .filter_map(|entry| {
+            let has = enforced(*entry)?;
+            // What it lets faulty processes do, `spec` admits as well [TO 2.4].
+            has.admits()
+                .within(spec.admits())
+                .then(|| candidate(*entry, (has, spec), medium, &measured))
+        })
+        .collect();
+    all.sort_by(|a, b| b.per_second.unwrap_or(0.0).total_cmp(&a.per_second.unwrap_or(0.0)));
+    Ok(all)
+}
+
+fn candidate(
+    entry: &'static dyn Entry,
+    (has, spec): (Specification, Specification),
+    medium: Medium,
+    measured: &Measured,
+) -> Candidate {
+    let points = measured.figures.points.iter();
+    let own = points.filter(|p| p.protocol == entry.name() && p.medium == medium.name());
+    let point = own.max_by_key(|p| p.burst);
+    let fast = match point {
+        None => format!("not measured over {}", medium.name()),
+        Some(p) => format!(
+            "{:.0} deliveries a second and {:.0} us with bursts of {} over {} (four processes, {} \
+             cores of {})",
+            p.per_second.mean,
+            p.latency_us.mean,
+            p.burst,
+            medium.name(),
+            measured.machine.cores,
+            measured.machine.processor
+        ),
+    };
+    let includes = if has == spec { String::new() } else { format!(", which includes {spec}") };
+    let why = format!("enforces {has}{includes}; {fast}");
+    Candidate { entry, per_second: point.map(|p| p.per_second.mean), why }
+}
+
+/// Protocols that multicast to any set of groups in one acyclic order, those that bear crashes first.
+pub fn multicast(medium: Option<Medium>) -> Vec<Candidate> {
+    let needs = [Property::Validity, Property::UniformAgreement, Property::UniformAcyclicOrder];
+    let offers = |entry: &&&'static dyn Entry| {
+        let about = entry.about();
+        let memory = matches!(about.medium, amcast_core::MediumKind::Memory);
+        needs.iter().all(|p| about.promises.contains(p))
+            && medium.is_none_or(|m| m == Medium::Sim || memory == (m == Medium::Shm))
+    };
+    let frail = |entry: &dyn Entry| entry.about().assumes.contains(&Assumption::NoCrash);
+    let mut all: Vec<_> = CATALOG.iter().filter(offers).copied().collect();
+    all.sort_by_key(|entry| frail(*entry));
+    let told = |entry: &'static dyn Entry| Candidate {
+        entry,
+        per_second: None,
+        why: match frail(entry) {
+            true => "orders over any groups, and assumes that no process crashes".to_string(),
+            false => "orders over any groups, while a majority of each works".to_string(),
+        },
+    };
+    all.into_iter().map(told).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_enforces_what_was_asked_for_and_all_six_can_be_asked_for() {
+        for spec in Specification::ALL {
+            for medium in [Medium::Tcp, Medium::Udp, Medium::Sim] {
+                let all = broadcast(spec, medium);
+                assert!(!all.is_empty() && all.iter().all(|c| c.per_second.is_some()), "{spec}");
+                assert!(all.is_sorted_by(|a, b| a.per_second >= b.per_second));
+                for one in &all {
+                    let has = enforced(one.entry).expect("it promises one");
+                    assert!(has.admits().within(spec.admits()), "{spec}: {}", one.entry.name());
+                }
+            }
+        }
+        // The strongest is enforced by the four that are uniform throughout, and the weakest by all.
+        let count =
+            |name| broadcast(Specification::parse(name).expect("it is one"), Medium::Tcp).len();
+        assert_eq!((count("TO(UA,SUTO)"), count("TO(NUA,WNUTO)")), (4, 10));
+    }
+
+    #[test]
+    fn multicast_that_bears_crashes_comes_first() {
+        let names =
+            |medium| -> Vec<_> { multicast(medium).iter().map(|c| c.entry.name()).collect() };
+        assert_eq!(names(None), ["tram", "skeen"]);
+        assert_eq!(
+            (names(Some(Medium::Shm)), names(Some(Medium::Tcp))),
+            (vec!["tram"], vec!["skeen"])
+        );
+    }
+
+    #[test]
+    fn a_file_that_is_none_is_refused() {
+        let spec = Specification::ALL[0];
+        assert!(broadcast_by("{}", spec, Medium::Tcp).is_err());
+    }
+}

@@ -1,0 +1,78 @@
+//! `amcast choose`: the protocol for a guarantee.
+
+use super::Failure;
+use crate::choose::{self, Candidate, Medium};
+use amcast_check::Specification;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Chooses a protocol by what it must guarantee.
+///
+/// For total order broadcast in one group name one of the six specifications; the fastest protocol
+/// that enforces it, or a stronger one, comes first. Speeds are those of `amcast reproduce to-fig5` on
+/// the machine that is named; refresh them with --measured.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A specification: TO(UA,SUTO), TO(UA,WUTO), TO(UA,WNUTO), TO(NUA,SUTO), TO(NUA,WUTO),
+    /// TO(NUA,WNUTO)
+    #[arg(long, required_unless_present = "multicast")]
+    spec: Option<String>,
+    /// Multicast to any set of groups instead, in one acyclic order
+    #[arg(long, conflicts_with = "spec")]
+    multicast: bool,
+    /// What messages travel on [tcp for a specification, any for multicast]
+    #[arg(long, value_enum)]
+    medium: Option<Medium>,
+    /// Measurements to go by: a to-fig5.json that `amcast reproduce to-fig5` wrote
+    #[arg(long, value_name = "FILE", conflicts_with = "multicast")]
+    measured: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let all = match &args.spec {
+        None => choose::multicast(args.medium),
+        Some(name) => broadcast(args, name)?,
+    };
+    let Some((first, others)) = all.split_first() else {
+        return Err(Failure::Failed("no protocol offers that over this medium".to_string()));
+    };
+    if args.json {
+        let all: Vec<_> = all.iter().map(described).collect();
+        println!("{}", json!({ "chosen": first.entry.name(), "candidates": all }));
+        return Ok(());
+    }
+    println!("{}\n    {}", first.entry.name(), first.why);
+    for other in others {
+        println!("or {}\n    {}", other.entry.name(), other.why);
+    }
+    Ok(())
+}
+
+fn broadcast(args: &Args, name: &str) -> Result<Vec<Candidate>, Failure> {
+    let spec = Specification::parse(name).ok_or_else(|| {
+        let all: Vec<_> = Specification::ALL.iter().map(ToString::to_string).collect();
+        Failure::Misuse(format!("{name:?} is no specification; there are: {}", all.join(", ")))
+    })?;
+    let medium = args.medium.unwrap_or(Medium::Tcp);
+    if medium == Medium::Shm {
+        let why = "no protocol broadcasts over shared memory in one of the six specifications; give \
+                   --medium tcp or udp, or --multicast";
+        return Err(Failure::Misuse(why.to_string()));
+    }
+    let Some(path) = &args.measured else { return Ok(choose::broadcast(spec, medium)) };
+    let wrong = |e: &dyn std::fmt::Display| Failure::Misuse(format!("{}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    choose::broadcast_by(&text, spec, medium)
+        .map_err(|e| wrong(&format!("not what `amcast reproduce to-fig5` writes: {e}")))
+}
+
+fn described(candidate: &Candidate) -> Value {
+    json!({
+        "protocol": candidate.entry.name(),
+        "deliveries_per_second": candidate.per_second,
+        "why": candidate.why,
+    })
+}
