@@ -46,7 +46,6 @@ impl Medium {
 }
 
 /// A protocol that enforces what was asked for.
-#[derive(Debug)]
 pub struct Candidate {
     /// The protocol.
     pub entry: &'static dyn Entry,
