@@ -3,7 +3,7 @@
 use crate::bell::Bell;
 use crate::carrier::MappedCarrier;
 use crate::error::Error;
-use crate::files::Files;
+use crate::files::{self, Files};
 use crate::layout::{self, DirectoryLayout, ProcessLayout};
 use crate::segment::Segment;
 use crate::store::{Backing, Heap, Hold, Name, Store};
@@ -15,6 +15,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What tells one cluster from another on the same machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -80,6 +82,16 @@ fn path_of(base: &Path, id: ClusterId) -> PathBuf {
     base.join(format!("amcast-{:016x}", id.0))
 }
 
+/// The cluster whose directory has this name.
+fn id_of(name: &str) -> Option<ClusterId> {
+    let digits = name.strip_prefix("amcast-").filter(|digits| digits.len() == 16)?;
+    u64::from_str_radix(digits, 16).ok().map(ClusterId)
+}
+
+/// How long a start that finds no room waits for others to let go of the memory of processes that
+/// died, and how often it looks. They do it in the next round of their loops.
+const ROOM_PATIENCE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_millis(2));
+
 /// How often a directory that vanishes while it is opened is opened again.
 const OPEN_TRIES: u32 = 8;
 
@@ -137,8 +149,25 @@ impl Directory {
         &self.0.layout
     }
 
+    /// How many bytes of memory a process with these regions takes when it starts.
+    ///
+    /// # Errors
+    /// When no file can hold them.
+    pub fn bytes_of(specs: &[RegionSpec]) -> Result<u64, Error> {
+        layout::file_bytes(specs)
+    }
+
+    /// How many bytes are free where directories of clusters lie in `base`.
+    ///
+    /// # Errors
+    /// When the system does not say.
+    pub fn free_bytes(base: &Path) -> Result<u64, Error> {
+        files::free_bytes(base)
+    }
+
     /// Starts a process: a new incarnation with zeroed regions, all guards closed. What was left
-    /// over by earlier incarnations, and by other processes that died, is removed.
+    /// over by earlier incarnations, and by other processes that died, is removed; if there is no
+    /// room before everybody has let go of it, this waits a moment.
     ///
     /// # Errors
     /// [`Error::Running`] if it runs already; otherwise when its memory cannot be set aside.
@@ -149,6 +178,23 @@ impl Directory {
         options: StartOptions,
     ) -> Result<MappedCarrier, Error> {
         self.check_pid(pid)?;
+        let begun = Instant::now();
+        loop {
+            match self.start_now(pid, specs, options.clone()) {
+                Err(Error::NoSpace { .. }) if begun.elapsed() < ROOM_PATIENCE.0 => {
+                    thread::sleep(ROOM_PATIENCE.1);
+                }
+                started => return started,
+            }
+        }
+    }
+
+    fn start_now(
+        &self,
+        pid: Pid,
+        specs: &[RegionSpec],
+        options: StartOptions,
+    ) -> Result<MappedCarrier, Error> {
         let (regions, lines) = layout::plan(specs)?;
         let Inner { store, layout, cluster } = &*self.0;
         let _lock = store.exclusive()?;
@@ -161,6 +207,7 @@ impl Directory {
         }
         let incarnation = layout.next_incarnation(pid, u64::from(options.incarnation_min) + 1);
         let (segment, hold) = store.create(Name { pid, incarnation }, lines, options.backing)?;
+        layout.count_incarnation(pid, incarnation);
         let name = [cluster.0, u64::from(pid.0), incarnation];
         let own = ProcessLayout::create(segment, name, regions);
         let bell = options.bell.unwrap_or_else(|| Bell::new(self.clone(), pid));
@@ -260,6 +307,13 @@ impl Directory {
             }
         }
         files.remove_all()
+    }
+
+    /// The clusters that have a directory in `base`, of whatever user; none if it cannot be listed.
+    pub fn clusters(base: &Path) -> Vec<ClusterId> {
+        let entries = std::fs::read_dir(base).into_iter().flatten().flatten();
+        let ids = entries.filter_map(|e| id_of(e.file_name().to_str()?));
+        ids.collect()
     }
 
     /// The bell that wakes the loop of a process, for those who ring without writing memory.

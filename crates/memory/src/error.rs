@@ -138,23 +138,28 @@ impl fmt::Display for Error {
                 let path = path.display();
                 write!(f, "{path}: no permission to {doing}; choose a directory that you may write")
             }
-            Self::NoSpace { path, needed_bytes, free_bytes } => write!(
-                f,
-                "{}: {needed_bytes} bytes are needed and {free_bytes} are free; \
-                 free some, choose another directory, or configure smaller rings",
-                path.display()
-            ),
+            Self::NoSpace { path, needed_bytes, free_bytes } => {
+                let (needed, free) = (needed_bytes.div_ceil(1 << 20), free_bytes >> 20);
+                write!(
+                    f,
+                    "{}: {needed} MB are needed and {free} MB are free; free some, choose another \
+                     directory, or configure smaller rings",
+                    path.display()
+                )
+            }
             Self::NotOurs { path, owner_uid, our_uid } => write!(
                 f,
                 "{}: belongs to user {owner_uid}, and this is user {our_uid}; \
                  run as that user or choose another directory",
                 path.display()
             ),
-            Self::Exposed { path, mode } => write!(
-                f,
-                "{}: open to other users (mode {mode:o}); take their permissions away or remove it",
-                path.display()
-            ),
+            Self::Exposed { path, mode } => {
+                let path = path.display();
+                write!(
+                    f,
+                    "{path}: open to other users (mode {mode:o}); take their permissions away"
+                )
+            }
             Self::NotPlain { path } => write!(
                 f,
                 "{}: a link or a special file where a plain one must be; \
@@ -167,18 +172,7 @@ impl fmt::Display for Error {
                  stop the cluster that uses it and remove the directory",
                 path.display()
             ),
-            Self::Shape { path, found, expected } => write!(
-                f,
-                "{}: made for cluster {:x} of {} processes and {} client places, not for {:x} of {} \
-                 and {}; use the same configuration, or stop that cluster and remove the directory",
-                path.display(),
-                found[0],
-                found[1],
-                found[2],
-                expected[0],
-                expected[1],
-                expected[2]
-            ),
+            Self::Shape { path, found, expected } => wrong_shape(f, path, found, expected),
             Self::Corrupt { path, why } => {
                 write!(f, "{}: {why}; stop the cluster and remove it", path.display())
             }
@@ -202,6 +196,25 @@ impl fmt::Display for Error {
             }
         }
     }
+}
+
+fn wrong_shape(
+    f: &mut fmt::Formatter<'_>,
+    path: &Path,
+    found: &[u64; 3],
+    expected: &[u64; 3],
+) -> fmt::Result {
+    let shape = |[id, processes, places]: &[u64; 3]| {
+        format!("cluster {id:x} of {processes} processes and {places} client places")
+    };
+    write!(
+        f,
+        "{}: made for {}, not for {}; use the same configuration, or stop that cluster and remove the \
+         directory",
+        path.display(),
+        shape(found),
+        shape(expected)
+    )
 }
 
 impl std::error::Error for Error {

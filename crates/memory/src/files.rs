@@ -231,13 +231,20 @@ fn is_locked(path: &Path, fd: &OwnedFd) -> Result<bool, Error> {
     }
 }
 
+/// How many bytes are free in the file system that `path` lies in.
+pub(crate) fn free_bytes(path: &Path) -> Result<u64, Error> {
+    let about = fs::statvfs(path).map_err(|e| Error::system(path, "ask how full it is", e))?;
+    Ok(available(&about))
+}
+
+fn available(about: &fs::StatVfs) -> u64 {
+    about.f_bavail.saturating_mul(about.f_frsize)
+}
+
 fn size_file(path: &Path, fd: &OwnedFd, lines: usize, backing: Backing) -> Result<(), Error> {
     let needed_bytes = (lines * LINE_BYTES) as u64;
     let failed = |e| Error::system(path, "size it", e);
-    let free = || -> Result<u64, Error> {
-        let about = fs::fstatvfs(fd).map_err(failed)?;
-        Ok(about.f_bavail.saturating_mul(about.f_frsize))
-    };
+    let free = || fs::fstatvfs(fd).map(|about| available(&about)).map_err(failed);
     let no_space = |free_bytes| Error::NoSpace { path: path.to_owned(), needed_bytes, free_bytes };
     // Asked first: a file system in memory would take all there is before it gives up.
     let free_bytes = free()?;

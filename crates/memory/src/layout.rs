@@ -17,7 +17,7 @@
 //! the rest of the header as it will stay.
 
 use crate::error::Error;
-use crate::segment::Segment;
+use crate::segment::{LINE_BYTES, Segment};
 use amcast_core::id::Pid;
 use amcast_core::memory::{Line, RegionSpec};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -103,13 +103,16 @@ impl DirectoryLayout {
         self.changes().fetch_add(1, Ordering::Release);
     }
 
-    /// The number of a new incarnation: larger than any before, and at least `at_least`. The caller
-    /// holds the directory's lock.
+    /// The number of the next incarnation: larger than any before, and at least `at_least`. The
+    /// caller holds the directory's lock.
     pub(crate) fn next_incarnation(&self, pid: Pid, at_least: u64) -> u64 {
-        let last = self.process(pid).raw(1);
-        let next = (last.load(Ordering::Relaxed) + 1).max(at_least);
-        last.store(next, Ordering::Relaxed);
-        next
+        (self.process(pid).raw(1).load(Ordering::Relaxed) + 1).max(at_least)
+    }
+
+    /// Notes that there is an incarnation of that number. One that found no room was none: a process
+    /// that starts after it has not lost anything. The caller holds the directory's lock.
+    pub(crate) fn count_incarnation(&self, pid: Pid, incarnation: u64) {
+        self.process(pid).raw(1).store(incarnation, Ordering::Relaxed);
     }
 
     /// The operating system's number of the process, for people.
@@ -170,6 +173,15 @@ pub(crate) struct Place {
 pub(crate) struct ProcessLayout {
     lines: Segment,
     regions: Vec<Place>,
+}
+
+/// Bytes of a page: a file takes whole ones.
+const PAGE_BYTES: u64 = 4096;
+
+/// How many bytes the file of a process with these regions takes.
+pub(crate) fn file_bytes(specs: &[RegionSpec]) -> Result<u64, Error> {
+    let (_, lines) = plan(specs)?;
+    Ok((lines as u64 * LINE_BYTES as u64).next_multiple_of(PAGE_BYTES))
 }
 
 /// Regions laid out one after the other, and how many lines the file has.

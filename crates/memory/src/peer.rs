@@ -5,6 +5,9 @@
 //! line that hardly ever changes. If they differ the access is `Lost`, until the protocol has been
 //! told with `Fresh`: no write meant for the old memory reaches the new one.
 //!
+//! What a peer that ended had is let go of at the next look, before it has started again: its new
+//! life may need that very room.
+//!
 //! The protocol is told of every incarnation that appears while it runs, but for the first of all if
 //! nothing was ever lost for want of it: to the protocol that one was always there.
 
@@ -141,7 +144,14 @@ impl Peers {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let pid = Pid(index as u32);
             let live = self.directory.layout().live(pid);
-            if pid == self.me || live == 0 || live == peer.known {
+            if pid == self.me || live == peer.known {
+                continue;
+            }
+            // What it is dealt with as has ended, and its number never comes again: every access to
+            // its memory is lost from here on. As long as anybody maps the file its pages are taken,
+            // and the next life may find no room.
+            peer.mapped = None;
+            if live == 0 {
                 continue;
             }
             if peer.takes_silently(live) {

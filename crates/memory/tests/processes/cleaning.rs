@@ -96,6 +96,59 @@ fn a_start_after_a_kill_needs_no_supervisor() {
     }
 }
 
+/// Whether this process maps a file of that name.
+fn maps(cluster: &Cluster, name: &str) -> bool {
+    let file = cluster.path().join(name).display().to_string();
+    let maps = fs::read_to_string("/proc/self/maps").expect("the system tells");
+    maps.lines().any(|line| line.trim_end_matches(" (deleted)").ends_with(&file))
+}
+
+#[test]
+fn the_memory_of_the_killed_is_let_go_of_before_they_start_again() {
+    let cluster = Cluster::new();
+    let mut carrier = start(&cluster.directory, PARENT, &[]);
+    let mut child = cluster.spawn("idle");
+    until("the child starts", || cluster.running());
+    assert_eq!(fresh_starts(&mut carrier), 0);
+    assert_eq!(outcome_of_write(&mut carrier), "written");
+    assert!(maps(&cluster, "p1.1"), "it was written to");
+    child.kill();
+    assert_eq!(fresh_starts(&mut carrier), 0);
+    assert!(maps(&cluster, "p1.1"), "nobody has found out yet");
+    assert_eq!(cluster.directory.clean().expect("cleaned"), [CHILD]);
+    assert_eq!(fresh_starts(&mut carrier), 0);
+    assert!(!maps(&cluster, "p1.1"), "its next life may need the room");
+    assert_eq!(outcome_of_write(&mut carrier), "lost");
+    let _child = cluster.spawn("idle");
+    until("the child starts again", || cluster.running());
+    assert_eq!(fresh_starts(&mut carrier), 1);
+    assert_eq!(outcome_of_write(&mut carrier), "written");
+    assert!(maps(&cluster, "p1.2"));
+}
+
+#[test]
+fn a_start_that_finds_no_room_says_what_it_needs_and_counts_as_no_life() {
+    let cluster = Cluster::new();
+    // Three quarters of a terabyte, of a memory that has less.
+    let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, PARENT, false)).collect();
+    let needed = Directory::bytes_of(&specs).expect("a file can be so large");
+    assert!(needed > 3 * 64 * u64::from(u32::MAX), "with its header");
+    assert!(Directory::free_bytes(&cluster.path()).expect("told") < needed);
+    let failed = cluster.directory.start(CHILD, &specs, StartOptions::default());
+    let Err(Error::NoSpace { needed_bytes, .. }) = failed else { panic!("{failed:?}") };
+    assert_eq!(needed_bytes.next_multiple_of(4096), needed);
+    let started = start(&cluster.directory, CHILD, &[region(4, PARENT, false)]);
+    assert_eq!(started.incarnation(), 0, "who never lived has lost nothing");
+}
+
+#[test]
+fn clusters_are_found_by_the_names_of_their_directories() {
+    let cluster = Cluster::new();
+    assert!(Directory::clusters(&Directory::usual_base()).contains(&cluster.id));
+    assert!(Directory::clusters(&cluster.path()).is_empty());
+    assert!(Directory::clusters(&cluster.path().join("none")).is_empty());
+}
+
 #[test]
 fn a_process_that_runs_cannot_be_started_again() {
     let cluster = Cluster::new();
