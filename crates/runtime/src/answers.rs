@@ -186,19 +186,19 @@ pub struct Office {
 }
 
 impl Office {
+    /// The memory of an office: a line for each client.
+    pub(crate) fn regions(places: Places) -> Vec<RegionSpec> {
+        let credit =
+            |c| RegionSpec { name: "credit", lines: 1, writer: places.mailbox(c), guarded: false };
+        (0..places.0.clients()).map(credit).collect()
+    }
+
     /// Opens the office of node `node`.
     ///
     /// # Errors
     /// When its memory cannot be set aside, or the node runs already.
     pub fn open(dir: &Directory, places: Places, node: usize, bell: Bell) -> Result<Self, Error> {
-        let specs: Vec<_> = (0..places.0.clients())
-            .map(|c| RegionSpec {
-                name: "credit",
-                lines: 1,
-                writer: places.mailbox(c),
-                guarded: false,
-            })
-            .collect();
+        let specs = Self::regions(places);
         let options = StartOptions { bell: Some(bell), ..StartOptions::default() };
         let carrier = dir.start(places.office(node), &specs, options)?;
         let writer = |c| Writer::new(places.mailbox(c), RING_LINES);
@@ -270,20 +270,24 @@ pub struct Mailbox {
 }
 
 impl Mailbox {
+    /// The memory of a mailbox: a ring for each node.
+    pub(crate) fn regions(places: Places) -> Vec<RegionSpec> {
+        let ring = |k| RegionSpec {
+            name: "answers",
+            lines: RING_LINES,
+            writer: places.office(k),
+            guarded: false,
+        };
+        (0..places.0.replicas()).map(ring).collect()
+    }
+
     /// Opens the mailbox of a client place that this process has the lease of.
     ///
     /// # Errors
     /// When its memory cannot be set aside.
     pub fn open(dir: &Directory, places: Places, client: usize, bell: Bell) -> Result<Self, Error> {
         let nodes = places.0.replicas();
-        let specs: Vec<_> = (0..nodes)
-            .map(|k| RegionSpec {
-                name: "answers",
-                lines: RING_LINES,
-                writer: places.office(k),
-                guarded: false,
-            })
-            .collect();
+        let specs = Self::regions(places);
         let options = StartOptions { bell: Some(bell), ..StartOptions::default() };
         let carrier = dir.start(places.mailbox(client), &specs, options)?;
         let readers = (0..nodes).map(|_| Reader::default()).collect();

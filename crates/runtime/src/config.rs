@@ -86,6 +86,25 @@ pub struct Ports {
     pub http: Option<u16>,
 }
 
+impl Ports {
+    /// Each front has a port of its own, or any.
+    fn check(&self) -> Result<(), String> {
+        let all = [("redis", self.redis), ("log", self.log), ("http", self.http)];
+        for (i, (name, port)) in all.iter().enumerate() {
+            let same =
+                |(_, other): &&(_, Option<u16>)| other.is_some_and(|p| p != 0) && other == port;
+            if let Some((other, _)) = all[..i].iter().find(same) {
+                let port = port.unwrap_or_default();
+                return Err(format!(
+                    "ports.{other} and ports.{name} are both {port}: give each front its own, or 0 for \
+                     any"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The value of a parameter as written: a number or a word.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -190,6 +209,7 @@ impl ClusterFile {
         if !self.nodes.is_empty() {
             self.places().map_err(ConfigError::Relation)?;
         }
+        self.ports.check().map_err(ConfigError::Relation)?;
         Ok(config)
     }
 
@@ -291,6 +311,15 @@ mod tests {
         assert!(wrong.to_string().contains("unknown field `shard`"), "{wrong}");
         let wrong = toml::from_str::<ClusterFile>("[ports]\nsmtp = 25\n").unwrap_err();
         assert!(wrong.to_string().contains("unknown field `smtp`"), "{wrong}");
+    }
+
+    #[test]
+    fn two_fronts_at_one_port_are_refused_by_name() {
+        let ports = |redis, log, http| Ports { redis, log, http };
+        assert_eq!(ports(None, Some(0), Some(0)).check(), Ok(()));
+        assert_eq!(ports(Some(7), Some(8), None).check(), Ok(()));
+        let why = ports(Some(7), Some(8), Some(7)).check().unwrap_err();
+        assert!(why.starts_with("ports.redis and ports.http are both 7:"), "{why}");
     }
 
     #[test]

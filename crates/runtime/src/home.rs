@@ -16,33 +16,39 @@
 //! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
 //! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
+mod error;
 mod ground;
 mod own;
 mod registry;
+mod room;
 #[cfg(test)]
 mod tests;
 
+pub use error::{HomeError, megabytes};
 pub use ground::{Ground, Net};
 pub use own::OwnHome;
 pub use registry::Registry;
+pub use room::Room;
 
 use crate::answers::Places;
 use crate::at::At;
-use crate::config::{ClusterFile, FileError, node_name};
+use crate::config::{ClusterFile, node_name};
 use crate::supervisor::Life;
 use amcast_core::Cluster;
-use amcast_memory::{ClusterId, Directory, Error};
+use amcast_memory::{ClusterId, Directory};
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
+
+/// How much of the end of a node's log is looked through for why it ended.
+const LAST_WORDS_BYTES_MAX: u64 = 16 << 10;
 
 /// Where a node takes commands of fronts, if its protocol sends messages.
 pub(crate) fn ingress_name(rank: usize) -> String {
@@ -76,128 +82,6 @@ pub struct Fronts {
     /// The status page and metrics.
     pub http: String,
 }
-
-/// Why a home could not be made or found.
-#[derive(Debug)]
-pub enum HomeError {
-    /// There is no such directory.
-    Missing(PathBuf),
-    /// It is something else than a directory.
-    NotDirectory(PathBuf),
-    /// No cluster has its files there.
-    NotCluster(PathBuf),
-    /// It belongs to the user of this number, and not to ours.
-    NotOurs(PathBuf, u32),
-    /// Others may do in it what its mode, this, allows.
-    Exposed(PathBuf, u32),
-    /// It holds something, such as this entry, that is not a cluster's.
-    NotEmpty(PathBuf, String),
-    /// Its name is too long for the sockets in it, by so many bytes.
-    TooLong(PathBuf, usize),
-    /// A supervisor that lives has it; what its lock says.
-    InUse(PathBuf, String),
-    /// Its supervisor is dead, but this process of its cluster still runs.
-    StillRuns(PathBuf, u64),
-    /// Its supervisor is dead, but this node still runs.
-    NodeRuns(PathBuf, String),
-    /// It is left over, and cannot be taken over for this reason.
-    LeftOver(PathBuf, String),
-    /// No cluster runs.
-    NoneRuns,
-    /// The file does not say where the nodes are, or not right.
-    Addresses(String),
-    /// A file.
-    File(FileError),
-    /// The operating system.
-    Io(PathBuf, io::Error),
-    /// The shared memory.
-    Memory(Error),
-}
-
-impl HomeError {
-    /// Whether another directory should have been given: nothing failed.
-    pub const fn is_misuse(&self) -> bool {
-        use HomeError::*;
-        matches!(
-            self,
-            Missing(_)
-                | NotDirectory(_)
-                | NotCluster(_)
-                | NotOurs(..)
-                | Exposed(..)
-                | NotEmpty(..)
-                | TooLong(..)
-        )
-    }
-}
-
-impl fmt::Display for HomeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(path) => write!(f, "{}: does not exist", path.display()),
-            Self::NotDirectory(path) => write!(f, "{}: is not a directory", path.display()),
-            Self::NotCluster(path) => write!(
-                f,
-                "{}: is not the directory of a cluster: it has no cluster.toml",
-                path.display()
-            ),
-            Self::NotOurs(path, uid) => write!(
-                f,
-                "{}: belongs to another user (number {uid}), who could change what a cluster has \
-                 there; give a directory of your own",
-                path.display()
-            ),
-            Self::Exposed(path, mode) => write!(
-                f,
-                "{0}: others may change what is in it (mode {mode:03o}); close it with \
-                 `chmod go-w '{0}'`, or give another directory",
-                path.display()
-            ),
-            Self::NotEmpty(path, entry) => write!(
-                f,
-                "{}: holds {entry}, which is not a cluster's; give a new or an empty directory",
-                path.display()
-            ),
-            Self::TooLong(path, by) => write!(
-                f,
-                "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
-                path.display()
-            ),
-            Self::InUse(path, who) => write!(
-                f,
-                "{}: is in use by a cluster that runs ({who}); stop it, or give another directory",
-                path.display()
-            ),
-            Self::StillRuns(path, os_pid) => write!(
-                f,
-                "{}: the cluster's supervisor is dead, but its process {os_pid} still runs; end it \
-                 (kill -9 {os_pid}) and start again",
-                path.display()
-            ),
-            Self::NodeRuns(path, node) => write!(
-                f,
-                "{0}: the cluster's supervisor is dead, but its node {node} still runs; end it \
-                 (`fuser '{0}/{node}.life'` names its process) and start again",
-                path.display()
-            ),
-            Self::LeftOver(path, why) => write!(
-                f,
-                "{}: a cluster that was killed left it in disorder ({why}); remove it, or give \
-                 another directory",
-                path.display()
-            ),
-            Self::NoneRuns => f.write_str(
-                "no cluster is running; start one with `amcast up`, or name its directory with --data",
-            ),
-            Self::Addresses(why) => f.write_str(why),
-            Self::File(e) => e.fmt(f),
-            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
-            Self::Memory(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for HomeError {}
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
     |e| HomeError::Io(path.to_path_buf(), e)
@@ -294,6 +178,19 @@ impl Home {
     /// The log of a node: what it says, and why it ended, if it could say so.
     pub fn log(&self, rank: usize) -> PathBuf {
         self.path.join(format!("{}.log", node_name(rank)))
+    }
+
+    /// Why a node ended by itself, if its log says so: the last line that is of its end and not of its
+    /// work.
+    pub fn last_words(&self, rank: usize) -> Option<String> {
+        let mut log = File::open(self.log(rank)).ok()?;
+        let length = log.metadata().ok()?.len();
+        log.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX))).ok()?;
+        let mut tail = Vec::new();
+        log.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut tail).ok()?;
+        let (tail, begins) =
+            (String::from_utf8_lossy(&tail), format!("amcast {}: ", node_name(rank)));
+        tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
     }
 
     /// Where the supervisor's fronts listen.

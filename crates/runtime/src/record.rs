@@ -162,6 +162,8 @@ impl Recorder {
                 _ => this.event(&Event::Recover { t: now, p }),
             }
         }
+        // Others tell of this process, also of one that is killed before it tells anything more.
+        this.write();
         Ok(this)
     }
 

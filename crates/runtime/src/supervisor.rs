@@ -7,7 +7,8 @@
 //!
 //! A node that ends is started again after a wait that doubles from one early end to the next. One
 //! that always ends within [`EARLY`] of its start is given up after [`EARLY_ENDS_MAX`] times: what
-//! fails so often fails for a reason that another start does not mend.
+//! fails so often fails for a reason that another start does not mend. Reasons go away, too, as when a
+//! full memory has room again: it is tried again now and then ([`TRY_AGAIN`]).
 
 use crate::home::Ground;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
@@ -34,6 +35,9 @@ pub const EARLY: Duration = Duration::from_secs(1);
 
 /// So many early ends in a row, and a node is given up.
 pub const EARLY_ENDS_MAX: u32 = 20;
+
+/// How long a node that was given up waits for its next start.
+pub const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The exit code of a program that panicked.
 const PANICKED: i32 = 101;
@@ -85,8 +89,27 @@ pub struct Life {
     pub starts: u64,
     /// How it ended last, for people: `was killed by SIGKILL`.
     pub last_end: Option<String>,
-    /// It ended early too often in a row, and is not started any more.
+    /// It ended early too often in a row: nobody counts on it, and it is tried again now and then.
     pub given_up: bool,
+}
+
+impl Life {
+    /// That the node is down for good, for people, and how it ended; none of one that is started again
+    /// at once. `last_words` is what its log says of that.
+    pub fn down(&self, last_words: Option<&str>) -> Option<String> {
+        let how = self.last_end.as_deref().filter(|_| self.given_up)?;
+        let why = last_words.map_or_else(String::new, |why| format!(": {why}"));
+        Some(format!(
+            "{} is DOWN, each start of it fails; it is tried again every {TRY_AGAIN:?}; it last {how}{why}",
+            self.name
+        ))
+    }
+
+    /// Whether the node ended by itself: its log says why then. A kill from outside leaves no word.
+    pub fn is_telling(&self) -> bool {
+        let killed = |end: &String| end.contains("SIGKILL") || end.contains("SIGTERM");
+        self.given_up || self.last_end.as_ref().is_some_and(|end| !killed(end))
+    }
 }
 
 /// Told whenever a node starts or ends, with the rank of one that just ended.
@@ -197,7 +220,7 @@ impl Nodes {
     fn look(&mut self, rank: usize) {
         let slot = &mut self.slots[rank];
         let Some(child) = &mut slot.child else {
-            if !slot.life.given_up && Instant::now() >= slot.start_at {
+            if Instant::now() >= slot.start_at {
                 if let Err(e) = self.spawn(rank) {
                     tracing::error!("{}: cannot be started: {e}", self.slots[rank].life.name);
                 }
@@ -214,6 +237,9 @@ impl Nodes {
                     // One that is just dying serves nobody either.
                     let _ = input.write_all(b"close\n");
                     child.stdin = Some(input);
+                }
+                if slot.recovered() {
+                    self.tell(None);
                 }
                 return;
             }
@@ -285,6 +311,15 @@ impl Nodes {
 }
 
 impl Slot {
+    /// Whether the node had been given up, and lives: from now on that is forgotten.
+    fn recovered(&mut self) -> bool {
+        let lives = self.life.given_up && self.started.elapsed() >= EARLY;
+        if lives {
+            (self.life.given_up, self.early_ends) = (false, 0);
+        }
+        lives
+    }
+
     /// Takes note of an end and decides what comes next: a line for the operator.
     fn ended(&mut self, how: &str) -> String {
         let early = self.started.elapsed() < EARLY;
@@ -293,19 +328,21 @@ impl Slot {
             self.back_off = BACK_OFF.0;
         }
         self.early_ends += u32::from(early);
-        self.start_at = Instant::now() + self.back_off;
         let Life { name, os_pid, last_end, given_up, .. } = &mut self.life;
         let was = os_pid.take().map_or_else(String::new, |n| format!(" (process {n})"));
         *last_end = Some(how.to_string());
         *given_up = self.early_ends >= EARLY_ENDS_MAX;
-        let next = if *given_up {
-            format!(
-                "it ended {EARLY_ENDS_MAX} times in a row within {EARLY:?} of its start and is given \
-                 up: the others go on without it"
-            )
+        let (wait, next) = if *given_up {
+            let next = format!(
+                "it ended {} times in a row within {EARLY:?} of its start and is given up: the others \
+                 go on without it, and it is tried again in {TRY_AGAIN:?}",
+                self.early_ends
+            );
+            (TRY_AGAIN, next)
         } else {
-            format!("it is started again in {:?}", self.back_off)
+            (self.back_off, format!("it is started again in {:?}", self.back_off))
         };
+        self.start_at = Instant::now() + wait;
         let line = format!("{name}{was} {how}; {next}");
         self.back_off = (self.back_off * 2).min(BACK_OFF.1);
         line
@@ -359,6 +396,23 @@ mod tests {
         assert_eq!(slot.back_off, BACK_OFF.1);
         assert_eq!(slot.life.last_end.as_deref(), Some("panicked"));
         assert_eq!(slot.life.os_pid, None);
+    }
+
+    #[test]
+    fn a_node_that_was_given_up_is_tried_again_later_and_forgiven_when_it_lives() {
+        let mut slot = slot(Duration::ZERO);
+        slot.early_ends = EARLY_ENDS_MAX - 1;
+        slot.back_off = BACK_OFF.1;
+        slot.ended("ended with exit code 1");
+        assert!(slot.start_at > slot.started + TRY_AGAIN - EARLY, "not at once");
+        let down = slot.life.down(Some("8 MB are needed")).expect("it is down");
+        assert!(down.contains("n0 is DOWN") && down.ends_with("code 1: 8 MB are needed"), "{down}");
+        slot.started = Instant::now();
+        assert!(!slot.recovered(), "it has only just begun");
+        slot.started -= EARLY;
+        assert!(slot.recovered() && !slot.recovered(), "once");
+        assert_eq!((slot.life.given_up, slot.early_ends), (false, 0));
+        assert_eq!(slot.life.down(None), None);
     }
 
     #[test]

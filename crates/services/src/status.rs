@@ -39,4 +39,9 @@ pub trait Status: Send + Sync + 'static {
     /// # Errors
     /// With the reason, for people.
     fn ready(&self) -> Result<(), String>;
+
+    /// What somebody should look after although commands can be served, for people: a sentence each.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

@@ -2,7 +2,7 @@
 
 use amcast_services::front::http;
 use amcast_services::kv::client::Server;
-use amcast_services::{LocalBackend, Status};
+use amcast_services::{LocalBackend, ShardStatus, Status};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -29,6 +29,51 @@ fn pages_tell_the_state() {
     assert!(metrics.contains("amcast_shard_keys{shard=\"2\"} 0"), "{metrics}");
     assert!(get("/").contains("<td>g2<td>"));
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
+}
+
+/// Serves, and has something to say.
+struct Troubled(LocalBackend);
+
+impl Status for Troubled {
+    fn node(&self) -> String {
+        Status::node(&self.0)
+    }
+
+    fn protocol(&self) -> String {
+        self.0.protocol()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        Status::shards(&self.0)
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        vec!["n1 is <b>down</b>".to_string()]
+    }
+}
+
+#[test]
+fn who_serves_says_what_is_to_be_looked_after_as_well() {
+    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1)));
+    let server = Arc::new(Server::new(1, 10, 0, None, status));
+    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| {
+        let mut stream = TcpStream::connect(front.address()).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let ready = get("/readyz");
+    assert!(ready.starts_with("HTTP/1.1 200"), "it serves: {ready}");
+    assert!(ready.ends_with("\r\nready\nn1 is <b>down</b>\n"), "{ready}");
+    let page = get("/");
+    assert!(page.contains("n1 is &lt;b&gt;down&lt;/b&gt;"), "{page}");
 }
 
 #[test]

@@ -17,12 +17,14 @@ mod report;
 pub mod service;
 mod shared;
 mod simulated;
+mod stop;
 
 pub use machine::{Machine, line_one_way_ns};
 pub use plan::{Choice, Load, Plan};
 pub use report::{Row, Spread, report};
-pub use shared::{child as run_part, run as run_shared};
+pub use shared::{child as run_part, clear_left_over, run as run_shared};
 pub use simulated::run as run_simulated;
+pub use stop::{STOPPED, heed_signals};
 
 use amcast_check::{History, Verdict, check};
 use amcast_core::rng::Rng;

@@ -3,6 +3,7 @@
 use super::acks::{Deal, Office, Phase};
 use super::client::Client;
 use super::delivered::Kept;
+use super::stop::go_on;
 use super::{Load, histogram};
 use amcast_core::step::Note;
 use amcast_core::{Config, Delivery, Entry, Pid, Role, Span, Time};
@@ -148,6 +149,7 @@ fn meet(office: &mut Office<'_>) -> Result<(), String> {
         if clock::now().since(begun) > START_PATIENCE {
             return Err("not all parts of the measurement started".to_string());
         }
+        go_on()?;
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     Ok(())
@@ -173,6 +175,7 @@ fn spin(
         // Reading the clock waits for all that is on the way: in every fourth round it is early enough.
         if turns.round.is_multiple_of(4) {
             now = clock::now();
+            go_on()?;
         }
         if now > last {
             return Err("another part of the measurement did not finish".to_string());

@@ -4,17 +4,19 @@
 use super::acks::Deal;
 use super::delivered::Kept;
 use super::part::{self, Ran};
+use super::stop::go_on;
 use super::{Latency, Measured, Plan, histogram, judge};
 use amcast_core::{Config, Entry};
 use amcast_memory::{ClusterId, Directory};
 use hdrhistogram::Histogram;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Read, Write};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What a child process is told on its standard input.
 #[derive(Serialize, Deserialize)]
@@ -22,12 +24,33 @@ struct Task {
     plan: Plan,
     cluster: u64,
     part: usize,
-    /// Where it leaves what came out.
-    file: PathBuf,
 }
+
+/// How often it is looked whether the parts have ended.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Measurements of this process so far: each has a directory of its own.
 static RUNS: AtomicU32 = AtomicU32::new(0);
+
+/// What the numbers of a measurement's clusters begin with; they end with the process that leads it.
+const BENCH: u64 = 0xbe9c;
+
+/// Removes what measurements whose process was killed have left.
+pub fn clear_left_over() {
+    let base = Directory::usual_base();
+    for id in Directory::clusters(&base) {
+        let leader = id.0 as u32;
+        let is_bench = id.0 >> 48 == BENCH;
+        if !is_bench || Path::new(&format!("/proc/{leader}")).exists() {
+            continue;
+        }
+        match Directory::discard(&base, id) {
+            // It is another user's, or its last processes are just ending: the next one looks again.
+            Err(e) => tracing::debug!("what a measurement left is not removed: {e}"),
+            Ok(()) => tracing::info!("what process {leader} left of a measurement is removed"),
+        }
+    }
+}
 
 fn deal_of(config: &Config, plan: &Plan) -> Deal {
     Deal::new(*config.cluster(), plan.load.threads, plan.load.window())
@@ -45,7 +68,7 @@ fn open(id: u64, deal: &Deal) -> Result<Directory, String> {
 pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, String> {
     let deal = deal_of(config, plan);
     let run = RUNS.fetch_add(1, Ordering::Relaxed);
-    let id = 0xbe9c << 48 | u64::from(run) << 32 | u64::from(std::process::id());
+    let id = BENCH << 48 | u64::from(run) << 32 | u64::from(std::process::id());
     let directory = open(id, &deal)?;
     let ran = if plan.load.processes {
         as_processes(plan, id, &deal)
@@ -95,6 +118,28 @@ fn as_threads(
 /// Children that are ended when this goes out of scope, whatever happened.
 struct Children(Vec<Child>);
 
+impl Children {
+    /// Waits until all have ended well.
+    fn wait(&mut self) -> Result<(), String> {
+        let mut failed = None;
+        for (part, child) in self.0.iter_mut().enumerate() {
+            let status = loop {
+                match child.try_wait().map_err(|e| e.to_string())? {
+                    Some(status) => break status,
+                    None => std::thread::sleep(LOOK_EVERY),
+                }
+                go_on()?;
+            };
+            if !status.success() {
+                failed = Some(format!("part {part} of the measurement failed: {status}"));
+            }
+        }
+        // All of them are sent what a terminal sends: then that is why they failed.
+        go_on()?;
+        failed.map_or(Ok(()), Err)
+    }
+}
+
 impl Drop for Children {
     fn drop(&mut self) {
         for child in &mut self.0 {
@@ -108,39 +153,38 @@ impl Drop for Children {
 fn as_processes(plan: &Plan, id: u64, deal: &Deal) -> Result<Vec<Ran>, String> {
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut children = Children(Vec::new());
-    let mut files = Vec::new();
+    let mut said = Vec::new();
     for part in 0..deal.parts.len() {
-        let name = format!("amcast-bench-{}-{id:x}-{part}", std::process::id());
-        let file = Directory::usual_base().join(name);
-        let task = Task { plan: plan.clone(), cluster: id, part, file: file.clone() };
+        let task = Task { plan: plan.clone(), cluster: id, part };
         let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
         let mut child = Command::new(&program)
             .args(["bench", "--part"])
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .spawn()
             .map_err(|e| format!("a part cannot be started: {e}"))?;
-        let said = child.stdin.take().map(|mut to| to.write_all(text.as_bytes()));
+        let (to, from) = (child.stdin.take(), child.stdout.take());
         children.0.push(child);
-        files.push(file);
-        said.transpose().map_err(|e| format!("a part does not listen: {e}"))?;
+        let mut from = from.ok_or("a part's output is not piped")?;
+        let mut bytes = Vec::new();
+        // It ends when the child does, whatever becomes of that.
+        let read = move || from.read_to_end(&mut bytes).map(|_| bytes);
+        let reads = std::thread::Builder::new().spawn(read);
+        said.push(reads.map_err(|e| e.to_string())?);
+        let told = to.map(|mut to| to.write_all(text.as_bytes()));
+        told.transpose().map_err(|e| format!("a part does not listen: {e}"))?;
     }
-    let mut failed = None;
-    for (part, child) in children.0.iter_mut().enumerate() {
-        let status = child.wait().map_err(|e| e.to_string())?;
-        if !status.success() {
-            failed = Some(format!("part {part} of the measurement failed: {status}"));
-        }
-    }
-    let ran = files.iter().map(|file| taken(file)).collect::<Result<Vec<_>, _>>();
-    for file in files {
-        // One that failed may have left none.
-        let _ = fs::remove_file(file);
-    }
-    failed.map_or(ran, Err)
+    children.wait()?;
+    let join = |reads: JoinHandle<io::Result<Vec<u8>>>| match reads.join() {
+        Ok(Ok(bytes)) => taken(&bytes),
+        Ok(Err(e)) => Err(e.to_string()),
+        Err(_) => Err("a thread that reads what came out panicked".to_string()),
+    };
+    said.into_iter().map(join).collect()
 }
 
-/// A child's part of a measurement: reads its task on standard input.
+/// A child's part of a measurement: reads its task on standard input, and writes what came out to
+/// standard output.
 ///
 /// # Errors
 /// With what went wrong.
@@ -161,12 +205,12 @@ pub fn child() -> Result<(), String> {
         words.extend([v.value_iterated_to(), v.count_since_last_iteration()]);
     }
     let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-    fs::write(&task.file, bytes).map_err(|e| format!("{}: {e}", task.file.display()))
+    let mut to = std::io::stdout().lock();
+    to.write_all(&bytes).and_then(|()| to.flush()).map_err(|e| format!("nobody listens: {e}"))
 }
 
 /// What a child left.
-fn taken(file: &Path) -> Result<Ran, String> {
-    let bytes = fs::read(file).map_err(|e| format!("a part left nothing: {e}"))?;
+fn taken(bytes: &[u8]) -> Result<Ran, String> {
     let word = |chunk: &[u8]| u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
     let mut words = bytes.chunks_exact(8).map(word);
     read(&mut words).ok_or_else(|| "a part left half of what came out".to_string())

@@ -2,7 +2,8 @@
 
 use super::{Failure, entry, setting};
 use crate::bench::{
-    Choice, Load, Machine, Plan, Row, line_one_way_ns, report, run_part, run_shared, run_simulated,
+    self, Choice, Load, Machine, Plan, Row, STOPPED, line_one_way_ns, report, run_part, run_shared,
+    run_simulated,
 };
 use amcast_core::entry::{MediumKind, Node};
 use amcast_core::{Entry, Span};
@@ -148,6 +149,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     let entry = entry(&args.protocol)?;
     args.check(entry)?;
+    if args.medium == On::Shm || args.service.is_some() {
+        // In memory that outlives this process: it is not to end before that is removed.
+        bench::heed_signals();
+        bench::clear_left_over();
+    }
     if args.service.is_some() {
         return super::bench_service::run(args);
     }
@@ -156,29 +162,65 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     for plan in args.plans(machine.cores) {
         rows.push(Row { plan: args.checked(entry, plan)?, rounds: Vec::new() });
     }
-    let bar = bar(args, rows.len() * args.rounds());
     let mut lines_ns = vec![machine.line_one_way_ns];
-    for round in 0..args.rounds() {
-        if round > 0 {
-            lines_ns.push(line_one_way_ns());
-        }
-        for row in &mut rows {
-            bar.set_message(title(&row.plan));
-            let measured = args.measure(entry, &row.plan);
-            let measured =
-                measured.map_err(|why| Failure::Failed(format!("{}: {why}", title(&row.plan))))?;
-            row.rounds.push(measured);
-            bar.inc(1);
+    let ended = args.measure_all(entry, &mut rows, &mut lines_ns);
+    let all = rows.len() * args.rounds();
+    rows.retain(|row| !row.rounds.is_empty());
+    let made: usize = rows.iter().map(|row| row.rounds.len()).sum();
+    if made > 0 {
+        // What there is, also of one that was stopped.
+        args.tell(&machine, &lines_ns, &rows);
+    }
+    ended.map_err(|why| match why.as_str() {
+        STOPPED => Failure::Failed(format!("stopped after {made} of {all} measurements")),
+        _ => Failure::Failed(why),
+    })
+}
+
+impl Args {
+    fn tell(&self, machine: &Machine, lines_ns: &[f64], rows: &[Row]) {
+        if self.json {
+            let medium = if self.medium == On::Shm { "shm" } else { "sim" };
+            println!("{}", report(medium, machine, lines_ns, rows));
+        } else {
+            print(rows, machine, lines_ns);
         }
     }
-    bar.finish_and_clear();
-    if args.json {
-        let medium = if args.medium == On::Shm { "shm" } else { "sim" };
-        println!("{}", report(medium, &machine, &lines_ns, &rows));
-    } else {
-        print(&rows, &machine, &lines_ns);
+
+    /// Measures every row in each round, and says how far it is.
+    fn measure_all(
+        &self,
+        entry: &dyn Entry,
+        rows: &mut [Row],
+        lines_ns: &mut Vec<f64>,
+    ) -> Result<(), String> {
+        let (count, all) = (rows.len(), rows.len() * self.rounds());
+        let bar = bar(self, all);
+        // Where there is no bar a line each tells as much.
+        let told = bar.is_hidden() && count > 1;
+        for round in 0..self.rounds() {
+            if round > 0 {
+                lines_ns.push(line_one_way_ns());
+            }
+            for (nth, row) in rows.iter_mut().enumerate() {
+                bar.set_message(title(&row.plan));
+                let measured =
+                    self.measure(entry, &row.plan).map_err(|why| match why.as_str() {
+                        STOPPED => why,
+                        _ => format!("{}: {why}", title(&row.plan)),
+                    })?;
+                if told {
+                    let (n, rate) = (round * count + nth + 1, measured.per_second);
+                    let p50_us = measured.latency_ns.p50 as f64 / 1e3;
+                    eprintln!("[{n}/{all}] {}: {rate:.0}/s p50 {p50_us:.2} us", title(&row.plan));
+                }
+                row.rounds.push(measured);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
     }
-    Ok(())
 }
 
 impl Args {

@@ -1,9 +1,13 @@
 //! `amcast config`: check a cluster file, or explain every parameter.
 
+use super::up::give_places;
 use super::{Failure, entry};
-use amcast_core::{MediumKind, Property};
+use amcast_core::{ConfigError, Entry, MediumKind, Property};
+use amcast_memory::Directory;
 use amcast_runtime::config::{ClusterFile, explain};
-use std::path::PathBuf;
+use amcast_runtime::home::{Room, megabytes};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 /// Checks a cluster file, or explains every parameter.
 #[derive(clap::Args)]
@@ -80,16 +84,77 @@ const MAY_FAIL: &str = "
 #   may fail   0 0 1 1 2 2 3 3 4
 ";
 
+/// What a cluster takes of shared memory, with a front in every process.
+struct Takes {
+    file: ClusterFile,
+    room: Room,
+}
+
+impl Takes {
+    fn bytes(&self) -> u64 {
+        self.room.with_fronts(1 + self.file.replicas)
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClusterFile { shards, replicas, .. } = self.file;
+        write!(
+            f,
+            "Shared memory of {shards} shards of {replicas} replicas: {} MB; {} for each node, {} for \
+             each front (one in every node, one more in `up`)",
+            megabytes(self.bytes()),
+            megabytes(self.room.nodes / replicas as u64),
+            megabytes(self.room.front)
+        )
+    }
+}
+
+/// What the cluster of this file takes, as `amcast up` would start it; none where the protocol does
+/// not talk through memory.
+fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigError> {
+    if entry.about().medium != MediumKind::Memory {
+        return Ok(None);
+    }
+    let mut file = file.clone();
+    let fronts = 1 + file.replicas;
+    give_places(&mut file, fronts);
+    let config = file.check(entry)?;
+    Ok(Room::of(entry, &config)?.map(|room| Takes { file, room }))
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let file = ClusterFile::read(path).map_err(Failure::misuse)?;
+    let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
+    let entry = entry(&file.protocol)?;
+    file.check(entry).map_err(wrong)?;
+    let takes = room(&file, entry).map_err(wrong)?;
+    println!("{}: good", path.display());
+    let Some(takes) = takes else { return Ok(()) };
+    println!("{takes}");
+    let base = Directory::usual_base();
+    // Another machine, or another directory, may have it.
+    if let Ok(free) = Directory::free_bytes(&base)
+        && free < takes.bytes()
+    {
+        let (base, free) = (base.display(), free >> 20);
+        eprintln!("amcast: warning: {base} on this machine has {free} MB free");
+    }
+    Ok(())
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if let Some(Command::Check { file: path }) = &args.command {
-        let file = ClusterFile::read(path).map_err(Failure::misuse)?;
-        file.check(entry(&file.protocol)?)
-            .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
-        println!("{}: good", path.display());
-        return Ok(());
+        return check(path);
     }
     print!("{FILE}{MAY_FAIL}");
-    let about = entry(&args.protocol)?.about();
+    let entry = entry(&args.protocol)?;
+    let about = entry.about();
+    let usual = ClusterFile { protocol: args.protocol.clone(), ..ClusterFile::default() };
+    // There are protocols that cannot have the usual shape.
+    if let Ok(Some(takes)) = room(&usual, entry) {
+        println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
+    }
     if about.medium == MediumKind::Messages {
         let uniform = about.promises.contains(&Property::Ua);
         print!("{NETWORK}{}", if uniform { UNIFORM } else { NOT_UNIFORM });

@@ -4,6 +4,7 @@ use super::{Failure, home, secret};
 use crate::client::Connection;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::statuses_of;
+use amcast_runtime::home::{Fronts, Home};
 use std::path::PathBuf;
 
 /// Sends one command of the key-value store to a running cluster and prints the answer.
@@ -13,7 +14,7 @@ pub(super) struct Args {
     #[arg(long)]
     data: Option<PathBuf>,
     /// Address of a Redis front, instead of a cluster of this machine
-    #[arg(long, conflicts_with = "data")]
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "data", value_parser = address)]
     at: Option<String>,
     /// A file with the password of the front [the cluster's own, if it is of this machine]
     #[arg(long, value_name = "FILE")]
@@ -25,29 +26,18 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let given = args.password_file.as_deref().map(secret).transpose()?;
-    let (at, password) = match &args.at {
-        Some(at) => (at.clone(), given),
+    let (at, password, mut connection) = match &args.at {
+        Some(at) => {
+            let connection = Connection::open(at);
+            (at.clone(), given, connection.map_err(|e| Failure::Failed(format!("{at}: {e}")))?)
+        }
         None => {
             let home = home(args.data.as_deref())?;
-            let file = ClusterFile::read(&home.file_path()).map_err(Failure::failed)?;
-            // Nodes that are run by hand have no supervisor, and fronts of their own.
-            let by_hand = || statuses_of(&home.nodes(&file)).iter().any(Option::is_some);
-            let fronts = if home.is_supervised() {
-                home.fronts().ok()
-            } else if by_hand() {
-                (0..file.replicas).find_map(|rank| home.fronts_of(rank).ok())
-            } else {
-                let at = home.path().display();
-                let why = format!("{at}: its cluster does not run: it was killed, or just stops");
-                return Err(Failure::Failed(why));
-            };
-            let starts = || Failure::Failed("the cluster is starting and has no front yet".into());
-            let fronts = fronts.ok_or_else(starts)?;
-            (fronts.redis, given.or(file.password))
+            let file = home.file()?;
+            let (at, connection) = reach(&home, &file)?;
+            (at, given.or(file.password), connection)
         }
     };
-    let mut connection =
-        Connection::open(&at).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
     connection.log_in(password.as_deref()).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
     let words: Vec<&[u8]> = args.words.iter().map(String::as_bytes).collect();
     let answer = connection.call(&words).map_err(Failure::failed)?;
@@ -56,4 +46,56 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
     println!("{answer}");
     Ok(())
+}
+
+/// Reads `host:port`.
+fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(text.to_string())
+        }
+        _ => Err("give host:port, such as 127.0.0.1:6379".to_string()),
+    }
+}
+
+/// A front of the cluster: the supervisor's, or that of any node where nobody supervises them.
+fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failure> {
+    if home.is_supervised() {
+        let starts = |e| format!("the cluster is starting and has no front yet ({e})");
+        let at = home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis;
+        let connection = Connection::open(&at);
+        return match connection {
+            Ok(connection) => Ok((at, connection)),
+            Err(e) => Err(Failure::Failed(format!("{at}: {e}"))),
+        };
+    }
+    let open = |rank| {
+        let Fronts { redis, .. } = home.fronts_of(rank).ok()?;
+        Connection::open(&redis).ok().map(|connection| (redis, connection))
+    };
+    if let Some(reached) = (0..file.replicas).find_map(open) {
+        return Ok(reached);
+    }
+    let at = home.path().display();
+    let runs = statuses_of(&home.nodes(file)).iter().any(Option::is_some);
+    Err(Failure::Failed(if runs {
+        format!("{at}: no node serves clients; start nodes with --redis-port 0 for that")
+    } else {
+        format!("{at}: its cluster does not run: it was killed, or just stops")
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for good in ["127.0.0.1:6379", "localhost:1", "[::1]:6379"] {
+            assert_eq!(address(good).as_deref(), Ok(good));
+        }
+        for wrong in ["nonsense", "localhost", ":6379", "localhost:redis", "localhost:65536"] {
+            assert!(address(wrong).unwrap_err().contains("host:port"), "{wrong}");
+        }
+    }
 }

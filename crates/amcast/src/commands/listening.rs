@@ -33,6 +33,14 @@ pub(super) struct Addresses {
     pub(super) http: SocketAddr,
 }
 
+/// A port that cannot be had; `flag` names it.
+fn refused(flag: &str, at: SocketAddr, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!(
+        "port {} cannot be used: {e}; give another --{flag}-port, or 0 for any",
+        at.port()
+    ))
+}
+
 /// Tries a port of this machine: `given`, or else `usual`, or any if that is taken. `flag` names it
 /// for people.
 ///
@@ -40,11 +48,10 @@ pub(super) struct Addresses {
 /// When the port that was asked for cannot be had.
 pub(super) fn bind(flag: &str, given: Option<u16>, usual: u16) -> Result<TcpListener, Failure> {
     match given {
-        Some(port) => TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(|e| {
-            Failure::Failed(format!(
-                "port {port} cannot be used: {e}; give another --{flag}-port, or 0 for any"
-            ))
-        }),
+        Some(port) => {
+            let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+            TcpListener::bind(at).map_err(|e| refused(flag, at, &e))
+        }
         None => TcpListener::bind((Ipv4Addr::LOCALHOST, usual))
             .or_else(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
             .map_err(Failure::failed),
@@ -113,9 +120,9 @@ impl Listening {
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
         let redis = front::redis::start(config, Arc::new(backend), Arc::clone(&server));
-        let redis = redis.map_err(|e| Failure::Failed(format!("{}: {e}", at.redis)))?;
+        let redis = redis.map_err(|e| refused("redis", at.redis, &e))?;
         let http = front::http::start(at.http, server);
-        let http = http.map_err(|e| Failure::Failed(format!("{}: {e}", at.http)))?;
+        let http = http.map_err(|e| refused("http", at.http, &e))?;
         Ok(Self { redis, http })
     }
 

@@ -60,6 +60,8 @@ struct Place {
     fronts: Option<Fronts>,
     /// What its supervisor says of it; none if it has no supervisor.
     life: Option<Life>,
+    /// Why it ended last, if it ended by itself and its log says so.
+    last_words: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -80,7 +82,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut lives = home.lives().into_iter();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
         let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok());
-        Place { name, status, fronts, life: lives.next() }
+        let life = lives.next();
+        let telling = life.as_ref().is_some_and(Life::is_telling);
+        let last_words = if telling { home.last_words(rank) } else { None };
+        Place { name, status, fronts, life, last_words }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
@@ -173,25 +178,66 @@ fn print(cluster: &ClusterStatus) {
 }
 
 fn print_node(node: &Place) {
-    let Place { name, status, fronts, life } = node;
+    println!("{}", line_of(node));
+}
+
+fn line_of(node: &Place) -> String {
+    let Place { name, status, fronts, life, last_words } = node;
+    let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
-        None => ("-".to_string(), "does not answer"),
-        Some(n) if n.ready => (n.os_pid.to_string(), "ready"),
-        Some(n) => (n.os_pid.to_string(), n.why.as_str()),
+        None if life.is_some() && os_pid.is_none() => (None, "does not run"),
+        None => (os_pid, "does not answer"),
+        Some(n) if n.ready => (Some(n.os_pid), "ready"),
+        Some(n) => (Some(n.os_pid), n.why.as_str()),
     };
+    let process = process.map_or_else(|| "-".to_string(), |n| n.to_string());
     let mut line = format!("{name:<6} {process:<8} {state}");
     if let Some(fronts) = fronts {
         line += &format!(", {}", ports(fronts));
     }
-    if let Some(Life { starts, last_end: Some(end), given_up, .. }) = life {
-        let times = starts.saturating_sub(1);
-        line += &format!("; started again {times} times, it last {end}");
-        line += if *given_up { ": GIVEN UP, it is not started any more" } else { "" };
+    let Some(life) = life else { return line };
+    if let Some(down) = life.down(last_words.as_deref()) {
+        return line + "; " + &down;
     }
-    println!("{line}");
+    if let Life { starts, last_end: Some(end), .. } = life {
+        let times = match starts.saturating_sub(1) {
+            0 => "it is to be started again".to_string(),
+            1 => "started again once".to_string(),
+            n => format!("started again {n} times"),
+        };
+        line += &format!("; {times}, it last {end}");
+        line += &last_words.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    }
+    line
 }
 
 fn ports(fronts: &Fronts) -> String {
     let log = fronts.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
     format!("redis={}{log} http={}", fronts.redis, fronts.http)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_answer_is_told_with_its_process_and_how_it_ended() {
+        let life = Life { name: "n1".into(), os_pid: Some(77), starts: 2, ..Life::default() };
+        let mut node = Place {
+            name: "n1".into(),
+            status: None,
+            fronts: None,
+            life: Some(Life { last_end: Some("was killed by signal 9".into()), ..life.clone() }),
+            last_words: None,
+        };
+        let says =
+            "n1     77       does not answer; started again once, it last was killed by signal 9";
+        assert_eq!(line_of(&node), says);
+        let last_end = Some("ended with exit code 1".to_string());
+        node.life = Some(Life { last_end, given_up: true, os_pid: None, starts: 21, ..life });
+        node.last_words = Some("no room".into());
+        let line = line_of(&node);
+        assert!(line.starts_with("n1     -        does not run; n1 is DOWN"), "{line}");
+        assert!(line.ends_with("it last ended with exit code 1: no room"), "{line}");
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::listening::{Addresses, Listening, address, bind};
 use super::{Failure, entry, secret, setting, warn_if_others_read};
+use crate::bench;
 use crate::client::Connection;
 use crate::service::Watch;
 use amcast_core::trace::Event;
@@ -10,7 +11,7 @@ use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Ground, Home, OwnHome, Registry};
+use amcast_runtime::home::{Ground, Home, OwnHome, Registry, Room};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
@@ -39,8 +40,8 @@ const PLACES_SPARE: usize = 4;
 /// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM, the terminal closes).
 ///
 /// Each node is a process of its own and hosts one replica of every shard; a node that dies is
-/// started again, until it has died 20 times in a row within a second of its start. When all serve,
-/// one line on standard output says where. Every node serves Redis clients, too: `amcast status`
+/// started again; one that has died 20 times in a row within a second of its start, every 30 seconds.
+/// When all serve, one line on standard output says where. Every node serves Redis clients, too: `amcast status`
 /// names the ports.
 ///
 /// When it stops it removes its own files and nothing else. A cluster whose `up` was killed (-9) stops
@@ -147,7 +148,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let mut file = args.file()?;
     let entry = entry(&file.protocol)?;
     let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
-    file.clients = file.clients.max(fronts + PLACES_SPARE);
+    give_places(&mut file, fronts);
     if entry.about().medium == MediumKind::Messages
         && args.shards.is_none()
         && args.config.is_none()
@@ -166,7 +167,9 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .map_err(Failure::failed)?;
     }
+    let room = Room::of(entry, &config).map_err(Failure::misuse)?;
     let ports = Reserved::new(file.ports)?;
+    bench::clear_left_over();
     if let Some(dir) = &file.record {
         let limit_bytes = args.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
         record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
@@ -178,10 +181,19 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let ground = own.home().ground(&file, entry.about().medium, &config)?;
     let plan =
         Plan { file: &file, config: &config, node_fronts: !args.no_node_fronts, stop: &stop };
-    let served = plan.serve(&mut own, &ground, ports);
+    let needed = room.map_or(0, |room| room.with_fronts(fronts));
+    let served = match own.home().check_room(needed) {
+        Ok(()) => plan.serve(&mut own, &ground, ports),
+        Err(e) => Err(e.into()),
+    };
     let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
+}
+
+/// Sees to it that there is a place for every front, and some to spare.
+pub(super) fn give_places(file: &mut ClusterFile, fronts: usize) {
+    file.clients = file.clients.max(fronts + PLACES_SPARE);
 }
 
 /// Whether a cluster of real processes can run this protocol in this shape.
@@ -295,7 +307,7 @@ impl Plan<'_> {
         let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, &home, cluster);
         drop(front);
         drop(watch);
-        let keep_logs = nodes.lives().iter().any(is_telling);
+        let keep_logs = nodes.lives().iter().any(Life::is_telling);
         drop(nodes);
         finish(&chronicle, file, settled);
         Ok(Ended { keep_logs })
@@ -321,12 +333,6 @@ fn say_ready(redis: &str, log: SocketAddr, http: &str) {
             "standard output cannot be written ({e}); ready at redis={redis} http={http}"
         );
     }
-}
-
-/// Whether a node ended by itself: its log says more then. A kill from outside leaves no word.
-fn is_telling(life: &Life) -> bool {
-    let killed = |end: &String| end.contains("SIGKILL") || end.contains("SIGTERM");
-    life.given_up || life.last_end.as_ref().is_some_and(|end| !killed(end))
 }
 
 /// Waits until every node is ready and a write over all shards went through. False if it was told

@@ -8,4 +8,4 @@ mod watch;
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
 pub use store::{Hosted, ServiceNode};
-pub use watch::{LOST_AFTER, Lost, Watch, lost};
+pub use watch::{LOST_AFTER, Lost, Watch, down, lost};

@@ -77,6 +77,15 @@ pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Ve
 struct Board {
     said: Said,
     lost: Vec<Lost>,
+    /// That nodes are down for good, for people.
+    down: Vec<String>,
+}
+
+/// The nodes that are down for good, each in a sentence that says why.
+pub fn down(home: &Home) -> Vec<String> {
+    let lives = home.lives();
+    let down = |(rank, life): (usize, &Life)| life.down(home.last_words(rank).as_deref());
+    lives.iter().enumerate().filter_map(down).collect()
 }
 
 /// The state of a cluster as its nodes tell it, asked for now and then.
@@ -108,7 +117,11 @@ impl Watch {
     ) -> io::Result<Self> {
         let (protocol, ask) = (file.protocol.clone(), home.nodes(file));
         let (nodes, home) = (ask.clone(), Arc::new(home));
-        let board = Arc::new(Mutex::new(Board { said: vec![None; nodes.len()], lost: Vec::new() }));
+        let board = Arc::new(Mutex::new(Board {
+            said: vec![None; nodes.len()],
+            lost: Vec::new(),
+            down: Vec::new(),
+        }));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
         let look = move || {
@@ -120,7 +133,8 @@ impl Watch {
                 lost_since =
                     lost_since.or_else(|| Some(Instant::now())).filter(|_| !lost.is_empty());
                 let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);
-                *lock(&told) = Board { said, lost: if believed { lost } else { Vec::new() } };
+                let down = if ready { Vec::new() } else { down(&asked) };
+                *lock(&told) = Board { said, lost: if believed { lost } else { Vec::new() }, down };
                 std::thread::park_timeout(if ready || believed { ASK_EVERY } else { ASK_SOON });
             }
         };
@@ -213,7 +227,12 @@ impl Status for Watch {
         if ready >= quorum {
             return Ok(());
         }
-        Err(format!("{ready} nodes are ready, and {quorum} are needed"))
+        let few = format!("{ready} nodes are ready, and {quorum} are needed");
+        Err([&[few], &board.down[..]].concat().join("; "))
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        lock(&self.board).down.clone()
     }
 }
 

@@ -1,8 +1,13 @@
 //! What becomes of a cluster's directory, and how a running cluster is found.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone};
+use crate::harness::{
+    AMCAST, Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone,
+};
 use rustix::process::Signal;
 use std::fs;
+use std::net::TcpListener;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 #[test]
 fn nodes_end_when_their_supervisor_is_killed_and_its_directory_is_taken_over() {
@@ -88,20 +93,25 @@ fn without_a_directory_some_cluster_that_runs_is_taken_and_named_if_there_are_se
 }
 
 #[test]
-fn a_cluster_that_cannot_start_says_why_and_leaves_the_log() {
+fn a_cluster_that_cannot_start_says_why_and_where_its_logs_are() {
     let data = unique("stuck");
     let dir = data.display().to_string();
-    // The first process of each node asks for 256 GiB.
-    let file = unique("huge.toml");
-    fs::write(&file, "clients = 256\n[set]\nhm_lines = 16777216\n").unwrap();
-    let huge = ["--config", &file.display().to_string()];
+    // A node finds its address taken.
+    let taken = [0; 3].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let at = |n: usize| taken[n].local_addr().unwrap();
+    let place = |n| format!("[nodes.n{n}]\naddress = \"{}\"\n", at(n));
+    let text = ["protocol = \"bb-urcast-urcast\"\nshards = 1\n", &place(0), &place(1), &place(2)];
+    let file = unique("taken.toml");
+    fs::write(&file, text.concat()).unwrap();
     let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
-    let output = run(&[&["up", "--data", &dir][..], &huge, &ports].concat());
+    let start = ["up", "--data", &dir, "--config", &file.display().to_string()];
+    let output = run(&[&start[..], &ports].concat());
     fs::remove_file(&file).unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     let said = errors(&output);
     assert!(said.contains("cannot be started: it ended with exit code 1"), "{said}");
     assert!(said.contains("amcast n0: "), "{said}");
+    assert!(said.contains(&format!("the logs of the nodes are in {dir}")), "{said}");
     let log = fs::read_to_string(data.join("n0.log")).unwrap();
     assert!(log.contains("amcast n0: "), "{log}");
     assert!(
@@ -110,4 +120,50 @@ fn a_cluster_that_cannot_start_says_why_and_leaves_the_log() {
             .all(|e| { e.is_ok_and(|e| e.file_name().to_string_lossy().ends_with(".log")) })
     );
     fs::remove_dir_all(&data).unwrap();
+}
+
+#[test]
+fn nodes_that_were_started_by_hand_are_found_in_their_directory() {
+    let data = unique("hand");
+    fs::create_dir(&data).unwrap();
+    let file = data.join("cluster.toml");
+    fs::write(&file, "shards = 1\n[set]\nhm_lines = 4096\nlog_lines = 16384\n").unwrap();
+    let start = |n| {
+        let mut node = Command::new(AMCAST);
+        node.args(["node", "--config", &file.display().to_string(), "--name", &format!("n{n}")]);
+        let child = node.args(["--redis-port", "0", "--http-port", "0"]).spawn();
+        ByHand(child.expect("the program can be started"))
+    };
+    let nodes: Vec<ByHand> = (0..3).map(start).collect();
+    let dir = data.display().to_string();
+    let begun = Instant::now();
+    loop {
+        let set = run(&["kv", "--data", &dir, "set", "who", "hand"]);
+        if set.status.success() {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", errors(&set));
+    }
+    let got = run(&["kv", "--data", &dir, "get", "who"]);
+    assert_eq!(String::from_utf8_lossy(&got.stdout), "hand\n", "{}", errors(&got));
+    let status = run(&["status", "--data", &dir]);
+    let said = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.status.success() && said.contains("3/3"), "{said}{}", errors(&status));
+    let os_pids: Vec<u32> = nodes.iter().map(|node| node.0.id()).collect();
+    drop(nodes);
+    wait_until_gone(&os_pids);
+    let got = run(&["kv", "--data", &dir, "get", "who"]);
+    assert_eq!(got.status.code(), Some(1));
+    assert!(errors(&got).contains("does not run"), "{}", errors(&got));
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// A node that a test has started itself.
+struct ByHand(Child);
+
+impl Drop for ByHand {
+    fn drop(&mut self) {
+        signal(self.0.id(), Signal::TERM);
+        let _ = self.0.wait();
+    }
 }

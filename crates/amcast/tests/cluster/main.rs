@@ -2,7 +2,9 @@
 
 mod directories;
 mod harness;
+mod interrupted;
 mod operating;
+mod room;
 mod wire;
 
 use amcast::client::Answer;
@@ -150,7 +152,13 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
     let path = unique("wrong.toml");
     std::fs::write(&path, "shards = 3\nshard_count = 4\n").unwrap();
     let file = path.display().to_string();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 9] = [
+        (&["up", "--redis-port", "7", "--http-port", "7"], "ports.redis and ports.http are both 7"),
+        (
+            &["up", "--data", "/nonexistent/a/b"],
+            "/nonexistent/a/b: the directory that it is to be in",
+        ),
+        (&["kv", "--at", "nonsense", "get", "a"], "host:port"),
         (&["up", "--config", &file], "shard_count"),
         (&["config", "check", &file], "shard_count"),
         (&["up", "--shards", "65"], "1 to 64"),

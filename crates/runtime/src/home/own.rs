@@ -30,6 +30,9 @@ const LOCK_TRIES: (u32, Duration) = (40, Duration::from_millis(5));
 /// How long the nodes of a supervisor that was killed may take to end.
 const ORPHAN_PATIENCE: Duration = Duration::from_secs(8);
 
+/// Of how many clusters that failed the logs are kept, where we choose the names of directories.
+const LOGS_KEPT: usize = 4;
+
 /// The longest path of a socket, in bytes; `/n0.sock` is part of it.
 const SOCKET_PATH_MAX: usize = 107 - "/n0.sock".len();
 
@@ -114,8 +117,16 @@ impl OwnHome {
         }
         ground.remove()?;
         wipe(&self.home.path, keep_logs)?;
-        if !self.found && !remove_if_empty(&self.home.path)? && !keep_logs {
-            tracing::warn!("{}: stays, since something else is in it", self.home.path.display());
+        let path = &self.home.path;
+        let gone = !self.found && remove_if_empty(path)?;
+        if gone {
+            return Ok(());
+        }
+        if keep_logs && has(path, is_log) {
+            tracing::warn!("the logs of the nodes are in {}", path.display());
+        }
+        if !self.found && has(path, |name| !is_log(name)) {
+            tracing::warn!("{}: stays, since something else is in it", path.display());
         }
         Ok(())
     }
@@ -129,7 +140,20 @@ fn take(path: &Path) -> Result<File, HomeError> {
             return Err(HomeError::NotDirectory(path.to_path_buf()));
         }
         // Whoever clears directories may remove it again before it is locked.
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))?;
+        match DirBuilder::new().mode(0o700).create(path) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_symlink() => {
+                if !path.exists() {
+                    return Err(HomeError::Dangling(path.to_path_buf()));
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            // What it would be in was never made by us, and is not made for a cluster that fails.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(HomeError::NoParent(path.to_path_buf()));
+            }
+            Err(e) => return Err(at(path)(e)),
+        }
         // It may have been there: then others may see what it is called, but not change anything.
         match check_ours(path, 0o022) {
             Err(HomeError::Io(_, e)) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -270,9 +294,11 @@ fn remove_if_empty(path: &Path) -> Result<bool, HomeError> {
     }
 }
 
-/// Clears homes whose supervisor was killed, where we choose their names. Whatever cannot be cleared
-/// is left alone: it may belong to a cluster that is just starting or ending.
+/// Clears homes whose supervisor was killed, where we choose their names, and those of which only logs
+/// are left, but for the newest [`LOGS_KEPT`]. Whatever cannot be cleared is left alone: it may belong
+/// to a cluster that is just starting or ending.
 pub(super) fn clear_left_over(base: &Path) {
+    let mut logs = Vec::new();
     let uid = rustix::process::getuid().as_raw();
     let Ok(entries) = fs::read_dir(base) else { return };
     for entry in entries.flatten() {
@@ -285,7 +311,10 @@ pub(super) fn clear_left_over(base: &Path) {
         let lock_path = path.join("lock");
         let Ok(lock) = File::open(&lock_path) else {
             // Killed before it was locked, or just being made: then it is made again.
-            let _ = fs::remove_dir(&path);
+            if fs::remove_dir(&path).is_err() && !has(&path, |name| !is_log(name)) {
+                let written = entry.metadata().and_then(|m| m.modified()).ok();
+                logs.push((written, path));
+            }
             continue;
         };
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -306,6 +335,20 @@ pub(super) fn clear_left_over(base: &Path) {
             Err(e) => tracing::warn!("what a killed cluster left is not removed: {e}"),
         }
     }
+    logs.sort_unstable();
+    let old = logs.len().saturating_sub(LOGS_KEPT);
+    for (_, path) in &logs[..old] {
+        // It has no lock, and one that is put there by now stays: then so does the directory.
+        if let Err(e) = clear(path, false, true).and_then(|()| remove_if_empty(path)) {
+            tracing::warn!("old logs are not removed: {e}");
+        }
+    }
+}
+
+/// Whether something of such a name is in the directory.
+fn has(path: &Path, such: fn(&[u8]) -> bool) -> bool {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|e| e.file_name()).any(|name| such(name.as_bytes()))
 }
 
 /// Removes a killed cluster's files from `path`, whose lock we have, and the directory if nothing

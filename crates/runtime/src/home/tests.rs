@@ -10,7 +10,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Directories of one test, removed when it ends.
 struct Place(PathBuf);
@@ -277,4 +277,73 @@ fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
         assert!(matches!(at("shut"), HomeError::Io(..)));
         fs::set_permissions(&shut, fs::Permissions::from_mode(0o700)).unwrap();
     }
+}
+
+#[test]
+fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_nothing() {
+    let place = Place::new();
+    let refused = place.create("none/a");
+    let Err(e @ HomeError::NoParent(_)) = refused else { panic!("{refused:?}") };
+    assert!(e.is_misuse() && !place.0.join("none").exists());
+    std::os::unix::fs::symlink("nowhere", place.0.join("link")).unwrap();
+    let refused = place.create("link");
+    assert!(matches!(refused, Err(HomeError::Dangling(_))), "{refused:?}");
+    // A link to a directory is as good as the directory.
+    make(&place.0.join("nowhere"), 0o700);
+    let own = place.create("link").unwrap();
+    assert!(own.home().path().ends_with("nowhere"));
+    let memory = memory(&own);
+    own.remove(&Ground::Memory(memory), false).unwrap();
+}
+
+#[test]
+fn of_clusters_that_failed_the_newest_logs_are_kept_and_older_ones_cleared() {
+    let place = Place::new();
+    for n in 0..7 {
+        let path = place.0.join(format!("amcast-up-{n}"));
+        make(&path, 0o700);
+        fs::write(path.join("n0.log"), "why it failed").unwrap();
+        let age = Duration::from_secs(1000 - 100 * n);
+        fs::File::open(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+    let strange = place.0.join("amcast-up-0/notes.txt");
+    fs::write(&strange, "keep").unwrap();
+    clear_left_over(&place.0);
+    let mut left: Vec<_> = fs::read_dir(&place.0)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    // The one with a stranger's file is none of them, and stays whole.
+    assert_eq!(left, [0, 3, 4, 5, 6].map(|n| format!("amcast-up-{n}")));
+    assert!(place.0.join("amcast-up-0/n0.log").exists());
+}
+
+#[test]
+fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
+    let place = Place::new();
+    let own = place.create("a").unwrap();
+    let home = own.home().clone();
+    assert_eq!(home.last_words(0), None);
+    let text = "amcast n0: an earlier reason\nINFO starts\namcast n0: no room\nINFO and so on\n";
+    fs::write(home.log(0), text).unwrap();
+    assert_eq!(home.last_words(0).as_deref(), Some("no room"));
+    fs::write(home.log(0), "INFO starts\n".repeat(10_000)).unwrap();
+    assert_eq!(home.last_words(0), None);
+    let memory = memory(&own);
+    own.remove(&Ground::Memory(memory), false).unwrap();
+}
+
+#[test]
+fn a_cluster_that_needs_more_room_than_there_is_is_told_what_to_do() {
+    let place = Place::new();
+    let own = place.create("a").unwrap();
+    assert!(own.home().check_room(1).is_ok());
+    let full = own.home().check_room(1 << 60);
+    let Err(e @ HomeError::NoRoom { .. }) = full else { panic!("{full:?}") };
+    assert!(!e.is_misuse(), "nothing was asked wrongly");
+    let said = e.to_string();
+    assert!(said.contains("takes 1099511627776 MB") && said.contains("--shm-size"), "{said}");
+    let memory = memory(&own);
+    own.remove(&Ground::Memory(memory), false).unwrap();
 }

@@ -104,7 +104,10 @@ impl Drop for Http {
 
 async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, String) {
     match server.status.ready() {
-        Ok(()) => (StatusCode::OK, "ready\n".into()),
+        Ok(()) => {
+            let lines = [vec!["ready".to_string()], server.status.remarks()].concat();
+            (StatusCode::OK, lines.join("\n") + "\n")
+        }
         Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }
@@ -165,6 +168,9 @@ async fn page(State(server): State<Arc<Server>>) -> Html<String> {
         Ok(()) => "<b class=ok>ready</b>".to_owned(),
         Err(why) => format!("<b class=bad>not ready: {}</b>", escaped(&why)),
     };
+    let remarks = status.remarks();
+    let remarks: String =
+        remarks.iter().map(|what| format!("<p class=bad>{}", escaped(what))).collect();
     let mut rows = String::new();
     for s in status.shards() {
         let leader = escaped(s.leader.as_deref().unwrap_or("none"));
@@ -184,7 +190,7 @@ async fn page(State(server): State<Arc<Server>>) -> Html<String> {
          margin:2rem auto;padding:0 1rem;color-scheme:light dark}}table{{border-collapse:collapse;\
          width:100%}}td,th{{text-align:right;padding:.3rem .6rem;border-bottom:1px solid #8884}}\
          .ok{{color:#080}}.bad{{color:#c00}}</style><h1>amcast</h1><p>Node {node}, protocol {protocol}, \
-         {state}. {clients} clients, {commands} commands so far.<table><tr><th>shard<th>slots<th>leader\
+         {state}. {clients} clients, {commands} commands so far.{remarks}<table><tr><th>shard<th>slots<th>leader\
          <th>replicas<th>applied<th>waiting<th>keys{rows}</table><p><a href=/metrics>metrics</a>",
         node = escaped(&status.node()),
         protocol = escaped(&status.protocol()),

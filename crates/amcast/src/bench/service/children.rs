@@ -7,6 +7,7 @@ use amcast_runtime::control::{NodeStatus, status_of};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -54,7 +55,8 @@ impl Own {
         set: &[(String, String)],
     ) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
-        let name = format!("amcast-bench-up-{}", std::process::id());
+        // A name that the next `amcast up` clears away if this one is killed.
+        let name = format!("amcast-up-bench-{}", std::process::id());
         let data = Directory::usual_base().join(name);
         let mut command = Command::new(program);
         command
@@ -63,7 +65,10 @@ impl Own {
             .arg("--data")
             .arg(&data)
             .stdin(Stdio::null())
-            .stdout(Stdio::piped());
+            .stdout(Stdio::piped())
+            // What is sent to all processes of a terminal or of `timeout` is for this one, which then
+            // stops the cluster: told twice it would end at once, with its files left behind.
+            .process_group(0);
         for (name, value) in set {
             command.arg("--set").arg(format!("{name}={value}"));
         }

@@ -1,0 +1,30 @@
+//! A measurement that is asked to stop: it ends, and leaves nothing behind.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What a measurement that was asked to stop ends with.
+pub const STOPPED: &str = "stopped";
+
+fn flag() -> &'static Arc<AtomicBool> {
+    static STOP: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    STOP.get_or_init(Arc::default)
+}
+
+/// From here on Ctrl-C and the like do not end this process at once. [`go_on`] says when to end.
+pub fn heed_signals() {
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        if let Err(e) = signal_hook::flag::register(signal, Arc::clone(flag())) {
+            tracing::warn!("signal {signal} ends this process at once: {e}");
+        }
+    }
+}
+
+/// Asked often enough, and at no cost to speak of.
+///
+/// # Errors
+/// If this process is asked to stop.
+pub(super) fn go_on() -> Result<(), String> {
+    if flag().load(Ordering::Relaxed) { Err(STOPPED.to_string()) } else { Ok(()) }
+}

@@ -1,0 +1,182 @@
+//! Why a home cannot be made or found, in sentences that say what to do.
+
+use crate::config::FileError;
+use amcast_memory::Error;
+use std::fmt::{self, Display};
+use std::io;
+use std::path::PathBuf;
+
+/// Bytes in whole megabytes, for people who have to find as much room.
+pub const fn megabytes(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
+/// Why a home could not be made or found.
+#[derive(Debug)]
+pub enum HomeError {
+    /// There is no such directory.
+    Missing(PathBuf),
+    /// Nor is there a directory that it would be in.
+    NoParent(PathBuf),
+    /// It is a link to something that is not there.
+    Dangling(PathBuf),
+    /// It is something else than a directory.
+    NotDirectory(PathBuf),
+    /// No cluster has its files there.
+    NotCluster(PathBuf),
+    /// It belongs to the user of this number, and not to ours.
+    NotOurs(PathBuf, u32),
+    /// Others may do in it what its mode, this, allows.
+    Exposed(PathBuf, u32),
+    /// It holds something, such as this entry, that is not a cluster's.
+    NotEmpty(PathBuf, String),
+    /// Its name is too long for the sockets in it, by so many bytes.
+    TooLong(PathBuf, usize),
+    /// A supervisor that lives has it; what its lock says.
+    InUse(PathBuf, String),
+    /// Its supervisor is dead, but this process of its cluster still runs.
+    StillRuns(PathBuf, u64),
+    /// Its supervisor is dead, but this node still runs.
+    NodeRuns(PathBuf, String),
+    /// It is left over, and cannot be taken over for this reason.
+    LeftOver(PathBuf, String),
+    /// There is not enough shared memory, in bytes.
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// What the cluster takes.
+        needed: u64,
+        /// What is free.
+        free: u64,
+    },
+    /// No cluster runs.
+    NoneRuns,
+    /// The file does not say where the nodes are, or not right.
+    Addresses(String),
+    /// A file.
+    File(FileError),
+    /// The operating system.
+    Io(PathBuf, io::Error),
+    /// The shared memory.
+    Memory(Error),
+}
+
+impl HomeError {
+    /// Whether another directory should have been given: nothing failed.
+    pub const fn is_misuse(&self) -> bool {
+        use HomeError::*;
+        matches!(
+            self,
+            Missing(_)
+                | NoParent(_)
+                | Dangling(_)
+                | NotDirectory(_)
+                | NotCluster(_)
+                | NotOurs(..)
+                | Exposed(..)
+                | NotEmpty(..)
+                | TooLong(..)
+        )
+    }
+}
+
+impl Display for HomeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(path) => write!(f, "{}: does not exist", path.display()),
+            Self::NoParent(path) => write!(
+                f,
+                "{}: the directory that it is to be in does not exist; make that first, or give \
+                 another",
+                path.display()
+            ),
+            Self::Dangling(path) => write!(
+                f,
+                "{}: is a link to something that does not exist; make that a directory, or remove \
+                 the link",
+                path.display()
+            ),
+            Self::NotDirectory(path) => write!(f, "{}: is not a directory", path.display()),
+            Self::NotCluster(path) => write!(
+                f,
+                "{}: is not the directory of a cluster: it has no cluster.toml",
+                path.display()
+            ),
+            Self::NotOurs(path, uid) => write!(
+                f,
+                "{}: belongs to another user (number {uid}), who could change what a cluster has \
+                 there; give a directory of your own",
+                path.display()
+            ),
+            Self::Exposed(path, mode) => write!(
+                f,
+                "{0}: others may change what is in it (mode {mode:03o}); close it with \
+                 `chmod go-w '{0}'`, or give another directory",
+                path.display()
+            ),
+            Self::NotEmpty(path, entry) => write!(
+                f,
+                "{}: holds {entry}, which is not a cluster's; give a new or an empty directory",
+                path.display()
+            ),
+            Self::TooLong(path, by) => write!(
+                f,
+                "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
+                path.display()
+            ),
+            other => other.fmt_failure(f),
+        }
+    }
+}
+
+impl HomeError {
+    /// What went wrong though nothing was chosen wrongly.
+    fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse(path, who) => write!(
+                f,
+                "{}: is in use by a cluster that runs ({who}); stop it, or give another directory",
+                path.display()
+            ),
+            Self::StillRuns(path, os_pid) => write!(
+                f,
+                "{}: the cluster's supervisor is dead, but its process {os_pid} still runs; end it \
+                 (kill -9 {os_pid}) and start again",
+                path.display()
+            ),
+            Self::NodeRuns(path, node) => write!(
+                f,
+                "{0}: the cluster's supervisor is dead, but its node {node} still runs; end it \
+                 (`fuser '{0}/{node}.life'` names its process) and start again",
+                path.display()
+            ),
+            Self::LeftOver(path, why) => write!(
+                f,
+                "{}: a cluster that was killed left it in disorder ({why}); remove it, or give \
+                 another directory",
+                path.display()
+            ),
+            Self::NoRoom { path, needed, free } => write!(
+                f,
+                "{}: the cluster takes {} MB of shared memory, and {} MB are free there; free some \
+                 (in a container: --shm-size), give a directory elsewhere with --data, such as on a \
+                 disk, or ask for less: fewer --shards or --replicas, or smaller rings (`amcast \
+                 config --explain`)",
+                path.display(),
+                megabytes(*needed),
+                free >> 20
+            ),
+            Self::NoneRuns => f.write_str(
+                "no cluster is running; start one with `amcast up`, or name its directory with --data",
+            ),
+            Self::Addresses(why) => f.write_str(why),
+            Self::File(e) => e.fmt(f),
+            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Memory(e) => e.fmt(f),
+            // All of these have their sentence above.
+            chosen => write!(f, "{chosen:?}"),
+        }
+    }
+}
+
+impl std::error::Error for HomeError {}
