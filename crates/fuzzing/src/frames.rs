@@ -2,8 +2,12 @@
 
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Note, Output};
-use amcast_core::{Input, Node, Outbox, Pid, RawConfig, Time};
-use amcast_protocols::catalog;
+use amcast_core::{Input, MediumKind, Node, Outbox, Pid, Property, RawConfig, Span, Time};
+use amcast_protocols::catalog::{self, CATALOG};
+use amcast_runtime::ingress::frame::Frame;
+
+/// The longest frame of a front or node that is read here.
+const FRAME_BYTES_MAX: usize = 4 << 10;
 
 /// Frames behind their sender and length, a byte each, to each process of Skeen's protocol. What makes
 /// no sense is noted, and nothing that was not multicast is delivered without its payload.
@@ -30,5 +34,65 @@ pub(crate) fn skeen(bytes: &[u8]) {
                 assert!(out.items().iter().any(noted), "an empty frame passes unnoted");
             }
         }
+    }
+}
+
+/// The process that takes the frames, of three in a group.
+const MEMBER: Pid = Pid(0);
+
+/// Frames behind their sender and length, a byte each, to a member of a group in total order; the
+/// first byte says of which protocol. Time passes meanwhile. It delivers nothing twice, and its
+/// positions only grow.
+pub(crate) fn member(bytes: &[u8]) {
+    let Some((which, mut rest)) = bytes.split_first() else { return };
+    let broadcasts = |entry: &&&'static dyn amcast_core::Entry| {
+        let about = entry.about();
+        about.medium == MediumKind::Messages && about.promises.contains(&Property::Ui)
+    };
+    let all: Vec<_> = CATALOG.iter().filter(broadcasts).collect();
+    let entry = all[usize::from(*which) % all.len()];
+    let raw = RawConfig { groups: 1, replicas: 3, clients: 0, ..RawConfig::default() };
+    let config = raw.check(entry.about().params).expect("a sound configuration");
+    let Ok(Node::Messages(mut node)) = entry.build(MEMBER, &config) else {
+        panic!("{} exchanges messages", entry.name())
+    };
+    let (mut out, mut now, mut position) = (Outbox::<Frames>::default(), Time::ZERO, 0);
+    let mut delivered = Vec::new();
+    let mut look = |out: &mut Outbox<Frames>| {
+        for item in out.items() {
+            if let Output::Deliver(delivery) = item {
+                assert!(delivery.position > position, "positions do not grow");
+                position = delivery.position;
+                assert!(!delivered.contains(&delivery.msg), "{:?} twice", delivery.msg);
+                delivered.push(delivery.msg);
+            }
+        }
+        out.clear();
+    };
+    node.step(now, (), Input::Start { incarnation: 0 }, &mut out);
+    look(&mut out);
+    while let [from, len, tail @ ..] = rest {
+        let (frame, tail) = tail.split_at(tail.len().min(usize::from(*len)));
+        rest = tail;
+        now += Span::micros(u64::from(*from) * 100);
+        node.step(now, (), Input::Medium(In::From(Pid(u32::from(*from) % 3), frame)), &mut out);
+        look(&mut out);
+        if node.deadline().is_some_and(|(at, _)| at <= now) {
+            node.step(now, (), Input::Wake, &mut out);
+            look(&mut out);
+        }
+    }
+}
+
+/// What a front says to a node, or a node to a front: frames read back as they were, and what is not
+/// whole is not read.
+pub(crate) fn ingress(bytes: &[u8]) {
+    let mut rest = bytes;
+    while let Ok(Some((frame, used))) = Frame::decode(rest, FRAME_BYTES_MAX) {
+        let mut again = Vec::new();
+        frame.encode(&mut again);
+        assert_eq!(again, rest[..used], "{frame:?} does not read back");
+        assert!(!matches!(Frame::decode(&rest[..used - 1], FRAME_BYTES_MAX), Ok(Some(_))));
+        rest = &rest[used..];
     }
 }

@@ -129,6 +129,16 @@ pub const TARGETS: &[Target] = &[
         words: &["\0", "\u{1}", "\u{2}", "\u{3}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
     Target {
+        name: "member_frames",
+        run: frames::member,
+        words: &["\0", "\u{1}", "\u{2}", "\u{b}", "\0\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    Target {
+        name: "ingress_frames",
+        run: frames::ingress,
+        words: &["\t\0\0\0\u{1}", "\u{1}\0\0\0", "\0\0\0\0", "\u{5}", "\u{7f}\u{7f}\u{7f}\u{7f}"],
+    },
+    Target {
         name: "net_stream",
         run: net::stream,
         words: &[

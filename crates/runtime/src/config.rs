@@ -12,6 +12,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+/// The parameter that says how long a process may be silent, and what it is on one machine unless a
+/// file says otherwise.
+const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
+
 /// A cluster as written in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -214,7 +218,9 @@ impl ClusterFile {
     }
 
     /// Chooses what a cluster on this machine needs and the file leaves open, for a protocol that
-    /// sends messages: the cluster's number, and an address of this machine for every node.
+    /// sends messages: the cluster's number, an address of this machine for every node, and patience
+    /// with those that are silent. Nodes of one machine wait for each other's cores, one that is left
+    /// out needs a new state, and one that dies is known by its connections at once.
     ///
     /// # Errors
     /// When there are no ports to be had.
@@ -225,6 +231,10 @@ impl ClusterFile {
         if self.id.is_none() {
             // TOML's numbers have a sign.
             self.id = Some(crate::ports::unique() >> 1);
+        }
+        if entry.about().params.iter().any(|param| param.name == PATIENCE.0) {
+            let patience = || Setting::Number(PATIENCE.1);
+            self.set.entry(PATIENCE.0.to_string()).or_insert_with(patience);
         }
         if self.nodes.is_empty() {
             let ports = crate::ports::free(self.replicas)?;

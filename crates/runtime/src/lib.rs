@@ -4,7 +4,7 @@
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
 //! `replicas` is what the loop knows of the replicas, `member` the one of a protocol that sends
 //! messages, `dues` what any driver owes; `house` is what stands behind a node's replicas, `handover`
-//! how it gets its state back; [`answers`] carries answers back through memory, `ingress` commands and
+//! how it gets its state back; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
 //! [`clock`] the time.
@@ -26,7 +26,7 @@ pub mod front;
 mod handover;
 pub mod home;
 mod house;
-mod ingress;
+pub mod ingress;
 mod life;
 mod member;
 pub mod node;

@@ -8,7 +8,7 @@ use crate::home::Net;
 use crate::replicas::Replicas;
 use crate::seat::Above;
 use amcast_core::messages::{Frames, In, Out};
-use amcast_core::step::{Outbox, Output, Protocol, Status};
+use amcast_core::step::{Oracle, Outbox, Output, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Error, Options, Peer};
 use std::os::fd::AsFd;
@@ -129,9 +129,16 @@ impl Replicas for Member {
             if let In::From(pid, _) | In::Up(pid) = &input {
                 self.heard[pid.index()] = now;
             }
+            let broken = if let In::Down(pid) = &input { Some(*pid) } else { None };
             let (protocol, outbox) = self.dues.parts();
             protocol.step(now, (), Input::Medium(input), outbox);
             self.dues.carry_out(now, &mut self.carrier, above);
+            if let Some(pid) = broken {
+                // The system closes the connections of a process that dies: that is known at once,
+                // and silence only after a while. One that lives is heard again soon.
+                let suspect = Input::Oracle(Oracle::Suspect(pid));
+                self.dues.step(now, &mut self.carrier, suspect, above);
+            }
             busy = true;
         }
         self.log();

@@ -7,14 +7,14 @@
 //! ```
 
 /// The version of the frames: whoever speaks another one is refused.
-pub(crate) const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 8;
 
 /// What is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Frame<'a> {
+pub enum Frame<'a> {
     /// A front begins; the version that it speaks.
     Hello(u64),
     /// A front has a command, under a number of its own.
@@ -31,7 +31,7 @@ pub(crate) enum Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Appends the frame.
-    pub(crate) fn encode(self, to: &mut Vec<u8>) {
+    pub fn encode(self, to: &mut Vec<u8>) {
         let (kind, words, bytes): (u8, &[u64], &[u8]) = match &self {
             Self::Hello(version) => (1, &[*version], &[]),
             Self::Command(token, bytes) => (2, &[*token], bytes),
@@ -53,10 +53,7 @@ impl<'a> Frame<'a> {
     ///
     /// # Errors
     /// When the bytes are no frame; the connection is of no use any more.
-    pub(crate) fn decode(
-        bytes: &'a [u8],
-        most: usize,
-    ) -> Result<Option<(Self, usize)>, &'static str> {
+    pub fn decode(bytes: &'a [u8], most: usize) -> Result<Option<(Self, usize)>, &'static str> {
         let Some((length, rest)) = bytes.split_first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length == 0 || length + 4 > most {

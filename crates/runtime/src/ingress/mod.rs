@@ -18,7 +18,7 @@
 //! send their commands again, through another member if there is one. The sessions of the service
 //! see to it that each is executed once.
 
-pub(crate) mod frame;
+pub mod frame;
 pub(crate) mod line;
 
 use crate::answers::ANSWER_BYTES_MAX;

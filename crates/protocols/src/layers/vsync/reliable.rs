@@ -109,6 +109,10 @@ where
         if view != self.casts.view || self.phase == Phase::Out || !self.view.has(sender) {
             return;
         }
+        if sender == self.me() {
+            // It has all that it made; whoever says otherwise makes it up.
+            return;
+        }
         let uniform = kept.grade == Grade::Uniform;
         if number <= self.casts.have(sender) + self.settings.window as u64 {
             // Whoever made it has it, and all before it.
