@@ -2,7 +2,9 @@
 //! money is lost or made.
 //!
 //! `cargo run --release --example bank` starts three nodes with four shards, has some tellers make
-//! transfers, kills nodes in turn, and looks at all balances at one moment.
+//! transfers, kills nodes in turn, and looks at all balances at one moment. With the name of a protocol
+//! that sends messages behind it, such as `bb-urcast-urcast`, all accounts are in one shard, and the
+//! nodes talk over the network.
 
 use amcast::core::{Gid, GroupSet};
 use amcast::replicate::{self, Cluster, Session};
@@ -12,18 +14,23 @@ use amcast::services::{Seen, Shard, StateMachine, Touch};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-const SHARDS: usize = 4;
+/// How many shards there are: known when the process starts.
+static SHARDS: AtomicUsize = AtomicUsize::new(4);
 const ACCOUNTS: u32 = 400;
 const FIRST_BALANCE: i64 = 1000;
 const TELLERS: u32 = 4;
 
+fn shards() -> usize {
+    SHARDS.load(Ordering::Relaxed)
+}
+
 /// Where an account is kept.
 fn shard_of(account: u32) -> Gid {
-    Gid((account as usize % SHARDS) as u8)
+    Gid((account as usize % shards()) as u8)
 }
 
 /// What tellers ask for. Twelve bytes: from, to, amount. No bytes: the sum of all balances.
@@ -136,7 +143,7 @@ fn teller(mut session: Session, number: u32, stop: &AtomicBool) -> Result<u64, S
 
 /// The sum of all balances at one moment.
 fn total(session: &mut Session) -> Result<i64, Box<dyn Error>> {
-    let answer = session.read(GroupSet::first(SHARDS), &[])?;
+    let answer = session.read(GroupSet::first(shards()), &[])?;
     Ok(i64::from_le_bytes(answer.as_slice().try_into()?))
 }
 
@@ -156,11 +163,19 @@ fn kill_in_turn(cluster: &Cluster, until: Instant) -> Result<usize, Box<dyn Erro
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Started by the supervisor below.
-    if let [_, config, name] = &std::env::args().collect::<Vec<_>>()[..] {
-        return Ok(replicate::node::<Bank>(Path::new(config), name)?);
+    let mut file = ClusterFile { shards: shards(), ..ClusterFile::default() };
+    match &std::env::args().collect::<Vec<_>>()[..] {
+        // Started by the supervisor below.
+        [_, config, name] => {
+            SHARDS.store(ClusterFile::read(Path::new(config))?.shards, Ordering::Relaxed);
+            return Ok(replicate::node::<Bank>(Path::new(config), name)?);
+        }
+        [_, protocol] => {
+            (file.protocol, file.shards) = (protocol.clone(), 1);
+            SHARDS.store(1, Ordering::Relaxed);
+        }
+        _ => {}
     }
-    let file = ClusterFile { shards: SHARDS, ..ClusterFile::default() };
     let command = NodeCommand { program: std::env::current_exe()?, args: Vec::new() };
     let cluster = Cluster::start(&file, None, command)?;
     let stop = AtomicBool::new(false);

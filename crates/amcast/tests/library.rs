@@ -10,9 +10,10 @@ fn example(name: &str) -> PathBuf {
     built.join("examples").join(name)
 }
 
-#[test]
-fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
-    let output = Command::new(example("bank")).output().expect("examples are built with the tests");
+/// Runs the bank, whose nodes are killed meanwhile; panics if anything was lost or made.
+fn bank(protocol: &[&str]) {
+    let output = Command::new(example("bank")).args(protocol).output();
+    let output = output.expect("examples are built with the tests");
     let (out, err) = (&output.stdout, String::from_utf8_lossy(&output.stderr));
     let out = String::from_utf8_lossy(out);
     assert!(output.status.success(), "{out}{err}");
@@ -20,4 +21,14 @@ fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
     let number = |i: usize| words[i].parse::<u64>().unwrap_or_else(|_| panic!("{out}"));
     assert!(number(0) > 0 && number(2) > 0, "nothing happened: {out}");
     assert!(out.contains("400000 in all accounts"), "{out}");
+}
+
+#[test]
+fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
+    bank(&[]);
+}
+
+#[test]
+fn a_state_machine_of_ones_own_is_replicated_over_the_network_as_well() {
+    bank(&["bb-urcast-urcast"]);
 }
