@@ -117,7 +117,7 @@ impl Member {
         self.carrier.begin_round();
         while let Some(input) = self.carrier.next_input() {
             self.protocol.step(now, (), Input::Medium(input), &mut self.outbox);
-            self.carry_out(now);
+            self.carry_out();
             busy = true;
         }
         busy |= self.broadcast(now);
@@ -164,10 +164,11 @@ impl Member {
 
     fn step(&mut self, now: Time, input: Input<'_, Frames>) {
         self.protocol.step(now, (), input, &mut self.outbox);
-        self.carry_out(now);
+        self.carry_out();
     }
 
-    fn carry_out(&mut self, now: Time) {
+    fn carry_out(&mut self) {
+        let mut delivered_at = None;
         for item in self.outbox.items() {
             match item {
                 Output::Medium(out) => {
@@ -179,6 +180,8 @@ impl Member {
                     let word = u64::from(msg.sender.0) << 48 ^ msg.seq;
                     self.digest = (self.digest ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15);
                     self.digest ^= self.digest >> 29;
+                    // Not the time at which the round began: that would make it look shorter.
+                    let now = *delivered_at.get_or_insert_with(clock::now);
                     if let Some(watch) = self.seen.get_mut(self.at) {
                         watch.deliver(now, msg.sender == self.pid);
                         // Others may have begun with the next size already.
