@@ -230,6 +230,11 @@ impl Heartbeat {
         self.peers[rank].patience
     }
 
+    /// How long the counter of `rank` has stood still, as far as this process was there to see it.
+    pub fn silence(&self, now: Time, rank: usize) -> Span {
+        now.since(self.peers[rank].moved)
+    }
+
     /// When [`Heartbeat::beat`] must be called next, and for what: a counter is due, or a peer's
     /// silence becomes a suspicion.
     pub fn deadline(&self) -> (Time, Why) {

@@ -19,6 +19,10 @@ const FETCHED_BYTES: usize = 64 << 10;
 /// How many retries a blocked member waits for whoever blocked it, before it takes over.
 const TAKEOVER_RETRIES: u64 = 8;
 
+/// How many times as long as any other a member may be silent that has the state, where fewer than a
+/// majority would go on with it: a process that was only slow must not cost a copy that is needed.
+const COPY_PATIENCE: u64 = 8;
+
 /// A coordinator's attempt to get a view decided.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Ballot {
@@ -272,13 +276,23 @@ where
             Some(_) => return,
             None => Item::Prepare { instance, ballot },
         };
-        let open = |p: &Pid| match change.accepting {
-            true => !change.accepted[p.index()],
-            false => change.promises[p.index()].is_none(),
+        let open = |p: &Pid| match &change.proposal {
+            Some(proposal) => !change.accepted[p.index()] && self.may_accept(*p, proposal, change),
+            None => change.promises[p.index()].is_none(),
         };
         for to in self.peers().filter(open).collect::<Vec<_>>() {
             self.post(to, item.clone());
         }
+    }
+
+    /// Whether `p` may be asked to accept. Who goes on from this view fetches what the view ends with
+    /// before it accepts. A voter from outside holds nothing of the view: it is asked when all who go
+    /// on have accepted, or else a cut could be chosen of which a part dies with the coordinator.
+    fn may_accept(&self, p: Pid, proposal: &Proposal, change: &Change) -> bool {
+        let goes_on = |m: &&Member| self.view.members.contains(*m);
+        let open = |m: &Member| !change.accepted[m.pid.index()] && !self.failed(*m);
+        let mut staying = proposal.members.iter().filter(goes_on);
+        staying.clone().any(|m| m.pid == p) || !staying.any(open)
     }
 
     /// Promises a ballot: from here on this process takes nothing in.
@@ -398,7 +412,7 @@ where
         }
         let waits = |m: &&Member| promised(m.pid).is_none() && !self.failed(**m);
         let has_state = |p: &Promise| matches!(p.standing, Standing::Member { fit: true, .. });
-        if self.view.members.iter().any(|m| waits(&m)) {
+        if self.view.members.iter().any(|m| waits(&m)) || self.may_lose_copies(change) {
             return;
         }
         let accepted = change.promises.iter().flatten().filter_map(|p| p.accepted.clone());
@@ -411,6 +425,22 @@ where
         if let Some(change) = &mut self.change {
             (change.proposal, change.adopted) = (Some(proposal.0), proposal.1);
         }
+    }
+
+    /// Whether the view would go on with fewer copies of the state than a majority, and without one
+    /// that is only silent as far as is known: it is waited for longer than any other.
+    fn may_lose_copies(&self, change: &Change) -> bool {
+        let has_state = |p: &&Promise| matches!(p.standing, Standing::Member { fit: true, .. });
+        let copies = change.promises.iter().flatten().filter(has_state).count();
+        let silent = |m: &Member| {
+            let at = m.pid.index();
+            let patience = self.heartbeat.patience(at).times(COPY_PATIENCE);
+            change.promises[at].is_none()
+                && self.fit[at]
+                && self.lives[at] == m.life
+                && self.heartbeat.silence(self.now, at) < patience
+        };
+        copies < self.quorum() && self.view.members.iter().any(silent)
     }
 
     fn fresh_proposal(&self, change: &Change) -> Proposal {
@@ -486,7 +516,10 @@ where
         let current = self.instance();
         let Some(change) = &mut self.change else { return };
         if instance == current && ballot == change.ballot && change.accepting {
-            change.accepted[from.index()] = true;
+            // Perhaps the last that others wait for.
+            if !core::mem::replace(&mut change.accepted[from.index()], true) {
+                change.retry_at = self.now;
+            }
         }
     }
 

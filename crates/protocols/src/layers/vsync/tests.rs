@@ -81,6 +81,8 @@ struct Group {
     marks: Vec<&'static str>,
     /// Whether applications do not answer.
     mute: bool,
+    /// Who was asked to accept a view, and who accepted one, in order.
+    votes: Vec<(&'static str, Pid)>,
 }
 
 fn settings(me: u32) -> Settings {
@@ -112,6 +114,7 @@ impl Group {
             excluded: Vec::new(),
             marks: Vec::new(),
             mute: false,
+            votes: Vec::new(),
         };
         (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
         group
@@ -126,6 +129,11 @@ impl Group {
         for output in taken {
             match output {
                 Output::Medium(messages::Out::To(to, _, packet)) => {
+                    self.votes.extend(packet.items.iter().filter_map(|item| match item {
+                        Item::Accept { .. } => Some(("asked", to)),
+                        Item::Accepted { .. } => Some(("accepted", Pid(p))),
+                        _ => None,
+                    }));
                     self.way.push_back((Pid(p), to, packet));
                 }
                 Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
@@ -291,4 +299,50 @@ fn one_that_holds_back_too_much_asks_for_a_newer_state() {
     group.submit(0, 6);
     group.run(5);
     assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
+}
+
+#[test]
+fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_with() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.apart = alloc::vec![Pid(2)];
+    group.run(30);
+    assert_eq!(group.members[0].view.members.len(), 2);
+    group.apart = alloc::vec![Pid(1), Pid(2)];
+    group.submit(0, 1);
+    group.run(1);
+    group.votes.clear();
+    group.apart.clear();
+    group.run(30);
+    assert_eq!(group.members[0].view.members.len(), 3, "{:?}", group.views);
+    let first = |vote| group.votes.iter().position(|v| *v == vote);
+    let (accepted, asked) = (first(("accepted", Pid(1))), first(("asked", Pid(2))));
+    assert!(accepted.is_some(), "{:?}", group.votes);
+    assert!(asked.is_none_or(|asked| Some(asked) > accepted), "{:?}", group.votes);
+    assert_eq!(group.delivered[1], msgs(&[(0, 1)]));
+}
+
+#[test]
+fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
+    let mut group = Group::new(Grade::Uniform);
+    group.run(1);
+    group.mute = true;
+    group.members[2] = Vsync::new(settings(2), Passes::default());
+    group.step(2, Input::Start { incarnation: 1 });
+    group.run(30);
+    assert!(group.members[0].view.has(Pid(2)) && !group.members[2].is_fit());
+    // Two would be a majority, and only one of them with the state.
+    group.apart = alloc::vec![Pid(1)];
+    group.run(40);
+    assert!(group.members[0].view.has(Pid(1)));
+    group.apart.clear();
+    group.run(40);
+    assert_eq!(group.excluded, [], "{:?}", group.views);
+    group.submit(0, 1);
+    group.run(5);
+    assert_eq!(group.delivered[1], msgs(&[(0, 1)]));
+    // It does not come back: the one that is left goes on.
+    group.apart = alloc::vec![Pid(1)];
+    group.run(400);
+    assert!(!group.members[0].view.has(Pid(1)), "{:?}", group.views);
 }
