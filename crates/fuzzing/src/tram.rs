@@ -3,7 +3,10 @@
 use amcast_core::memory::{
     HeapRegions, In, LINE_WORDS, Memory, Out, Outcome, RegionId, RegionSpec, Regions, Stamp, Window,
 };
-use amcast_core::{Config, Gid, Input, Node, Outbox, Output, Pid, Protocol, RawConfig, Span, Time};
+use amcast_core::step::Note;
+use amcast_core::{
+    Cluster, Config, Gid, Input, Node, Outbox, Output, Pid, Protocol, RawConfig, Span, Time,
+};
 use amcast_protocols::catalog;
 
 /// Steps of a run at most.
@@ -55,6 +58,7 @@ impl Bytes<'_> {
 
 struct Process {
     me: Pid,
+    cluster: Cluster,
     node: Box<dyn Protocol<Medium = Memory> + Send>,
     specs: Vec<RegionSpec>,
     memory: HeapRegions,
@@ -71,7 +75,9 @@ impl Process {
         };
         let memory = HeapRegions::new(&specs);
         let out = Outbox::default();
-        let mut process = Self { me, node, specs, memory, now: Time::ZERO, out, delivered: 0 };
+        let cluster = *config.cluster();
+        let mut process =
+            Self { me, cluster, node, specs, memory, now: Time::ZERO, out, delivered: 0 };
         process.step(Input::Start { incarnation });
         process
     }
@@ -115,6 +121,8 @@ impl Process {
                 Output::Medium(Out::Read { ticket, .. }) => {
                     self.step(Input::Medium(In::Done(ticket, Outcome::Lost)));
                 }
+                // Whoever logs it looks up its name.
+                Output::Note(Note::Malformed(peer, _)) => assert!(self.cluster.has(peer)),
                 Output::Deliver(delivery) => {
                     self.delivered += 1;
                     self.step(Input::Applied(delivery.position));

@@ -215,10 +215,13 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
             file.shards
         )));
     }
-    if !about.promises.contains(&Property::Ua) {
+    let has = |property| about.promises.contains(&property);
+    if !has(Property::Ua) || !has(Property::Suto) {
         tracing::warn!(
-            "{name} promises no uniform agreement: what was answered is lost with the node that \
-             answered, if the others have not got it; `amcast config --explain --protocol {name}`"
+            "{name} is not uniform throughout: when a node fails, is cut off or is left out because \
+             it was slow, what it had answered may be lost or may have been in another order than the \
+             others have, so the store is not linearizable then; uniform are: amcast choose --spec \
+             'TO(UA,SUTO)'"
         );
     }
     Ok(())

@@ -326,7 +326,12 @@ impl Replica {
         }
         if let Some(wrong) = self.wrong(source, record) {
             // Whoever writes this cannot be followed: the buffer rests until its next holder.
-            out.note(Note::Malformed(record.msg.sender, wrong));
+            let cluster = self.config.cluster();
+            // Not whom the record names: nothing in it is to be believed.
+            let parent =
+                self.config.overlay().parent(self.group).filter(|_| source == self.parent_source());
+            let from = parent.map_or(cluster.client(source), |g| cluster.replica(g, self.rank));
+            out.note(Note::Malformed(from, wrong));
             self.leader().taken[source].broken = true;
             return false;
         }
@@ -381,6 +386,11 @@ impl Replica {
             || (!parent && usize::from(record.source) != source)
         {
             return Some("a message from another source");
+        }
+        let (cluster, sender) = (self.config.cluster(), record.msg.sender);
+        let client = cluster.has(sender) && cluster.group_of(sender).is_none();
+        if !client || (!parent && sender != cluster.client(source)) {
+            return Some("a message of another sender");
         }
         let reach = overlay.reach(self.group);
         if self.mutants.is(Mutant::SendsToEach) {
