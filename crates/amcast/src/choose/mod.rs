@@ -58,6 +58,7 @@ pub struct Candidate {
 /// What `amcast reproduce to-fig5` writes, as far as it matters here.
 #[derive(Deserialize)]
 struct Measured {
+    quick: bool,
     machine: Machine,
     figures: Figures,
 }
@@ -122,9 +123,13 @@ fn candidate(
     let fast = match point {
         None => format!("not measured over {}", medium.name()),
         Some(p) => format!(
-            "{:.0} deliveries a second and {:.0} us with bursts of {} over {} (four processes, {} \
-             cores of {})",
+            "{:.0} deliveries a second ({:.0} to {:.0} in {}{} repeats) and {:.0} us with bursts of {} \
+             over {} (four processes, {} cores of {})",
             p.per_second.mean,
+            p.per_second.least,
+            p.per_second.most,
+            if measured.quick { "only " } else { "" },
+            p.repeats,
             p.latency_us.mean,
             p.burst,
             medium.name(),

@@ -38,6 +38,18 @@ pub fn run() -> Result<(), String> {
     }
 }
 
+/// What the protocols are told besides their defaults.
+pub fn parameters(wire: Wire) -> Vec<(&'static str, &'static str)> {
+    let packet_bytes = match wire {
+        Wire::Tcp => "32768",
+        // What the loopback takes; what is less would be sent one by one.
+        Wire::Udp => "8000",
+    };
+    // On a machine with fewer cores than processes, one that is silent has only not had its turn.
+    let patience = [("heartbeat_us", "100000"), ("suspect_us", "5000000")];
+    [&[("lane", wire.lane()), ("packet_bytes", packet_bytes)][..], &patience].concat()
+}
+
 struct Member {
     pid: Pid,
     protocol: Box<dyn Protocol<Medium = Frames> + Send>,
@@ -59,15 +71,7 @@ impl Member {
     fn start(task: &Task) -> Result<Self, String> {
         let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
         let pid = Pid(task.me as u32);
-        // On a machine with fewer cores than processes, one that is silent has only not had its turn.
-        let lane = [("lane", task.wire.lane()), ("suspect_us", "5000000")];
-        let beats = [("heartbeat_us", "100000")];
-        let wider = match task.wire {
-            Wire::Tcp => [("packet_bytes", "32768")],
-            // What the loopback and jumbo frames take; less would be sent one by one.
-            Wire::Udp => [("packet_bytes", "8000")],
-        };
-        let set = [&lane[..], &beats, &wider].concat();
+        let set = parameters(task.wire);
         let config = super::config(entry, &set).map_err(|e| e.to_string())?;
         let Node::Messages(protocol) = entry.build(pid, &config).map_err(|e| e.to_string())? else {
             return Err(format!("{} does not send messages", task.protocol));

@@ -12,7 +12,7 @@ mod member;
 mod simulated;
 
 pub use cluster::{Wire, run as run_on};
-pub use member::run as run_member;
+pub use member::{parameters, run as run_member};
 pub use simulated::run as run_simulated;
 
 use amcast_core::{Config, ConfigError, Entry, RawConfig, Time};
@@ -24,6 +24,9 @@ pub const MEMBERS: usize = 4;
 pub const ROUNDS: usize = 10;
 /// A sender's identifier and a timestamp.
 pub const PAYLOAD_BYTES: usize = 8;
+
+/// Own messages that a process may have on the way: more than a burst.
+pub const WINDOW: &str = "128";
 
 /// One repeat: what all processes saw, averaged.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -103,7 +106,7 @@ impl Point {
 /// # Errors
 /// When the protocol is none of a group that broadcasts.
 pub fn config(entry: &dyn Entry, set: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    let window = [("window", "128")];
+    let window = [("window", WINDOW)];
     let set = window.iter().chain(set).map(|(k, v)| ((*k).to_string(), (*v).to_string()));
     let set = set.collect();
     let raw = RawConfig { groups: 1, replicas: MEMBERS, clients: 0, set, ..RawConfig::default() };
