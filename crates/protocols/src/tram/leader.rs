@@ -328,9 +328,11 @@ impl Replica {
             // Whoever writes this cannot be followed: the buffer rests until its next holder.
             let cluster = self.config.cluster();
             // Not whom the record names: nothing in it is to be believed.
-            let parent =
-                self.config.overlay().parent(self.group).filter(|_| source == self.parent_source());
-            let from = parent.map_or(cluster.client(source), |g| cluster.replica(g, self.rank));
+            let above = self.config.overlay().parent(self.group).unwrap_or(self.group);
+            let from = match source < cluster.clients() {
+                true => cluster.client(source),
+                false => cluster.replica(above, self.rank),
+            };
             out.note(Note::Malformed(from, wrong));
             self.leader().taken[source].broken = true;
             return false;
