@@ -20,9 +20,10 @@
 //! 3. A suspicion that proves false doubles the patience with that peer, up to
 //!    [`PATIENCE_GROWTH_MAX`] times the configured timeout; each calm stretch afterwards takes an
 //!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast.
-//! 4. Silence counts only while this process was there to hear it. If it was not stepped for as
-//!    long as the timeout, it starts the patience with everybody anew; who was suspected before
-//!    stays so.
+//! 4. Silence counts only while this process was there to hear it. Of a time in which it was not
+//!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where
+//!    cores are short, those whom it waits for were not run either. If it was not stepped for as long
+//!    as the timeout, it starts the patience with everybody anew; who was suspected before stays so.
 //! 5. What an outside detector says ([`Heartbeat::suspect`], [`Heartbeat::trust`]) holds until the
 //!    counter moves or the detector says the contrary.
 //! 6. A coordination service that names the leader ([`Heartbeat::override_leader`]) has the last
@@ -39,6 +40,9 @@ use amcast_core::{Span, Time};
 
 /// How far patience with a peer can grow: this many times the configured timeout.
 pub const PATIENCE_GROWTH_MAX: u64 = 16;
+
+/// Of a time in which this process was not stepped, so large a part of the timeout counts as silence.
+const HEARD: u64 = 4;
 
 /// A peer is calm when it was not suspected for this many times the patience with it.
 const CALM: u64 = 64;
@@ -252,7 +256,14 @@ impl Heartbeat {
     /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
     fn is_silent(&self, now: Time, rank: usize) -> bool {
         let peer = &self.peers[rank];
-        rank != self.me && !self.was_away(now) && now.since(peer.moved) >= peer.patience
+        let moved = peer.moved + self.unheard(now);
+        rank != self.me && !self.was_away(now) && now.since(moved) >= peer.patience
+    }
+
+    /// How much of the time since this process ran last is nobody's silence.
+    fn unheard(&self, now: Time) -> Span {
+        let gap = self.ran.map_or(Span::ZERO, |ran| now.since(ran));
+        Span(gap.0.saturating_sub(self.interval.0.max(self.timeout.0 / HEARD)))
     }
 
     /// Whether this process did not run for so long that nobody's silence means anything.
@@ -260,11 +271,17 @@ impl Heartbeat {
         self.ran.is_none_or(|ran| now.since(ran) >= self.timeout)
     }
 
-    /// Notes that this process runs; starts patience anew if it was away (rule 4).
+    /// Notes that this process runs; takes out what it could not hear, and starts patience anew if it
+    /// was away (rule 4).
     fn run(&mut self, now: Time) {
+        let unheard = self.unheard(now);
         if self.was_away(now) {
             for peer in &mut self.peers {
                 (peer.moved, peer.calm_since) = (now, now);
+            }
+        } else if unheard > Span::ZERO {
+            for peer in &mut self.peers {
+                (peer.moved, peer.calm_since) = (peer.moved + unheard, peer.calm_since + unheard);
             }
         }
         self.ran = Some(now);
@@ -439,6 +456,25 @@ mod tests {
     }
 
     #[test]
+    fn of_a_time_without_a_step_only_a_quarter_of_the_timeout_counts() {
+        let mut h = of_three(2);
+        run(&mut h, 0..5, &[0, 1]);
+        // Stepped every 9 ms of 10: each time counts as 2.5 ms.
+        for n in 1..4 {
+            h.beat(at(4 + 9 * n));
+            assert!(!h.suspects(at(4 + 9 * n), 0), "after {n}");
+        }
+        h.beat(at(4 + 9 * 4));
+        assert!(h.suspects(at(4 + 9 * 4), 0), "it does end");
+        let mut h = of_three(2);
+        run(&mut h, 0..5, &[0, 1]);
+        run(&mut h, 5..14, &[1]);
+        assert!(!h.suspects(at(13), 0));
+        h.beat(at(14));
+        assert!(h.suspects(at(14), 0), "who is stepped in time suspects in time");
+    }
+
+    #[test]
     fn the_start_is_not_a_silence() {
         let mut h = of_three(1);
         assert_eq!(h.leader(at(777)), Some(0));
@@ -450,7 +486,7 @@ mod tests {
     fn a_late_step_that_reads_first_suspects_nobody() {
         let mut h = of_three(1);
         run(&mut h, 0..5, &[0, 2]);
-        h.beat(at(8));
+        run(&mut h, 5..13, &[]);
         h.saw(at(15), 0, 99, true);
         h.beat(at(15));
         assert!(!h.suspects(at(15), 0) && h.suspects(at(15), 2));

@@ -10,7 +10,7 @@ use super::ring::Record;
 use super::takeover::Candidate;
 use super::ticket::Ticketed;
 use super::transfer::{Donation, Intake};
-use crate::layers::heartbeat::Heartbeat;
+use crate::layers::heartbeat::{Heartbeat, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
@@ -173,6 +173,10 @@ impl Replica {
         // Leaders of the groups are spread over the ranks: group g prefers rank g mod n.
         let preference: Vec<usize> = (0..n).map(|i| (group.index() + i) % n).collect();
         let micros = |p| Span::micros(config.get(p));
+        let (interval, timeout) = (micros(&params::HEARTBEAT_US), micros(&params::SUSPECT_US));
+        let mut heartbeat = Heartbeat::new(rank, &preference, interval, timeout);
+        // A machine without cores to spare stays so for a while: what it learns it keeps.
+        heartbeat.grow_patience_to(PATIENCE_GROWTH_MAX);
         let edge = |child| Edge { child, log: 0, out: 0, taken: 0 };
         Ok(Self {
             me,
@@ -205,12 +209,7 @@ impl Replica {
             sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
             edges: overlay.children(group).iter().map(edge).collect(),
             peers: alloc::vec![Peer::default(); n],
-            heartbeat: Heartbeat::new(
-                rank,
-                &preference,
-                micros(&params::HEARTBEAT_US),
-                micros(&params::SUSPECT_US),
-            ),
+            heartbeat,
             row: Row::default(),
             row_due: true,
             health: Health::Fit,
