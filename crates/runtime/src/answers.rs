@@ -83,8 +83,11 @@ pub struct Oversize {
 /// Words of the first line that are not the answer's.
 const HEAD_WORDS: usize = 2;
 
+/// Bytes of an answer in its first line.
+const FIRST_BYTES: usize = (LINE_WORDS - HEAD_WORDS) * 8;
+
 /// Bytes of an answer in one record: a quarter of a ring.
-const PIECE_BYTES: usize = (LINE_WORDS - HEAD_WORDS) * 8 + 1023 * LINE_WORDS * 8;
+const PIECE_BYTES: usize = FIRST_BYTES + 1023 * LINE_WORDS * 8;
 
 /// What an answer that waits takes beside its bytes, about.
 const RECORD_BYTES: usize = 64;
@@ -138,8 +141,7 @@ impl Places {
 
 /// How many lines an answer of `bytes` bytes takes.
 const fn lines_of(bytes: usize) -> u64 {
-    let first = (LINE_WORDS - HEAD_WORDS) * 8;
-    1 + bytes.saturating_sub(first).div_ceil(LINE_WORDS * 8) as u64
+    1 + bytes.saturating_sub(FIRST_BYTES).div_ceil(LINE_WORDS * 8) as u64
 }
 
 /// Puts bytes into words, little-endian; returns how many it took.
@@ -165,12 +167,11 @@ fn unpack(words: &[u64], n: usize, to: &mut Vec<u8>) {
 /// Line `i` of a record.
 fn line_of(token: u64, length: u64, bytes: &[u8], i: u64) -> [u64; LINE_WORDS] {
     let mut words = [0; LINE_WORDS];
-    let first = (LINE_WORDS - HEAD_WORDS) * 8;
     if i == 0 {
         (words[0], words[1]) = (token, length);
         pack(bytes, &mut words[HEAD_WORDS..]);
     } else {
-        let at = first + (i as usize - 1) * LINE_WORDS * 8;
+        let at = FIRST_BYTES + (i as usize - 1) * LINE_WORDS * 8;
         pack(&bytes[at..], &mut words);
     }
     words

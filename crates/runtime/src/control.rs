@@ -260,8 +260,9 @@ fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
             let (reply, answer) = sync_channel(1);
             of.ask(Request::Status(reply))?;
             let status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
-            serde_json::to_writer(&mut stream, &status)?;
-            stream.write_all(b"\n")
+            let mut said = serde_json::to_vec(&status)?;
+            said.push(b'\n');
+            stream.write_all(&said)
         }
         Some("state") => {
             let Some(wanted) = Wanted::parse(words) else {
@@ -350,7 +351,8 @@ impl Asked {
         // What has come already is taken however late it is; no time at all would mean for ever.
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.0.set_read_timeout(left)?;
-        Ok(serde_json::from_reader(&self.0)?)
+        // It would be read byte by byte otherwise.
+        Ok(serde_json::from_reader(BufReader::new(&self.0))?)
     }
 }
 

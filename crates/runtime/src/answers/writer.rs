@@ -1,8 +1,8 @@
 //! The office's side of one ring.
 
 use super::{
-    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, NOT_SENT, PIECE_BYTES, RECORD_BYTES, STALLED,
-    Word, line_of, lines_of,
+    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, FIRST_BYTES, NOT_SENT, PIECE_BYTES,
+    RECORD_BYTES, STALLED, Word, line_of, lines_of,
 };
 use amcast_core::memory::{Line, Out, RegionId, Source, Stamp};
 use amcast_core::{Pid, Time};
@@ -47,7 +47,27 @@ struct Record {
     token: u64,
     /// As in the first line: how many bytes it has, or how many are not sent.
     length: u64,
-    bytes: Box<[u8]>,
+    body: Body,
+}
+
+/// The bytes of an answer: most fit into the first line, and nothing is allocated for those.
+#[derive(Debug)]
+enum Body {
+    Line(u8, [u8; FIRST_BYTES]),
+    More(Box<[u8]>),
+}
+
+impl From<&[u8]> for Body {
+    fn from(bytes: &[u8]) -> Self {
+        let mut line = [0; FIRST_BYTES];
+        match line.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Self::Line(bytes.len() as u8, line)
+            }
+            None => Self::More(bytes.into()),
+        }
+    }
 }
 
 /// A record that is being written.
@@ -60,18 +80,26 @@ struct Begun {
 }
 
 impl Record {
+    fn bytes(&self) -> &[u8] {
+        match &self.body {
+            Body::Line(len, bytes) => &bytes[..usize::from(*len)],
+            Body::More(bytes) => bytes,
+        }
+    }
+
     fn memory(&self) -> usize {
-        self.bytes.len() + RECORD_BYTES
+        self.bytes().len() + RECORD_BYTES
     }
 
     fn is_large(&self) -> bool {
-        self.bytes.len() > PIECE_BYTES
+        self.bytes().len() > PIECE_BYTES
     }
 
     /// The bytes of a piece.
     fn piece(&self, piece: u64) -> &[u8] {
         let from = piece as usize * PIECE_BYTES;
-        &self.bytes[from..self.bytes.len().min(from + PIECE_BYTES)]
+        let bytes = self.bytes();
+        &bytes[from..bytes.len().min(from + PIECE_BYTES)]
     }
 }
 
@@ -120,9 +148,9 @@ impl Writer {
         }
         let length = bytes.len() as u64;
         let record = if bytes.len() > ANSWER_BYTES_MAX {
-            Record { token, length: length | NOT_SENT, bytes: Box::default() }
+            Record { token, length: length | NOT_SENT, body: Body::from(&[][..]) }
         } else {
-            Record { token, length, bytes: bytes.into() }
+            Record { token, length, body: bytes.into() }
         };
         self.backlog_bytes += record.memory();
         if record.is_large() { &mut self.large } else { &mut self.small }.push_back(record);
@@ -271,7 +299,7 @@ impl Writer {
         }
         self.turn_bytes = 0;
         self.pieces += 1;
-        let len = self.large.front().map_or(0, |r| r.bytes.len());
+        let len = self.large.front().map_or(0, |r| r.bytes().len());
         if self.pieces as usize * PIECE_BYTES >= len {
             self.pop(true);
         }

@@ -82,6 +82,40 @@ pub(super) struct Progress {
     pub(super) delivered: u64,
 }
 
+/// An answer that is kept: mostly a few bytes, for which nothing is allocated.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Few(u8, [u8; FEW]),
+    Many(Arc<[u8]>),
+}
+
+/// Bytes of an answer that are kept in place: then it takes no more than the pointer to many.
+const FEW: usize = 22;
+
+impl From<&[u8]> for Kept {
+    fn from(bytes: &[u8]) -> Self {
+        let mut few = [0; FEW];
+        match few.get_mut(..bytes.len()) {
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Self::Few(bytes.len() as u8, few)
+            }
+            None => Self::Many(bytes.into()),
+        }
+    }
+}
+
+impl std::ops::Deref for Kept {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Few(len, bytes) => &bytes[..usize::from(*len)],
+            Self::Many(bytes) => bytes,
+        }
+    }
+}
+
 /// The requests of one session that ran in one shard.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Session {
@@ -91,7 +125,7 @@ pub(super) struct Session {
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
     /// Their numbers, ascending, with their answers if those are still kept.
-    pub(super) ran: VecDeque<(u64, Option<Arc<[u8]>>)>,
+    pub(super) ran: VecDeque<(u64, Option<Kept>)>,
 }
 
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.

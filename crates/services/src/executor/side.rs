@@ -99,7 +99,7 @@ fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
         if ran.back().is_some_and(|(last, _)| *last >= request) {
             return Err(Corrupt::Malformed);
         }
-        ran.push_back((request, (kept == 1).then(|| answer.into())));
+        ran.push_back((request, (kept == 1).then(|| (*answer).into())));
     }
     Ok((id, Session { used_ms, drop_below, ran }))
 }

@@ -63,24 +63,24 @@ pub struct Context<'a> {
 impl Context<'_> {
     /// Where the store of `shard`, one of the destinations, is among the stores.
     fn index(&self, shard: Gid) -> usize {
-        match self.stores.len() {
-            1 => 0,
-            _ => {
-                let mut places = self.places.iter();
-                places.position(|p| p.shard == shard).expect("a key in the destinations")
-            }
-        }
+        let mut places = self.places.iter();
+        places.position(|p| p.shard == shard).expect("a key in the destinations")
+    }
+
+    /// Where the store of `key`'s shard is: mostly there is only one.
+    fn index_of_key(&self, key: &[u8]) -> usize {
+        if self.stores.len() == 1 { 0 } else { self.index(self.map.of_key(key)) }
     }
 
     /// The store of `key`'s shard.
     pub(crate) fn store(&mut self, key: &[u8]) -> &mut Store {
-        let index = self.index(self.map.of_key(key));
+        let index = self.index_of_key(key);
         self.stores[index]
     }
 
     /// The same, only to read.
     pub(crate) fn view(&self, key: &[u8]) -> &Store {
-        self.stores[self.index(self.map.of_key(key))]
+        self.stores[self.index_of_key(key)]
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {

@@ -3,9 +3,7 @@
 use super::Context;
 use super::client::Client;
 use super::commands;
-use super::hash::Keyed;
 use super::reply::{Error, Reply};
-use indexmap::IndexMap;
 use std::sync::OnceLock;
 
 /// A command: one value of this type, in its family's file, is all there is to it.
@@ -164,10 +162,40 @@ impl Command {
     }
 }
 
-/// All commands, by name.
-fn table() -> &'static IndexMap<&'static str, &'static Command, Keyed> {
-    static TABLE: OnceLock<IndexMap<&'static str, &'static Command, Keyed>> = OnceLock::new();
-    TABLE.get_or_init(|| commands::FAMILIES.iter().flat_map(|f| f.1).map(|c| (c.name, c)).collect())
+/// Bytes of the longest name, at least.
+const NAME_BYTES_MAX: usize = 24;
+
+/// Places of the table below: a power of two, with room to spare.
+const PLACES: usize = 1024;
+
+/// All commands, each at the first free place from that of its name on.
+fn table() -> &'static [Option<&'static Command>; PLACES] {
+    static TABLE: OnceLock<[Option<&'static Command>; PLACES]> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = [None; PLACES];
+        let all = commands::FAMILIES.iter().flat_map(|family| family.1);
+        for command in all {
+            let mut place = place(command.name.as_bytes());
+            while table[place].is_some() {
+                place = (place + 1) % PLACES;
+            }
+            table[place] = Some(command);
+        }
+        table
+    })
+}
+
+/// Where a name is looked for first; the same in any case.
+fn place(name: &[u8]) -> usize {
+    let mut words = [0; NAME_BYTES_MAX];
+    words[..name.len()].copy_from_slice(name);
+    // In letters this is what their case differs in; other bytes may well become the same.
+    let (words, _) = words.as_chunks::<8>();
+    let hash = words.iter().fold(0_u64, |hash, word| {
+        let lower = u64::from_le_bytes(*word) | 0x2020_2020_2020_2020;
+        (hash.rotate_left(29) ^ lower).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    (hash >> 54) as usize
 }
 
 /// The families of commands with their names, for `COMMAND DOCS`.
@@ -177,11 +205,17 @@ pub fn families() -> &'static [(&'static str, &'static [Command])] {
 
 /// The command of that name, in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
-    let mut lower = [0; 24];
-    let lower = lower.get_mut(..name.len())?;
-    lower.copy_from_slice(name);
-    lower.make_ascii_lowercase();
-    table().get(core::str::from_utf8(lower).ok()?).copied()
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let (table, mut at) = (table(), place(name));
+    while let Some(command) = table[at] {
+        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some(command);
+        }
+        at = (at + 1) % PLACES;
+    }
+    None
 }
 
 /// What Redis answers to a command it lacks.
@@ -200,4 +234,33 @@ pub fn unknown(args: &[&[u8]]) -> Error {
         "ERR unknown command '{}', with args beginning with: {rest}",
         shown(args[0], 128)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_found_by_its_name_in_any_case_and_nothing_else_is() {
+        let mut steps = 0;
+        let all: Vec<&Command> = families().iter().flat_map(|family| family.1).collect();
+        for command in &all {
+            let name = command.name.as_bytes();
+            assert!(std::ptr::eq(lookup(name).unwrap(), *command), "{}", command.name);
+            let mut mixed = name.to_vec();
+            mixed[0].make_ascii_uppercase();
+            assert!(std::ptr::eq(lookup(&mixed).unwrap(), *command), "{}", command.name);
+            let mut at = place(name);
+            while !std::ptr::eq(table()[at].unwrap(), *command) {
+                (at, steps) = ((at + 1) % PLACES, steps + 1);
+            }
+            mixed.push(b'x');
+            assert!(lookup(&mixed).is_none_or(|c| c.name.len() == mixed.len()));
+        }
+        assert!(all.len() < PLACES / 4 && steps < all.len() / 2, "{steps} steps");
+        // These differ from a name only in the bit that the case is.
+        for none in [&b""[..], b"GE\x14", b"amcast\x0etidy", b"command\0", &[b'a'; 25]] {
+            assert!(lookup(none).is_none(), "{none:?}");
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use super::parser::{Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
-use super::router::{Frame, Lane, Mail, token};
+use super::router::{Frame, Lane, Mail, Post, token};
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy};
@@ -102,10 +102,11 @@ pub(super) fn open<B: Backend>(
     stream: TcpStream,
     peer: SocketAddr,
     shared: &Arc<Shared<B>>,
+    post: &Arc<Post>,
 ) -> io::Result<impl Future<Output = ()> + Send + use<B>> {
     stream.set_nodelay(true)?;
     let local = stream.local_addr()?;
-    let lane = shared.router.open();
+    let lane = shared.router.open(post);
     let id = shared.next_client.fetch_add(1, Ordering::Relaxed);
     let now = wall_us();
     let mailbox = lane.mailbox.clone();

@@ -23,7 +23,7 @@ use crate::clock::Clock;
 use crate::envelope::Envelope;
 use crate::kv::client::{Server, lock};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use router::Router;
+use router::{Post, Router};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -192,6 +192,8 @@ async fn accept<B: Backend>(
     mut stopped: watch::Receiver<bool>,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    let post = Arc::new(Post::default());
+    tokio::spawn(post.clone().go_round());
     loop {
         let accepted = tokio::select! {
             _ = stopped.changed() => return,
@@ -205,7 +207,7 @@ async fn accept<B: Backend>(
                     continue;
                 }
                 shared.server.connections.fetch_add(1, Ordering::Relaxed);
-                if let Ok(serving) = connection::open(stream, peer, &shared) {
+                if let Ok(serving) = connection::open(stream, peer, &shared, &post) {
                     tokio::spawn(serving);
                 }
             }

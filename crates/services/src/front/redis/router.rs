@@ -8,8 +8,9 @@ use crate::backend::Answers;
 use crate::kv::client::lock;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::task::Waker;
+use std::task::{Poll, Waker};
 
 /// An owned answer of so many bytes is handed on as it is: a copy would take longer than the rest.
 const LARGE_BYTES: usize = 64 << 10;
@@ -48,6 +49,47 @@ struct Inbox {
     closed: bool,
     /// The last request that was sent.
     last_request: u64,
+    /// Who wakes the connection.
+    post: Option<Arc<Post>>,
+}
+
+/// Wakes the connections of one thread. To wake a task of another thread takes a system call, each
+/// time; so whoever brings answers leaves there whom to wake, and wakes a task of that thread, which
+/// goes round: once for all answers that come until it does.
+#[derive(Default)]
+pub(super) struct Post(Mutex<Round>);
+
+#[derive(Default)]
+struct Round {
+    /// At most one for each connection.
+    calls: Vec<Waker>,
+    /// To wake; none if that was done.
+    postman: Option<Waker>,
+}
+
+impl Post {
+    fn call(&self, waker: Waker) {
+        let mut round = lock(&self.0);
+        round.calls.push(waker);
+        if let Some(postman) = round.postman.take() {
+            drop(round);
+            postman.wake();
+        }
+    }
+
+    /// Goes round for as long as the thread runs tasks; must be one of them.
+    pub(super) async fn go_round(self: Arc<Self>) {
+        let mut calls = Vec::new();
+        poll_fn(|cx| {
+            let mut round = lock(&self.0);
+            std::mem::swap(&mut round.calls, &mut calls);
+            round.postman = Some(cx.waker().clone());
+            drop(round);
+            calls.drain(..).for_each(Waker::wake);
+            Poll::Pending
+        })
+        .await
+    }
 }
 
 impl Mailbox {
@@ -119,8 +161,8 @@ pub(super) const fn token(lane: u32, request: u64) -> u64 {
 }
 
 impl Router {
-    /// A lane for a new connection.
-    pub(super) fn open(&self) -> Lane {
+    /// A lane for a new connection of the thread of `post`.
+    pub(super) fn open(&self, post: &Arc<Post>) -> Lane {
         let mut boxes = self.boxes.write().unwrap_or_else(PoisonError::into_inner);
         let index = lock(&self.free).pop().unwrap_or_else(|| {
             boxes.push(Arc::default());
@@ -129,6 +171,7 @@ impl Router {
         let mailbox = boxes[index as usize].clone();
         let mut inbox = lock(&mailbox.0);
         inbox.closed = false;
+        inbox.post = Some(post.clone());
         let last_request = inbox.last_request;
         drop(inbox);
         Lane { index, mailbox, last_request }
@@ -177,9 +220,11 @@ impl Answers for Router {
             }
         };
         inbox.mail.frames.push((token as u32, frame));
-        if let Some(waker) = inbox.waker.take() {
+        if let Some(waker) = inbox.waker.take()
+            && let Some(post) = inbox.post.clone()
+        {
             drop(inbox);
-            waker.wake();
+            post.call(waker);
         }
     }
 
@@ -192,11 +237,15 @@ impl Answers for Router {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake};
 
     #[test]
     fn who_is_called_while_it_runs_looks_once_more_before_it_sleeps() {
         let (router, mut mail) = (Router::default(), Mail::default());
-        let lane = router.open();
+        let lane = router.open(&Arc::default());
         lane.mailbox.take(&mut mail);
         lane.mailbox.wake();
         assert!(!lane.mailbox.sleep(Waker::noop()), "it was called");
@@ -204,10 +253,51 @@ mod tests {
         assert!(lane.mailbox.sleep(Waker::noop()));
     }
 
+    /// Counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn the_postman_is_woken_once_for_many_answers_and_wakes_each_connection() {
+        let (router, post, mut mail) = (Router::default(), Arc::default(), Mail::default());
+        let mut round = pin!(Post::go_round(Arc::clone(&post)));
+        let postman = Arc::new(Woken::default());
+        let waker = Waker::from(postman.clone());
+        let mut go = || {
+            assert!(round.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        };
+        go();
+        let lanes = [router.open(&post), router.open(&post), router.open(&post)];
+        for turn in 1..=2 {
+            let sleepers = lanes.each_ref().map(|lane| {
+                lane.mailbox.opened(turn);
+                lane.mailbox.take(&mut mail);
+                mail.frames.clear();
+                let sleeper = Arc::new(Woken::default());
+                assert!(lane.mailbox.sleep(&Waker::from(sleeper.clone())));
+                sleeper
+            });
+            for lane in &lanes[..2] {
+                router.answer(token(lane.index, turn), b"+OK\r\n"[..].into());
+            }
+            assert_eq!(postman.0.load(Ordering::SeqCst), turn as usize);
+            go();
+            let woken = sleepers.map(|s| s.0.load(Ordering::SeqCst));
+            assert_eq!(woken, [1, 1, 0], "turn {turn}");
+        }
+    }
+
     #[test]
     fn a_crowd_holds_each_connection_once_however_often_it_was_refused() {
         let router = Router::default();
-        let (one, other) = (router.open(), router.open());
+        let post = Arc::default();
+        let (one, other) = (router.open(&post), router.open(&post));
         for _ in 0..100 {
             router.wait_for_room(&one, Waker::noop());
             router.wait_for_room(&other, Waker::noop());

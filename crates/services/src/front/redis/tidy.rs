@@ -24,7 +24,8 @@ const GRACE_MS: u64 = 300;
 
 /// Looks at the shards for as long as the front serves.
 pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
-    let lane = shared.router.open();
+    // It looks for answers by itself.
+    let lane = shared.router.open(&Arc::default());
     let mut last = lane.last_request;
     // Shards that were told, with the low half of the request's number, until they answer.
     let mut told: Vec<(Gid, u32)> = Vec::new();

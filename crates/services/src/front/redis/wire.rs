@@ -6,7 +6,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use tokio::io::AsyncWrite;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
@@ -129,7 +129,7 @@ impl Wire {
             self.used = 0;
         }
         let input = &mut self.input;
-        match receive(&self.stream, cx, |bytes| input.extend_from_slice(bytes)) {
+        match receive(&mut self.stream, cx, |bytes| input.extend_from_slice(bytes)) {
             Poll::Ready(Ok(0)) => self.ended = true,
             Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
             Poll::Ready(Ok(_)) => {}
@@ -150,7 +150,7 @@ impl Wire {
             let _ = Pin::new(&mut self.stream).poll_shutdown(cx);
         }
         while !self.ended && self.dropped < FAREWELL_BYTES_MAX {
-            match receive(&self.stream, cx, |_| {}) {
+            match receive(&mut self.stream, cx, |_| {}) {
                 Poll::Ready(Ok(0) | Err(_)) => self.ended = true,
                 Poll::Ready(Ok(n)) => self.dropped += n,
                 Poll::Pending => break,
@@ -167,23 +167,18 @@ impl Wire {
 
 /// Receives once, and hands over what came.
 fn receive(
-    stream: &TcpStream,
+    stream: &mut TcpStream,
     cx: &mut Context<'_>,
-    mut take: impl FnMut(&[u8]),
+    take: impl FnOnce(&[u8]),
 ) -> Poll<io::Result<usize>> {
-    loop {
-        match stream.poll_read_ready(cx) {
-            Poll::Ready(ready) => ready?,
-            Poll::Pending => return Poll::Pending,
-        }
-        let received = SCRATCH.with_borrow_mut(|scratch| {
-            let n = stream.try_read(scratch)?;
-            take(&scratch[..n]);
-            Ok(n)
-        });
-        match received {
-            Err(e) if io::Error::kind(&e) == io::ErrorKind::WouldBlock => {}
-            received => return Poll::Ready(received),
-        }
-    }
+    SCRATCH.with_borrow_mut(|scratch| {
+        // This knows, other than `try_read`, that a socket which gave less than was asked for has no
+        // more, and does not ask once more to find that out.
+        let mut buffer = ReadBuf::new(scratch);
+        let received = Pin::new(stream).poll_read(cx, &mut buffer);
+        received.map_ok(|()| {
+            take(buffer.filled());
+            buffer.filled().len()
+        })
+    })
 }
