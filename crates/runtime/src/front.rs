@@ -650,3 +650,34 @@ impl Drop for Work {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(sent_at: Time) -> Open {
+        let (dst, payload) = (GroupSet::one(Gid(0)), Box::default());
+        let job = Job { dst, payload, since: sent_at, asker: Asker::Sink(1) };
+        let (retry_at, retry_after) = (sent_at + RETRY_FIRST, RETRY_FIRST);
+        Open { job, sent_at, moved_at: sent_at, again: Vec::new(), retry_at, retry_after }
+    }
+
+    #[test]
+    fn an_answer_that_comes_in_pieces_is_neither_late_nor_asked_for_again() {
+        let at = |ms| Time::ZERO + Span::millis(ms);
+        let mut sent = Sent::default();
+        sent.open.insert(1, open(at(0)));
+        sent.open.insert(2, open(at(400)));
+        assert_eq!(sent.late_since(at(9)), None);
+        assert_eq!(sent.late_since(at(10)), Some(at(0)));
+        sent.came_part(1, at(405));
+        assert_eq!(sent.late_since(at(409)), None);
+        assert_eq!(sent.late_since(at(410)), Some(at(400)), "the other one is");
+        assert_eq!(sent.open[&1].retry_at, at(405) + RETRY_FIRST);
+        // Of a message that carried the first job again, too.
+        sent.alias.insert(7, 1);
+        sent.came_part(7, at(900));
+        assert_eq!(sent.open[&1].moved_at, at(900));
+        assert_eq!(sent.open[&2].moved_at, at(400));
+    }
+}
