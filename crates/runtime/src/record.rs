@@ -409,6 +409,7 @@ mod tests {
         let mut recorder = Recorder::begin(&dir, "n0", cluster, &[p], Time(0)).unwrap();
         // Writing there always says that there is no room.
         recorder.file = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        recorder.event(&Event::Crash { t: Time(1), p });
         recorder.flush();
         assert!(!recorder.records());
         assert!(stopped(&dir).is_some_and(|why| why.contains("No space")));
