@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn eight_bytes_at_a_time_are_the_same_as_one_by_one() {
-        let bytes: Vec<u8> = (0..70_u32).map(|i| (i * 7919 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..70_u32).map(|i| ((i * 7919) >> 3) as u8).collect();
         for n in 0..bytes.len() {
             let one_by_one = bytes[..n].iter().fold(0_u16, |crc, &b| {
                 (0..8).fold(crc ^ u16::from(b) << 8, |crc, _| {
