@@ -100,10 +100,31 @@ const SETTLED_STEP: u64 = 64;
 enum Word {
     /// Which life of the office it is for, and how many lines were read, the low half of that.
     Read,
-    /// Not 0 if answers are to be held back.
+    /// What is to be held back: a number of [`Holds`].
     Holds,
     /// Answers to tokens below this are not needed.
     Settled,
+}
+
+/// What a node holds back that a front does not listen to.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+enum Holds {
+    #[default]
+    Nothing,
+    /// Answers of more than one record.
+    Large,
+    All,
+}
+
+impl Holds {
+    /// As a mailbox says it; what is no number of one holds nothing back.
+    const fn of(word: u64) -> Self {
+        match word {
+            1 => Self::Large,
+            2 => Self::All,
+            _ => Self::Nothing,
+        }
+    }
 }
 
 /// What has come of an answer.
@@ -263,11 +284,11 @@ pub struct Mailbox {
     carrier: MappedCarrier,
     readers: Vec<Reader>,
     /// The node that is listened to; all if none is.
-    listens_to: Option<usize>,
+    listens_to: Option<(usize, Holds)>,
     /// Answers to tokens below this are not needed.
     settled: u64,
     /// Whether each node was told to hold its answers back, and up to which token they are settled.
-    told: Vec<(bool, u64)>,
+    told: Vec<(Holds, u64)>,
 }
 
 impl Mailbox {
@@ -292,13 +313,14 @@ impl Mailbox {
         let options = StartOptions { bell: Some(bell), ..StartOptions::default() };
         let carrier = dir.start(places.mailbox(client), &specs, options)?;
         let readers = (0..nodes).map(|_| Reader::default()).collect();
-        let (listens_to, told) = (None, vec![(false, 0); nodes]);
+        let (listens_to, told) = (None, vec![(Holds::Nothing, 0); nodes]);
         Ok(Self { client, places, carrier, readers, listens_to, settled: 0, told })
     }
 
-    /// Has the other nodes hold their answers back from now on; with none, all send them.
-    pub fn listen_to(&mut self, node: Option<usize>) {
-        self.listens_to = node;
+    /// Has the other nodes hold answers back from now on: large ones, or `all`. With none, all nodes
+    /// send all.
+    pub fn listen_to(&mut self, node: Option<usize>, all: bool) {
+        self.listens_to = node.map(|node| (node, if all { Holds::All } else { Holds::Large }));
     }
 
     /// Nobody waits for answers to tokens below `below`.
@@ -330,10 +352,11 @@ impl Mailbox {
 
     /// Tells the office of node `k` what it is to know.
     fn tell(&mut self, k: usize, came: bool) {
-        let holds = self.listens_to.is_some_and(|to| to != k);
+        let others = self.listens_to.filter(|&(to, _)| to != k);
+        let holds = others.map_or(Holds::Nothing, |(_, holds)| holds);
         let (held, settled) = self.told[k];
-        let wakes = held && !holds;
-        let settles = holds && {
+        let wakes = held > holds;
+        let settles = holds > Holds::Nothing && {
             let more = self.settled - settled;
             more >= SETTLED_STEP || (more > 0 && !came)
         };
@@ -345,7 +368,7 @@ impl Mailbox {
         self.told[k] = (holds, self.settled);
         let mut words = [0; LINE_WORDS];
         words[Word::Read as usize] = credit;
-        words[Word::Holds as usize] = u64::from(holds);
+        words[Word::Holds as usize] = holds as u64;
         words[Word::Settled as usize] = self.settled;
         let life = self.carrier.incarnation();
         self.carrier.post([&Out::Write {

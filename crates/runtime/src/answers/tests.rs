@@ -16,7 +16,7 @@ struct Pair {
     refused: Vec<(u64, Oversize)>,
     parts: usize,
     /// What the mailbox says beside how far it has read.
-    holds: bool,
+    holds: Holds,
     settled: u64,
 }
 
@@ -32,7 +32,7 @@ impl Pair {
             known: 1,
             refused: Vec::new(),
             parts: 0,
-            holds: false,
+            holds: Holds::Nothing,
             settled: 0,
         };
         assert!(pair.read().is_empty());
@@ -73,7 +73,7 @@ impl Pair {
         };
         let came = self.reader.poll(&self.ring, &mut take);
         if let Some(word) = self.reader.credit(8, !came, true) {
-            let words = [word, u64::from(self.holds), self.settled, 0, 0, 0, 0];
+            let words = [word, self.holds as u64, self.settled, 0, 0, 0, 0];
             self.credit.put(&words, Stamp::new(1, 0));
         }
         got
@@ -228,7 +228,7 @@ fn a_large_answer_comes_though_small_ones_never_end() {
 #[test]
 fn what_is_held_back_is_sent_when_it_is_wanted_and_forgotten_when_it_is_not() {
     let mut pair = Pair::new();
-    (pair.holds, pair.settled) = (true, 1);
+    (pair.holds, pair.settled) = (Holds::All, 1);
     pair.run(2);
     (1..=9).for_each(|token| pair.writer.push(token, &[token as u8; 10]));
     pair.writer.push(10, &[10; PIECE_BYTES + 1]);
@@ -238,10 +238,32 @@ fn what_is_held_back_is_sent_when_it_is_wanted_and_forgotten_when_it_is_not() {
     assert!(pair.run(5).is_empty());
     assert_eq!(pair.writer.backlog(), 6, "those from 5 on");
     pair.writer.push(3, b"late, and not needed");
-    pair.holds = false;
+    pair.holds = Holds::Nothing;
     let tokens: Vec<u64> = pair.run(3_000).into_iter().map(|(token, _)| token).collect();
     assert_eq!(tokens, [5, 6, 7, 8, 9, 10]);
     assert_eq!((pair.writer.backlog_bytes, pair.writer.dropped), (0, 0));
+}
+
+#[test]
+fn large_answers_alone_are_held_back_where_small_ones_are_wanted_of_all() {
+    let mut pair = Pair::new();
+    pair.holds = Holds::Large;
+    pair.run(2);
+    pair.writer.push(1, &[1; PIECE_BYTES + 1]);
+    assert!(pair.run(5).is_empty() && !pair.writer.is_eager(Time(1)));
+    pair.writer.push(2, b"small");
+    assert_eq!(pair.run(5), [(2, b"small".to_vec())]);
+    pair.holds = Holds::Nothing;
+    assert_eq!(pair.run(3_000), [(1, vec![1; PIECE_BYTES + 1])]);
+}
+
+#[test]
+fn a_mailbox_that_says_it_read_more_than_was_written_is_not_believed() {
+    let mut pair = Pair::new();
+    pair.writer.push(1, b"one");
+    pair.credit.put(&[1 << 32 | 5, 0, 0, 0, 0, 0, 0], Stamp::new(1, 0));
+    let mut outs = Vec::new();
+    assert!(!pair.writer.pump(RegionId(0), 1, &pair.credit, &mut outs) && outs.is_empty());
 }
 
 #[test]
@@ -263,7 +285,7 @@ fn a_large_answer_that_is_not_needed_any_more_ends_with_its_piece() {
 #[test]
 fn a_front_that_has_gone_while_answers_are_held_back_costs_nothing_in_the_end() {
     let mut pair = Pair::new();
-    (pair.holds, pair.settled) = (true, 1);
+    (pair.holds, pair.settled) = (Holds::All, 1);
     pair.run(2);
     (1..100).for_each(|token| pair.writer.push(token, &[0; 1_000]));
     pair.run(1);

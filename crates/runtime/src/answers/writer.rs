@@ -1,7 +1,7 @@
 //! The office's side of one ring.
 
 use super::{
-    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, FIRST_BYTES, NOT_SENT, PIECE_BYTES,
+    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, FIRST_BYTES, Holds, NOT_SENT, PIECE_BYTES,
     RECORD_BYTES, STALLED, Word, line_of, lines_of,
 };
 use amcast_core::memory::{Line, Out, RegionId, Source, Stamp};
@@ -30,8 +30,8 @@ pub(super) struct Writer {
     pieces: u64,
     /// Bytes of small answers since the last piece of a large one.
     turn_bytes: usize,
-    /// The mailbox listens to another node: what comes is held back.
-    holds: bool,
+    /// What is held back, since the mailbox listens to another node.
+    holds: Holds,
     /// The mailbox needs no answer to a token below this.
     settled: u64,
     /// That has grown since it was looked whether the mailbox stands still.
@@ -116,7 +116,7 @@ impl Writer {
             begun: None,
             pieces: 0,
             turn_bytes: 0,
-            holds: false,
+            holds: Holds::Nothing,
             settled: 0,
             heard: false,
             dropped: 0,
@@ -143,7 +143,7 @@ impl Writer {
             self.sweep();
         }
         if self.backlog_bytes >= BACKLOG_BYTES_MAX {
-            self.dropped += u64::from(!self.holds);
+            self.dropped += u64::from(self.holds == Holds::Nothing);
             return;
         }
         let length = bytes.len() as u64;
@@ -218,7 +218,11 @@ impl Writer {
 
     /// Whether answers wait for a mailbox that may make room at any moment.
     pub(super) fn is_eager(&self, now: Time) -> bool {
-        let waits = self.backlog() > 0 && !self.holds;
+        let waits = match self.holds {
+            Holds::Nothing => self.backlog() > 0,
+            Holds::Large => !self.small.is_empty(),
+            Holds::All => false,
+        };
         waits && self.stalled.is_none_or(|since| since + STALLED > now)
     }
 
@@ -231,8 +235,9 @@ impl Writer {
         if stamp == Stamp::default() || !current || (word >> 32) as u32 != epoch {
             return None;
         }
-        // The line has the low half of the count; the rest follows from what was written.
-        Some(self.written - u64::from((self.written as u32).wrapping_sub(word as u32)))
+        // The line has the low half of the count; the rest follows from what was written. A mailbox
+        // that says that it has read more is not believed.
+        self.written.checked_sub(u64::from((self.written as u32).wrapping_sub(word as u32)))
     }
 
     /// Writes as much as the ring takes and the mailbox wants. Says whether it wrote anything.
@@ -248,7 +253,7 @@ impl Writer {
             return false;
         }
         let Some(read) = self.read_by_mailbox(credit, epoch) else { return false };
-        self.holds = credit.word(Word::Holds as usize) != 0;
+        self.holds = Holds::of(credit.word(Word::Holds as usize));
         let settled = credit.word(Word::Settled as usize);
         self.heard |= std::mem::replace(&mut self.settled, settled) != settled;
         self.settle();
@@ -283,8 +288,10 @@ impl Writer {
     /// Which record is written next: small answers first, now and then a piece of a large one.
     fn choose(&self) -> Option<Begun> {
         let is_large = match (self.small.is_empty(), self.large.is_empty()) {
-            _ if self.holds => return None,
+            _ if self.holds == Holds::All => return None,
             (true, true) => return None,
+            (true, false) if self.holds == Holds::Large => return None,
+            (false, _) if self.holds == Holds::Large => false,
             (true, false) => true,
             (false, true) => false,
             (false, false) => self.turn_bytes >= TURN_BYTES,

@@ -20,6 +20,14 @@ const HEARD_WITHIN: Span = Span::millis(10);
 /// it got a state in which its command was executed.
 const LATE: Span = Span::millis(100);
 
+/// With so many commands under way only the node that is listened to sends its answers: the others
+/// save that for work. With fewer than [`FEW_OPEN`] all send small ones, and the first counts: the one
+/// that is listened to may follow in that shard, sleep, and hear of the command last.
+const MANY_OPEN: u64 = 24;
+
+/// See [`MANY_OPEN`].
+const FEW_OPEN: u64 = 8;
+
 /// A client place with its process and mailbox.
 pub(super) struct Leased {
     seat: Seat,
@@ -27,6 +35,10 @@ pub(super) struct Leased {
     above: Quiet,
     lease: Lease,
     ear: Ear,
+    /// The last command that was sent, by number.
+    last: u64,
+    /// Whether many commands are under way.
+    busy: bool,
 }
 
 /// Which node's answers are listened to.
@@ -82,7 +94,7 @@ impl Leased {
         });
         let recorder = recorder.transpose().map_err(FrontError::Io)?;
         let above = Quiet { cluster, recorder, malformed: 0 };
-        Ok(Self { seat, mailbox, above, lease, ear: Ear::default() })
+        Ok(Self { seat, mailbox, above, lease, ear: Ear::default(), last: 0, busy: false })
     }
 
     /// The place.
@@ -125,7 +137,7 @@ impl Road for Leased {
                 },
             );
         });
-        self.mailbox.listen_to(self.ear.to);
+        self.mailbox.listen_to(self.ear.to, self.busy);
         busy | heard
     }
 
@@ -135,6 +147,7 @@ impl Road for Leased {
 
     fn send(&mut self, now: Time, command: Submission<'_>) {
         self.above.cast(now, self.seat.pid(), command.seq, command.dst);
+        self.last = command.seq;
         self.seat.submit(now, command, &mut self.above);
     }
 
@@ -142,6 +155,8 @@ impl Road for Leased {
 
     fn settle(&mut self, below: u64) {
         self.mailbox.settle(below);
+        let open = (self.last + 1).saturating_sub(below);
+        self.busy = open >= if self.busy { FEW_OPEN } else { MANY_OPEN };
     }
 
     fn is_late(&mut self, now: Time, since: Time) {
