@@ -136,14 +136,15 @@ impl OwnHome {
 fn take(path: &Path) -> Result<File, HomeError> {
     let lock_path = path.join("lock");
     for _ in 0..LOCK_TRIES.0 {
-        if path.exists() && !path.is_dir() {
+        // One look: between two, whoever clears directories may remove it.
+        if fs::metadata(path).is_ok_and(|found| !found.is_dir()) {
             return Err(HomeError::NotDirectory(path.to_path_buf()));
         }
         // Whoever clears directories may remove it again before it is locked.
         match DirBuilder::new().mode(0o700).create(path) {
             Ok(()) => {}
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_symlink() => {
-                if !path.exists() {
+                if fs::metadata(path).is_err() {
                     return Err(HomeError::Dangling(path.to_path_buf()));
                 }
             }
