@@ -30,15 +30,15 @@ pub const CATALOG: &[&dyn Entry] = &[
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
     (&tram::Tram, tram::Mutant::INFO),
     (&skeen::Skeen, skeen::Mutant::INFO),
-    (&total::BB_RCAST_RCAST, of::NUA_WNUTO),
+    (&total::BB_RCAST_RCAST, of::PLAIN_NUA_WNUTO),
     (&total::BB_URCAST_URCAST, of::UA_SUTO),
     (&total::BB_RCAST_URCAST, of::NUA_WUTO),
     (&total::BB_URCAST_RCAST, of::UA_WNUTO),
-    (&total::SB_RCAST, of::NUA_WNUTO),
+    (&total::SB_RCAST, of::PLAIN_NUA_WNUTO),
     (&total::SB_URCAST, of::UA_SUTO),
-    (&total::AB_RCAST, of::NUA_WUTO),
+    (&total::AB_RCAST, of::PLAIN_NUA_WUTO),
     (&total::AB_URCAST, of::UA_SUTO),
-    (&total::PB_RCAST, of::NUA_WUTO),
+    (&total::PB_RCAST, of::PLAIN_NUA_WUTO),
     (&total::PB_URCAST, of::UA_SUTO),
 ];
 

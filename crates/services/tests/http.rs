@@ -4,9 +4,19 @@ use amcast_services::front::http;
 use amcast_services::kv::client::Server;
 use amcast_services::{LocalBackend, ShardStatus, Status};
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A page, with its head.
+fn get(front: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(front).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
 
 #[test]
 fn pages_tell_the_state() {
@@ -14,14 +24,7 @@ fn pages_tell_the_state() {
     let status: Arc<dyn Status> = backend;
     let server = Arc::new(Server::new(3, 10, 2, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
-    let get = |path: &str| {
-        let mut stream = TcpStream::connect(front.address()).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let get = |path: &str| get(front.address(), path);
     assert!(get("/healthz").starts_with("HTTP/1.1 200"));
     assert!(get("/readyz").ends_with("ready\n"));
     let metrics = get("/metrics");
@@ -61,14 +64,7 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
     let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1)));
     let server = Arc::new(Server::new(1, 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
-    let get = |path: &str| {
-        let mut stream = TcpStream::connect(front.address()).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
+    let get = |path: &str| get(front.address(), path);
     let ready = get("/readyz");
     assert!(ready.starts_with("HTTP/1.1 200"), "it serves: {ready}");
     assert!(ready.ends_with("\r\nready\nn1 is <b>down</b>\n"), "{ready}");

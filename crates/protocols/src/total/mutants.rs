@@ -68,7 +68,8 @@ macro_rules! info {
     }};
 }
 
-/// The mutants of a row by its specification, `TO(agreement,order)`.
+/// The mutants of a row by its specification, `TO(agreement,order)`; `PLAIN` where nothing is broadcast
+/// uniformly.
 #[cfg(feature = "mutants")]
 pub(crate) mod of {
     use super::*;
@@ -76,5 +77,6 @@ pub(crate) mod of {
     pub(crate) const UA_SUTO: &[MutantInfo] = info!(Ua, Suto);
     pub(crate) const UA_WNUTO: &[MutantInfo] = info!(Ua, Wnuto);
     pub(crate) const NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto);
-    pub(crate) const NUA_WNUTO: &[MutantInfo] = info!(Nua, Wnuto).split_at(5).0;
+    pub(crate) const PLAIN_NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto).split_at(5).0;
+    pub(crate) const PLAIN_NUA_WNUTO: &[MutantInfo] = info!(Nua, Wnuto).split_at(5).0;
 }
