@@ -1,10 +1,9 @@
 //! Clusters whose nodes send each other messages: what a user sees of them.
 
 use crate::harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};
-use crate::write_while;
+use crate::survives_kills_in_turn;
 use amcast::client::{Answer, Connection};
 use std::fs;
-use std::time::Duration;
 
 const UNIFORM: [&str; 2] = ["--protocol", "bb-urcast-urcast"];
 
@@ -41,19 +40,7 @@ fn killed_in_turn(protocol: &str, lane: &str) {
     let dir = record.display().to_string();
     let lane = format!("lane={lane}");
     let mut up = Up::start(&["--protocol", protocol, "--set", &lane, "--record", &dir]);
-    let acked = write_while(&up, || {
-        for node in 0..3 {
-            std::thread::sleep(Duration::from_millis(300));
-            up.wait_until_ready();
-            let before = up.kill(node);
-            up.wait_for_return(node, before);
-        }
-    });
-    assert!(acked.len() > 100, "only {} writes were acknowledged", acked.len());
-    let mut c = up.connect();
-    let wrong: Vec<_> =
-        acked.iter().filter(|(k, v)| call(&mut c, &["GET", k]) != bytes(v)).collect();
-    assert!(wrong.is_empty(), "{} of {} are lost: {wrong:?}", wrong.len(), acked.len());
+    survives_kills_in_turn(&up);
     assert_eq!(up.stop(), Some(0));
     let told = fs::read_to_string(record.join("n0.1.jsonl")).unwrap();
     assert!(told.contains("\"ev\":\"view\""), "a node that came back entered a view");

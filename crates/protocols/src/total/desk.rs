@@ -288,10 +288,16 @@ impl<S: Scheme> Total<S> {
     }
 
     fn join(&mut self, view: &View, bytes: &[u8], out: &mut Outs) {
-        let base = Base::decode(&mut Reader::new(bytes)).unwrap_or_default();
         let desk = &mut self.desk;
-        if base.last.len() == desk.last.len() {
-            (desk.position, desk.last) = (base.position, base.last);
+        match Base::decode(&mut Reader::new(bytes)) {
+            Ok(base) if base.last.len() == desk.last.len() => {
+                (desk.position, desk.last) = (base.position, base.last);
+            }
+            // Some member gave it; the most senior one answers for the view.
+            _ => {
+                let of = view.pids().next().unwrap_or(desk.set.me);
+                out.note(Note::Malformed(of, "what a process is to begin with makes no sense"));
+            }
         }
         let last = desk.last[desk.set.me.index()];
         // Some of them had been sent before it was left out, and are delivered.
