@@ -70,7 +70,19 @@ pub trait Protocol {
 /// One input of a step.
 #[derive(Debug)]
 pub enum Input<'a, M: Medium> {
-    /// The process starts. First, and once.
+    /// A record of the process's log that survived its earlier lives, the oldest first; before
+    /// [`Input::Start`].
+    Stored {
+        /// Its number: records are numbered in the order of their [`Output::Persist`], from 0, over
+        /// all lives. Those that were trimmed are missing at the front, and no other.
+        number: u64,
+        /// The record, as it was persisted.
+        record: &'a [u8],
+    },
+    /// Records at the end of the log may be missing, of those that were not awaited: the machine
+    /// failed, and not just the process. Between the last [`Input::Stored`] and [`Input::Start`].
+    Torn,
+    /// The process starts. Once, and first but for what its log says.
     Start {
         /// Which life of this process it is: 0 at the first start of the cluster. A later life
         /// has lost its memory and must not act as if it had never promised anything. For a
@@ -82,8 +94,18 @@ pub enum Input<'a, M: Medium> {
     Submit(Submission<'a>),
     /// The time given by [`Protocol::deadline`] has come (or the driver wakes it early).
     Wake,
-    /// The record persisted with this ticket survives a crash from now on.
+    /// The record persisted with this ticket survives a crash from now on, and all before it do.
     Durable(Ticket),
+    /// The record that was asked for with [`Output::Load`].
+    Loaded {
+        /// The ticket of the request.
+        ticket: Ticket,
+        /// The record; none if it cannot be read: it was trimmed, or its medium is damaged.
+        record: Option<&'a [u8]>,
+    },
+    /// The application's state survives a crash from now on, with every delivery up to this
+    /// position: after the next start, [`Input::Installed`] says so at once.
+    Checkpointed(u64),
     /// The application has applied every delivery up to this one, named by its
     /// [`Delivery::position`]; no number between two of them.
     Applied(u64),
@@ -148,12 +170,27 @@ pub struct Ticket(pub u64);
 pub enum Output<M: Medium> {
     /// A message is delivered.
     Deliver(Delivery),
-    /// Make this record of the outbox's bytes durable, then say [`Input::Durable`].
+    /// Append this record of the outbox's bytes to the process's log.
     Persist {
-        /// Comes back when it is durable.
+        /// Comes back with [`Input::Durable`] when it is durable, if that is awaited.
         ticket: Ticket,
         /// The record.
         record: Extent,
+        /// Whether the protocol waits for [`Input::Durable`]. If not, the record is written soon,
+        /// and survives the end of the process, but perhaps not that of the machine.
+        awaited: bool,
+    },
+    /// Read a record of the log again, then say [`Input::Loaded`].
+    Load {
+        /// Comes back with the record.
+        ticket: Ticket,
+        /// The number of the record.
+        number: u64,
+    },
+    /// The records before this number are not needed any more.
+    Trim {
+        /// The first number that is still needed.
+        before: u64,
     },
     /// Capture the application's state as of some position that is already delivered, and hold
     /// back [`Input::Applied`] beyond it until [`Output::Release`].
@@ -386,7 +423,11 @@ impl<M: Medium> Outbox<M> {
         let shift = |e: Extent| Extent { at: e.at + base, len: e.len };
         self.items.push(match output {
             Output::Deliver(d) => Output::Deliver(Delivery { payload: shift(d.payload), ..d }),
-            Output::Persist { ticket, record } => Output::Persist { ticket, record: shift(record) },
+            Output::Persist { ticket, record, awaited } => {
+                Output::Persist { ticket, record: shift(record), awaited }
+            }
+            Output::Load { ticket, number } => Output::Load { ticket, number },
+            Output::Trim { before } => Output::Trim { before },
             Output::Install { piece, first, last, position } => {
                 Output::Install { piece: shift(piece), first, last, position }
             }

@@ -156,7 +156,9 @@ impl<M: Medium> Dues<M> {
                     }
                 }
                 // To answer that it is durable would be a lie, and not to answer would be to hang.
-                Output::Persist { .. } => panic!("{:?}: {NO_LOG}", self.pid),
+                Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
+                    panic!("{:?}: {NO_LOG}", self.pid)
+                }
             }
         }
         self.outbox.clear();

@@ -213,7 +213,7 @@ mod tests {
         ) {
             assert!(!matches!(input, Input::Durable(_)), "nothing is durable here");
             let record = out.fill(|_| {});
-            out.push(Output::Persist { ticket: Ticket(1), record });
+            out.push(Output::Persist { ticket: Ticket(1), record, awaited: true });
         }
 
         fn deadline(&self) -> Option<(Time, Why)> {

@@ -142,10 +142,15 @@ impl World<'_> {
                 let result = self.deliver(p, &delivery, outbox.bytes(delivery.payload));
                 self.note_breach(result);
             }
-            Output::Persist { ticket, record } => {
+            Output::Persist { ticket, record, awaited } => {
                 let record = outbox.bytes(record);
-                self.disk.persist(self.now, p, ticket, record, &mut self.chooser);
+                self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser);
             }
+            Output::Load { ticket, number } => {
+                let record = self.disk.load(p, number).map(<[u8]>::to_vec);
+                self.later(p, Letter::Loaded(ticket, record));
+            }
+            Output::Trim { before } => self.disk.trim(p, before),
             Output::Capture { ticket, .. } => self.capture(p, ticket),
             Output::Piece { ticket, offset, bytes } => self.piece(p, ticket, offset, bytes),
             Output::Release { ticket } => {

@@ -43,10 +43,13 @@ pub struct Disk {
 
 #[derive(Debug, Default)]
 struct File {
-    records: Vec<Vec<u8>>,
+    /// The number of the first record that is there.
+    first: u64,
+    records: VecDeque<Vec<u8>>,
     /// How many of the records are durable.
     synced: usize,
-    waiting: VecDeque<Ticket>,
+    /// The ticket of each that is not durable yet, if it is awaited.
+    waiting: VecDeque<Option<Ticket>>,
     bytes: u64,
     last: Time,
     life: u32,
@@ -71,6 +74,7 @@ impl Disk {
         p: Pid,
         ticket: Ticket,
         record: &[u8],
+        awaited: bool,
         chooser: &mut Chooser,
     ) -> bool {
         let file = &mut self.files[p.index()];
@@ -80,11 +84,28 @@ impl Disk {
             return false;
         }
         file.bytes = bytes;
-        file.records.push(record.to_vec());
-        file.waiting.push_back(ticket);
+        file.records.push_back(record.to_vec());
+        file.waiting.push_back(awaited.then_some(ticket));
         file.last = (now + self.model.sync.draw(chooser, Concern::Disk)).max(file.last);
         self.due.push(file.last, (p, file.life));
         true
+    }
+
+    /// The record of that number, if it is there.
+    pub fn load(&self, p: Pid, number: u64) -> Option<&[u8]> {
+        let file = &self.files[p.index()];
+        let at = usize::try_from(number.checked_sub(file.first)?).ok()?;
+        file.records.get(at).map(Vec::as_slice)
+    }
+
+    /// Forgets the records before `before`, as far as they are durable.
+    pub fn trim(&mut self, p: Pid, before: u64) {
+        let file = &mut self.files[p.index()];
+        while file.first < before && file.synced > 0 {
+            let gone = file.records.pop_front().map_or(0, |record| record.len() as u64);
+            (file.first, file.synced) = (file.first + 1, file.synced - 1);
+            file.bytes -= gone;
+        }
     }
 
     /// When a record is durable next; [`Time::NEVER`] if none will be.
@@ -101,7 +122,7 @@ impl Disk {
         }
         if let Some(ticket) = file.waiting.pop_front() {
             file.synced += 1;
-            self.durable.push_back((p, ticket));
+            self.durable.extend(ticket.map(|ticket| (p, ticket)));
         }
     }
 
@@ -120,7 +141,7 @@ impl Disk {
         let kept = file.records.len() - lost;
         let torn = lost > 0 && chooser.chance(Concern::Disk, self.model.torn_ppm);
         file.records.truncate(kept + usize::from(torn));
-        if torn && let Some(record) = file.records.last_mut() {
+        if torn && let Some(record) = file.records.back_mut() {
             let cut = 1 + chooser.spread(Concern::Disk, record.len() as u64) as usize;
             record.truncate(record.len().saturating_sub(cut));
         }
@@ -135,9 +156,10 @@ impl Disk {
         file.bytes = file.records.iter().map(|record| record.len() as u64).sum();
     }
 
-    /// The records that are there, in order: after a crash, those that survived.
-    pub fn records(&self, p: Pid) -> &[Vec<u8>] {
-        &self.files[p.index()].records
+    /// The records that are there, in order, with their numbers: after a crash, those that survived.
+    pub fn records(&self, p: Pid) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+        let File { first, records, .. } = &self.files[p.index()];
+        records.iter().enumerate().map(move |(i, record)| (first + i as u64, record.as_slice()))
     }
 
     /// How many records did not fit.
@@ -155,7 +177,7 @@ mod tests {
     fn written(records: u64, synced: usize, model: DiskModel, chooser: &mut Chooser) -> Disk {
         let mut disk = Disk::new(1, model);
         for i in 0..records {
-            assert!(disk.persist(Time(i), P, Ticket(i), &[i as u8; 4], chooser));
+            assert!(disk.persist(Time(i), P, Ticket(i), &[i as u8; 4], true, chooser));
         }
         for i in 0..synced as u64 {
             disk.step();
@@ -176,8 +198,9 @@ mod tests {
             let records = disk.records(P);
             lengths.insert(records.len());
             assert!(records.len() >= 2, "durable records survive");
-            for (i, record) in records.iter().enumerate() {
-                let last = i + 1 == records.len();
+            let count = records.len();
+            for (i, record) in records {
+                let (i, last) = (i as usize, i as usize + 1 == count);
                 torn += u32::from(record.len() < 4);
                 assert!(record.len() == 4 || last && i >= 2);
             }
@@ -193,10 +216,10 @@ mod tests {
         let mut chooser = Chooser::seeded(3);
         let model = DiskModel { rot_ppm: 1_000_000, bytes_max: 8, ..DiskModel::constant(Span(5)) };
         let mut disk = written(2, 2, model, &mut chooser);
-        assert!(!disk.persist(Time(9), P, Ticket(9), &[0], &mut chooser));
+        assert!(!disk.persist(Time(9), P, Ticket(9), &[0], true, &mut chooser));
         assert_eq!(disk.refused(P), 1);
         disk.crash(P, &mut chooser);
-        let turned: u32 = disk.records(P)[0].iter().map(|byte| byte.count_ones()).sum();
+        let turned: u32 = disk.load(P, 0).into_iter().flatten().map(|byte| byte.count_ones()).sum();
         assert_eq!(turned, 1);
     }
 }

@@ -71,6 +71,10 @@ impl RunHash {
             Letter::Poll => self.word(12),
             Letter::Submit(cast) => self.words(&[13, *cast as u64]),
             Letter::Durable(ticket) => self.words(&[14, ticket.0]),
+            Letter::Loaded(ticket, record) => {
+                self.words(&[29, ticket.0, u64::from(record.is_some())]);
+                self.bytes(record.as_deref().unwrap_or_default());
+            }
             Letter::Applied(position) => self.words(&[15, *position]),
             Letter::Installed(position) => self.words(&[28, *position]),
             Letter::Captured { ticket, position, bytes } => {
@@ -113,10 +117,12 @@ impl RunHash {
                 self.words(&[30, u64::from(d.msg.sender.0), d.msg.seq, d.dst.0, d.position]);
                 self.bytes(outbox.bytes(d.payload));
             }
-            Output::Persist { ticket, record } => {
-                self.words(&[31, ticket.0]);
+            Output::Persist { ticket, record, awaited } => {
+                self.words(&[31, ticket.0, u64::from(*awaited)]);
                 self.bytes(outbox.bytes(*record));
             }
+            Output::Load { ticket, number } => self.words(&[36, ticket.0, *number]),
+            Output::Trim { before } => self.words(&[37, *before]),
             Output::Capture { ticket, reader } => self.words(&[32, ticket.0, u64::from(reader.0)]),
             Output::Piece { ticket, offset, bytes } => {
                 self.words(&[33, ticket.0, *offset, u64::from(*bytes)]);

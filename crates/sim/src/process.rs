@@ -18,6 +18,7 @@ pub(crate) enum Letter {
     /// The index of the cast in the plan.
     Submit(usize),
     Durable(Ticket),
+    Loaded(Ticket, Option<Vec<u8>>),
     Applied(u64),
     Installed(u64),
     Captured {
@@ -45,6 +46,9 @@ impl Letter {
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
+            Self::Loaded(ticket, record) => {
+                Input::Loaded { ticket: *ticket, record: record.as_deref() }
+            }
             Self::Applied(position) => Input::Applied(*position),
             Self::Installed(position) => Input::Installed(*position),
             Self::Captured { ticket, position, bytes } => {

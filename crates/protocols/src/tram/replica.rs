@@ -409,7 +409,12 @@ impl Protocol for Replica {
             Input::Piece { ticket, offset, bytes } => self.piece(view, ticket, offset, bytes, out),
             Input::Oracle(oracle) => self.hint(oracle),
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
-            Input::Durable(_) => {}
+            // It keeps no log.
+            Input::Stored { .. }
+            | Input::Torn
+            | Input::Durable(_)
+            | Input::Loaded { .. }
+            | Input::Checkpointed(_) => {}
         }
     }
 

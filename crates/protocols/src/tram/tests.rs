@@ -144,7 +144,9 @@ impl World {
                 }
             }
             Output::Release { .. } | Output::Note(_) => {}
-            Output::Persist { .. } => unreachable!("TRAM persists nothing"),
+            Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
+                unreachable!("TRAM persists nothing")
+            }
         }
     }
 
