@@ -39,6 +39,9 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 pub struct Options {
     /// The cluster's id: processes of others are refused.
     pub cluster_id: u64,
+    /// How many processes the cluster has, where a peer hosts several of them; 0 where each is one.
+    /// Peers that say another number are refused.
+    pub processes: u32,
     /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
     /// do not dial all at once.
     pub seed: u64,
@@ -83,6 +86,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cluster_id: 0,
+            processes: 0,
             seed: 0,
             frame_bytes_max: 4 * PAYLOAD_BYTES_MAX,
             queue_bytes_max: 32 << 20,

@@ -131,6 +131,7 @@ fn a_process_of_another_cluster_is_refused_and_both_say_why() {
 #[test]
 fn a_process_of_a_cluster_of_another_shape_is_refused() {
     refused(|peers, _| peers.push(peers[0]), Refusal::Shape);
+    refused(|_, options| options.processes = 4, Refusal::Shape);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! It is the same file that a person may hand to `amcast up --config`. Unknown keys are refused.
 
 use amcast_core::config::{Kind, Param};
-use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig};
+use amcast_core::{Config, ConfigError, Entry, MediumKind, Property, RawConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -277,6 +277,13 @@ impl ClusterFile {
     pub fn nodes(&self) -> impl Iterator<Item = String> + use<> {
         (0..self.replicas).map(node_name)
     }
+}
+
+/// Whether a protocol orders messages to any set of groups. One that does not broadcasts within one
+/// group, whose members agree on views.
+pub fn multicasts(entry: &dyn Entry) -> bool {
+    let order = [Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
+    order.iter().any(|property| entry.about().promises.contains(property))
 }
 
 /// The name of the node that hosts replica `rank` of every shard.

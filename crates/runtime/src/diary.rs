@@ -14,10 +14,20 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+/// What is to be recorded of a node besides its deliveries.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Kind {
+    /// Its replicas multicast, and not clients.
+    pub(crate) multicasts: bool,
+    /// Groups have views. Each life is then a process of its own, which records as delivered all that
+    /// came with the state that it was given.
+    pub(crate) views: bool,
+}
+
 /// The deliveries of a node's replicas, in a file and in memory.
 pub(crate) struct Diary {
     recorder: Recorder,
-    /// What the replica broadcasts, where members do: in a file of its own, since recording what was
+    /// What the replicas multicast, where members do: in a file of its own, since recording what was
     /// sent must not end before recording what was delivered.
     casts: Option<Recorder>,
     /// The replica of each group.
@@ -29,14 +39,13 @@ pub(crate) struct Diary {
 }
 
 impl Diary {
-    /// Begins the next file of the node. Where groups have `views` each life is a process of its own,
-    /// which records as delivered all that came with the state that it was given.
+    /// Begins the next file of the node.
     pub(crate) fn begin(
         dir: &Path,
         name: &str,
         cluster: Cluster,
         pids: &[Pid],
-        views: bool,
+        Kind { multicasts, views }: Kind,
         now: Time,
     ) -> io::Result<Self> {
         let earlier = match views {
@@ -44,7 +53,7 @@ impl Diary {
             false => earlier_lives(dir, name, cluster, pids),
         };
         let recorder = Recorder::begin(dir, name, cluster, pids, now)?;
-        let casts = if views {
+        let casts = if multicasts {
             let sent = format!("{name}-sent");
             Some(Recorder::begin(dir, &sent, cluster, &[], now)?)
         } else {
@@ -180,8 +189,11 @@ mod tests {
         let cluster = Cluster::new(1, 2, 1).unwrap();
         let (p, q) = (cluster.replica(Gid(0), 0), cluster.replica(Gid(0), 1));
         let m = |seq| MsgId { sender: cluster.client(0), seq };
-        let mut donor = Diary::begin(&dir, "n1", cluster, &[q], false, Time(0)).unwrap();
-        let mut first = Diary::begin(&dir, "n0", cluster, &[p], false, Time(0)).unwrap();
+        let begin = |name: &str, pid: Pid, now: Time| {
+            Diary::begin(&dir, name, cluster, &[pid], Kind::default(), now).unwrap()
+        };
+        let mut donor = begin("n1", q, Time(0));
+        let mut first = begin("n0", p, Time(0));
         for (position, seq) in [(3, 1), (5, 2), (9, 3)] {
             donor.deliver(Time(1), Gid(0), position, m(seq));
         }
@@ -189,7 +201,7 @@ mod tests {
         drop(first);
         let mut state = Vec::new();
         donor.write(&mut state);
-        let mut second = Diary::begin(&dir, "n0", cluster, &[p], false, Time(2)).unwrap();
+        let mut second = begin("n0", p, Time(2));
         second.take_over(Time(3), &state, &[5]).unwrap();
         second.deliver(Time(4), Gid(0), 9, m(3));
         second.deliver(Time(5), Gid(0), 9, m(3));

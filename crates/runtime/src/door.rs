@@ -1,16 +1,17 @@
-//! Where a node's answers go, and where the commands of fronts come from if its member broadcasts
+//! Where a node's answers go, and where the commands of fronts come from if its members multicast
 //! them.
 
 use crate::answers::Office;
 use crate::ingress::Ingress;
-use amcast_core::{Cluster, MsgId, Pid, Role};
+use amcast_core::{Cluster, MsgId, Role};
 
 /// Where answers go.
 pub(crate) enum Door {
     /// To fronts that have processes of the protocol, through shared memory.
     Office(Box<Office>),
-    /// To the fronts whose commands the member has broadcast as its own, as this process.
-    Ingress(Ingress, Pid),
+    /// To the fronts whose commands the node's members have multicast as their own: the replicas of
+    /// this rank.
+    Ingress(Ingress, usize),
 }
 
 impl Door {
@@ -22,8 +23,14 @@ impl Door {
                     office.push(usize::from(client), msg.seq, bytes);
                 }
             }
-            Self::Ingress(ingress, me) if *me == msg.sender => ingress.answer(msg.seq, bytes),
-            Self::Ingress(..) => {}
+            Self::Ingress(ingress, me) => {
+                if cluster.has(msg.sender)
+                    && let Role::Replica { rank, .. } = cluster.role(msg.sender)
+                    && usize::from(rank) == *me
+                {
+                    ingress.answer(msg.seq, bytes);
+                }
+            }
         }
     }
 

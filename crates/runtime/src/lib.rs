@@ -31,6 +31,7 @@ mod life;
 mod member;
 pub mod node;
 mod ports;
+mod post;
 mod ready;
 pub mod record;
 mod replicas;

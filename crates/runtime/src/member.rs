@@ -1,75 +1,88 @@
-//! A member: the one replica of a node whose protocol sends messages, at the carrier that it talks
-//! through.
+//! Members: the replicas of a node whose protocol sends messages, one of each group, at the carrier
+//! that all of them talk through.
+//!
+//! The node is one end of a connection ([`crate::post`]), so what happens to it happens to all its
+//! processes: that a node is connected, or is not any more, is said to each process of this one about
+//! each process of that one. Processes of one node live and die together, and are told at their start
+//! that the others are there.
 
 use crate::application::Wake;
 use crate::control::NetworkStatus;
-use crate::dues::{Carrying, Dues};
+use crate::dues::Dues;
 use crate::home::Net;
+use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
 use crate::seat::Above;
-use amcast_core::messages::{Frames, In, Out};
-use amcast_core::step::{Oracle, Outbox, Output, Protocol, Status};
+use amcast_core::messages::{Frames, In};
+use amcast_core::step::{Oracle, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Error, Options, Peer};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-/// After how long without a word a member counts as silent, for people.
+/// After how long without a word a node counts as silent, for people.
 const SILENT: Span = Span::millis(200);
 
 /// How much may wait for a connection before nothing more is broadcast. What the others cast at the
 /// same time has room beside it in what the carrier keeps.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
 
-impl Carrying<Frames> for Carrier {
-    fn view(&self) {}
-
-    fn carry(&mut self, outbox: &Outbox<Frames>) {
-        for item in outbox.items() {
-            if let Output::Medium(out) = item {
-                let (Out::To(_, _, frame) | Out::Group(_, _, frame)) = out;
-                Self::carry(self, out, outbox.bytes(*frame));
-            }
-        }
-    }
-}
-
-/// A replica of the only group, and its carrier.
-pub(crate) struct Member {
+/// The node's replica of each group, and their carrier.
+pub(crate) struct Members {
     cluster: Cluster,
-    dues: Dues<Frames>,
-    carrier: Carrier,
-    /// When each process was heard last.
+    rank: usize,
+    /// By group.
+    members: Vec<Dues<Frames>>,
+    post: Post,
+    /// When each node was heard last.
     heard: Vec<Time>,
     begun_at: Time,
+    /// Letters for processes that there are not.
+    astray: u64,
 }
 
-impl Member {
-    /// Opens the sockets of the process `pid` and begins to connect to its peers. `life` is a higher
-    /// number than in any earlier life of it.
+/// The protocol of one process.
+pub(crate) type Process = Box<dyn Protocol<Medium = Frames> + Send>;
+
+impl Members {
+    /// Opens the sockets of node `rank` and begins to connect to the others. `life` is a higher number
+    /// than in any earlier life of it; `processes` are its replicas, in order of groups.
     ///
     /// # Errors
     /// When its addresses cannot be used; the error says which.
     pub(crate) fn start(
         net: &Net,
         cluster: &Cluster,
-        (pid, life): (Pid, u32),
-        protocol: Box<dyn Protocol<Medium = Frames> + Send>,
+        (rank, life): (usize, u32),
+        processes: Vec<Process>,
         tracing: bool,
     ) -> Result<Self, Error> {
-        let peer = |(rank, place): (usize, &crate::config::Place)| {
+        let peer = |(of, place): (usize, &crate::config::Place)| {
             // It is told to others where it is reached, and listens where it is told to.
-            let listens = place.listen.filter(|_| rank == pid.index());
+            let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
-            Peer { tcp: at, udp: at, groups: GroupSet::one(Gid(0)) }
+            Peer { tcp: at, udp: at, groups: GroupSet::EMPTY }
         };
         let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
-        let seed = u64::from(pid.0) << 32 | u64::from(life);
-        let options = Options { cluster_id: net.id, seed, ..Options::default() };
-        let carrier = Carrier::start(pid, life, &peers, &options)?;
-        let dues = Dues::new(pid, protocol, tracing);
-        let heard = vec![Time::ZERO; cluster.processes()];
-        Ok(Self { cluster: *cluster, dues, carrier, heard, begun_at: Time::ZERO })
+        let usual = Options::default();
+        let options = Options {
+            cluster_id: net.id,
+            processes: cluster.processes() as u32,
+            seed: (rank as u64) << 32 | u64::from(life),
+            frame_bytes_max: usual.frame_bytes_max + ADDRESS_BYTES,
+            ..usual
+        };
+        let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
+        let member = |(group, process)| Dues::new(cluster.replica(group, rank), process, tracing);
+        Ok(Self {
+            cluster: *cluster,
+            rank,
+            members: cluster.all_groups().iter().zip(processes).map(member).collect(),
+            post: Post::new(*cluster, rank, carrier),
+            heard: vec![Time::ZERO; cluster.replicas()],
+            begun_at: Time::ZERO,
+            astray: 0,
+        })
     }
 
     /// What becomes readable when there is something to do outside of the protocol wakes the loop.
@@ -77,126 +90,211 @@ impl Member {
     /// # Errors
     /// When the system has no room for it.
     pub(crate) fn watch(&mut self, what: impl AsFd) -> Result<(), Error> {
-        self.carrier.watch(what)
+        self.post.carrier.watch(what)
     }
 
-    /// Wakes the protocol when it is time: again if it asks for that at once, as it does to send
-    /// what it gathered; but not for ever.
-    fn wake_up(&mut self, now: Time, above: &mut dyn Above) -> bool {
-        let mut woke = false;
-        for _ in 0..2 {
-            if self.dues.deadline().is_none_or(|t| t > now) {
+    fn step(&mut self, now: Time, group: Gid, input: Input<'_, Frames>, above: &mut dyn Above) {
+        self.members[group.index()].step(now, &mut self.post.of(group), input, above);
+    }
+
+    /// Gives each process of this node an input about the process of each group at node `rank`.
+    fn tell_all(
+        &mut self,
+        now: Time,
+        rank: usize,
+        above: &mut dyn Above,
+        say: impl Fn(Pid) -> Input<'static, Frames>,
+    ) {
+        let groups = self.cluster.all_groups();
+        for (group, of) in groups.iter().flat_map(|g| groups.iter().map(move |of| (g, of))) {
+            let pid = self.cluster.replica(of, rank);
+            if pid != self.pid(group) {
+                self.step(now, group, say(pid), above);
+            }
+        }
+    }
+
+    /// A connection stands, or broke.
+    fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn Above) {
+        if is_up {
+            return self.tell_all(now, rank, above, |p| Input::Medium(In::Up(p)));
+        }
+        self.tell_all(now, rank, above, |p| Input::Medium(In::Down(p)));
+        // The system closes the connections of a process that dies: that is known at once, and silence
+        // only after a while. One that lives is heard again soon.
+        self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Suspect(p)));
+    }
+
+    /// Gives out what the connections brought.
+    fn take_in(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let (mut busy, cluster) = (false, self.cluster);
+        self.post.carrier.begin_round();
+        while let Some(input) = self.post.carrier.next_input() {
+            busy = true;
+            let (rank, frame) = match input {
+                In::From(node, frame) => (node.index(), frame),
+                In::Up(node) | In::Down(node) => {
+                    let is_up = matches!(input, In::Up(_));
+                    if is_up {
+                        self.heard[node.index()] = now;
+                    }
+                    self.news(now, node.index(), is_up, above);
+                    continue;
+                }
+            };
+            self.heard[rank] = now;
+            let Some(Letter { from, to, message }) = Letter::read(frame, cluster.groups()) else {
+                self.astray += 1;
+                continue;
+            };
+            let input = Input::Medium(In::From(cluster.replica(from, rank), message));
+            let member = &mut self.members[to.index()];
+            let (protocol, outbox) = member.parts();
+            protocol.step(now, (), input, outbox);
+            member.carry_out(now, &mut self.post.of(to), above);
+        }
+        busy
+    }
+
+    /// Gives out what the processes of the node have for each other, and what comes of that.
+    fn deal(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let mut busy = false;
+        for _ in 0..TURNS_MAX {
+            if !self.post.has_inside() {
                 break;
             }
-            self.dues.step(now, &mut self.carrier, Input::Wake, above);
-            woke = true;
+            busy = true;
+            let inside: Inside = self.post.take_inside();
+            for Letter { from, to, message } in inside.letters() {
+                let input = Input::Medium(In::From(self.pid(from), message));
+                self.step(now, to, input, above);
+            }
+            self.post.put_back(inside);
+        }
+        busy
+    }
+
+    /// Wakes each process when it is time: again if it asks for that at once, as it does to send what
+    /// it gathered; but not for ever.
+    fn wake_up(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let mut woke = false;
+        for group in self.cluster.all_groups().iter() {
+            for _ in 0..2 {
+                if self.members[group.index()].deadline().is_none_or(|t| t > now) {
+                    break;
+                }
+                self.step(now, group, Input::Wake, above);
+                woke = true;
+            }
         }
         woke
     }
 
-    /// The others that it is connected to.
-    fn connected(&self) -> impl Iterator<Item = Pid> + '_ {
-        let others = self.cluster.pids().filter(|&p| p != self.carrier.pid());
-        others.filter(|&p| self.carrier.connected(p).is_some())
+    /// The other nodes.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let rank = self.rank;
+        (0..self.cluster.replicas()).filter(move |&r| r != rank)
+    }
+
+    /// What waits for each of the other nodes that it is connected to, in bytes.
+    fn backlogs(&self) -> impl Iterator<Item = usize> + '_ {
+        let pids = self.others().map(|rank| Pid(rank as u32));
+        let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
+        connected.map(|node| self.post.carrier.backlog(node))
     }
 
     fn log(&mut self) {
-        while let Some(remark) = self.carrier.take_remark() {
+        while let Some(remark) = self.post.carrier.take_remark() {
             tracing::info!("{remark}");
         }
     }
+
+    /// The first group in which the node's replica has not its place.
+    fn first_lost(&self) -> Option<Gid> {
+        self.cluster.all_groups().iter().find(|&g| !self.status(g).0.follows)
+    }
 }
 
-impl Replicas for Member {
-    fn pid(&self, _: Gid) -> Pid {
-        self.carrier.pid()
+impl Replicas for Members {
+    fn pid(&self, group: Gid) -> Pid {
+        self.cluster.replica(group, self.rank)
     }
 
     fn life(&self) -> u32 {
-        self.carrier.incarnation()
+        self.post.carrier.incarnation()
     }
 
     fn begin(&mut self, now: Time, above: &mut dyn Above) {
         self.begun_at = now;
         let incarnation = self.life();
-        self.dues.step(now, &mut self.carrier, Input::Start { incarnation }, above);
+        for group in self.cluster.all_groups().iter() {
+            self.step(now, group, Input::Start { incarnation }, above);
+        }
+        self.tell_all(now, self.rank, above, |p| Input::Medium(In::Up(p)));
     }
 
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
-        let mut busy = false;
-        self.carrier.begin_round();
-        while let Some(input) = self.carrier.next_input() {
-            if let In::From(pid, _) | In::Up(pid) = &input {
-                self.heard[pid.index()] = now;
-            }
-            let broken = if let In::Down(pid) = &input { Some(*pid) } else { None };
-            let (protocol, outbox) = self.dues.parts();
-            protocol.step(now, (), Input::Medium(input), outbox);
-            self.dues.carry_out(now, &mut self.carrier, above);
-            if let Some(pid) = broken {
-                // The system closes the connections of a process that dies: that is known at once,
-                // and silence only after a while. One that lives is heard again soon.
-                let suspect = Input::Oracle(Oracle::Suspect(pid));
-                self.dues.step(now, &mut self.carrier, suspect, above);
-            }
-            busy = true;
-        }
+        let came = self.take_in(now, above);
+        let dealt = self.deal(now, above);
         self.log();
-        busy
+        came | dealt
     }
 
     fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool {
         let woke = self.wake_up(now, above);
-        self.carrier.flush();
-        woke
+        let dealt = self.deal(now, above);
+        self.post.carrier.flush();
+        woke | dealt
     }
 
-    fn room(&self, bytes: usize) -> usize {
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        let Some(group) = dst.lowest() else { return 0 };
         // The protocol has bounds of its own; where they are wide, the slowest connection holds back.
-        if self.connected().any(|p| self.carrier.backlog(p) > BACKLOG_BYTES_MAX) {
+        let waiting = self.backlogs().max().unwrap_or(0).max(self.post.inside_bytes());
+        if waiting > BACKLOG_BYTES_MAX {
             return 0;
         }
-        self.dues.protocol().room(GroupSet::one(Gid(0)), bytes)
+        self.members[group.index()].protocol().room(dst, bytes)
     }
 
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
-        self.dues.step(now, &mut self.carrier, Input::Submit(submission), above);
+        let group = submission.dst.lowest().expect("a command has a destination");
+        self.step(now, group, Input::Submit(submission), above);
     }
 
-    fn applied(&mut self, now: Time, _: Gid, position: u64, above: &mut dyn Above) {
-        self.dues.applied(now, &mut self.carrier, position, above);
+    fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+        self.members[group.index()].applied(now, &mut self.post.of(group), position, above);
     }
 
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
-        let position = positions.first().copied().unwrap_or(0);
-        self.dues.step(now, &mut self.carrier, Input::Installed(position), above);
+        for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
+            self.step(now, group, Input::Installed(position), above);
+        }
     }
 
     fn unfit(&mut self, now: Time, above: &mut dyn Above) {
-        self.dues.step(now, &mut self.carrier, Input::Unfit, above);
+        for group in self.cluster.all_groups().iter() {
+            self.step(now, group, Input::Unfit, above);
+        }
     }
 
-    fn status(&self, _: Gid) -> (Status, bool) {
-        (self.dues.protocol().status(), self.dues.protocol().fit())
+    fn status(&self, group: Gid) -> (Status, bool) {
+        let protocol = self.members[group.index()].protocol();
+        (protocol.status(), protocol.fit())
     }
 
     fn stopped(&self, now: Time) -> Option<String> {
-        let status = self.dues.protocol().status();
-        if status.follows {
-            return None;
-        }
-        let others = || self.cluster.pids().filter(|&p| p != self.carrier.pid());
-        let silent = |p: Pid| {
-            let heard = self.heard[p.index()];
+        let lost = self.first_lost()?;
+        let silent = |rank: usize| {
+            let heard = self.heard[rank];
             let since = now.since(if heard == Time::ZERO { self.begun_at } else { heard });
+            let name = self.cluster.name(self.cluster.replica(lost, rank));
             (since > SILENT).then(|| match heard {
-                Time::ZERO => format!("{} was never heard", self.cluster.name(p)),
-                _ => {
-                    format!("{} is silent for {:.1} s", self.cluster.name(p), since.0 as f64 / 1e9)
-                }
+                Time::ZERO => format!("{name} was never heard"),
+                _ => format!("{name} is silent for {:.1} s", since.0 as f64 / 1e9),
             })
         };
-        let silent: Vec<String> = others().filter_map(silent).collect();
+        let silent: Vec<String> = self.others().filter_map(silent).collect();
         let works = self.cluster.replicas() - silent.len();
         if works >= self.cluster.quorum() {
             return Some("it waits to be taken into the group".to_string());
@@ -210,26 +308,26 @@ impl Replicas for Member {
     }
 
     fn network(&self) -> Option<NetworkStatus> {
-        let counts = self.carrier.counts();
+        let counts = self.post.carrier.counts();
         let dropped_datagrams = counts.datagrams_dropped_full
             + counts.datagrams_dropped_error
             + counts.datagrams_malformed
             + counts.datagrams_old
             + counts.datagrams_early;
         Some(NetworkStatus {
-            connected: self.connected().count(),
-            backlog_bytes: self.connected().map(|p| self.carrier.backlog(p)).max().unwrap_or(0),
+            connected: self.backlogs().count(),
+            backlog_bytes: self.backlogs().max().unwrap_or(0),
             connects: counts.connects,
             breaks: counts.breaks,
             sent: counts.stream_sent + counts.datagram_messages_sent,
             received: counts.stream_received + counts.datagram_messages_received,
-            dropped: counts.dropped_down + dropped_datagrams,
+            dropped: counts.dropped_down + dropped_datagrams + self.astray,
             strange: counts.strangers + counts.datagrams_strange,
         })
     }
 
     fn wake(&self) -> Wake {
-        let waker = self.carrier.waker();
+        let waker = self.post.carrier.waker();
         Arc::new(move || waker.ring())
     }
 
@@ -238,9 +336,16 @@ impl Replicas for Member {
     fn stay(&mut self) {}
 
     fn sleep(&mut self, now: Time, at_most: Span) {
-        let wake = self.dues.deadline().unwrap_or(Time::NEVER).since(now);
+        if self.post.has_inside() {
+            return;
+        }
+        let wake = self.members.iter().filter_map(Dues::deadline).min().unwrap_or(Time::NEVER);
+        let wake = wake.since(now);
         if wake > Span::ZERO {
-            self.carrier.park(Some(wake.min(at_most)));
+            self.post.carrier.park(Some(wake.min(at_most)));
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,23 +1,24 @@
 //! A node: one operating-system process that hosts replica `rank` of every group, in one loop. The
-//! loop steps the seats of its replicas; what stands behind them is its [`crate::house`].
+//! loop steps them, at seats or as members; what stands behind them is its [`crate::house`].
 
 use crate::answers::{Office, Places};
 use crate::application::Application;
 use crate::at::At;
 use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
-use crate::diary::Diary;
+use crate::diary::{Diary, Kind};
 use crate::door::Door;
 use crate::front::Own;
 use crate::handover::Fetching;
 use crate::home::{Ground, Net, ingress_name, life_name};
 use crate::house::House;
-use crate::ingress::Ingress;
+use crate::ingress::{Ingress, Taken};
 use crate::life::Life;
-use crate::member::Member;
+use crate::member::{Members, Process};
 use crate::replicas::{Replicas, Seats};
 use crate::seat::{Seat, SeatError};
-use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Span, Submission, Time};
+use amcast_core::step::Status;
+use amcast_core::{Config, ConfigError, Entry, Gid, MsgId, Pid, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use std::fmt;
 use std::path::PathBuf;
@@ -88,7 +89,7 @@ pub struct Node<A: Application> {
     house: House<A>,
     requests: Receiver<Request>,
     idler: Idler,
-    /// A command on its way from a front to the member.
+    /// A command on its way from a front to a member.
     command: Vec<u8>,
     /// Held as long as the node lives, where no shared memory tells that it does.
     _life: Option<Life>,
@@ -125,30 +126,33 @@ impl Footing {
         })
     }
 
-    /// A member of the only group, and an ingress for the commands of fronts.
+    /// A member of each group, and an ingress for the commands of fronts.
     fn on_net(options: &NodeOptions<'_>, net: &Net) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
-        let pid = cluster.replica(Gid(0), rank);
         let path = net.home().join(life_name(rank));
         let life = Life::begin(&path).map_err(|e| NodeError::Io(path, e))?;
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
-        let node = entry.build(pid, config).map_err(NodeError::Config)?;
-        let amcast_core::Node::Messages(protocol) = node else {
-            return Err(NodeError::Seat(SeatError::Medium));
-        };
-        let lives = (pid, life.number());
+        let mut processes: Vec<Process> = Vec::new();
+        for group in cluster.all_groups().iter() {
+            let node = entry.build(cluster.replica(group, rank), config);
+            match node.map_err(NodeError::Config)? {
+                amcast_core::Node::Messages(process) => processes.push(process),
+                amcast_core::Node::Memory(..) => return Err(NodeError::Seat(SeatError::Medium)),
+            }
+        }
+        let lives = (rank, life.number());
         let tracing = options.record.is_some();
-        let mut member =
-            Member::start(net, &cluster, lives, protocol, tracing).map_err(NodeError::Net)?;
+        let mut members =
+            Members::start(net, &cluster, lives, processes, tracing).map_err(NodeError::Net)?;
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
-        let ingress = Ingress::open(&socket, first_seq, member.wake());
+        let ingress = Ingress::open(&socket, cluster.all_groups(), first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
-        member.watch(ingress.ready()).map_err(NodeError::Net)?;
-        let door = Door::Ingress(ingress, pid);
-        Ok(Self { replicas: Box::new(member), door, life: Some(life) })
+        members.watch(ingress.ready()).map_err(NodeError::Net)?;
+        let door = Door::Ingress(ingress, rank);
+        Ok(Self { replicas: Box::new(members), door, life: Some(life) })
     }
 }
 
@@ -175,8 +179,10 @@ impl<A: Application> Node<A> {
             None => None,
             Some(dir) => {
                 let pids: Vec<Pid> = cluster.all_groups().iter().map(|g| replicas.pid(g)).collect();
-                let views = matches!(options.ground, Ground::Net(_));
-                let begun = Diary::begin(dir, &name, cluster, &pids, views, clock::now());
+                let multicasts = matches!(options.ground, Ground::Net(_));
+                let views = multicasts && !crate::config::multicasts(options.entry);
+                let kind = Kind { multicasts, views };
+                let begun = Diary::begin(dir, &name, cluster, &pids, kind, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
         };
@@ -242,18 +248,20 @@ impl<A: Application> Node<A> {
         busy | self.serve_requests()
     }
 
-    /// Has the member broadcast what fronts ask for, as far as there is room.
+    /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
+    /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
         let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
-        let (status, fit) = self.replicas.status(Gid(0));
-        ingress.serve(fit && status.follows);
-        let (dst, mut payload) = (GroupSet::one(Gid(0)), std::mem::take(&mut self.command));
+        let replicas = &self.replicas;
+        let works = |(status, fit): (Status, bool)| fit && status.follows;
+        ingress.serve(self.house.cluster.all_groups().iter().all(|g| works(replicas.status(g))));
+        let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
-        while let Door::Ingress(ingress, sender) = &mut self.house.door {
-            let sender = *sender;
+        while let Door::Ingress(ingress, _) = &mut self.house.door {
             let replicas = &self.replicas;
-            let taken = ingress.take(&mut payload, &mut |bytes| replicas.room(bytes));
-            let Some(seq) = taken else { break };
+            let taken = ingress.take(&mut payload, &mut |dst, bytes| replicas.room(dst, bytes));
+            let Some(Taken { seq, dst }) = taken else { break };
+            let sender = replicas.pid(dst.lowest().expect("a command has a destination"));
             if let Some(diary) = &mut self.house.diary {
                 diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
             }

@@ -4,7 +4,7 @@ use crate::application::Wake;
 use crate::control::NetworkStatus;
 use crate::seat::{Above, Seat};
 use amcast_core::step::Status;
-use amcast_core::{Gid, Pid, Span, Submission, Time};
+use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
 
 /// The replicas of a node, one of each group, by the number of their group.
 pub(crate) trait Replicas {
@@ -24,11 +24,11 @@ pub(crate) trait Replicas {
     /// was due.
     fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool;
 
-    /// How many messages of `bytes` bytes the replica of the first group broadcasts now; none where
-    /// clients have processes of their own.
-    fn room(&self, bytes: usize) -> usize;
+    /// How many messages of `bytes` bytes to `dst` the node multicasts now; none where clients have
+    /// processes of their own.
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
-    /// Has the replica of the first group broadcast. There was room.
+    /// Has the replica of the lowest group among the destinations multicast. There was room.
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above);
 
     /// The application has applied everything of `group` up to `position`.
@@ -95,7 +95,7 @@ impl Replicas for Seats {
         false
     }
 
-    fn room(&self, _bytes: usize) -> usize {
+    fn room(&self, _dst: GroupSet, _bytes: usize) -> usize {
         0
     }
 

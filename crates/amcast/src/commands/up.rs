@@ -9,7 +9,7 @@ use amcast_core::trace::Event;
 use amcast_core::{Assumption, Cluster, Config, Entry, MediumKind, Property};
 use amcast_memory::Idle;
 use amcast_runtime::clock;
-use amcast_runtime::config::{ClusterFile, Ports, Setting};
+use amcast_runtime::config::{ClusterFile, Ports, Setting, multicasts};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Ground, Home, OwnHome, Registry, Room};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
@@ -49,14 +49,14 @@ const PLACES_SPARE: usize = 4;
 /// it ends with the cluster.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Shards of the key-value store [3; 1 if the protocol sends messages]
+    /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
     #[arg(long)]
     shards: Option<usize>,
     /// Replicas of each shard, and so nodes [3]
     #[arg(long)]
     replicas: Option<usize>,
-    /// The protocol that orders commands: over shared memory, or, with one shard, one that sends
-    /// messages, such as bb-urcast-urcast [tram]
+    /// The protocol that orders commands: over shared memory, or one that sends messages: to several
+    /// shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [tram]
     #[arg(long)]
     protocol: Option<String>,
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
@@ -149,10 +149,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let entry = entry(&file.protocol)?;
     let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
     give_places(&mut file, fronts);
-    if entry.about().medium == MediumKind::Messages
-        && args.shards.is_none()
-        && args.config.is_none()
-    {
+    if !multicasts(entry) && args.shards.is_none() && args.config.is_none() {
         // These order within one group: whoever did not ask for several gets one.
         file.shards = 1;
     }
@@ -207,6 +204,9 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
             "{name} is not served: it assumes that no process crashes, which nobody can promise of \
              real ones; try it with amcast sim --protocol {name}"
         )));
+    }
+    if multicasts(entry) {
+        return Ok(());
     }
     if file.shards > 1 {
         return Err(Failure::Misuse(format!(

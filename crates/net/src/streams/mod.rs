@@ -81,7 +81,10 @@ impl Streams {
         watch
             .add(&listener, Token::Listener, EventFlags::IN)
             .map_err(Error::doing("poll a socket"))?;
-        let processes = peers.len() as u32;
+        let processes = match options.processes {
+            0 => peers.len() as u32,
+            hosted => hosted,
+        };
         let cluster = options.cluster_id;
         Ok(Self {
             me,

@@ -24,7 +24,7 @@ pub struct Hello {
     pub to: Pid,
     /// Which life of the process it is.
     pub incarnation: u32,
-    /// How many processes its cluster has.
+    /// How many processes its cluster has, those that one peer hosts counted singly.
     pub processes: u32,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
-            b'a', b'm', b'c', b'S', 1, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            b'a', b'm', b'c', b'S', 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
             0, 0, 0, 12, 0, 0, 0,
         ];
         assert_eq!(HELLO.encode(), expected);
@@ -172,8 +172,8 @@ mod tests {
     #[test]
     fn strangers_and_other_versions_are_told_apart() {
         let mut bytes = HELLO.encode();
-        bytes[4] = 2;
-        assert_eq!(Hello::decode(&bytes), Err(NotHello::Version(2)));
+        bytes[4] = 1;
+        assert_eq!(Hello::decode(&bytes), Err(NotHello::Version(1)));
         bytes[0] = b'G';
         assert_eq!(Hello::decode(&bytes), Err(NotHello::Stranger));
         let mut refused = Hello { said: Said::Refuse(Refusal::Version), ..HELLO }.encode();
@@ -181,7 +181,7 @@ mod tests {
         let said = Hello::decode(&refused).map(|h| h.said);
         assert_eq!(said, Ok(Said::Refuse(Refusal::Version)), "every version understands it");
         refused[7] = 200;
-        refused[4] = 1;
+        refused[4] = VERSION as u8;
         assert_eq!(Hello::decode(&refused), Err(NotHello::Stranger));
     }
 }

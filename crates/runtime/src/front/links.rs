@@ -313,10 +313,10 @@ impl Road for Links {
     }
 
     fn send(&mut self, now: Time, command: Submission<'_>) {
-        let Submission { seq, payload, .. } = command;
+        let Submission { seq, dst, payload } = command;
         let link = &mut self.links[self.current.expect("there was room")];
         if let Some(line) = &mut link.line {
-            line.say(Frame::Command(seq, payload));
+            line.say(Frame::Command(seq, dst, payload));
         }
         link.flights.insert(seq, (payload.len(), now));
         link.flight_bytes += payload.len();
@@ -363,7 +363,10 @@ impl Road for Links {
 mod tests {
     use super::*;
     use crate::ingress::Ingress;
+    use amcast_core::Gid;
     use std::sync::Arc;
+
+    const DST: GroupSet = GroupSet::one(Gid(0));
 
     /// Nodes that serve, and the links of a front to them.
     struct Place {
@@ -406,7 +409,7 @@ mod tests {
                 for node in self.nodes.iter_mut().flatten() {
                     node.round();
                     // It greets, if it must.
-                    let taken = node.take(&mut Vec::new(), &mut |_| 0);
+                    let taken = node.take(&mut Vec::new(), &mut |_, _| 0);
                     assert_eq!(taken, None);
                 }
                 let told = &mut self.told;
@@ -424,8 +427,7 @@ mod tests {
 
         fn send(&mut self, seq: u64) {
             assert!(self.links.room(GroupSet::EMPTY, 1) > 0, "{seq} has room");
-            let dst = GroupSet::EMPTY;
-            self.links.send(self.now, Submission { seq, dst, payload: b"x" });
+            self.links.send(self.now, Submission { seq, dst: DST, payload: b"x" });
             self.links.flush(self.now);
         }
 
@@ -433,7 +435,7 @@ mod tests {
         fn take(&mut self, rank: usize) -> Option<u64> {
             let node = self.nodes[rank].as_mut().unwrap();
             node.round();
-            node.take(&mut Vec::new(), &mut |_| 1)
+            node.take(&mut Vec::new(), &mut |_, _| 1).map(|taken| taken.seq)
         }
 
         fn told(&mut self) -> Vec<(u64, Option<Vec<u8>>)> {
@@ -449,7 +451,7 @@ mod tests {
 
     fn node(dir: &Path, rank: usize) -> Ingress {
         let socket = dir.join(crate::home::ingress_name(rank));
-        let mut ingress = Ingress::open(&socket, 1, Arc::new(|| {})).unwrap();
+        let mut ingress = Ingress::open(&socket, DST, 1, Arc::new(|| {})).unwrap();
         ingress.serve(true);
         ingress
     }

@@ -6,19 +6,21 @@
 //! body     numbers of 8 bytes, little-endian; what is left are the bytes of a command or answer
 //! ```
 
+use amcast_core::GroupSet;
+
 /// The version of the frames: whoever speaks another one is refused.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
-pub(crate) const AROUND_BYTES: usize = 4 + 1 + 8;
+pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
 
 /// What is said.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Frame<'a> {
     /// A front begins; the version that it speaks.
     Hello(u64),
-    /// A front has a command, under a number of its own.
-    Command(u64, &'a [u8]),
+    /// A front has a command for these groups, a bit each, under a number of its own.
+    Command(u64, GroupSet, &'a [u8]),
     /// Whether the node's member takes commands now.
     Serves(bool),
     /// The answer to the command of that number.
@@ -34,7 +36,7 @@ impl<'a> Frame<'a> {
     pub fn encode(self, to: &mut Vec<u8>) {
         let (kind, words, bytes): (u8, &[u64], &[u8]) = match &self {
             Self::Hello(version) => (1, &[*version], &[]),
-            Self::Command(token, bytes) => (2, &[*token], bytes),
+            Self::Command(token, dst, bytes) => (2, &[*token, dst.0], bytes),
             Self::Serves(false) => (3, &[], &[]),
             Self::Serves(true) => (4, &[], &[]),
             Self::Answer(token, bytes) => (5, &[*token], bytes),
@@ -69,7 +71,7 @@ impl<'a> Frame<'a> {
         };
         let frame = match kind {
             1 => Self::Hello(word()?),
-            2 => Self::Command(word()?, std::mem::take(&mut body)),
+            2 => Self::Command(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             3 => Self::Serves(false),
             4 => Self::Serves(true),
             5 => Self::Answer(word()?, std::mem::take(&mut body)),
@@ -84,11 +86,12 @@ impl<'a> Frame<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::Gid;
 
     const ALL: [Frame<'_>; 8] = [
         Frame::Hello(VERSION),
-        Frame::Command(7, b"set x"),
-        Frame::Command(8, b""),
+        Frame::Command(7, GroupSet::one(Gid(63)), b"set x"),
+        Frame::Command(8, GroupSet::first(2), b""),
         Frame::Serves(true),
         Frame::Serves(false),
         Frame::Answer(7, b"+OK"),

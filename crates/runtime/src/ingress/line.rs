@@ -263,7 +263,10 @@ fn empty(buffer: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::{Gid, GroupSet};
     use std::sync::atomic::AtomicUsize;
+
+    const DST: GroupSet = GroupSet::one(Gid(0));
 
     fn silent() -> Wake {
         Arc::new(|| {})
@@ -278,7 +281,8 @@ mod tests {
     fn frames_cross_either_way_in_their_order_however_large() {
         for [mut a, mut b] in pairs() {
             let large = vec![7; 3 << 20];
-            let said = [Frame::Command(1, b"x"), Frame::Command(2, &large), Frame::Lost(3)];
+            let said =
+                [Frame::Command(1, DST, b"x"), Frame::Command(2, DST, &large), Frame::Lost(3)];
             said.iter().for_each(|&frame| a.say(frame));
             let mut heard = 0;
             while heard < said.len() {

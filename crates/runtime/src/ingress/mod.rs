@@ -1,17 +1,18 @@
-//! Where fronts hand their commands to a node whose member broadcasts them, and are given the
+//! Where fronts hand their commands to a node whose members multicast them, and are given the
 //! answers: for protocols that have no processes for clients.
 //!
 //! ```text
 //! front                                       node
 //!   hello ---------------------------------->
 //!   <------------------------------- serves   and again whenever that changes
-//!   command T ------------------------------> waits here for room, is broadcast as the member's own
+//!   command T to groups G ------------------> waits here for room, is multicast by the node's member
+//!                                             of the lowest group in G, as its own
 //!   <------------------------------ answer T  when the member's application has executed it
 //! ```
 //!
 //! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
 //! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
-//! up stays in the connection, so a front has at most [`FLIGHT_MAX`] commands with
+//! up stays in the connection, in its order, whatever groups it goes to; so a front has at most [`FLIGHT_MAX`] commands with
 //! [`FLIGHT_BYTES_MAX`] bytes on their way. Who does not read its answers is cut off, and asks again.
 //!
 //! When the member loses what it had broadcast, because it was left out, the fronts are told: they
@@ -24,6 +25,7 @@ pub(crate) mod line;
 use crate::answers::ANSWER_BYTES_MAX;
 use crate::application::Wake;
 use crate::ready::Ready;
+use amcast_core::GroupSet;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use frame::{AROUND_BYTES, Frame, VERSION};
 use line::Line;
@@ -102,8 +104,19 @@ struct Flight {
     token: u64,
 }
 
+/// A command that was taken up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Taken {
+    /// The number that it is to be multicast with.
+    pub(crate) seq: u64,
+    /// The groups that it goes to: some of the cluster's, at least one.
+    pub(crate) dst: GroupSet,
+}
+
 /// The node's side of all its fronts.
 pub(crate) struct Ingress {
+    /// All groups of the cluster.
+    groups: GroupSet,
     listener: UnixListener,
     ready: Ready,
     inlet: Inlet,
@@ -119,12 +132,17 @@ pub(crate) struct Ingress {
 }
 
 impl Ingress {
-    /// Opens it at the socket `path`. Commands are numbered from `first_seq`; `wake` wakes the
-    /// node's loop.
+    /// Opens it at the socket `path`, for commands to some of `groups`. They are numbered from
+    /// `first_seq`; `wake` wakes the node's loop.
     ///
     /// # Errors
     /// When the socket cannot be bound.
-    pub(crate) fn open(path: &Path, first_seq: u64, wake: Wake) -> io::Result<Self> {
+    pub(crate) fn open(
+        path: &Path,
+        groups: GroupSet,
+        first_seq: u64,
+        wake: Wake,
+    ) -> io::Result<Self> {
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
@@ -136,6 +154,7 @@ impl Ingress {
         let ready = Ready::new()?;
         ready.watch(&listener, LISTENER)?;
         Ok(Self {
+            groups,
             listener,
             ready,
             inlet: Inlet { fresh: Arc::default(), wake },
@@ -260,18 +279,17 @@ impl Ingress {
         }
     }
 
-    /// Takes up the next command, of each front in turn: puts it into `payload`, and gives the number
-    /// that it is to be broadcast with. `room` says how many commands of so many bytes the member
-    /// takes.
+    /// Takes up the next command, of each front in turn, and puts it into `payload`. `room` says how
+    /// many commands of so many bytes to these groups the members take.
     pub(crate) fn take(
         &mut self,
         payload: &mut Vec<u8>,
-        room: &mut dyn FnMut(usize) -> usize,
-    ) -> Option<u64> {
+        room: &mut dyn FnMut(GroupSet, usize) -> usize,
+    ) -> Option<Taken> {
         for _ in 0..self.fronts.len() {
             self.turn = (self.turn + 1) % self.fronts.len();
             match self.take_from(self.turn, payload, room) {
-                Ok(Some(seq)) => return Some(seq),
+                Ok(Some(taken)) => return Some(taken),
                 Ok(None) => {}
                 Err(why) => {
                     self.close(self.turn, Some(why));
@@ -287,8 +305,8 @@ impl Ingress {
         &mut self,
         at: usize,
         payload: &mut Vec<u8>,
-        room: &mut dyn FnMut(usize) -> usize,
-    ) -> Result<Option<u64>, &'static str> {
+        room: &mut dyn FnMut(GroupSet, usize) -> usize,
+    ) -> Result<Option<Taken>, &'static str> {
         let front = &mut self.fronts[at];
         loop {
             let Some((frame, used)) = front.line.next(COMMAND_FRAME_MAX)? else { return Ok(None) };
@@ -299,8 +317,11 @@ impl Ingress {
                     front.line.say(Frame::Serves(self.serves));
                 }
                 Frame::Hello(_) => return Err("it speaks another version, or begins twice"),
-                Frame::Command(token, bytes) if front.greeted => {
-                    if front.flights >= FLIGHT_MAX || !self.serves || room(bytes.len()) == 0 {
+                Frame::Command(token, dst, bytes) if front.greeted => {
+                    if dst.is_empty() || !dst.within(self.groups) {
+                        return Err("it has a command for groups that there are not");
+                    }
+                    if front.flights >= FLIGHT_MAX || !self.serves || room(dst, bytes.len()) == 0 {
                         return Ok(None);
                     }
                     payload.clear();
@@ -310,7 +331,7 @@ impl Ingress {
                     let seq = self.next_seq;
                     self.next_seq += 1;
                     self.flights.insert(seq, Flight { front: front.number, token });
-                    return Ok(Some(seq));
+                    return Ok(Some(Taken { seq, dst }));
                 }
                 _ => return Err("it says what no front says"),
             }
@@ -364,6 +385,9 @@ impl Front {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::Gid;
+
+    const DST: GroupSet = GroupSet::one(Gid(1));
 
     /// An ingress at a socket of its own, and a front that has greeted it.
     struct Place {
@@ -376,7 +400,9 @@ mod tests {
         fn new(name: &str) -> Self {
             let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
             std::fs::create_dir_all(&dir).unwrap();
-            let mut ingress = Ingress::open(&dir.join("n0.in"), 100, Arc::new(|| {})).unwrap();
+            let socket = dir.join("n0.in");
+            let groups = GroupSet::first(2);
+            let mut ingress = Ingress::open(&socket, groups, 100, Arc::new(|| {})).unwrap();
             let mut front = ingress.inlet().connect(Arc::new(|| {}));
             front.say(Frame::Hello(VERSION));
             front.flush().unwrap();
@@ -403,7 +429,8 @@ mod tests {
         /// Takes up the next command, if there is room for `room`.
         fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
             let mut payload = Vec::new();
-            let seq = self.ingress.take(&mut payload, &mut |_| room)?;
+            let Taken { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
+            assert_eq!(dst, DST);
             Some((seq, payload))
         }
     }
@@ -419,8 +446,8 @@ mod tests {
         let mut place = Place::new("ingress");
         assert!(place.take(9).is_none());
         assert!(place.hears(Frame::Serves(false)));
-        place.say(Frame::Command(7, b"one"));
-        place.say(Frame::Command(8, b"two"));
+        place.say(Frame::Command(7, DST, b"one"));
+        place.say(Frame::Command(8, DST, b"two"));
         assert!(place.take(9).is_none(), "the member does not serve");
         place.ingress.serve(true);
         assert!(place.hears(Frame::Serves(true)));
@@ -439,7 +466,7 @@ mod tests {
     fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
         let mut place = Place::new("lost");
         place.ingress.serve(true);
-        place.say(Frame::Command(7, b"one"));
+        place.say(Frame::Command(7, DST, b"one"));
         assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
         place.ingress.lose_all();
         assert!(place.hears(Frame::Lost(7)));
@@ -453,7 +480,7 @@ mod tests {
         let mut place = Place::new("flights");
         place.ingress.serve(true);
         for token in 0..FLIGHT_MAX as u64 + 1 {
-            place.say(Frame::Command(token, b""));
+            place.say(Frame::Command(token, DST, b""));
         }
         let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
         assert_eq!(taken, FLIGHT_MAX);
@@ -465,12 +492,23 @@ mod tests {
     fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
         let mut place = Place::new("sense");
         place.ingress.serve(true);
-        place.say(Frame::Command(1, b""));
+        place.say(Frame::Command(1, DST, b""));
         assert!(place.take(1).is_some());
         place.say(Frame::Answer(1, b"I am no node"));
         assert!(place.take(1).is_none());
         assert_eq!((place.ingress.cut_off(), place.ingress.open_commands()), (1, 0));
-        place.front.say(Frame::Command(2, b""));
+        place.front.say(Frame::Command(2, DST, b""));
         assert!(place.front.flush().is_err());
+    }
+
+    #[test]
+    fn a_command_for_no_group_of_the_cluster_is_not_taken_up() {
+        for dst in [GroupSet::EMPTY, DST.with(Gid(2))] {
+            let mut place = Place::new("nowhere");
+            place.ingress.serve(true);
+            place.say(Frame::Command(1, dst, b""));
+            assert!(place.take(1).is_none());
+            assert_eq!(place.ingress.cut_off(), 1, "{dst:?}");
+        }
     }
 }

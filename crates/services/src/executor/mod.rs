@@ -24,6 +24,12 @@
 //! commands that it depends on are fixed, so a command called after an answer is ordered behind
 //! them in every shard where they conflict.
 //!
+//! Nothing of this depends on what the replicas talk through, or on how a group comes to its order;
+//! only on two things. A node hosts a replica of *every* shard, so what it has seen of a command is all
+//! that there is to see. And what a replica has delivered is a prefix of its group's order, for ever:
+//! no command that is multicast later comes in front of it. Both hold with clients that write into
+//! replicas' memory, and with nodes that multicast commands as their own messages.
+//!
 //! # What runs out of order
 //!
 //! A command that conflicts with nothing that waits in front of it runs at once. Two commands

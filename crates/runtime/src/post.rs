@@ -1,0 +1,219 @@
+//! The post of a node: messages between the processes that it hosts and those of other nodes.
+//!
+//! Two nodes have one connection, whatever number of processes they host: the carrier's peers are
+//! nodes, by rank. Each message travels with an address in front.
+//!
+//! ```text
+//! from     1 byte, the group whose replica at the sending node sent it
+//! to       1 byte, the group whose replica at this node it is for
+//! message  the rest
+//! ```
+//!
+//! Between two processes that is one stream, in order, and what two groups send shares it: whoever
+//! reads slowly holds up all. A message to a process of the same node never leaves it. It waits in a
+//! queue of the node and is given out in the same round, behind what the connections said, in order;
+//! so it cannot be lost. What it causes is given out in the same round, too, as long as the round
+//! is bounded ([`TURNS_MAX`]).
+
+use crate::dues::Carrying;
+use amcast_core::messages::{Frames, Lane, Out};
+use amcast_core::step::{Outbox, Output};
+use amcast_core::{Cluster, Gid, Pid};
+use amcast_net::Carrier;
+
+/// How long the address is, in bytes.
+pub(crate) const ADDRESS_BYTES: usize = 2;
+
+/// How often in a round what is put in within the node is given out: a message, what it causes, and so
+/// on. The connections have their turn then.
+pub(crate) const TURNS_MAX: usize = 8;
+
+/// A message that came from another node.
+pub(crate) struct Letter<'a> {
+    /// The group whose replica sent it.
+    pub(crate) from: Gid,
+    /// The group whose replica it is for.
+    pub(crate) to: Gid,
+    /// The message.
+    pub(crate) message: &'a [u8],
+}
+
+impl<'a> Letter<'a> {
+    /// Reads what came from a node of a cluster with so many groups; none if no process is meant.
+    pub(crate) fn read(frame: &'a [u8], groups: usize) -> Option<Self> {
+        let (&[from, to], message) = frame.split_first_chunk::<ADDRESS_BYTES>()?;
+        let known = usize::from(from.max(to)) < groups;
+        known.then_some(Self { from: Gid(from), to: Gid(to), message })
+    }
+}
+
+/// A message between two processes of the node, which lies in [`Inside::bytes`].
+#[derive(Clone, Copy)]
+struct Slip {
+    from: Gid,
+    to: Gid,
+    bytes: usize,
+}
+
+/// What processes of the node sent each other since it was given out last, in order.
+#[derive(Default)]
+pub(crate) struct Inside {
+    slips: Vec<Slip>,
+    bytes: Vec<u8>,
+}
+
+impl Inside {
+    fn put(&mut self, from: Gid, to: Gid, message: &[u8]) {
+        self.slips.push(Slip { from, to, bytes: message.len() });
+        self.bytes.extend_from_slice(message);
+    }
+
+    /// The messages: from whom, to whom, and what.
+    pub(crate) fn letters(&self) -> impl Iterator<Item = Letter<'_>> {
+        let mut rest = &self.bytes[..];
+        self.slips.iter().map(move |&Slip { from, to, bytes }| {
+            let (message, tail) = rest.split_at(bytes);
+            rest = tail;
+            Letter { from, to, message }
+        })
+    }
+}
+
+/// A buffer that grew beyond this, in bytes, is given back once it is empty.
+const BUFFER_BYTES_KEPT: usize = 1 << 20;
+
+/// The post of a node.
+pub(crate) struct Post {
+    cluster: Cluster,
+    rank: usize,
+    pub(crate) carrier: Carrier,
+    inside: Inside,
+    /// The empty buffers of what was given out last.
+    spare: Inside,
+    /// A message with its address.
+    letter: Vec<u8>,
+}
+
+impl Post {
+    /// The post of node `rank`, whose carrier this is.
+    pub(crate) fn new(cluster: Cluster, rank: usize, carrier: Carrier) -> Self {
+        let (inside, spare) = (Inside::default(), Inside::default());
+        Self { cluster, rank, carrier, inside, spare, letter: Vec::new() }
+    }
+
+    /// What sends for the node's replica of `group`.
+    pub(crate) fn of(&mut self, group: Gid) -> Desk<'_> {
+        Desk { post: self, group }
+    }
+
+    /// Bytes that processes of the node have for each other.
+    pub(crate) fn inside_bytes(&self) -> usize {
+        self.inside.bytes.len()
+    }
+
+    /// Whether they have anything for each other.
+    pub(crate) fn has_inside(&self) -> bool {
+        !self.inside.slips.is_empty()
+    }
+
+    /// Takes out what they have for each other; give it back to [`Post::put_back`] when done.
+    pub(crate) fn take_inside(&mut self) -> Inside {
+        std::mem::replace(&mut self.inside, std::mem::take(&mut self.spare))
+    }
+
+    /// Keeps the buffers of what was given out.
+    pub(crate) fn put_back(&mut self, mut given: Inside) {
+        given.slips.clear();
+        given.bytes.clear();
+        if given.bytes.capacity() <= BUFFER_BYTES_KEPT {
+            self.spare = given;
+        }
+    }
+
+    fn send(&mut self, from: Gid, to: Pid, lane: Lane, message: &[u8]) {
+        let (group, rank) = self.place(to);
+        if rank == self.rank {
+            return self.inside.put(from, group, message);
+        }
+        self.address(from, group, message);
+        self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
+    }
+
+    fn send_to_group(&mut self, from: Gid, group: Gid, lane: Lane, message: &[u8]) {
+        self.address(from, group, message);
+        for rank in 0..self.cluster.replicas() {
+            if rank == self.rank {
+                self.inside.put(from, group, message);
+            } else {
+                self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
+            }
+        }
+    }
+
+    fn address(&mut self, from: Gid, to: Gid, message: &[u8]) {
+        self.letter.clear();
+        if self.letter.capacity() > BUFFER_BYTES_KEPT {
+            self.letter = Vec::new();
+        }
+        self.letter.extend_from_slice(&[from.0, to.0]);
+        self.letter.extend_from_slice(message);
+    }
+
+    /// Group and node of a replica. Panics if it is none: the protocol was not built for this cluster.
+    fn place(&self, of: Pid) -> (Gid, usize) {
+        let replicas = self.cluster.replicas();
+        let group = self.cluster.group_of(of).expect("where members broadcast, all are replicas");
+        (group, of.index() % replicas)
+    }
+}
+
+/// Where one replica of the node has its messages taken.
+pub(crate) struct Desk<'a> {
+    post: &'a mut Post,
+    group: Gid,
+}
+
+impl Carrying<Frames> for Desk<'_> {
+    fn view(&self) {}
+
+    fn carry(&mut self, outbox: &Outbox<Frames>) {
+        for item in outbox.items() {
+            match item {
+                Output::Medium(Out::To(to, lane, frame)) => {
+                    self.post.send(self.group, *to, *lane, outbox.bytes(*frame));
+                }
+                Output::Medium(Out::Group(to, lane, frame)) => {
+                    self.post.send_to_group(self.group, *to, *lane, outbox.bytes(*frame));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_letter_reads_back_and_one_for_nobody_is_none() {
+        let frame = [1, 2, b'x', b'y'];
+        let letter = Letter::read(&frame, 3).unwrap();
+        assert_eq!((letter.from, letter.to, letter.message), (Gid(1), Gid(2), &b"xy"[..]));
+        assert!(Letter::read(&[0, 0], 1).unwrap().message.is_empty());
+        assert!(Letter::read(&frame, 2).is_none(), "there is no group 2");
+        assert!(Letter::read(&[2, 0, 1], 2).is_none());
+        assert!(Letter::read(&[0], 1).is_none() && Letter::read(&[], 1).is_none());
+    }
+
+    #[test]
+    fn what_is_sent_within_a_node_comes_out_in_its_order() {
+        let mut inside = Inside::default();
+        inside.put(Gid(0), Gid(1), b"one");
+        inside.put(Gid(1), Gid(1), b"");
+        inside.put(Gid(2), Gid(0), b"three");
+        let all: Vec<_> =
+            inside.letters().map(|l| (l.from.0, l.to.0, l.message.to_vec())).collect();
+        assert_eq!(all, [(0, 1, b"one".to_vec()), (1, 1, vec![]), (2, 0, b"three".to_vec())]);
+    }
+}
