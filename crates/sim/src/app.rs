@@ -53,6 +53,12 @@ struct Capture {
 }
 
 impl App {
+    /// One that begins with the deliveries of a checkpoint.
+    pub(crate) fn resumed(checkpoint: &[Item]) -> Self {
+        let applied = checkpoint.last().map_or(0, |item| item.position);
+        Self { log: checkpoint.to_vec(), applied, ..Self::default() }
+    }
+
     /// The position that its deliveries have reached.
     pub(crate) fn position(&self) -> u64 {
         self.log.last().map_or(0, |item| item.position)

@@ -23,8 +23,10 @@ impl World<'_> {
         let now = self.now;
         self.hash.input(now, p, &letter);
         self.steps += 1;
-        if let Letter::Fresh(of, life) = letter {
-            self.ram.told(p, of, life);
+        match letter {
+            Letter::Fresh(of, life) => self.ram.told(p, of, life),
+            Letter::Start(_) => self.disk.told(p),
+            _ => {}
         }
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
@@ -79,6 +81,9 @@ impl World<'_> {
         let mut tray = mem::take(&mut self.frames);
         let upto = self.outputs_before_death(p, tray.items.len());
         for output in tray.items.drain(..).take(upto) {
+            if self.refused {
+                break;
+            }
             if let Some(out) = self.carry(p, &tray.outbox, output) {
                 let (messages::Out::To(_, lane, frame) | messages::Out::Group(_, lane, frame)) =
                     out;
@@ -101,6 +106,9 @@ impl World<'_> {
         let mut tray: Tray<Memory> = mem::take(&mut self.memory);
         let upto = self.outputs_before_death(p, tray.items.len());
         for output in tray.items.drain(..).take(upto) {
+            if self.refused {
+                break;
+            }
             if let Some(out) = self.carry(p, &tray.outbox, output) {
                 self.tell_of(&Told::Memory(p, &out));
                 self.ram.post(self.now, p, &out, &mut self.chooser);
@@ -123,7 +131,8 @@ impl World<'_> {
     }
 
     fn die_if_doomed(&mut self, p: Pid) {
-        if self.dies_now(p)
+        if !self.stop_if_refused(p)
+            && self.dies_now(p)
             && let Some(down) = self.procs[p.index()].doomed
         {
             self.crash_for(p, down);
@@ -143,14 +152,13 @@ impl World<'_> {
                 self.note_breach(result);
             }
             Output::Persist { ticket, record, awaited } => {
-                let record = outbox.bytes(record);
-                self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser);
+                self.persist(p, outbox, (ticket, record, awaited));
             }
             Output::Load { ticket, number } => {
                 let record = self.disk.load(p, number).map(<[u8]>::to_vec);
                 self.later(p, Letter::Loaded(ticket, record));
             }
-            Output::Trim { before } => self.disk.trim(p, before),
+            Output::Trim { before } => self.disk.trim(p, before, &mut self.chooser),
             Output::Capture { ticket, .. } => self.capture(p, ticket),
             Output::Piece { ticket, offset, bytes } => self.piece(p, ticket, offset, bytes),
             Output::Release { ticket } => {

@@ -1,8 +1,8 @@
-//! Disks: records that are durable some time after they were written, and damage at a crash.
+//! Disks: a log of records for each process, durable some time after they were written.
 //!
-//! What was not durable at a crash may survive up to some record, and the first that does not may
-//! be there in part. Records that were durable survive, but for rot, which a reader tells by its
-//! own checksum.
+//! The end of a process takes nothing from its log. The end of its machine takes what was not yet
+//! durable, from some record on. Records are whole or not there at all: a real log tells one that
+//! is torn by its checksum, and cuts it off.
 
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
@@ -15,20 +15,18 @@ use amcast_core::{Pid, Span, Time};
 /// How these disks behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DiskModel {
-    /// From writing a record to its being durable.
+    /// From writing a record that is awaited to its being durable.
     pub sync: Delay,
-    /// Bytes that fit. A record that does not fit is never durable.
-    pub bytes_max: u64,
-    /// Chance in a million that the first record that a crash takes is there in part.
-    pub torn_ppm: u64,
-    /// Chance in a million, at a crash and for each record, that one of its bits turns.
-    pub rot_ppm: u64,
+    /// From writing any other record to its being durable, unless one behind it is so before.
+    pub lazy: Delay,
+    /// Chance in a million that a process that dies and has a log dies with its machine.
+    pub machine_ppm: u64,
 }
 
 impl DiskModel {
-    /// A disk that takes this long, and never fails.
+    /// A disk that takes this long, of a machine that never fails by chance.
     pub const fn constant(sync: Span) -> Self {
-        Self { sync: Delay::Constant(sync), bytes_max: u64::MAX, torn_ppm: 0, rot_ppm: 0 }
+        Self { sync: Delay::Constant(sync), lazy: Delay::Constant(sync), machine_ppm: 0 }
     }
 }
 
@@ -37,7 +35,8 @@ impl DiskModel {
 pub struct Disk {
     model: DiskModel,
     files: Vec<File>,
-    due: Queue<(Pid, u32)>,
+    /// When the record of that number is durable, and all before it.
+    due: Queue<(Pid, u32, u64)>,
     durable: VecDeque<(Pid, Ticket)>,
 }
 
@@ -50,10 +49,29 @@ struct File {
     synced: usize,
     /// The ticket of each that is not durable yet, if it is awaited.
     waiting: VecDeque<Option<Ticket>>,
-    bytes: u64,
+    /// When the awaited record written last is durable.
     last: Time,
     life: u32,
-    refused: u64,
+    /// Whether anything was ever written.
+    used: bool,
+    /// Whether the machine failed since the log was opened last.
+    torn: bool,
+    stalled_until: Time,
+    full_until: Time,
+}
+
+impl File {
+    /// The number that the next record gets.
+    fn next(&self) -> u64 {
+        self.first + self.records.len() as u64
+    }
+
+    /// Nobody writes any more, and nobody waits.
+    fn close(&mut self) {
+        self.life += 1;
+        self.waiting.clear();
+        self.last = Time::ZERO;
+    }
 }
 
 impl Disk {
@@ -67,7 +85,7 @@ impl Disk {
         }
     }
 
-    /// Writes a record behind those before it. False if the disk is full: it will not be durable.
+    /// Writes a record behind those before it. False if the disk is full: it is not there.
     pub fn persist(
         &mut self,
         now: Time,
@@ -78,16 +96,20 @@ impl Disk {
         chooser: &mut Chooser,
     ) -> bool {
         let file = &mut self.files[p.index()];
-        let bytes = file.bytes.saturating_add(record.len() as u64);
-        if bytes > self.model.bytes_max {
-            file.refused += 1;
+        if now < file.full_until {
             return false;
         }
-        file.bytes = bytes;
+        let number = file.next();
+        file.used = true;
         file.records.push_back(record.to_vec());
         file.waiting.push_back(awaited.then_some(ticket));
-        file.last = (now + self.model.sync.draw(chooser, Concern::Disk)).max(file.last);
-        self.due.push(file.last, (p, file.life));
+        let at = if awaited {
+            file.last = (now + self.model.sync.draw(chooser, Concern::Disk)).max(file.last);
+            file.last
+        } else {
+            now + self.model.lazy.draw(chooser, Concern::Disk)
+        };
+        self.due.push(at, (p, file.life, number));
         true
     }
 
@@ -98,14 +120,19 @@ impl Disk {
         file.records.get(at).map(Vec::as_slice)
     }
 
-    /// Forgets the records before `before`, as far as they are durable.
-    pub fn trim(&mut self, p: Pid, before: u64) {
+    /// Forgets the records before `before` as far as they are durable, or only some of them: logs
+    /// give up room in large pieces.
+    pub fn trim(&mut self, p: Pid, before: u64, chooser: &mut Chooser) {
         let file = &mut self.files[p.index()];
-        while file.first < before && file.synced > 0 {
-            let gone = file.records.pop_front().map_or(0, |record| record.len() as u64);
-            (file.first, file.synced) = (file.first + 1, file.synced - 1);
-            file.bytes -= gone;
-        }
+        let most = before.saturating_sub(file.first).min(file.synced as u64);
+        let kept = match chooser.pick(Concern::Disk, 1 + most.min(1)) {
+            0 => 0,
+            _ => chooser.spread(Concern::Disk, most + 1),
+        };
+        let gone = most - kept;
+        file.records.drain(..gone as usize);
+        file.first += gone;
+        file.synced -= gone as usize;
     }
 
     /// When a record is durable next; [`Time::NEVER`] if none will be.
@@ -113,14 +140,19 @@ impl Disk {
         self.due.next()
     }
 
-    /// Lets the next record be durable.
+    /// Lets the next record be durable, and those before it.
     pub fn step(&mut self) {
-        let Some((_, (p, life))) = self.due.pop() else { return };
+        let Some((at, (p, life, number))) = self.due.pop() else { return };
         let file = &mut self.files[p.index()];
         if file.life != life {
             return;
         }
-        if let Some(ticket) = file.waiting.pop_front() {
+        if at < file.stalled_until {
+            self.due.push(file.stalled_until, (p, life, number));
+            return;
+        }
+        while file.first + file.synced as u64 <= number {
+            let Some(ticket) = file.waiting.pop_front() else { return };
             file.synced += 1;
             self.durable.extend(ticket.map(|ticket| (p, ticket)));
         }
@@ -131,95 +163,172 @@ impl Disk {
         self.durable.pop_front()
     }
 
-    /// A process dies: what was not durable is lost from some record on.
-    pub fn crash(&mut self, p: Pid, chooser: &mut Chooser) {
+    /// A process dies, and its machine lives: its log is as it was written.
+    pub fn stop(&mut self, p: Pid) {
+        self.files[p.index()].close();
+    }
+
+    /// The machine of a process fails: what was not durable is lost from some record on. So many of
+    /// those records are lost, as far as there are so many; drawn if none.
+    pub fn fail(&mut self, p: Pid, lost: Option<u64>, chooser: &mut Chooser) {
         let file = &mut self.files[p.index()];
-        file.life += 1;
-        file.waiting.clear();
+        file.close();
         let unsynced = (file.records.len() - file.synced) as u64;
-        let lost = chooser.pick(Concern::Disk, unsynced + 1) as usize;
-        let kept = file.records.len() - lost;
-        let torn = lost > 0 && chooser.chance(Concern::Disk, self.model.torn_ppm);
-        file.records.truncate(kept + usize::from(torn));
-        if torn && let Some(record) = file.records.back_mut() {
-            let cut = 1 + chooser.spread(Concern::Disk, record.len() as u64) as usize;
-            record.truncate(record.len().saturating_sub(cut));
-        }
+        let drawn = |chooser: &mut Chooser| chooser.pick(Concern::Disk, unsynced + 1);
+        let lost = lost.unwrap_or_else(|| drawn(chooser)).min(unsynced);
+        file.records.truncate(file.records.len() - lost as usize);
+        file.torn = file.used;
+    }
+
+    /// Opens the log of a process that starts again: what is there is durable from here on. Gives
+    /// the records, in order, with their numbers.
+    pub fn open(&mut self, p: Pid) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
+        let file = &mut self.files[p.index()];
         file.synced = file.records.len();
-        file.last = Time::ZERO;
-        for record in file.records.iter_mut().filter(|record| !record.is_empty()) {
-            if chooser.chance(Concern::Disk, self.model.rot_ppm) {
-                let bit = chooser.spread(Concern::Disk, record.len() as u64 * 8) as usize;
-                record[bit / 8] ^= 1 << (bit % 8);
-            }
-        }
-        file.bytes = file.records.iter().map(|record| record.len() as u64).sum();
+        let first = file.first;
+        file.records.iter().enumerate().map(move |(i, record)| (first + i as u64, &**record))
     }
 
-    /// The records that are there, in order, with their numbers: after a crash, those that survived.
-    pub fn records(&self, p: Pid) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
-        let File { first, records, .. } = &self.files[p.index()];
-        records.iter().enumerate().map(move |(i, record)| (first + i as u64, record.as_slice()))
+    /// Whether a process has ever written a record.
+    pub fn used(&self, p: Pid) -> bool {
+        self.files[p.index()].used
     }
 
-    /// How many records did not fit.
-    pub fn refused(&self, p: Pid) -> u64 {
-        self.files[p.index()].refused
+    /// Whether the machine of a process failed and the process was not told yet.
+    pub fn torn(&self, p: Pid) -> bool {
+        self.files[p.index()].torn
+    }
+
+    /// A process knows of what happened to its log before it started.
+    pub fn told(&mut self, p: Pid) {
+        self.files[p.index()].torn = false;
+    }
+
+    /// Nothing becomes durable until then.
+    pub fn stall(&mut self, p: Pid, until: Time) {
+        let file = &mut self.files[p.index()];
+        file.stalled_until = file.stalled_until.max(until);
+    }
+
+    /// Nothing can be written until then.
+    pub fn fill(&mut self, p: Pid, until: Time) {
+        let file = &mut self.files[p.index()];
+        file.full_until = file.full_until.max(until);
+    }
+
+    /// Until when nothing can be written.
+    pub fn full_until(&self, p: Pid) -> Time {
+        self.files[p.index()].full_until
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::collections::BTreeSet;
 
     const P: Pid = Pid(0);
 
-    fn written(records: u64, synced: usize, model: DiskModel, chooser: &mut Chooser) -> Disk {
-        let mut disk = Disk::new(1, model);
+    fn written(records: u64, awaited: bool, chooser: &mut Chooser) -> Disk {
+        let mut disk = Disk::new(1, DiskModel::constant(Span(5)));
         for i in 0..records {
-            assert!(disk.persist(Time(i), P, Ticket(i), &[i as u8; 4], true, chooser));
-        }
-        for i in 0..synced as u64 {
-            disk.step();
-            assert_eq!(disk.take(), Some((P, Ticket(i))));
+            assert!(disk.persist(Time(i), P, Ticket(i), &[i as u8; 4], awaited, chooser));
         }
         disk
     }
 
-    #[test]
-    fn a_crash_takes_a_tail_of_what_was_not_durable() {
-        let model = DiskModel { torn_ppm: 500_000, ..DiskModel::constant(Span(5)) };
-        let mut lengths = alloc::collections::BTreeSet::new();
-        let mut torn = 0;
-        for seed in 0..200 {
-            let mut chooser = Chooser::seeded(seed);
-            let mut disk = written(6, 2, model, &mut chooser);
-            disk.crash(P, &mut chooser);
-            let records = disk.records(P);
-            lengths.insert(records.len());
-            assert!(records.len() >= 2, "durable records survive");
-            let count = records.len();
-            for (i, record) in records {
-                let (i, last) = (i as usize, i as usize + 1 == count);
-                torn += u32::from(record.len() < 4);
-                assert!(record.len() == 4 || last && i >= 2);
-            }
-            disk.step();
-            assert_eq!(disk.take(), None, "nothing lost becomes durable");
-        }
-        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
-        assert!(torn > 10);
+    fn numbers(disk: &mut Disk) -> Vec<u64> {
+        let good = |(number, record): (u64, &[u8])| {
+            assert_eq!(record, [number as u8; 4]);
+            number
+        };
+        disk.open(P).map(good).collect()
     }
 
     #[test]
-    fn rot_turns_a_bit_and_a_full_disk_refuses() {
+    fn the_end_of_a_process_takes_nothing_and_that_of_its_machine_a_tail() {
+        let mut lengths = BTreeSet::new();
+        for seed in 0..200 {
+            let mut chooser = Chooser::seeded(seed);
+            let mut disk = written(6, true, &mut chooser);
+            for i in 0..2 {
+                disk.step();
+                assert_eq!(disk.take(), Some((P, Ticket(i))));
+            }
+            disk.stop(P);
+            assert!(!disk.torn(P));
+            disk.fail(P, None, &mut chooser);
+            assert!(disk.torn(P));
+            let there = numbers(&mut disk);
+            assert_eq!(there, (0..there.len() as u64).collect::<Vec<_>>());
+            lengths.insert(there.len());
+            disk.step();
+            assert_eq!(disk.take(), None, "nobody waits any more");
+            disk.told(P);
+            disk.fail(P, Some(9), &mut chooser);
+            assert_eq!(numbers(&mut disk), there, "what was read once is durable");
+        }
+        assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
+        let mut disk = written(6, true, &mut Chooser::seeded(1));
+        disk.stop(P);
+        assert_eq!(numbers(&mut disk).len(), 6);
+    }
+
+    #[test]
+    fn an_awaited_record_makes_those_before_it_durable() {
         let mut chooser = Chooser::seeded(3);
-        let model = DiskModel { rot_ppm: 1_000_000, bytes_max: 8, ..DiskModel::constant(Span(5)) };
-        let mut disk = written(2, 2, model, &mut chooser);
-        assert!(!disk.persist(Time(9), P, Ticket(9), &[0], true, &mut chooser));
-        assert_eq!(disk.refused(P), 1);
-        disk.crash(P, &mut chooser);
-        let turned: u32 = disk.load(P, 0).into_iter().flatten().map(|byte| byte.count_ones()).sum();
-        assert_eq!(turned, 1);
+        let mut disk = Disk::new(
+            1,
+            DiskModel { lazy: Delay::Constant(Span(90)), ..DiskModel::constant(Span(5)) },
+        );
+        for (i, awaited) in [false, true, false].into_iter().enumerate() {
+            assert!(disk.persist(
+                Time(0),
+                P,
+                Ticket(i as u64),
+                &[i as u8; 4],
+                awaited,
+                &mut chooser
+            ));
+        }
+        assert_eq!(disk.next(), Time(5));
+        disk.step();
+        assert_eq!((disk.take(), disk.take()), (Some((P, Ticket(1))), None));
+        disk.fail(P, Some(9), &mut chooser);
+        assert_eq!(numbers(&mut disk), [0, 1]);
+    }
+
+    #[test]
+    fn a_full_disk_refuses_and_a_stalled_one_waits() {
+        let mut chooser = Chooser::seeded(3);
+        let mut disk = written(1, true, &mut chooser);
+        disk.stall(P, Time(70));
+        disk.step();
+        assert_eq!((disk.take(), disk.next()), (None, Time(70)));
+        disk.step();
+        assert_eq!(disk.take(), Some((P, Ticket(0))));
+        disk.fill(P, Time(90));
+        assert!(!disk.persist(Time(89), P, Ticket(1), &[1; 4], true, &mut chooser));
+        assert!(disk.persist(Time(90), P, Ticket(1), &[1; 4], true, &mut chooser));
+        assert_eq!(numbers(&mut disk), [0, 1]);
+    }
+
+    #[test]
+    fn only_durable_records_are_trimmed_and_some_may_stay() {
+        let mut firsts = BTreeSet::new();
+        for seed in 0..100 {
+            let mut chooser = Chooser::seeded(seed);
+            let mut disk = written(4, false, &mut chooser);
+            (0..3).for_each(|_| disk.step());
+            disk.trim(P, 9, &mut chooser);
+            let there = numbers(&mut disk);
+            assert_eq!(there.last(), Some(&3));
+            firsts.insert(there[0]);
+            assert_eq!(disk.load(P, there[0].wrapping_sub(1)), None);
+            assert_eq!(disk.load(P, 3), Some(&[3; 4][..]));
+            disk.trim(P, 0, &mut chooser);
+            assert_eq!(numbers(&mut disk), there);
+        }
+        assert_eq!(firsts.into_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     }
 }

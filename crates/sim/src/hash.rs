@@ -75,6 +75,12 @@ impl RunHash {
                 self.words(&[29, ticket.0, u64::from(record.is_some())]);
                 self.bytes(record.as_deref().unwrap_or_default());
             }
+            Letter::Stored(number, record) => {
+                self.words(&[26, *number]);
+                self.bytes(record);
+            }
+            Letter::Torn => self.word(27),
+            Letter::Checkpointed(position) => self.words(&[38, *position]),
             Letter::Applied(position) => self.words(&[15, *position]),
             Letter::Installed(position) => self.words(&[28, *position]),
             Letter::Captured { ticket, position, bytes } => {

@@ -65,6 +65,17 @@ pub enum Breach {
         /// What it has there now.
         has: MsgId,
     },
+    /// A delivery that it made before it died is made again at another position.
+    Moved {
+        /// The process.
+        p: Pid,
+        /// What it delivers again.
+        m: MsgId,
+        /// The position it had.
+        had: u64,
+        /// The position it has now.
+        has: u64,
+    },
     /// It asked the application for something that makes no sense.
     Application {
         /// The process.
@@ -121,7 +132,7 @@ pub(crate) struct Ledger {
     index: Vec<Vec<usize>>,
     /// What each process has delivered, over all its lives; since it joined, if it enters views and
     /// replicas need not agree.
-    ever: Vec<Vec<MsgId>>,
+    ever: Vec<Vec<(MsgId, u64)>>,
     /// Whether each process enters views: then one that comes back is a new process.
     in_views: Vec<bool>,
     positions: BTreeMap<(Gid, u64), MsgId>,
@@ -243,18 +254,19 @@ impl Ledger {
         }
         let ever = &mut self.ever[p.index()];
         if self.uniform {
-            if let Some(&had) = ever.get(place) {
-                let has = item.msg;
-                return if had == item.msg {
-                    Ok(self.in_views[p.index()])
+            if let Some(&(msg, position)) = ever.get(place) {
+                return if msg != item.msg {
+                    Err(Breach::Forgotten { p, place, had: msg, has: item.msg })
+                } else if position != item.position {
+                    Err(Breach::Moved { p, m: msg, had: position, has: item.position })
                 } else {
-                    Err(Breach::Forgotten { p, place, had, has })
+                    Ok(self.in_views[p.index()])
                 };
             }
-        } else if place < ever.len() && ever.contains(&item.msg) {
+        } else if place < ever.len() && ever.iter().any(|(msg, _)| *msg == item.msg) {
             return Ok(false);
         }
-        ever.push(item.msg);
+        ever.push((item.msg, item.position));
         let i = self.find(item.msg).ok_or(Breach::Invented { p, m: item.msg })?;
         let message = &mut self.messages[i];
         message.by[p.index() / 64] |= 1 << (p.index() % 64);

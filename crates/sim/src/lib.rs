@@ -25,6 +25,7 @@ mod carry;
 pub mod chooser;
 pub mod delay;
 pub mod disk;
+mod durable;
 pub mod explore;
 pub mod faults;
 mod hash;

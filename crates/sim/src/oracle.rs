@@ -1,6 +1,7 @@
 //! Crashes, restarts and the other strikes; and the oracles, which tell the truth in the end.
 
 use crate::chooser::Concern;
+use crate::durable::End;
 use crate::faults::{Fault, assumes};
 use crate::process::Letter;
 use crate::world::{Due, Subject, World};
@@ -9,7 +10,7 @@ use amcast_core::trace::Event;
 use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
 
 impl World<'_> {
-    fn assumes(&self, assumption: Assumption) -> bool {
+    pub(crate) fn assumes(&self, assumption: Assumption) -> bool {
         assumes(self.entry.about(), assumption)
     }
 
@@ -95,7 +96,13 @@ impl World<'_> {
 
     /// A process dies, and comes back after `down`.
     pub(crate) fn crash_for(&mut self, p: Pid, down: Option<Span>) {
-        if let Some(span) = down {
+        let end = self.draw_end(p);
+        self.end_for(p, end, down);
+    }
+
+    /// A process dies in this way, and comes back after `down`.
+    pub(crate) fn end_for(&mut self, p: Pid, end: End, down: Option<Span>) {
+        if let Some(span) = self.down(p, down) {
             let mut back = self.over(span);
             if self.assumes(Assumption::PerfectDetector) {
                 // Everyone hears of the crash before the process lives again.
@@ -103,7 +110,7 @@ impl World<'_> {
             }
             self.queue.push(back, Due::Restart(p));
         }
-        self.crash(p);
+        self.crash(p, end);
     }
 
     /// Whether the group of `p` is left with what the entry assumes if `p` dies.
@@ -112,18 +119,19 @@ impl World<'_> {
         if !process.alive() || self.assumes(Assumption::NoCrash) {
             return false;
         }
-        let Some(group) = process.group else { return true };
+        let Some(group) = process.group.filter(|_| self.assumes(Assumption::MajorityFit)) else {
+            return true;
+        };
         let working = |q: &Pid| {
             let process = &self.procs[q.index()];
             *q != p && process.alive() && process.fit && process.doomed.is_none()
         };
         let left = self.cluster.members(group).filter(working).count();
-        let least = if self.assumes(Assumption::MajorityFit) { self.cluster.quorum() } else { 1 };
-        left >= least
+        left >= self.cluster.quorum()
     }
 
     /// A process dies.
-    pub(crate) fn crash(&mut self, p: Pid) {
+    fn crash(&mut self, p: Pid, end: End) {
         let process = &mut self.procs[p.index()];
         process.node = None;
         process.life += 1;
@@ -137,13 +145,13 @@ impl World<'_> {
         self.crashes += 1;
         self.network.crash(self.now, p, &mut self.chooser);
         self.ram.crash(p, &mut self.chooser);
-        self.disk.crash(p, &mut self.chooser);
+        self.end_log(p, end);
         let t = self.now;
         self.emit(&Event::Crash { t, p });
         self.announce(p);
     }
 
-    /// A process that died comes back with nothing.
+    /// A process that died comes back with nothing but what it has on its disk.
     pub(crate) fn restart(&mut self, p: Pid) {
         if self.procs[p.index()].alive() {
             return;
@@ -161,8 +169,7 @@ impl World<'_> {
         } else {
             self.ram.start(t, p, &mut self.chooser);
         }
-        let life = self.procs[p.index()].life;
-        self.letter(p, Letter::Start(life));
+        self.open(p);
         for g in self.cluster.all_groups().iter() {
             self.truth(p, Subject::Group(g), true);
         }

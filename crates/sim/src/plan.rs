@@ -33,6 +33,11 @@ pub struct Model {
     pub capture: Delay,
     /// How long the application takes to put a state in force that it was given.
     pub install: Delay,
+    /// From one checkpoint of the application of a process with a log to the next; none is taken
+    /// of itself if there is no such time.
+    pub checkpoint: Option<Delay>,
+    /// From taking a checkpoint to its being durable.
+    pub save: Delay,
     /// How long an oracle takes to notice, for each process that it tells.
     pub notice: Delay,
 }
@@ -52,6 +57,8 @@ impl Model {
             apply: Delay::NONE,
             capture: Delay::NONE,
             install: Delay::NONE,
+            checkpoint: None,
+            save: Delay::NONE,
             notice: Delay::Constant(Span::millis(1)),
         }
     }
@@ -64,6 +71,8 @@ impl Model {
         let (disk, notice) = (us(10, 2000), us(100, 2000));
         // As quick as most else, or so slow that much happens meanwhile.
         let install = if us(0, 1).0 < 250 { us(20, 5000) } else { Span::ZERO };
+        let period = Span::micros(500).times(1 << chooser.pick(Concern::Disk, 8));
+        let lazy = disk.times(1 << chooser.pick(Concern::Disk, 8));
         let mut model = Self {
             network: NetworkModel {
                 stream: Delay::Uniform(net, net.times(2)),
@@ -86,6 +95,7 @@ impl Model {
             },
             disk: DiskModel {
                 sync: Delay::Uniform(disk, disk.times(3)),
+                lazy: Delay::Uniform(disk, lazy.times(2)),
                 ..DiskModel::constant(disk)
             },
             bell: Delay::Uniform(Span(50), look),
@@ -95,10 +105,12 @@ impl Model {
             apply: Delay::Uniform(Span::ZERO, apply),
             capture: Delay::Uniform(Span::ZERO, apply),
             install: Delay::Uniform(Span::ZERO, install),
+            checkpoint: Some(Delay::Uniform(period, period.times(3))),
+            save: Delay::Uniform(disk, disk.times(20)),
             notice: Delay::Uniform(notice, notice.times(3)),
         };
         if profile.has(Profile::Crash) {
-            model.disk.torn_ppm = chooser.between(c, 0, 500_000);
+            model.disk.machine_ppm = chooser.between(c, 0, 1_000_000);
         }
         if profile.has(Profile::Network) {
             model.trouble_network(net, chooser);

@@ -1,6 +1,6 @@
 //! A process of the run: its node, its clock, and what waits for it.
 
-use crate::app::App;
+use crate::app::{App, Item};
 use crate::ram::Answer;
 use alloc::collections::VecDeque;
 use alloc::rc::Rc;
@@ -11,6 +11,9 @@ use amcast_core::{Gid, Input, MsgId, Node, Pid, Span, Time};
 /// An input that owns what it says, so that it can wait.
 #[derive(Clone, Debug)]
 pub(crate) enum Letter {
+    /// The number of a record, and the record.
+    Stored(u64, Vec<u8>),
+    Torn,
     /// Which life it is.
     Start(u32),
     Wake,
@@ -19,6 +22,7 @@ pub(crate) enum Letter {
     Submit(usize),
     Durable(Ticket),
     Loaded(Ticket, Option<Vec<u8>>),
+    Checkpointed(u64),
     Applied(u64),
     Installed(u64),
     Captured {
@@ -43,12 +47,15 @@ impl Letter {
     /// As an input, if it is none of a medium's and no submission.
     pub(crate) fn plain<M: Medium>(&self) -> Option<Input<'_, M>> {
         Some(match self {
+            Self::Stored(number, record) => Input::Stored { number: *number, record },
+            Self::Torn => Input::Torn,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
             Self::Loaded(ticket, record) => {
                 Input::Loaded { ticket: *ticket, record: record.as_deref() }
             }
+            Self::Checkpointed(position) => Input::Checkpointed(*position),
             Self::Applied(position) => Input::Applied(*position),
             Self::Installed(position) => Input::Installed(*position),
             Self::Captured { ticket, position, bytes } => {
@@ -74,6 +81,8 @@ pub(crate) struct Process {
     /// The group it is a replica of.
     pub group: Option<Gid>,
     pub app: App,
+    /// The deliveries in the application's last checkpoint that is durable.
+    pub checkpoint: Vec<Item>,
     pub inbox: VecDeque<Letter>,
     /// Busy or paused until then.
     pub free_at: Time,
@@ -89,6 +98,8 @@ pub(crate) struct Process {
     pub fit: bool,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
     pub doomed: Option<Option<Span>>,
+    /// Dead for ever.
+    pub gone: bool,
     /// How much faster its clock runs, in parts per million.
     pub drift_ppm: i32,
 }
@@ -101,6 +112,7 @@ impl Process {
             standing: 0,
             group,
             app: App::default(),
+            checkpoint: Vec::new(),
             inbox: VecDeque::new(),
             free_at: Time::ZERO,
             run_at: None,
@@ -110,6 +122,7 @@ impl Process {
             casts: 0,
             fit: true,
             doomed: None,
+            gone: false,
             drift_ppm,
         }
     }

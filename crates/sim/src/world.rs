@@ -1,5 +1,6 @@
 //! The run itself: the processes, the carriers, and the loop that drives them.
 
+use crate::app::Item;
 use crate::chooser::{Choices, Chooser, Concern, Odometer};
 use crate::disk::Disk;
 use crate::faults::When;
@@ -32,6 +33,10 @@ pub(crate) enum Due {
     /// The application says how far it has applied.
     Apply(Pid, u32),
     Installed(Pid, u32, u64),
+    /// The application takes a checkpoint, now and then.
+    Checkpoint(Pid),
+    /// A checkpoint of that life is durable.
+    Checkpointed(Pid, u32, Vec<Item>),
     /// Something for this life of a process.
     Letter(Pid, u32, Letter),
     /// The index of a multicast in the plan.
@@ -99,6 +104,8 @@ pub(crate) struct World<'a> {
     by_event: Vec<(u64, usize)>,
     /// Whom the oracle takes for the leader of each group.
     pub leaders: Vec<Pid>,
+    /// Whether a record did not fit in the step that is carried out.
+    pub refused: bool,
     /// What stops the run.
     pub breach: Option<Breach>,
     deliveries_seen: u64,
@@ -162,6 +169,7 @@ impl<'a> World<'a> {
             events: 0,
             by_event: Vec::new(),
             leaders,
+            refused: false,
             breach: None,
             deliveries_seen: 0,
             salvage,
@@ -255,6 +263,11 @@ impl<'a> World<'a> {
             }
             Due::Apply(p, life) => self.apply(p, life),
             Due::Installed(p, life, position) => self.installed(p, life, position),
+            Due::Checkpoint(p) => {
+                self.checkpoint(p);
+                self.checkpoint_later(p);
+            }
+            Due::Checkpointed(p, life, items) => self.checkpointed(p, life, items),
             Due::Letter(p, life, letter) => {
                 if self.procs[p.index()].life == life {
                     self.letter(p, letter);

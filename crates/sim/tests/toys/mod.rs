@@ -1,6 +1,7 @@
 //! Tiny protocols for tests of the simulator: one process orders, and the ways to get that wrong.
 #![allow(dead_code, reason = "each test file uses some of them")]
 
+pub(crate) mod durable;
 pub(crate) mod memory;
 pub(crate) mod messages;
 

@@ -257,6 +257,9 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
             let (had, has) = (msg(had), msg(has));
             format!("{} had delivered {had} at place {place} and has {has} there", name(p))
         }
+        Breach::Moved { p, m, had, has } => {
+            format!("{} delivers {} again, at {has} instead of {had}", name(p), msg(m))
+        }
         Breach::Application { p, why } => format!("{}: {why}", name(p)),
     }
 }

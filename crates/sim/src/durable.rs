@@ -1,0 +1,128 @@
+//! Processes that keep a log: what they write, how they die, and how they start again from it. The
+//! application of a process that ever wrote anything takes checkpoints.
+
+use crate::app::{App, Item};
+use crate::chooser::Concern;
+use crate::process::Letter;
+use crate::world::{Due, World};
+use alloc::vec::Vec;
+use amcast_core::step::{Extent, Ticket};
+use amcast_core::{Assumption, Medium, Outbox, Pid, Span};
+
+/// What ends with a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Nothing else: its log is as it was written.
+    Process,
+    /// Its machine: of the records that are not durable so many are lost; drawn if none.
+    Machine {
+        /// How many.
+        lost: Option<u64>,
+    },
+}
+
+impl World<'_> {
+    /// Writes a record. A process whose disk is full stops there, and comes back when there is room.
+    pub(crate) fn persist<M: Medium>(
+        &mut self,
+        p: Pid,
+        outbox: &Outbox<M>,
+        (ticket, record, awaited): (Ticket, Extent, bool),
+    ) {
+        let first = !self.disk.used(p);
+        let record = outbox.bytes(record);
+        if !self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser) {
+            self.refused = true;
+        } else if first {
+            self.checkpoint_later(p);
+        }
+    }
+
+    /// What a process that has no room for a record does.
+    pub(crate) fn stop_if_refused(&mut self, p: Pid) -> bool {
+        let refused = core::mem::take(&mut self.refused);
+        if refused {
+            let full = self.disk.full_until(p).since(self.now);
+            self.end_for(p, End::Process, Some(full));
+        }
+        refused
+    }
+
+    /// A process dies alone, or, if it has a log, perhaps with its machine.
+    pub(crate) fn draw_end(&mut self, p: Pid) -> End {
+        let ppm = self.plan.model.disk.machine_ppm;
+        if self.disk.used(p) && self.chooser.chance(Concern::Disk, ppm) {
+            End::Machine { lost: None }
+        } else {
+            End::Process
+        }
+    }
+
+    /// What the end of a process does to its log.
+    pub(crate) fn end_log(&mut self, p: Pid, end: End) {
+        match end {
+            End::Process => self.disk.stop(p),
+            End::Machine { lost } => self.disk.fail(p, lost, &mut self.chooser),
+        }
+    }
+
+    /// How long a process is dead that was to be so for `down`: as long, but of each group a
+    /// majority comes back, be it at the end of all faults.
+    pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
+        let group = self.procs[p.index()].group;
+        if let (None, Some(group), false) = (down, group, self.assumes(Assumption::MajorityFit)) {
+            let back = |q: &Pid| *q != p && !self.procs[q.index()].gone;
+            if self.cluster.members(group).filter(back).count() < self.cluster.quorum() {
+                return Some(self.plan.calm.since(self.now));
+            }
+        }
+        self.procs[p.index()].gone = down.is_none();
+        down
+    }
+
+    /// A process starts, for the first time or again from what it has on its disk.
+    pub(crate) fn open(&mut self, p: Pid) {
+        let letters = self.disk.open(p).map(|(n, record)| Letter::Stored(n, record.to_vec()));
+        let mut letters: Vec<Letter> = letters.collect();
+        if self.disk.torn(p) {
+            letters.push(Letter::Torn);
+        }
+        let process = &mut self.procs[p.index()];
+        process.app = App::resumed(&process.checkpoint);
+        letters.push(Letter::Start(process.life));
+        if !process.checkpoint.is_empty() {
+            letters.push(Letter::Installed(process.app.position()));
+        }
+        letters.into_iter().for_each(|letter| self.letter(p, letter));
+    }
+
+    /// The application takes its next checkpoint some time.
+    pub(crate) fn checkpoint_later(&mut self, p: Pid) {
+        if let Some(period) = self.plan.model.checkpoint {
+            let at = self.now + period.draw(&mut self.chooser, Concern::Disk);
+            self.queue.push(at, Due::Checkpoint(p));
+        }
+    }
+
+    /// The application keeps what it has applied; it is durable some time later.
+    pub(crate) fn checkpoint(&mut self, p: Pid) {
+        let process = &self.procs[p.index()];
+        if !process.alive() || !self.disk.used(p) || process.app.awaited.is_some() {
+            return;
+        }
+        let items = process.app.log[..process.app.applied_count()].to_vec();
+        let at = self.now + self.plan.model.save.draw(&mut self.chooser, Concern::Disk);
+        self.queue.push(at, Due::Checkpointed(p, process.life, items));
+    }
+
+    /// A checkpoint is durable, unless the process died meanwhile or has a newer one.
+    pub(crate) fn checkpointed(&mut self, p: Pid, life: u32, items: Vec<Item>) {
+        let process = &mut self.procs[p.index()];
+        let position = |items: &[Item]| items.last().map_or(0, |item| item.position);
+        let reached = position(&items);
+        if process.life == life && reached > position(&process.checkpoint) {
+            process.checkpoint = items;
+            self.letter(p, Letter::Checkpointed(reached));
+        }
+    }
+}
