@@ -112,7 +112,7 @@ pub trait Machine: Send + Sync + 'static {
     );
 
     /// Appends to `answer` what a client is told when its command was refused.
-    fn refuse(&self, why: Refusal, answer: &mut Vec<u8>);
+    fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }
 
 /// One shard's data.

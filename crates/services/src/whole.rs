@@ -147,7 +147,7 @@ impl<S: StateMachine> Machine for Whole<S> {
         self.0.apply(command, &mut shards, answer);
     }
 
-    fn refuse(&self, why: Refusal, answer: &mut Vec<u8>) {
+    fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
         answer.push(match why {
             Refusal::Stale => Word::Stale,
             Refusal::Forgotten => Word::Forgotten,
@@ -316,7 +316,7 @@ mod tests {
     fn a_refusal_is_no_answer() {
         for why in [Refusal::Stale, Refusal::Forgotten, Refusal::Window] {
             let mut bytes = Vec::new();
-            Whole::<Sums>::default().refuse(why, &mut bytes);
+            Whole::<Sums>::default().refuse(why, b"", &mut bytes);
             assert_eq!(answered(&bytes), Err(why));
         }
         assert_eq!(answered(&[0]), Ok(&[][..]));

@@ -9,7 +9,7 @@ use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
-use amcast_services::kv::Kv;
+use amcast_services::StoreAndLog;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
-    let app = ServiceNode::<Kv>::new(file.shards, workers);
+    let app = ServiceNode::<StoreAndLog>::new(file.shards, workers);
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let begin = |at| Serving::begin(at, &options, own, &file, &home);

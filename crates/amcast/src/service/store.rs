@@ -3,7 +3,10 @@
 use amcast_core::{Gid, MsgId};
 use amcast_runtime::application::{Application, Command, Figures, Wake};
 use amcast_services::kv::Kv;
-use amcast_services::{Executor, Full, Holds, Limits, Machine, State, StateMachine, Whole};
+use amcast_services::log::{Logs, NODE_BYTES};
+use amcast_services::{
+    Executor, Full, Holds, Limits, Machine, State, StateMachine, StoreAndLog, Whole,
+};
 use std::io::{self, Read};
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
@@ -17,9 +20,14 @@ pub trait Hosted: Machine + Sized {
     fn over(shards: usize) -> Self;
 }
 
-impl Hosted for Kv {
+/// The store and the log of `amcast up`, whose logs hold at most `log_bytes` on each node.
+pub fn store_and_log(shards: usize, log_bytes: usize) -> StoreAndLog {
+    StoreAndLog::new(Kv::new(shards, SCAN_SEED), Logs::new(shards, log_bytes))
+}
+
+impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
-        Self::new(shards, SCAN_SEED)
+        store_and_log(shards, NODE_BYTES)
     }
 }
 
@@ -40,8 +48,12 @@ impl<M: Hosted> ServiceNode<M> {
     /// `shards` empty shards, in which commands that do not conflict are executed by `workers`
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
-        let executor = Executor::new(M::over(shards), shards, Limits::default());
-        Self { executor, workers }
+        Self::of(M::over(shards), shards, workers)
+    }
+
+    /// The same, of a machine that is the same on every node but for what bounds it.
+    pub fn of(machine: M, shards: usize, workers: usize) -> Self {
+        Self { executor: Executor::new(machine, shards, Limits::default()), workers }
     }
 }
 

@@ -127,7 +127,7 @@ pub(super) fn run<M: Machine>(
     match verdict {
         Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
         Verdict::Refused(why) => {
-            machine.refuse(why, scratch);
+            machine.refuse(why, body, scratch);
             on_answer(Answer { id, session, request, bytes: scratch });
         }
         Verdict::New => {

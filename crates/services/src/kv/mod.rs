@@ -206,7 +206,7 @@ impl Machine for Kv {
         run(&mut context, &args, &mut reply);
     }
 
-    fn refuse(&self, why: Refusal, answer: &mut Vec<u8>) {
+    fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
             Refusal::Stale => "ERR Whether the command took effect is not known: it is too old",
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",

@@ -239,8 +239,8 @@ impl Machine for Fragile {
     ) {
         panic!("as asked for");
     }
-    fn refuse(&self, why: crate::machine::Refusal, answer: &mut Vec<u8>) {
-        self.0.refuse(why, answer);
+    fn refuse(&self, why: crate::machine::Refusal, command: &[u8], answer: &mut Vec<u8>) {
+        self.0.refuse(why, command, answer);
     }
 }
 

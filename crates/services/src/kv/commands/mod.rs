@@ -22,7 +22,7 @@ pub(crate) mod watching;
 use super::registry::Command;
 
 /// Each family with its name as `COMMAND DOCS` shows it.
-pub(crate) const FAMILIES: &[(&str, &[Command])] = &[
+pub(crate) static FAMILIES: &[(&str, &[Command])] = &[
     ("string", strings::COMMANDS),
     ("string", common_subsequence::COMMANDS),
     ("bitmap", bits::COMMANDS),

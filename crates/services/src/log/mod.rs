@@ -1,0 +1,247 @@
+//! The distributed log: named logs of values, as a state machine over shards [MRP 6.2].
+//!
+//! A log lives in one shard, by the hash of its name, as a key of the store does. Its positions count
+//! from 0, are never given twice and stay what they are when values in front are trimmed away. A
+//! command that appends to several logs does so at one moment, in all of their shards.
+//!
+//! # Bounds
+//! What the logs of a shard hold is bounded by [`Logs::new`]: an append that would pass the bound does
+//! nothing and says so, and a trim makes room. Whether there is room must not depend on which of two
+//! appends a replica happens to run first: so all commands that change logs of a shard conflict, and
+//! run in the order of the shard. Only reads run beside others.
+
+pub mod command;
+mod cut;
+mod shard;
+pub mod storage;
+#[cfg(test)]
+mod tests;
+
+pub use command::{Addition, Answer, Command, Why};
+pub use shard::{Extent, LogShard};
+
+use crate::kv::SlotMap;
+use crate::kv::hash::hash_bytes;
+use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
+use crate::stream::{Piece, Source};
+use amcast_core::GroupSet;
+use command::{ValuesWriter, check, read_cost};
+
+/// Bytes of a log's name.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Bytes that the logs of a node may hold unless somebody says otherwise [MRP 7.3].
+pub const NODE_BYTES: usize = 200_000_000;
+
+/// Bytes of one read's values, beside the last one: with the largest value it still fits into what
+/// clients of gRPC take.
+pub const READ_BYTES_MAX: u32 = 3_000_000;
+
+/// Values of one read.
+pub const READ_VALUES_MAX: u32 = 100_000;
+
+/// Keys the hashes of names, apart from those of the store's keys. Equal ones cost waiting, never
+/// correctness.
+const SEED: u64 = 0x616d_6c6f_6773;
+
+/// The key that every command uses which changes logs of a shard.
+const ROOM: u64 = 0x726f_6f6d;
+
+/// The commands of the log, over [`LogShard`]s.
+#[derive(Clone, Copy, Debug)]
+pub struct Logs {
+    map: SlotMap,
+    /// What the logs of one shard may hold.
+    shard_bytes: usize,
+}
+
+impl Logs {
+    /// Logs over `shards` shards, those of a node holding at most `node_bytes`, in equal parts; the
+    /// same on all nodes.
+    pub const fn new(shards: usize, node_bytes: usize) -> Self {
+        Self { map: SlotMap::new(shards), shard_bytes: node_bytes / shards }
+    }
+
+    /// The shards that `command` has to be sent to.
+    pub fn destinations(map: SlotMap, command: &Command<'_>) -> GroupSet {
+        let of = |log: &[u8]| GroupSet::one(map.of_key(log));
+        match command {
+            Command::Append(additions) => {
+                additions.iter().fold(GroupSet::EMPTY, |dst, a| dst.or(of(a.log)))
+            }
+            Command::Read { log, .. } | Command::Trim { log, .. } => of(log),
+            Command::Extents(logs) => logs.iter().fold(GroupSet::EMPTY, |dst, log| dst.or(of(log))),
+            Command::List { .. } => map.all(),
+        }
+    }
+
+    /// Runs a command that decoded and whose logs are in the destinations.
+    fn run(&self, body: &[u8], command: &Command<'_>, shards: &mut Shards<'_, '_>) -> Answer {
+        match command {
+            Command::Append(additions) => self.append(check(body), additions, shards),
+            Command::Trim { log, before } => {
+                let check = check(body);
+                match shards.of(log).trim(log, *before) {
+                    Some(extent) => Answer::Trimmed { check, extent },
+                    None => Answer::Not(Why::Unknown { check }),
+                }
+            }
+            Command::Extents(logs) => {
+                Answer::Extents(logs.iter().map(|log| shards.of(log).extent(log)).collect())
+            }
+            Command::List { after, most } => {
+                let most = usize::from(*most).min(command::LIST_MAX);
+                let each = shards.parts.iter().flat_map(|part| part.behind(after).take(most));
+                let mut all: Vec<_> = each.map(|(name, extent)| (name.to_vec(), extent)).collect();
+                all.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+                all.truncate(most);
+                Answer::Listed(all)
+            }
+            Command::Read { .. } => unreachable!("values are written where they lie"),
+        }
+    }
+
+    fn append(
+        &self,
+        check: u32,
+        additions: &[Addition<'_>],
+        shards: &mut Shards<'_, '_>,
+    ) -> Answer {
+        let most = self.shard_bytes;
+        for (i, place) in shards.places.iter().enumerate() {
+            let here = additions.iter().filter(|a| shards.map.of_key(a.log) == place.shard);
+            let part = &*shards.parts[i];
+            let more: usize = here.map(|a| part.cost(a.log, a.value)).sum();
+            if part.held_bytes() + more > most {
+                return Answer::Not(Why::Full { check, most: most as u64 });
+            }
+        }
+        let positions = additions.iter().map(|a| shards.of(a.log).append(a.log, a.value));
+        Answer::Appended { check, positions: positions.collect() }
+    }
+}
+
+/// The shards of a command.
+struct Shards<'a, 'b> {
+    map: SlotMap,
+    places: &'a [Place],
+    /// Those of `places`, one for one.
+    parts: &'a mut [&'b mut LogShard],
+}
+
+impl Shards<'_, '_> {
+    /// The shard of a log, which is one of the destinations.
+    fn of(&mut self, log: &[u8]) -> &mut LogShard {
+        let shard = self.map.of_key(log);
+        let index = self.places.iter().position(|p| p.shard == shard);
+        self.parts[index.expect("the destinations were looked at")]
+    }
+
+    /// Writes the values of a read.
+    fn read(&mut self, read: (&[u8], u64), values_max: u32, bytes_max: u32, to: &mut Vec<u8>) {
+        let (log, from) = read;
+        let part = self.of(log);
+        let why = match part.extent(log) {
+            None => Why::Unknown { check: 0 },
+            Some(extent) if from < extent.first => Why::Gone { first: extent.first },
+            Some(extent) => {
+                let mut out = ValuesWriter::begin(from, extent, to);
+                let mut left = bytes_max.min(READ_BYTES_MAX) as usize;
+                for value in
+                    part.values_from(log, from).take(values_max.min(READ_VALUES_MAX) as usize)
+                {
+                    out.value(&value);
+                    left = left.saturating_sub(read_cost(value.len()));
+                    if left == 0 {
+                        break;
+                    }
+                }
+                return;
+            }
+        };
+        Answer::Not(why).encode(to);
+    }
+}
+
+impl Machine for Logs {
+    type Part = LogShard;
+
+    fn part(&self) -> LogShard {
+        LogShard::default()
+    }
+
+    fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {
+        let Some(command) = Command::decode(command) else { return };
+        let write = command.writes();
+        let mut uses = |log: &[u8]| {
+            let shard = self.map.of_key(log);
+            access.uses.push(Use { shard, key: hash_bytes(SEED, log), write });
+            if write {
+                access.uses.push(Use { shard, key: ROOM, write });
+            }
+        };
+        match &command {
+            Command::Append(additions) => additions.iter().for_each(|a| uses(a.log)),
+            Command::Read { log, .. } | Command::Trim { log, .. } => uses(log),
+            Command::Extents(logs) => logs.iter().for_each(|log| uses(log)),
+            Command::List { .. } => access.whole = true,
+        }
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        parts: &'a mut [&'a mut LogShard],
+        body: &[u8],
+        answer: &mut Vec<u8>,
+    ) {
+        let command = Command::decode(body);
+        let Some(command) = command.filter(|c| Self::destinations(self.map, c).within(at.dst))
+        else {
+            return Answer::Not(Why::Malformed).encode(answer);
+        };
+        let mut shards = Shards { map: self.map, places: at.places, parts };
+        match command {
+            Command::Read { log, from, values_max, bytes_max } => {
+                shards.read((log, from), values_max, bytes_max, answer);
+            }
+            other => self.run(body, &other, &mut shards).encode(answer),
+        }
+    }
+
+    fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
+        Answer::Not(Why::Refused(why)).encode(answer);
+    }
+}
+
+impl Part for LogShard {
+    fn items(&self) -> (usize, usize) {
+        (self.values(), 0)
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        None
+    }
+
+    fn tidy(&mut self, _now_ms: u64) {}
+
+    fn capture(&mut self) {
+        self.begin_cut();
+    }
+
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        self.give_cut(to)
+    }
+
+    fn release(&mut self) {
+        self.end_cut();
+    }
+
+    fn kept(&self) -> usize {
+        self.kept_aside()
+    }
+
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        self.read_cut(from)
+    }
+}

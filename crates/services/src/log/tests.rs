@@ -1,0 +1,390 @@
+//! The log against a simple model, in the executor and with the store beside it.
+
+use super::*;
+use crate::envelope::{Envelope, Stamp};
+use crate::executor::{Delivered, Executor, Full, Limits, State};
+use crate::kv::{Kv, encode_args};
+use crate::store_and_log::StoreAndLog;
+use amcast_core::rng::Rng;
+use amcast_core::{Gid, MsgId, Pid};
+use std::collections::BTreeMap;
+
+const SHARDS: usize = 3;
+const MAP: SlotMap = SlotMap::new(SHARDS);
+
+/// What a shard may hold in these tests.
+const SHARD_BYTES: usize = 20_000;
+
+fn machine() -> StoreAndLog {
+    StoreAndLog::new(Kv::new(SHARDS, 1), Logs::new(SHARDS, SHARDS * SHARD_BYTES))
+}
+
+/// A node with its shards' streams.
+struct Node {
+    executor: Executor<StoreAndLog>,
+    next: [u64; SHARDS],
+    answers: BTreeMap<u64, Vec<u8>>,
+    seq: u64,
+}
+
+impl Node {
+    fn new() -> Self {
+        let executor = Executor::new(machine(), SHARDS, Limits::default());
+        Self { executor, next: [1; SHARDS], answers: BTreeMap::new(), seq: 0 }
+    }
+
+    fn deliver(&mut self, shard: Gid, seq: u64, dst: GroupSet, payload: &[u8]) {
+        let (position, answers) = (self.next[shard.index()], &mut self.answers);
+        let id = MsgId { sender: Pid(9), seq };
+        let taken: Result<Delivered, Full> =
+            self.executor.deliver(shard, position, id, dst, payload, &mut |a| {
+                answers.insert(a.id.seq, a.bytes.to_vec());
+            });
+        assert_eq!(taken, Ok(Delivered::Taken));
+        self.next[shard.index()] += 1;
+    }
+
+    /// Has a command delivered in all its shards; the answer.
+    fn send(&mut self, dst: GroupSet, payload: &[u8]) -> Vec<u8> {
+        self.seq += 1;
+        let seq = self.seq;
+        dst.iter().for_each(|shard| self.deliver(shard, seq, dst, payload));
+        self.answers.remove(&seq).expect("it was answered")
+    }
+
+    fn run(&mut self, command: &Command<'_>) -> Answer {
+        let (request, read_only) = (self.seq + 1, !command.writes());
+        let payload = payload(request, command, read_only);
+        let answer = self.send(Logs::destinations(MAP, command), &payload);
+        Answer::decode(&answer).expect("an answer of the log")
+    }
+
+    fn append(&mut self, log: &str, value: &[u8]) -> Answer {
+        self.run(&Command::Append(vec![Addition { log: log.as_bytes(), value }]))
+    }
+
+    fn extent(&mut self, log: &str) -> Option<Extent> {
+        match self.run(&Command::Extents(vec![log.as_bytes()])) {
+            Answer::Extents(extents) => extents[0],
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stream(&mut self, piece: usize, mut meanwhile: impl FnMut(&mut Self)) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.executor.capture();
+        while self.executor.piece(piece, &mut out) {
+            meanwhile(self);
+        }
+        out
+    }
+
+    /// A node that was given this one's state, at the position where the cut was made.
+    fn of(mut stream: &[u8], next: [u64; SHARDS], seq: u64) -> Self {
+        let state = State::read(&machine(), SHARDS, &mut stream).expect("it was just given");
+        let mut it = Self::new();
+        drop(it.executor.adopt(state));
+        (it.next, it.seq) = (next, seq);
+        it
+    }
+}
+
+fn payload(request: u64, command: &Command<'_>, read_only: bool) -> Vec<u8> {
+    let open_from = request.saturating_sub(20).max(1);
+    let stamp = Stamp { wall_ms: request, host_ms: request };
+    let mut bytes = Vec::new();
+    Envelope { session: 1, request, open_from, stamp, read_only }.encode(&mut bytes);
+    command.encode(&mut bytes);
+    bytes
+}
+
+/// A log of each shard.
+fn log(shard: u8) -> String {
+    (0..).map(|i| format!("log{i}")).find(|l| MAP.of_key(l.as_bytes()) == Gid(shard)).unwrap()
+}
+
+fn positions(answer: Answer) -> Vec<u64> {
+    match answer {
+        Answer::Appended { positions, .. } => positions,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What logs should be: each value ever appended, and how many are trimmed.
+#[derive(Default)]
+struct Model(BTreeMap<String, (Vec<Vec<u8>>, usize)>);
+
+impl Model {
+    fn held(&self, shard: Gid) -> usize {
+        let here = self.0.iter().filter(|(name, _)| MAP.of_key(name.as_bytes()) == shard);
+        let each = here.map(|(name, (values, first))| {
+            256 + 2 * name.len() + values[*first..].iter().map(|v| 48 + v.len()).sum::<usize>()
+        });
+        each.sum()
+    }
+
+    fn extent(&self, name: &str) -> Option<Extent> {
+        self.0.get(name).map(|(values, first)| Extent {
+            first: *first as u64,
+            next: values.len() as u64,
+            bytes: values[*first..].iter().map(|v| v.len() as u64).sum(),
+        })
+    }
+
+    /// Appends, and takes all back if a shard has no room for it.
+    fn append(&mut self, additions: &[(String, Vec<u8>)]) -> Option<Vec<u64>> {
+        let before = self.0.clone();
+        let mut positions = Vec::new();
+        for (name, value) in additions {
+            let (values, _) = self.0.entry(name.clone()).or_default();
+            positions.push(values.len() as u64);
+            values.push(value.clone());
+        }
+        if MAP.all().iter().any(|shard| self.held(shard) > SHARD_BYTES) {
+            self.0 = before;
+            return None;
+        }
+        Some(positions)
+    }
+
+    fn read(&self, name: &str, from: u64, values_max: u32, bytes_max: u32) -> Answer {
+        let Some(extent) = self.extent(name) else {
+            return Answer::Not(Why::Unknown { check: 0 });
+        };
+        if from < extent.first {
+            return Answer::Not(Why::Gone { first: extent.first });
+        }
+        let (mut values, mut bytes) = (Vec::new(), 0);
+        for value in self.0[name].0.iter().skip(from as usize).take(values_max as usize) {
+            if bytes >= bytes_max as usize && !values.is_empty() {
+                break;
+            }
+            bytes += value.len() + 8;
+            values.push(value.clone());
+        }
+        Answer::Values { from, extent, values }
+    }
+}
+
+fn random_value(rng: &mut Rng) -> Vec<u8> {
+    let len = if rng.chance(100_000) { rng.below(3000) } else { rng.below(40) };
+    (0..len).map(|_| rng.word() as u8).collect()
+}
+
+/// A random command, sent to the node and told to the model.
+fn step(node: &mut Node, model: &mut Model, rng: &mut Rng) {
+    let name = format!("l{}", rng.below(9));
+    let bytes = name.as_bytes();
+    match rng.below(10) {
+        0..=4 => {
+            let count = if rng.chance(500_000) { 1 } else { 1 + rng.below(4) };
+            let pick = |_| (format!("l{}", rng.below(9)), random_value(rng));
+            let additions: Vec<_> = (0..count).map(pick).collect();
+            let each = additions.iter().map(|(l, v)| Addition { log: l.as_bytes(), value: v });
+            let answer = node.run(&Command::Append(each.collect()));
+            match model.append(&additions) {
+                Some(expected) => assert_eq!(positions(answer), expected),
+                None => assert!(matches!(answer, Answer::Not(Why::Full { most: 20_000, .. }))),
+            }
+        }
+        5 => {
+            let before = rng.below(model.extent(&name).map_or(3, |e| e.next + 3));
+            let answer = node.run(&Command::Trim { log: bytes, before });
+            if let Some((values, first)) = model.0.get_mut(&name) {
+                *first = (*first).max(values.len().min(before as usize));
+                let expected = model.extent(&name).unwrap();
+                assert!(matches!(answer, Answer::Trimmed { extent, .. } if extent == expected));
+            } else {
+                assert!(matches!(answer, Answer::Not(Why::Unknown { .. })));
+            }
+        }
+        6 => {
+            let names: Vec<String> = (0..4).map(|_| format!("l{}", rng.below(9))).collect();
+            let answer = node.run(&Command::Extents(names.iter().map(|n| n.as_bytes()).collect()));
+            let expected = names.iter().map(|n| model.extent(n)).collect();
+            assert_eq!(answer, Answer::Extents(expected));
+        }
+        7 => {
+            let (after, most) = (format!("l{}", rng.below(9)), 1 + rng.below(6) as u16);
+            let answer = node.run(&Command::List { after: after.as_bytes(), most });
+            let behind = model.0.keys().filter(|name| **name > after).take(usize::from(most));
+            let expected = behind.map(|n| (n.clone().into_bytes(), model.extent(n).unwrap()));
+            assert_eq!(answer, Answer::Listed(expected.collect()));
+        }
+        _ => {
+            let from = rng.below(model.extent(&name).map_or(2, |e| e.next + 2));
+            let (values_max, bytes_max) = (1 + rng.below(20) as u32, 1 + rng.below(300) as u32);
+            let answer = node.run(&Command::Read { log: bytes, from, values_max, bytes_max });
+            assert_eq!(answer, model.read(&name, from, values_max, bytes_max));
+        }
+    }
+}
+
+#[test]
+fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
+    for seed in 0..12 {
+        let mut rng = Rng::stream(seed, "log");
+        let (mut node, mut model) = (Node::new(), Model::default());
+        for _ in 0..60 {
+            (0..30).for_each(|_| step(&mut node, &mut model, &mut rng));
+            let (next, seq, then) = (node.next, node.seq, Model(model.0.clone()));
+            let piece = 1 + rng.below(900) as usize;
+            let stream = node.stream(piece, |node| {
+                (0..rng.below(4)).for_each(|_| step(node, &mut model, &mut rng));
+            });
+            assert!((0..SHARDS).all(|g| node.executor.holds(Gid(g as u8)).kept == 0));
+            // A node that is given the state answers what this one did at that moment.
+            let mut other = Node::of(&stream, next, seq);
+            for name in (0..9).map(|i| format!("l{i}")) {
+                assert_eq!(other.extent(&name), then.extent(&name), "seed {seed}");
+                let from = then.extent(&name).map_or(0, |e| e.first);
+                let read = |m| Command::Read {
+                    log: name.as_bytes(),
+                    from,
+                    values_max: m,
+                    bytes_max: READ_BYTES_MAX,
+                };
+                let expected = then.read(&name, from, 5000, READ_BYTES_MAX);
+                assert_eq!(other.run(&read(5000)), expected, "seed {seed}, {name}");
+            }
+            if rng.chance(300_000) {
+                (node, model) = (Node::of(&stream, next, seq), then);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repeated_append_takes_effect_once_and_gets_the_first_answer_also_from_a_new_node() {
+    let (mut node, name) = (Node::new(), log(1));
+    let command = Command::Append(vec![Addition { log: name.as_bytes(), value: b"x" }]);
+    assert_eq!(positions(node.append(&name, b"before")), [0]);
+    let (dst, bytes) = (Logs::destinations(MAP, &command), payload(7, &command, false));
+    let first = node.send(dst, &bytes);
+    assert_eq!(positions(Answer::decode(&first).unwrap()), [1]);
+    assert_eq!(node.send(dst, &bytes), first);
+    let stream = node.stream(100, |_| {});
+    let mut other = Node::of(&stream, node.next, node.seq);
+    assert_eq!(other.send(dst, &bytes), first);
+    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 2, bytes: 7 }));
+    // A number that was used for another command shows by the check.
+    let another = Command::Append(vec![Addition { log: name.as_bytes(), value: b"y" }]);
+    let mut body = Vec::new();
+    another.encode(&mut body);
+    let answer = other.send(dst, &payload(7, &another, false));
+    let Some(Answer::Appended { check, .. }) = Answer::decode(&answer) else { panic!() };
+    assert_ne!(check, command::check(&body));
+}
+
+#[test]
+fn nothing_of_an_append_to_two_shards_is_seen_before_both_have_ordered_it() {
+    let (a, b) = (log(0), log(1));
+    let (la, lb) = (a.as_bytes(), b.as_bytes());
+    let mut node = Node::new();
+    let both =
+        Command::Append(vec![Addition { log: la, value: b"1" }, Addition { log: lb, value: b"1" }]);
+    let dst = Logs::destinations(MAP, &both);
+    assert_eq!(dst, GroupSet::one(Gid(0)).with(Gid(1)));
+    let bytes = payload(1, &both, false);
+    let send = |node: &mut Node, shard: u8, seq: u64, command: &Command<'_>| {
+        let dst = Logs::destinations(MAP, command);
+        node.deliver(Gid(shard), seq, dst, &payload(seq, command, true));
+    };
+    node.deliver(Gid(0), 1, dst, &bytes);
+    send(&mut node, 0, 2, &Command::Extents(vec![la]));
+    send(&mut node, 1, 3, &Command::Extents(vec![lb]));
+    assert_eq!(node.answers.keys().collect::<Vec<_>>(), [&3], "the look at a waits");
+    assert_eq!(Answer::decode(&node.answers[&3]), Some(Answer::Extents(vec![None])));
+    // Another log of the shard waits, too: whether there is room is decided in order. A read does not.
+    let third = (0..).map(|i| format!("other{i}")).find(|l| MAP.of_key(l.as_bytes()) == Gid(0));
+    let third = third.unwrap();
+    let append = Command::Append(vec![Addition { log: third.as_bytes(), value: b"2" }]);
+    node.deliver(Gid(0), 4, GroupSet::one(Gid(0)), &payload(4, &append, false));
+    send(&mut node, 0, 5, &Command::Extents(vec![third.as_bytes()]));
+    assert_eq!(node.answers.len(), 1);
+    node.deliver(Gid(1), 1, dst, &bytes);
+    assert_eq!(node.answers.len(), 5);
+    let one = Some(Extent { first: 0, next: 1, bytes: 1 });
+    assert_eq!(Answer::decode(&node.answers[&2]), Some(Answer::Extents(vec![one])));
+}
+
+#[test]
+fn a_full_shard_refuses_all_of_an_append_says_so_and_a_trim_makes_room() {
+    let (full, free) = (log(0), log(2));
+    let mut node = Node::new();
+    let mut count = 0;
+    let refused = loop {
+        match node.append(&full, &[7; 1000]) {
+            Answer::Appended { .. } => count += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(refused, Answer::Not(Why::Full { most: 20_000, .. })), "{refused:?}");
+    assert_eq!(count, 18, "18 values and a log have 19125 bytes, 19 have 20173");
+    let both = Command::Append(vec![
+        Addition { log: free.as_bytes(), value: b"" },
+        Addition { log: full.as_bytes(), value: &[7; 1000] },
+    ]);
+    assert!(matches!(node.run(&both), Answer::Not(Why::Full { .. })));
+    assert_eq!(node.extent(&free), None, "nothing of it was appended");
+    assert_eq!(positions(node.append(&free, b"there is room elsewhere")), [0]);
+    node.run(&Command::Trim { log: full.as_bytes(), before: 2 });
+    assert_eq!(positions(node.run(&both)), [1, 18]);
+    assert_eq!(node.extent(&full).map(|e| (e.first, e.next)), Some((2, 19)));
+}
+
+#[test]
+fn the_store_and_the_log_share_the_order_and_nothing_else() {
+    let mut node = Node::new();
+    let (name, shard) = (log(1), GroupSet::one(Gid(1)));
+    let kv = |node: &mut Node, request: u64, words: &[&[u8]]| {
+        let stamp = Stamp { wall_ms: request, host_ms: request };
+        let mut bytes = Vec::new();
+        let head = Envelope { session: 2, request, open_from: 1, stamp, read_only: false };
+        head.encode(&mut bytes);
+        encode_args(words, &mut bytes);
+        String::from_utf8(node.send(shard, &bytes)).unwrap()
+    };
+    assert_eq!(kv(&mut node, 1, &[b"SET", name.as_bytes(), b"key"]), "+OK\r\n");
+    assert_eq!(positions(node.append(&name, b"value")), [0]);
+    assert_eq!(node.executor.holds(Gid(1)).items, 1, "a log is no key");
+    let stream = node.stream(70, |node| {
+        kv(node, 2, &[b"DEL", name.as_bytes()]);
+        node.run(&Command::Trim { log: name.as_bytes(), before: 1 });
+    });
+    let mut other = Node::of(&stream, [1, 3, 1], 90);
+    assert_eq!(kv(&mut other, 9, &[b"GET", name.as_bytes()]), "$3\r\nkey\r\n");
+    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 1, bytes: 5 }));
+    assert_eq!(kv(&mut node, 10, &[b"GET", name.as_bytes()]), "_\r\n");
+    assert_eq!(node.extent(&name), Some(Extent { first: 1, next: 1, bytes: 0 }));
+    // A refusal is told in the language of whoever asked.
+    assert!(kv(&mut node, 5000, &[b"GET", b"x"]).starts_with("-TRYAGAIN "));
+    let mut late = payload(5000, &Command::Trim { log: name.as_bytes(), before: 0 }, false);
+    late[18..26].copy_from_slice(&1_u64.to_le_bytes());
+    let answer = Answer::decode(&node.send(shard, &late));
+    assert_eq!(answer, Some(Answer::Not(Why::Refused(Refusal::Window))));
+}
+
+#[test]
+fn nonsense_and_wrong_shards_are_refused_and_never_panic() {
+    let mut rng = Rng::stream(5, "nonsense");
+    let mut node = Node::new();
+    let name = log(1);
+    let good = payload(1, &Command::Trim { log: name.as_bytes(), before: 0 }, true);
+    let elsewhere = node.send(GroupSet::one(Gid(2)), &good);
+    assert_eq!(Answer::decode(&elsewhere), Some(Answer::Not(Why::Malformed)));
+    let append = Addition { log: name.as_bytes(), value: b"abcdef" };
+    let good = payload(1, &Command::Append(vec![append; 3]), true);
+    for _ in 0..3000 {
+        let mut bytes = good.clone();
+        for _ in 0..1 + rng.below(3) {
+            let at = Envelope::BYTES
+                + 4
+                + rng.below((bytes.len() - Envelope::BYTES - 4) as u64) as usize;
+            bytes[at] = rng.word() as u8;
+        }
+        bytes.truncate(Envelope::BYTES + 4 + rng.below((bytes.len() - 45) as u64) as usize);
+        let answer = node.send(GroupSet::first(SHARDS), &bytes);
+        assert!(Answer::decode(&answer).is_some(), "{answer:?}");
+    }
+}

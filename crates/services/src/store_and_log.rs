@@ -1,0 +1,143 @@
+//! The key-value store and the distributed log on the same shards, in one order.
+//!
+//! A command is of the log if it begins with [`log::command::MARK`], else of the store: no command is
+//! of both. They share nothing but the shards' order and the sessions, so commands of the one wait
+//! for those of the other only where one touches whole shards.
+
+use crate::kv::{Kv, Store};
+use crate::log::{self, LogShard, Logs};
+use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
+use crate::stream::{Piece, Source};
+use amcast_core::GroupSet;
+
+/// Runs the commands of both.
+pub struct StoreAndLog {
+    store: Kv,
+    logs: Logs,
+}
+
+impl StoreAndLog {
+    /// Both, over as many shards.
+    pub const fn new(store: Kv, logs: Logs) -> Self {
+        Self { store, logs }
+    }
+
+    fn is_of_log(command: &[u8]) -> bool {
+        command.starts_with(&log::command::MARK)
+    }
+}
+
+/// One shard's keys and logs.
+pub struct StoreAndLogShard {
+    keys: Store,
+    logs: LogShard,
+    cut: Stage,
+}
+
+/// How much of a cut was given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Keys,
+    Logs,
+    None,
+}
+
+impl StoreAndLogShard {
+    /// The logs.
+    pub const fn logs(&self) -> &LogShard {
+        &self.logs
+    }
+}
+
+impl Machine for StoreAndLog {
+    type Part = StoreAndLogShard;
+
+    fn part(&self) -> StoreAndLogShard {
+        StoreAndLogShard { keys: self.store.part(), logs: self.logs.part(), cut: Stage::None }
+    }
+
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
+        match Self::is_of_log(command) {
+            true => self.logs.access(command, dst, access),
+            false => self.store.access(command, dst, access),
+        }
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        parts: &'a mut [&'a mut StoreAndLogShard],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) {
+        match (Self::is_of_log(command), parts) {
+            (true, [one]) => self.logs.apply(at, &mut [&mut one.logs], command, answer),
+            (false, [one]) => self.store.apply(at, &mut [&mut one.keys], command, answer),
+            (true, parts) => {
+                let mut parts: Vec<_> = parts.iter_mut().map(|p| &mut p.logs).collect();
+                self.logs.apply(at, &mut parts, command, answer);
+            }
+            (false, parts) => {
+                let mut parts: Vec<_> = parts.iter_mut().map(|p| &mut p.keys).collect();
+                self.store.apply(at, &mut parts, command, answer);
+            }
+        }
+    }
+
+    fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
+        match Self::is_of_log(command) {
+            true => self.logs.refuse(why, command, answer),
+            false => self.store.refuse(why, command, answer),
+        }
+    }
+}
+
+impl Part for StoreAndLogShard {
+    /// The store's keys: what people ask the status for.
+    fn items(&self) -> (usize, usize) {
+        self.keys.items()
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        self.keys.due_ms()
+    }
+
+    fn tidy(&mut self, now_ms: u64) {
+        self.keys.tidy(now_ms);
+    }
+
+    fn capture(&mut self) {
+        self.cut = Stage::Keys;
+        self.keys.capture();
+        self.logs.capture();
+    }
+
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        if self.cut == Stage::Keys {
+            if self.keys.piece(to) {
+                return true;
+            }
+            self.cut = Stage::Logs;
+        }
+        let more = self.cut == Stage::Logs && self.logs.piece(to);
+        if !more {
+            self.cut = Stage::None;
+        }
+        more
+    }
+
+    fn release(&mut self) {
+        self.cut = Stage::None;
+        self.keys.release();
+        self.logs.release();
+    }
+
+    fn kept(&self) -> usize {
+        self.keys.kept() + self.logs.kept()
+    }
+
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        self.keys.read(from)?;
+        self.logs.read(from)
+    }
+}
