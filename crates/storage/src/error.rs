@@ -1,0 +1,252 @@
+//! Why a log or a checkpoint cannot be used, in sentences that say what to do.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why a log or a checkpoint cannot be opened, or takes nothing more.
+#[derive(Debug)]
+pub enum Error {
+    /// Another process has the directory; what its lock says.
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The words in the lock.
+        who: String,
+    },
+    /// What was written and synced is not there as it was written.
+    Damaged(Damage),
+    /// A file is none of ours, or of a version that we do not know.
+    Misfit {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: Misfit,
+    },
+    /// A file that must be there is missing.
+    Missing {
+        /// The file, or the directory.
+        path: PathBuf,
+    },
+    /// There is no room for more.
+    Full {
+        /// Where.
+        path: PathBuf,
+        /// What is full.
+        what: Limit,
+    },
+    /// The file system is mounted for reading only; also what a kernel does after errors of a disk.
+    ReadOnly {
+        /// Where.
+        path: PathBuf,
+    },
+    /// This user may not.
+    Denied {
+        /// What.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+    },
+    /// Any other refusal of the operating system. `EIO` is a broken disk.
+    Io {
+        /// Where.
+        path: PathBuf,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Two values do not go together, or one is out of its range.
+    Options {
+        /// Which, and what would be right.
+        says: &'static str,
+    },
+}
+
+/// What is full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// The file system.
+    Disk,
+    /// What this user may have on it.
+    Quota,
+    /// How long a file may be.
+    FileSize,
+}
+
+/// Where a log is damaged.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// The record that should be there.
+    pub number: u64,
+    /// What is wrong.
+    pub what: Flaw,
+}
+
+/// What is wrong where a log is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// There is no whole head of that record.
+    Head,
+    /// Its bytes do not fit their sum.
+    Bytes,
+    /// A whole segment is missing, or says of itself something else than its name.
+    Segment,
+}
+
+/// What is wrong with a file as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Misfit {
+    /// It is shorter than its head.
+    Short,
+    /// It does not begin as such a file does.
+    Magic,
+    /// Its version is not known here.
+    Version {
+        /// Which it has.
+        found: u32,
+        /// The newest that is known.
+        newest: u32,
+    },
+    /// Its head does not fit its sum.
+    Sum,
+    /// Its head is whole and says what cannot be.
+    Nonsense,
+    /// It belongs to another log.
+    OtherLog,
+}
+
+impl Error {
+    /// What an error of the operating system means.
+    pub(crate) fn of(path: &Path, doing: &'static str, source: io::Error) -> Self {
+        let path = path.to_path_buf();
+        match source.kind() {
+            io::ErrorKind::StorageFull => Self::Full { path, what: Limit::Disk },
+            io::ErrorKind::QuotaExceeded => Self::Full { path, what: Limit::Quota },
+            io::ErrorKind::FileTooLarge => Self::Full { path, what: Limit::FileSize },
+            io::ErrorKind::ReadOnlyFilesystem => Self::ReadOnly { path },
+            io::ErrorKind::PermissionDenied => Self::Denied { path, doing },
+            io::ErrorKind::NotFound => Self::Missing { path },
+            _ => Self::Io { path, doing, source },
+        }
+    }
+
+    /// Whether the same may succeed later without anybody having repaired anything.
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::InUse { .. } | Self::Full { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InUse { path, who } => write!(
+                f,
+                "{}: is in use by {}; end that, or give another directory",
+                path.display(),
+                if who.is_empty() { "another process" } else { who }
+            ),
+            Self::Damaged(damage) => damage.fmt(f),
+            Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Missing { path } => write!(
+                f,
+                "{0}: is missing; bring it back, or, if it is part of a log, see what is left with \
+                 `amcast log-file verify` on its directory",
+                path.display()
+            ),
+            Self::Full { path, what } => write!(f, "{}: {what}", path.display()),
+            Self::ReadOnly { path } => write!(
+                f,
+                "{}: the file system is for reading only; if it was not mounted so, the kernel found \
+                 errors (`dmesg`): check the disk, mount it for writing, and start again",
+                path.display()
+            ),
+            Self::Denied { path, doing } => write!(
+                f,
+                "{}: no permission to {doing}; give it to this user (`ls -ld` shows whose it is), or \
+                 start as its owner",
+                path.display()
+            ),
+            Self::Io { path, doing, source } => {
+                write!(f, "{}: cannot {doing}: {source}", path.display())?;
+                if source.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) {
+                    f.write_str(
+                        "; the disk fails (`dmesg`): replace it, and start this process anew from the \
+                         others' state",
+                    )?;
+                }
+                Ok(())
+            }
+            Self::Options { says } => f.write_str(says),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let flaw = match self.what {
+            Flaw::Head => "is not there, though it was synced",
+            Flaw::Bytes => "does not fit its sum, though it was synced",
+            Flaw::Segment => "should begin this segment, which is missing or is another one",
+        };
+        write!(
+            f,
+            "{}: damaged at byte {}: record {} {flaw}; nothing was changed. Bring the file back from \
+             a copy, or have the process start anew from the others' state; `amcast log-file verify` \
+             shows what is whole, `amcast log-file repair` cuts the log there and says what is lost",
+            self.path.display(),
+            self.offset,
+            self.number
+        )
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => "the disk is full; make room there (`df`), and start again",
+            Self::Quota => {
+                "this user may not have more on the disk (`quota`); make room there or raise that, and \
+                 start again"
+            }
+            Self::FileSize => {
+                "a file may not be longer (`ulimit -f`); raise that or choose smaller segments, and \
+                 start again"
+            }
+        })
+    }
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("was cut off in its head; bring it back from a copy"),
+            Self::Magic => f.write_str("is not a file of this kind; give the right one"),
+            Self::Version { found, newest } => write!(
+                f,
+                "has version {found} of its format, and this program knows those up to {newest}; use a \
+                 newer program"
+            ),
+            Self::Sum => {
+                f.write_str("is damaged: its head does not fit its sum; bring it back from a copy")
+            }
+            Self::Nonsense => f.write_str("is damaged: its head makes no sense"),
+            Self::OtherLog => f.write_str(
+                "belongs to another log; put it back where it was, and the right one here",
+            ),
+        }
+    }
+}

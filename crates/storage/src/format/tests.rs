@@ -1,0 +1,97 @@
+//! Golden bytes: what version 1 has written stays readable, and nobody changes it unawares.
+
+use super::record::{Head, Kind, Seed};
+use super::segment::{self, SegmentHead};
+use super::state::State;
+use super::{BootId, LogId};
+use crate::error::Misfit;
+
+const LOG: LogId = LogId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
+
+/// Bytes as digits, 16 in a row.
+fn hex(bytes: &[u8]) -> String {
+    let row = |row: &[u8]| row.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    bytes.chunks(16).map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// The golden bytes of a file, which may be written anew on purpose only: with another version.
+fn same(bytes: &[u8], golden: &[&str]) {
+    assert_eq!(hex(bytes), golden.join("\n"));
+}
+
+#[test]
+fn version_1_of_a_segments_head() {
+    let head = SegmentHead { log: LOG, first: 0x1122, bytes: 64 << 20 };
+    let bytes = head.encode();
+    same(
+        &bytes,
+        &[
+            "616d636173744c470100000000100000",
+            "000102030405060708090a0b0c0d0e0f",
+            "22110000000000000000000400000000",
+            "000000000000000000000000e1449909",
+        ],
+    );
+    assert_eq!(SegmentHead::decode(&bytes), Ok(head));
+    assert_eq!(segment::name(0x1122), "00000000000000004386.segment");
+    assert_eq!(segment::first_of("00000000000000004386.segment"), Some(0x1122));
+    for other in ["4386.segment", "00000000000000004386.spare", "+0000000000000004386.segment", ""]
+    {
+        assert_eq!(segment::first_of(other), None, "{other}");
+    }
+}
+
+#[test]
+fn version_1_of_a_state() {
+    let state = State { log: LOG, life: 3, boot: BootId(0xb007) };
+    let bytes = state.encode();
+    same(
+        &bytes,
+        &[
+            "616d636173744c530100000003000000",
+            "000102030405060708090a0b0c0d0e0f",
+            "07b00000000000000000000000000000",
+            "00000000000000000000000025cd6434",
+        ],
+    );
+    assert_eq!(State::decode(&bytes), Ok(state));
+}
+
+#[test]
+fn version_1_of_a_record() {
+    let seed = Seed::of(LOG);
+    let heads: [(Kind, u32, &[&str]); 4] = [
+        (
+            Kind::Record(5),
+            crc32c::crc32c(b"hello"),
+            &["67f06bb14cbb719a0500000003000000", "22110000000000002011000000000000"],
+        ),
+        (Kind::Mark, 0, &["3b3c3d1300000000ffffffff03000000", "22110000000000002011000000000000"]),
+        (Kind::Close, 0, &["b5fe72a900000000feffffff03000000", "22110000000000002011000000000000"]),
+        (Kind::Turn, 0, &["d6cf4e6200000000fdffffff03000000", "22110000000000002011000000000000"]),
+    ];
+    for (kind, sum, golden) in heads {
+        let head = Head { kind, sum, life: 3, number: 0x1122, durable: 0x1120 };
+        let bytes = head.encode(seed);
+        same(&bytes, golden);
+        assert_eq!(Head::decode(&bytes, seed), Some(head));
+        assert_eq!(Head::decode(&bytes, Seed::of(LogId(1))), None, "another log's");
+    }
+}
+
+#[test]
+fn heads_of_other_files_and_versions_are_refused_in_words() {
+    let bytes = State { log: LOG, life: 3, boot: BootId(0) }.encode();
+    assert_eq!(SegmentHead::decode(&bytes), Err(Misfit::Magic));
+    assert_eq!(State::decode(&bytes[..63]), Err(Misfit::Short));
+    for at in 12..64 {
+        let mut changed = bytes;
+        changed[at] ^= 1;
+        assert_eq!(State::decode(&changed), Err(Misfit::Sum), "byte {at}");
+    }
+    let mut newer = bytes;
+    newer[8] = 2;
+    let refused = State::decode(&newer).expect_err("it is newer");
+    assert_eq!(refused, Misfit::Version { found: 2, newest: 1 });
+    assert!(refused.to_string().contains("use a newer program"));
+}

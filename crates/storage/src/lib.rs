@@ -1,0 +1,30 @@
+//! The log of a process on disk: what it wrote down before it answered is there after a crash.
+//!
+//! Read [`Log`] for how a loop uses it, then `walk.rs` for the argument why what comes back is what was
+//! written, and `shelf.rs` for the order in which things are made durable. `docs/storage.md` draws the
+//! files byte by byte and says what is promised, and on what it rests.
+//!
+//! - `format/` is what lies in the files; nothing in it touches one.
+//! - `disk/` is what is asked of a file system, the real one and one of tests that forgets and fails.
+//! - `store/` is a log without threads: opening it, writing, syncing, reading again.
+//! - `log/` is the same for a loop that never waits, with the threads that do.
+//!
+//! It knows no protocol: a record is bytes.
+#![forbid(unsafe_code)]
+
+mod batch;
+mod disk;
+mod error;
+mod format;
+mod lock;
+mod log;
+mod machine;
+mod shelf;
+mod store;
+mod walk;
+mod window;
+
+pub use error::{Damage, Error, Flaw, Limit, Misfit};
+pub use format::LogId;
+pub use log::{Done, Log, Options, Refused, Wake};
+pub use store::{Recovered, Torn, Unreadable};

@@ -1,0 +1,52 @@
+//! One process has a directory at a time.
+
+use crate::error::Error;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// The name of the lock's file. It stays: a lock that is removed can be had twice.
+const NAME: &str = "lock";
+
+/// A hold on a directory, until it is dropped or its process ends.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Makes the directory if need be and takes it.
+    ///
+    /// # Errors
+    /// When another process has it, and when it cannot be made or used.
+    pub(crate) fn take(path: &Path) -> Result<Self, Error> {
+        match DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(Error::of(path, "make a directory there", e));
+            }
+            _ => {}
+        }
+        let place = path.join(NAME);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(&place).map_err(|e| Error::of(&place, "open it", e))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let who = fs::read_to_string(&place).unwrap_or_default();
+                return Err(Error::InUse { path: path.to_path_buf(), who: who.trim().to_string() });
+            }
+            Err(e) => return Err(Error::of(&place, "lock it", e.into())),
+        }
+        let words = format!("process {}\n", std::process::id());
+        let told = file.set_len(0).and_then(|()| (&file).write_all(words.as_bytes()));
+        match told.map_err(|e| Error::of(&place, "write to it", e)) {
+            // The words are for people; where there is no room for them the lock holds all the same.
+            Ok(()) | Err(Error::Full { .. }) => Ok(Self { _file: file }),
+            Err(e) => Err(e),
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What lies between the loop and the threads of a log.
+
+use super::Wake;
+use crate::batch::Batch;
+use crate::error::Error;
+use crate::shelf::locked;
+use crate::store::Unreadable;
+use amcast_core::step::Ticket;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+
+/// What a log has done.
+#[derive(Debug)]
+pub enum Done {
+    /// The records before this number are with the operating system: they survive the end of this
+    /// process from here on, but perhaps not that of the machine. Once a batch.
+    Written(u64),
+    /// The record with this ticket survives the end of the machine from here on, and all before do.
+    Durable(Ticket),
+    /// The record that was asked for.
+    Loaded {
+        /// The ticket of the request.
+        ticket: Ticket,
+        /// The record, or why there is none.
+        record: Result<Vec<u8>, Unreadable>,
+    },
+    /// The next segment cannot be made ahead of need; the log goes on, and fails when this one is full
+    /// if nothing changes.
+    Warned(Error),
+    /// The log failed and takes nothing more. What was not [durable](Done::Durable) by now may or may
+    /// not be there after the next start. Once.
+    Failed(Error),
+}
+
+/// The desk: the loop on the one side, threads on the other.
+pub(super) struct Desk {
+    wake: Wake,
+    pub(super) waiting: Mutex<Waiting>,
+    /// Something waits for the writer.
+    pub(super) come: Condvar,
+    pub(super) reading: Mutex<Reading>,
+    /// Something is to be read, or may be by now.
+    pub(super) read: Condvar,
+    pub(super) chores: Mutex<Chores>,
+    /// The keeper has something to do.
+    pub(super) chore: Condvar,
+    pub(super) ready: Mutex<Vec<Done>>,
+    /// Whether something was put into `ready` since it was last looked at.
+    pub(super) any: AtomicBool,
+    /// How many bytes of the log are appended and not yet written, or awaited and not durable.
+    pub(super) held: AtomicUsize,
+    /// The records before this number are with the operating system.
+    pub(super) written: AtomicU64,
+    pub(super) failed: AtomicBool,
+}
+
+/// What waits for the writer.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) batch: Batch,
+    /// Whether the writer sleeps and is to be woken.
+    pub(super) sleeps: bool,
+    pub(super) closing: bool,
+}
+
+/// What waits for the reader.
+#[derive(Default)]
+pub(super) struct Reading {
+    pub(super) requests: VecDeque<(Ticket, u64)>,
+    /// How many bytes of records were read and not taken.
+    pub(super) loaded_bytes: usize,
+    pub(super) closing: bool,
+}
+
+/// What waits for the keeper.
+#[derive(Default)]
+pub(super) struct Chores {
+    /// The records before this number are not needed.
+    pub(super) trim: u64,
+    /// The next segment is needed soon.
+    pub(super) spare: bool,
+    pub(super) closing: bool,
+}
+
+impl Desk {
+    pub(super) fn new(wake: Wake, written: u64) -> Self {
+        Self {
+            wake,
+            waiting: Mutex::default(),
+            come: Condvar::new(),
+            reading: Mutex::default(),
+            read: Condvar::new(),
+            chores: Mutex::default(),
+            chore: Condvar::new(),
+            ready: Mutex::default(),
+            any: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            written: AtomicU64::new(written),
+            failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells the loop what is done.
+    pub(super) fn tell(&self, done: impl IntoIterator<Item = Done>) {
+        let mut ready = locked(&self.ready);
+        let before = ready.len();
+        ready.extend(done);
+        let told = ready.len() > before;
+        drop(ready);
+        if told && !self.any.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
+    }
+
+    /// The log failed: says so, if it is the first time.
+    pub(super) fn fail(&self, e: Error) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            self.tell([Done::Failed(e)]);
+            // The writer learns of it, though nothing waits for it. It looks with the lock in hand.
+            drop(locked(&self.waiting));
+            self.come.notify_one();
+        }
+    }
+
+    /// No more will be submitted.
+    pub(super) fn close_writer(&self) {
+        locked(&self.waiting).closing = true;
+        self.come.notify_one();
+    }
+
+    /// No more is to be read or kept.
+    pub(super) fn close_others(&self) {
+        locked(&self.reading).closing = true;
+        self.read.notify_one();
+        locked(&self.chores).closing = true;
+        self.chore.notify_one();
+    }
+}

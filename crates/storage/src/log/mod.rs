@@ -1,0 +1,295 @@
+//! A log as a loop has it: nothing here waits for the disk.
+//!
+//! Three threads do. The *writer* takes all that waits, writes it with one call, and, if anyone waits
+//! for it, syncs it with one more: what comes meanwhile is the next batch, so that the number of
+//! records in a sync follows from how many come while one lasts. The *reader* reads records again. The
+//! *keeper* makes the next segment before it is needed, and gives up trimmed ones.
+
+mod desk;
+mod keeper;
+mod options;
+mod reader;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use desk::Done;
+pub use options::Options;
+
+use crate::batch::Batch;
+use crate::disk::{Disk, HostDisk};
+use crate::error::Error;
+use crate::format::record::extent;
+use crate::format::segment::RECORDS_AT;
+use crate::lock::Lock;
+use crate::machine::Machine;
+use crate::shelf::locked;
+use crate::store::{Recovered, Store};
+use amcast_core::step::Ticket;
+use desk::Desk;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::{self, JoinHandle};
+
+/// Called by other threads when [`Log::take`] has something, if it had nothing before. It must not
+/// wait for the loop.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// A process's log. One loop has it.
+///
+/// A round of the loop: [`append`](Log::append), [`load`](Log::load) and [`trim`](Log::trim) as often
+/// as need be, then [`submit`](Log::submit) once, and [`take`](Log::take) when there is something.
+/// What is appended is copied once; nothing is allocated once buffers have grown to what is under way.
+/// `submit` takes a lock that the writer holds for no longer than it takes to swap two buffers.
+///
+/// When it is dropped, or [closed](Log::close), all that was submitted is synced first.
+pub struct Log {
+    desk: Arc<Desk>,
+    /// What was appended and not submitted.
+    batch: Batch,
+    /// The number of the next record.
+    next: u64,
+    record_bytes_max: usize,
+    queue_bytes: usize,
+    /// What [`Log::take`] works on, kept for its room.
+    taken: Vec<Done>,
+    threads: Vec<JoinHandle<()>>,
+    /// Nobody else may have the directory.
+    _lock: Option<Lock>,
+}
+
+/// Why a record is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refused {
+    /// It is longer than a record may be; both in bytes.
+    TooLong {
+        /// What it has.
+        bytes: usize,
+        /// What it may have.
+        most: usize,
+    },
+    /// The log failed before, and said so with [`Done::Failed`].
+    Failed,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { bytes, most } => write!(
+                f,
+                "a record of {bytes} bytes does not fit into the log: {most} may be; choose larger \
+                 segments"
+            ),
+            Self::Failed => f.write_str("the log failed, and takes nothing more"),
+        }
+    }
+}
+
+impl std::error::Error for Refused {}
+
+impl Log {
+    /// Opens the log in the directory, or makes one; the directory is made if need be, but not what it
+    /// is in. `each` gets the number and the bytes of every record that is there, the oldest first; if
+    /// an error follows, forget them.
+    ///
+    /// Takes as long as it takes to read the log, and to sync its end.
+    ///
+    /// # Errors
+    /// When another process has it, when it is damaged, and when the directory cannot be used. Nothing
+    /// was changed in the log then, and [`Error`] says what can be done.
+    pub fn open(
+        path: &Path,
+        options: &Options,
+        wake: Wake,
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<(Self, Recovered), Error> {
+        options.check()?;
+        let lock = Lock::take(path)?;
+        let machine = Machine::this()?;
+        let disk = HostDisk::at(path);
+        let (bytes, spares) = (options.segment_bytes, options.spares);
+        let (store, recovered) = Store::open(disk, bytes, spares, &machine, &mut each)?;
+        Ok((Self::start(store, options, wake, Some(lock))?, recovered))
+    }
+
+    /// Starts the threads of an open log.
+    fn start<D: Disk>(
+        store: Store<D>,
+        options: &Options,
+        wake: Wake,
+        lock: Option<Lock>,
+    ) -> Result<Self, Error> {
+        let next = store.next();
+        let desk = Arc::new(Desk::new(wake, next));
+        let mut log = Self {
+            desk: desk.clone(),
+            batch: Batch::default(),
+            next,
+            record_bytes_max: options.record_bytes_max(),
+            queue_bytes: options.queue_bytes,
+            taken: Vec::new(),
+            threads: Vec::new(),
+            _lock: lock,
+        };
+        let (shelf, pace) = (store.shelf().clone(), *options);
+        let (on, with) = (shelf.clone(), desk.clone());
+        // The writer first: it is the first to end.
+        let path = store.shelf().disk.path().to_path_buf();
+        let with_writer = desk.clone();
+        log.spawn(&path, "log-writer", move || writer::run(store, &with_writer, &pace))?;
+        log.spawn(&path, "log-reader", move || reader::run(&on, &with))?;
+        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &desk))?;
+        Ok(log)
+    }
+
+    fn spawn(
+        &mut self,
+        path: &Path,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> Result<(), Error> {
+        let thread = thread::Builder::new().name(name.to_string()).spawn(run);
+        self.threads.push(thread.map_err(|e| Error::of(path, "start a thread for it", e))?);
+        Ok(())
+    }
+
+    /// Appends a record; gives its number. With `awaited`, [`Done::Durable`] follows with the ticket;
+    /// without, it is written soon and synced some time later.
+    ///
+    /// It is taken also if there is no [`room`](Log::room): a step of a protocol is not cut in two.
+    ///
+    /// # Errors
+    /// When it is too long, and when the log has failed. Nothing is appended then.
+    pub fn append(&mut self, ticket: Ticket, record: &[u8], awaited: bool) -> Result<u64, Refused> {
+        let (bytes, most) = (record.len(), self.record_bytes_max);
+        if bytes > most {
+            return Err(Refused::TooLong { bytes, most });
+        }
+        if self.desk.failed.load(Ordering::Acquire) {
+            return Err(Refused::Failed);
+        }
+        self.desk.held.fetch_add(extent(bytes) as usize, Ordering::Relaxed);
+        self.batch.push(ticket, record, awaited);
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// Asks for a record: [`Done::Loaded`] follows, however long it takes. What was appended before is
+    /// found. Records that were read and not taken hold up the others.
+    pub fn load(&mut self, ticket: Ticket, number: u64) {
+        self.batch.loads.push((ticket, number));
+    }
+
+    /// Says that the records before this number are not needed any more. What has no other record in
+    /// its segment goes; the rest is given again at the next start.
+    pub fn trim(&mut self, before: u64) {
+        let mut chores = locked(&self.desk.chores);
+        if before > chores.trim {
+            chores.trim = before;
+            self.desk.chore.notify_one();
+        }
+    }
+
+    /// Hands over what was appended and asked for since the last time.
+    pub fn submit(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let mut waiting = locked(&self.desk.waiting);
+        waiting.batch.absorb(&mut self.batch);
+        if std::mem::take(&mut waiting.sleeps) {
+            drop(waiting);
+            self.desk.come.notify_one();
+        }
+    }
+
+    /// Takes what is done, in order. Cheap if it is nothing.
+    pub fn take(&mut self, mut each: impl FnMut(Done)) {
+        if !self.desk.any.swap(false, Ordering::Acquire) {
+            return;
+        }
+        std::mem::swap(&mut self.taken, &mut *locked(&self.desk.ready));
+        let mut loaded = 0;
+        for done in self.taken.drain(..) {
+            if let Done::Loaded { record: Ok(record), .. } = &done {
+                loaded += record.len();
+            }
+            each(done);
+        }
+        if loaded > 0 {
+            locked(&self.desk.reading).loaded_bytes -= loaded;
+            self.desk.read.notify_one();
+        }
+    }
+
+    /// How many bytes of records may be appended before the writer must catch up. 0 is back-pressure.
+    pub fn room(&self) -> usize {
+        self.queue_bytes.saturating_sub(self.desk.held.load(Ordering::Relaxed))
+    }
+
+    /// The number of the next record.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// The records before this number survive the end of this process; [`Done::Written`] says when
+    /// there are more.
+    pub fn written(&self) -> u64 {
+        self.desk.written.load(Ordering::Acquire)
+    }
+
+    /// The longest record that is taken, in bytes.
+    pub fn record_bytes_max(&self) -> usize {
+        self.record_bytes_max
+    }
+
+    /// Ends the log in good order: all is synced, and the next start need not wonder. What is done and
+    /// was not taken is lost.
+    ///
+    /// # Errors
+    /// When something failed that [`Log::take`] has not given yet.
+    pub fn close(mut self) -> Result<(), Error> {
+        self.end();
+        let mut ready = locked(&self.desk.ready);
+        let failed = ready.drain(..).find_map(|done| match done {
+            Done::Failed(e) => Some(e),
+            _ => None,
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Ends the threads, the writer first: it has use for the others.
+    fn end(&mut self) {
+        self.submit();
+        self.desk.close_writer();
+        let mut threads = self.threads.drain(..);
+        if let Some(writer) = threads.next() {
+            // A panic of it was told where it happened.
+            let _ = writer.join();
+        }
+        self.desk.close_others();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log").field("next", &self.next).field("written", &self.written()).finish()
+    }
+}
+
+/// The longest record that fits into a segment of so many bytes.
+const fn longest(segment_bytes: u64) -> usize {
+    // A head before it, and one behind it that leads to the next segment.
+    (segment_bytes - RECORDS_AT - 2 * extent(0)) as usize
+}

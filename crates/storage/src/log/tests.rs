@@ -1,0 +1,226 @@
+//! A loop and its log: what is told, in which order, and when nothing more is taken.
+
+use super::{Done, Log, Options, Refused, Wake};
+use crate::disk::fake::{FakeDisk, Faults};
+use crate::error::{Error, Limit};
+use crate::format::{BootId, LogId};
+use crate::machine::Machine;
+use crate::store::{Recovered, Store, Unreadable};
+use amcast_core::step::Ticket;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+const OPTIONS: Options = Options {
+    segment_bytes: 16 << 10,
+    spares: 2,
+    queue_bytes: 4 << 10,
+    sync_every: std::time::Duration::from_millis(1),
+    sync_bytes: 8 << 10,
+};
+
+/// A loop that sleeps until it is woken.
+struct Loop {
+    log: Log,
+    woken: Receiver<()>,
+    done: Vec<Done>,
+}
+
+impl Loop {
+    fn open(disk: &FakeDisk) -> (Self, Recovered) {
+        let machine = Machine { boot: BootId(1), fresh: LogId(7) };
+        let (bytes, spares) = (OPTIONS.segment_bytes, OPTIONS.spares);
+        let opened = Store::open(disk.clone(), bytes, spares, &machine, &mut |_, _| {});
+        let (store, recovered) = opened.expect("it opens");
+        let (wake, woken) = wake();
+        let log = Log::start(store, &OPTIONS, wake, None).expect("it starts");
+        (Self { log, woken, done: Vec::new() }, recovered)
+    }
+
+    /// Sleeps until something of this kind is done; gives it.
+    fn until<T>(&mut self, pick: impl Fn(&Done) -> Option<T>) -> T {
+        loop {
+            self.log.take(|done| self.done.push(done));
+            if let Some(i) = self.done.iter().position(|done| pick(done).is_some()) {
+                return pick(&self.done.remove(i)).expect("it was picked");
+            }
+            self.woken.recv().expect("the log wakes the loop");
+        }
+    }
+
+    fn durable(&mut self, ticket: u64) {
+        self.until(|done| matches!(done, Done::Durable(Ticket(t)) if *t == ticket).then_some(()));
+    }
+
+    fn failed(&mut self) -> String {
+        self.until(|done| match done {
+            Done::Failed(e) => Some(e.to_string()),
+            _ => None,
+        })
+    }
+}
+
+fn wake() -> (Wake, Receiver<()>) {
+    let (send, woken) = sync_channel(1);
+    let wake = move || {
+        // One that is on its way is enough.
+        let _ = send.try_send(());
+    };
+    (Arc::new(wake), woken)
+}
+
+#[test]
+fn what_is_awaited_is_told_durable_in_order() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    for n in 0..50_u64 {
+        let number = looping.log.append(Ticket(100 + n), &[n as u8; 100], n % 3 != 0);
+        assert_eq!(number, Ok(n));
+        looping.log.submit();
+    }
+    let told = |looping: &Loop| {
+        let ticket = |done: &Done| match done {
+            Done::Durable(Ticket(t)) => Some(*t - 100),
+            _ => None,
+        };
+        looping.done.iter().filter_map(ticket).collect::<Vec<_>>()
+    };
+    let awaited: Vec<u64> = (0..50).filter(|n| n % 3 != 0).collect();
+    while told(&looping).len() < awaited.len() {
+        looping.woken.recv().expect("the log wakes the loop");
+        looping.log.take(|done| looping.done.push(done));
+    }
+    assert_eq!(told(&looping), awaited);
+    assert_eq!(looping.log.written(), 50);
+    assert_eq!(looping.log.room(), OPTIONS.queue_bytes);
+    looping.log.close().expect("nothing failed");
+    let (looping, recovered) = Loop::open(&disk);
+    assert_eq!((recovered.next, recovered.lossy, looping.log.next()), (50, false, 50));
+}
+
+#[test]
+fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
+    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let room = looping.log.room();
+    assert_eq!(room, OPTIONS.queue_bytes);
+    // Also what a step overshoots by is taken.
+    for n in 0..3 {
+        looping.log.append(Ticket(n), &[0; 3000], true).expect("it is taken");
+    }
+    assert_eq!(looping.log.room(), 0);
+    looping.log.submit();
+    looping.durable(2);
+    assert_eq!(looping.log.room(), room);
+}
+
+#[test]
+fn a_record_that_cannot_fit_is_refused_and_the_longest_is_not() {
+    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let most = looping.log.record_bytes_max();
+    let refused = looping.log.append(Ticket(0), &vec![1; most + 1], true);
+    assert_eq!(refused, Err(Refused::TooLong { bytes: most + 1, most }));
+    for n in 0..2 {
+        looping.log.append(Ticket(n), &vec![1; most], true).expect("it fits");
+    }
+    looping.log.load(Ticket(7), 1);
+    looping.log.submit();
+    let loaded = looping.until(|done| match done {
+        Done::Loaded { ticket: Ticket(7), record: Ok(record) } => Some(record.len()),
+        _ => None,
+    });
+    assert_eq!(loaded, most);
+}
+
+#[test]
+fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
+    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    for n in 0..40 {
+        looping.log.append(Ticket(n), &[n as u8; 1000], true).expect("it is taken");
+        looping.log.load(Ticket(1000 + n), n);
+    }
+    looping.log.load(Ticket(5000), 40);
+    looping.log.submit();
+    for n in 0..40 {
+        let record = looping.until(|done| match done {
+            Done::Loaded { ticket: Ticket(t), record: Ok(record) } if *t == 1000 + n => {
+                Some(record.clone())
+            }
+            _ => None,
+        });
+        assert_eq!(record, [n as u8; 1000]);
+    }
+    let missing = |done: &Done| match done {
+        Done::Loaded { record: Err(why), .. } => Some(format!("{why:?}")),
+        _ => None,
+    };
+    assert_eq!(looping.until(missing), format!("{:?}", Unreadable::NotWritten));
+    looping.log.trim(39);
+    // The keeper may take its time.
+    loop {
+        looping.log.load(Ticket(0), 0);
+        looping.log.submit();
+        let trimmed = looping.until(|done| match done {
+            Done::Loaded { record, .. } => Some(matches!(record, Err(Unreadable::Trimmed))),
+            _ => None,
+        });
+        if trimmed {
+            break;
+        }
+    }
+}
+
+#[test]
+fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    looping.log.append(Ticket(1), b"one", true).expect("it is taken");
+    looping.log.submit();
+    looping.durable(1);
+    disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    looping.log.append(Ticket(2), b"two", true).expect("it is taken");
+    looping.log.submit();
+    let says = looping.failed();
+    assert!(says.contains("cannot sync it") && says.contains("replace it"), "{says}");
+    assert_eq!(looping.log.append(Ticket(3), b"three", true), Err(Refused::Failed));
+    looping.log.submit();
+    looping.log.take(|done| looping.done.push(done));
+    let durable = looping.done.iter().any(|done| matches!(done, Done::Durable(_)));
+    assert!(!durable, "{:?}", looping.done);
+    looping.log.close().expect("its failure was told");
+}
+
+#[test]
+fn a_full_disk_fails_the_log_in_words() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    disk.set_faults(Faults { room: Some(20 << 10), ..Faults::default() });
+    let e = loop {
+        if looping.log.append(Ticket(0), &[1; 1000], true).is_err() {
+            break looping.until(|done| match done {
+                Done::Failed(Error::Full { what, .. }) => Some(*what),
+                _ => None,
+            });
+        }
+        looping.log.submit();
+    };
+    assert_eq!(e, Limit::Disk);
+}
+
+#[test]
+fn a_steady_stream_of_records_allocates_nothing_in_the_loop() {
+    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    let mut round = || {
+        for n in 0..8 {
+            looping.log.append(Ticket(n), &[3; 64], n == 7).expect("it is taken");
+        }
+        looping.log.submit();
+        let mut durable = false;
+        while !durable {
+            looping.woken.recv().expect("the log wakes the loop");
+            looping.log.take(|done| durable |= matches!(done, Done::Durable(Ticket(7))));
+        }
+    };
+    // Three buffers go round.
+    (0..50).for_each(|_| round());
+    let counted = allocation_counter::measure(|| (0..200).for_each(|_| round()));
+    assert_eq!(counted.count_total, 0);
+}

@@ -1,0 +1,235 @@
+//! The segments of a log, those that are trimmed, and spare ones: what the writer, the reader and the
+//! keeper share.
+//!
+//! The order in which things are made durable keeps the log whole at every moment:
+//! - a segment gets its name after its head is synced, and its first record after its name is;
+//! - it comes into being only after all records of the one before it are synced;
+//! - trimmed ones lose their names one by one from the front, each synced before the next.
+
+use crate::disk::{Disk, File};
+use crate::error::Error;
+use crate::format::LogId;
+use crate::format::segment::{self, SegmentHead};
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// How far apart records are whose places are kept in memory, in bytes of the log: what is read at
+/// most to find a record.
+const INDEX_BYTES: u64 = 32 << 10;
+
+/// How much is zeroed with one call, in bytes.
+const ZERO_BYTES: usize = 1 << 20;
+
+/// One segment.
+#[derive(Debug)]
+pub(crate) struct Segment<F> {
+    /// The number of its first record.
+    pub(crate) first: u64,
+    /// How many bytes it has.
+    pub(crate) bytes: u64,
+    /// Its name.
+    pub(crate) name: String,
+    pub(crate) file: F,
+    /// Numbers and places of some records, the first first.
+    index: Mutex<Vec<(u64, u64)>>,
+}
+
+impl<F> Segment<F> {
+    pub(crate) fn new(name: String, file: F, first: u64, bytes: u64) -> Self {
+        Self { first, bytes, name, file, index: Mutex::new(Vec::new()) }
+    }
+
+    /// Remembers where a record begins, if no near one's place is known.
+    pub(crate) fn note(&self, number: u64, offset: u64) {
+        let mut index = locked(&self.index);
+        if index.last().is_none_or(|&(_, last)| offset - last >= INDEX_BYTES) {
+            index.push((number, offset));
+        }
+    }
+
+    /// The nearest record at or before `number` whose place is known, and its place.
+    pub(crate) fn near(&self, number: u64) -> (u64, u64) {
+        let index = locked(&self.index);
+        let after = index.partition_point(|&(known, _)| known <= number);
+        after.checked_sub(1).map_or((self.first, segment::RECORDS_AT), |i| index[i])
+    }
+}
+
+/// All segments.
+pub(crate) struct Shelf<D: Disk> {
+    pub(crate) disk: D,
+    pub(crate) log: LogId,
+    /// How many bytes a new segment has.
+    segment_bytes: u64,
+    /// How many trimmed segments are kept to be used again.
+    spares_max: usize,
+    inner: Mutex<Inner<D::File>>,
+    /// A spare was made, or could not be.
+    made: Condvar,
+}
+
+struct Inner<F> {
+    /// In order of their numbers; the last one is written to.
+    segments: VecDeque<Arc<Segment<F>>>,
+    /// Files that wait to become segments, with their names. All zero, or with records of old.
+    spares: Vec<(String, F)>,
+    /// The number in the name of the next spare.
+    spare_next: u64,
+    /// Somebody makes a spare.
+    making: bool,
+}
+
+impl<D: Disk> Shelf<D> {
+    pub(crate) fn new(disk: D, log: LogId, segment_bytes: u64, spares_max: usize) -> Self {
+        let inner =
+            Inner { segments: VecDeque::new(), spares: Vec::new(), spare_next: 0, making: false };
+        Self {
+            disk,
+            log,
+            segment_bytes,
+            spares_max,
+            inner: Mutex::new(inner),
+            made: Condvar::new(),
+        }
+    }
+
+    /// Puts in a segment that was found, the oldest first.
+    pub(crate) fn adopt(&self, segment: Arc<Segment<D::File>>) {
+        locked(&self.inner).segments.push_back(segment);
+    }
+
+    /// Puts in a spare that was found, or removes it if it does not fit.
+    pub(crate) fn adopt_spare(&self, name: String) -> Result<(), Error> {
+        let file = self.disk.open(&name).map_err(|e| self.error(&name, "open it", e))?;
+        let size = file.size().map_err(|e| self.error(&name, "see how long it is", e))?;
+        let mut inner = locked(&self.inner);
+        inner.spare_next = inner.spare_next.max(segment::spare_of(&name).map_or(0, |n| n + 1));
+        if size == self.segment_bytes && inner.spares.len() < self.spares_max {
+            inner.spares.push((name, file));
+            return Ok(());
+        }
+        self.disk.remove(&name).map_err(|e| self.error(&name, "remove it", e))
+    }
+
+    /// The segment with that record, if none of it was trimmed. Later ones may be in the last one.
+    pub(crate) fn find(&self, number: u64) -> Option<Arc<Segment<D::File>>> {
+        let inner = locked(&self.inner);
+        let after = inner.segments.partition_point(|segment| segment.first <= number);
+        after.checked_sub(1).map(|i| inner.segments[i].clone())
+    }
+
+    /// The number of the first record that is there.
+    pub(crate) fn first(&self) -> u64 {
+        locked(&self.inner).segments.front().map_or(0, |segment| segment.first)
+    }
+
+    /// Makes the segment that begins with record `first`. All records before it are synced.
+    pub(crate) fn begin(&self, first: u64) -> Result<Arc<Segment<D::File>>, Error> {
+        let mut inner = locked(&self.inner);
+        while inner.making && inner.spares.is_empty() {
+            inner = self.made.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        let spare = inner.spares.pop();
+        drop(inner);
+        let (from, file) = match spare {
+            Some(spare) => spare,
+            None => self.make()?,
+        };
+        let name = segment::name(first);
+        let bytes = self.segment_bytes;
+        let head = SegmentHead { log: self.log, first, bytes }.encode();
+        file.write_at(&head, 0).map_err(|e| self.error(&from, "write to it", e))?;
+        file.sync().map_err(|e| self.error(&from, "sync it", e))?;
+        self.disk.rename(&from, &name).map_err(|e| self.error(&from, "rename it", e))?;
+        self.sync_names()?;
+        let segment = Arc::new(Segment::new(name, file, first, bytes));
+        self.adopt(segment.clone());
+        Ok(segment)
+    }
+
+    /// Whether a spare should be made, so that the writer need not wait for it.
+    pub(crate) fn wants_spare(&self) -> bool {
+        let inner = locked(&self.inner);
+        inner.spares.is_empty() && !inner.making && self.spares_max > 0
+    }
+
+    /// Makes a spare ahead of need.
+    pub(crate) fn make_spare(&self) -> Result<(), Error> {
+        locked(&self.inner).making = true;
+        let made = self.make();
+        let mut inner = locked(&self.inner);
+        inner.making = false;
+        let made = made.map(|spare| inner.spares.push(spare));
+        self.made.notify_all();
+        made
+    }
+
+    /// A zeroed file. Its blocks are there and its length stays: then a sync of what is written into
+    /// it later writes those bytes and nothing else.
+    fn make(&self) -> Result<(String, D::File), Error> {
+        let name = {
+            let mut inner = locked(&self.inner);
+            inner.spare_next += 1;
+            segment::spare_name(inner.spare_next - 1)
+        };
+        let file = self.disk.create(&name).map_err(|e| self.error(&name, "make it", e))?;
+        match self.zero(&file) {
+            Ok(()) => Ok((name, file)),
+            Err(e) => {
+                // What it took is needed more than its error is: that one was the first.
+                let _ = self.disk.remove(&name);
+                Err(self.error(&name, "write to it", e))
+            }
+        }
+    }
+
+    fn zero(&self, file: &D::File) -> std::io::Result<()> {
+        let zeros = vec![0; ZERO_BYTES.min(self.segment_bytes as usize)];
+        let mut at = 0;
+        while at < self.segment_bytes {
+            let count = zeros.len().min((self.segment_bytes - at) as usize);
+            file.write_at(&zeros[..count], at)?;
+            at += count as u64;
+        }
+        file.sync()
+    }
+
+    /// Gives up the segments all of whose records are before `before`, never the last one.
+    pub(crate) fn trim(&self, before: u64) -> Result<(), Error> {
+        loop {
+            let mut inner = locked(&self.inner);
+            match inner.segments.get(1) {
+                Some(second) if second.first <= before => {}
+                _ => return Ok(()),
+            }
+            let Some(old) = inner.segments.pop_front() else { return Ok(()) };
+            inner.spare_next += 1;
+            let spare = segment::spare_name(inner.spare_next - 1);
+            let keep = old.bytes == self.segment_bytes && inner.spares.len() < self.spares_max;
+            drop(inner);
+            if keep { self.disk.rename(&old.name, &spare) } else { self.disk.remove(&old.name) }
+                .map_err(|e| self.error(&old.name, "give it up", e))?;
+            self.sync_names()?;
+            // A reader that still has it open finds no record of that number in it any more.
+            if keep {
+                let file = self.disk.open(&spare).map_err(|e| self.error(&spare, "open it", e))?;
+                locked(&self.inner).spares.push((spare, file));
+            }
+        }
+    }
+
+    /// Makes durable which files have which names.
+    pub(crate) fn sync_names(&self) -> Result<(), Error> {
+        self.disk.sync().map_err(|e| Error::of(self.disk.path(), "sync its names", e))
+    }
+
+    /// What an error about a file of this directory means.
+    pub(crate) fn error(&self, name: &str, doing: &'static str, e: std::io::Error) -> Error {
+        Error::of(&self.disk.path_of(name), doing, e)
+    }
+}
+
+/// The lock; who panicked with it in hand left nothing half done that matters.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,207 @@
+//! A log as its one writer has it: no thread, no queue.
+
+mod recover;
+#[cfg(test)]
+mod tests;
+
+pub use recover::{Recovered, Torn};
+
+use crate::batch::Batch;
+use crate::disk::{Disk, File};
+use crate::error::Error;
+use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
+use crate::format::segment::RECORDS_AT;
+use crate::shelf::{Segment, Shelf};
+use crate::walk::{Stand, Step, Walk};
+use std::sync::Arc;
+
+/// The writer's end of a log.
+pub(crate) struct Store<D: Disk> {
+    shelf: Arc<Shelf<D>>,
+    seed: Seed,
+    life: u32,
+    /// The segment that is written to.
+    segment: Arc<Segment<D::File>>,
+    /// Where the next record goes.
+    at: u64,
+    /// Its number.
+    next: u64,
+    /// All records before this number are durable.
+    durable: u64,
+    /// The same, as far as a head in the log says it.
+    said: u64,
+    /// How many bytes were written and not synced.
+    dirty_bytes: u64,
+}
+
+impl<D: Disk> Store<D> {
+    /// What it shares with readers.
+    pub(crate) fn shelf(&self) -> &Arc<Shelf<D>> {
+        &self.shelf
+    }
+
+    /// The number of the next record.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// How many bytes are written and not synced.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        self.dirty_bytes
+    }
+
+    /// Whether the segment that is written to is half full: then the next one is needed soon.
+    pub(crate) fn half_full(&self) -> bool {
+        self.at > self.segment.bytes / 2
+    }
+
+    /// Whether no head in the log says yet that all of it is durable.
+    pub(crate) fn wants_mark(&self) -> bool {
+        self.said < self.durable && self.durable == self.next
+    }
+
+    /// Gives the records their numbers and hands them to the operating system: they survive the end
+    /// of the process from here on. They stay in the batch, which has their tickets.
+    ///
+    /// After an error nothing may be written any more.
+    pub(crate) fn write(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        // What is stamped and not yet written is `bytes[from..to]`.
+        let (mut from, mut to) = (0, 0);
+        for entry in &batch.entries {
+            let extent = Batch::extent(entry) as usize;
+            if self.at + (to + extent - from) as u64 > self.limit() {
+                self.put(&batch.bytes[from..to])?;
+                from = to;
+                self.roll()?;
+                assert!(self.at + extent as u64 <= self.limit(), "a record fits into a segment");
+            }
+            let place = to + HEAD_BYTES;
+            let record = &batch.bytes[place..place + entry.length as usize];
+            let sum = crc32c::crc32c(record);
+            let head = self.head(Kind::Record(entry.length), sum).encode(self.seed);
+            batch.bytes[to..place].copy_from_slice(&head);
+            self.segment.note(self.next, self.at + (to - from) as u64);
+            self.next += 1;
+            to += extent;
+        }
+        self.put(&batch.bytes[from..to])
+    }
+
+    /// Makes all that was written durable.
+    ///
+    /// After an error nothing may be written any more: the kernel may have dropped what it could not
+    /// write, and a second try would succeed without it.
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        if self.dirty_bytes > 0 {
+            self.segment.file.sync().map_err(|e| self.error("sync it", e))?;
+            self.dirty_bytes = 0;
+        }
+        self.durable = self.next;
+        Ok(())
+    }
+
+    /// Says in the log that all before is durable, so that later damage to the last records is told
+    /// from records that never were. Not synced: it is as good a moment later.
+    pub(crate) fn mark(&mut self) -> Result<(), Error> {
+        self.alone(Kind::Mark)
+    }
+
+    /// Makes all durable and says in the log that it ended in good order.
+    pub(crate) fn close(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        self.alone(Kind::Close)?;
+        self.sync()
+    }
+
+    /// Writes a head without a record, unless the segment is full: then the next one says as much.
+    fn alone(&mut self, kind: Kind) -> Result<(), Error> {
+        self.said = self.next;
+        if self.at + HEAD_BYTES as u64 > self.limit() {
+            return Ok(());
+        }
+        let head = self.head(kind, 0).encode(self.seed);
+        self.put(&head)
+    }
+
+    fn head(&mut self, kind: Kind, sum: u32) -> Head {
+        self.said = self.durable;
+        Head { kind, sum, life: self.life, number: self.next, durable: self.durable }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if !bytes.is_empty() {
+            self.segment.file.write_at(bytes, self.at).map_err(|e| self.error("write to it", e))?;
+            self.at += bytes.len() as u64;
+            self.dirty_bytes += bytes.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Up to where records may lie: behind there is room for the turn.
+    fn limit(&self) -> u64 {
+        self.segment.bytes - HEAD_BYTES as u64
+    }
+
+    /// Goes on in a new segment. The old one says so once the new one is there for good, and before
+    /// there is a record in it: so a segment that is lost with records in it is missed.
+    fn roll(&mut self) -> Result<(), Error> {
+        self.sync()?;
+        let segment = self.shelf.begin(self.next)?;
+        let turn = self.head(Kind::Turn, 0).encode(self.seed);
+        self.put(&turn)?;
+        self.sync()?;
+        self.segment = segment;
+        self.at = RECORDS_AT;
+        Ok(())
+    }
+
+    fn error(&self, doing: &'static str, e: std::io::Error) -> Error {
+        self.shelf.error(&self.segment.name, doing, e)
+    }
+}
+
+/// Why a record cannot be read.
+#[derive(Debug)]
+pub enum Unreadable {
+    /// It was trimmed.
+    Trimmed,
+    /// There is none of that number yet.
+    NotWritten,
+    /// It cannot be read, or is not as it was written.
+    Failed(Error),
+}
+
+impl<D: Disk> Shelf<D> {
+    /// Reads a record again. Those before `next` are written.
+    pub(crate) fn load(&self, number: u64, next: u64) -> Result<Vec<u8>, Unreadable> {
+        if number >= next {
+            return Err(Unreadable::NotWritten);
+        }
+        let segment = self.find(number).ok_or(Unreadable::Trimmed)?;
+        let (near, offset) = segment.near(number);
+        let stand = Stand { offset, number: near, life: 0, closed: false, turned: false };
+        let mut walk = Walk::new(&segment.file, Seed::of(self.log), segment.bytes, stand);
+        let failed = |e| Unreadable::Failed(self.error(&segment.name, "read it", e));
+        loop {
+            match walk.step().map_err(failed)? {
+                Step::Record(found) if found == number => {
+                    return Ok(walk.bytes().map_err(failed)?.to_vec());
+                }
+                Step::Record(_) => {}
+                // What is trimmed is used again, perhaps while it is read.
+                Step::Nothing(_) if self.find(number).is_none() => {
+                    return Err(Unreadable::Trimmed);
+                }
+                Step::Nothing(what) => {
+                    let stand = walk.stand();
+                    return Err(Unreadable::Failed(Error::Damaged(crate::error::Damage {
+                        path: self.disk.path_of(&segment.name),
+                        offset: stand.offset,
+                        number: stand.number,
+                        what,
+                    })));
+                }
+            }
+        }
+    }
+}

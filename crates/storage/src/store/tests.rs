@@ -1,0 +1,399 @@
+//! Logs whose machine or process ends at any moment, whose disk fails, and whose bytes change.
+
+use super::{Recovered, Store, Unreadable};
+use crate::batch::Batch;
+use crate::disk::Disk;
+use crate::disk::fake::{FakeDisk, Faults};
+use crate::error::{Error, Flaw, Limit};
+use crate::format::segment::RECORDS_AT;
+use crate::format::{BootId, LogId};
+use crate::machine::Machine;
+use amcast_core::rng::Rng;
+use amcast_core::step::Ticket;
+
+/// Small, so that a few records fill one.
+const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
+
+fn machine(boot: u128) -> Machine {
+    Machine { boot: BootId(boot), fresh: LogId(7) }
+}
+
+/// What a log gave when it was opened.
+struct Opened {
+    store: Store<FakeDisk>,
+    recovered: Recovered,
+    records: Vec<(u64, Vec<u8>)>,
+}
+
+fn open(disk: &FakeDisk, boot: u128) -> Result<Opened, Error> {
+    let mut records = Vec::new();
+    let mut each = |number, bytes: &[u8]| records.push((number, bytes.to_vec()));
+    let opened = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine(boot), &mut each);
+    let (store, recovered) = opened?;
+    Ok(Opened { store, recovered, records })
+}
+
+fn batch(records: &[Vec<u8>]) -> Batch {
+    let mut batch = Batch::default();
+    records.iter().for_each(|record| batch.push(Ticket(0), record, true));
+    batch
+}
+
+/// What must be in a log, and what may.
+#[derive(Default)]
+struct Expected {
+    /// Records that are there whatever ends, from number 0 on.
+    certain: Vec<Vec<u8>>,
+    /// Those behind them that the operating system has: they survive a process.
+    written: Vec<Vec<u8>>,
+    /// Those behind them that were being written.
+    begun: Vec<Vec<u8>>,
+    /// Records before this number may be missing.
+    trimmed: u64,
+}
+
+impl Expected {
+    /// Judges what is there by now, and expects it from here on.
+    fn judge(&mut self, opened: &Opened, machine_failed: bool) {
+        let Recovered { first, next, .. } = opened.recovered;
+        assert!(first <= self.trimmed, "record {first} is the first, {} trimmed", self.trimmed);
+        if !machine_failed {
+            self.certain.append(&mut self.written);
+        }
+        let must = self.certain.len() as u64;
+        assert!(next >= must, "{next} records are there of {must} that must be");
+        let may = [&self.certain[..], &self.written, &self.begun].concat();
+        assert!(next <= may.len() as u64, "{next} records are there and {} were begun", may.len());
+        let wanted = (first..next).map(|number| (number, may[number as usize].clone()));
+        assert_eq!(opened.records, wanted.collect::<Vec<_>>());
+        self.certain = may;
+        self.certain.truncate(next as usize);
+        self.written.clear();
+        self.begun.clear();
+    }
+
+    fn synced(&mut self) {
+        self.certain.append(&mut self.written);
+    }
+}
+
+/// One life: writes, syncs, trims, rolls, until it has done so much or something fails.
+fn live(store: &mut Store<FakeDisk>, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+    for _ in 0..12 {
+        match rng.below(8) {
+            0 => {
+                store.sync()?;
+                expected.synced();
+            }
+            1 if store.wants_mark() => store.mark()?,
+            2 => {
+                let all = expected.certain.len() as u64;
+                let before = all - rng.below(all / 2 + 1).min(all);
+                expected.trimmed = expected.trimmed.max(before);
+                store.shelf().trim(before)?;
+            }
+            3 if store.half_full() && store.shelf().wants_spare() => store.shelf().make_spare()?,
+            _ => {
+                let record = |rng: &mut Rng| {
+                    let most = if rng.below(4) == 0 { 1500 } else { 60 };
+                    let length = rng.below(most);
+                    (0..length).map(|_| rng.below(256) as u8).collect()
+                };
+                let records: Vec<Vec<u8>> = (0..1 + rng.below(5)).map(|_| record(rng)).collect();
+                expected.begun = records.clone();
+                store.write(&mut batch(&records))?;
+                expected.begun.clear();
+                expected.written.extend(records);
+                if rng.below(2) == 0 {
+                    store.sync()?;
+                    expected.synced();
+                }
+            }
+        }
+    }
+    if rng.below(3) == 0 {
+        store.close()?;
+        expected.synced();
+    }
+    Ok(())
+}
+
+/// Several lives on one disk, each but the last stopped after so many changes as `stops` says.
+fn lives(seed: u64, stops: &[u64], machine_fails: bool) -> u64 {
+    let disk = FakeDisk::new();
+    let mut rng = Rng::stream(seed, "lives");
+    let mut expected = Expected::default();
+    let mut failed = false;
+    for (life, stop) in stops.iter().map(|&stop| Some(stop)).chain([None]).enumerate() {
+        disk.set_faults(Faults { stop_after: stop, ..Faults::default() });
+        let boot = if machine_fails { life as u128 + 1 } else { 1 };
+        match open(&disk, boot) {
+            Ok(mut opened) => {
+                expected.judge(&opened, failed && machine_fails);
+                let lived = live(&mut opened.store, &mut expected, &mut rng);
+                assert!(lived.is_ok() || stop.is_some(), "seed {seed} {stops:?}: {lived:?}");
+            }
+            Err(e) => assert!(stop.is_some(), "seed {seed}, stops {stops:?}: {e}"),
+        }
+        let changes = disk.changes();
+        if stop.is_none() {
+            return changes;
+        }
+        failed = true;
+        if machine_fails {
+            disk.fail_machine(&mut rng);
+        } else {
+            disk.fail_process();
+        }
+    }
+    0
+}
+
+#[test]
+fn whatever_was_synced_survives_the_end_of_the_machine_at_any_moment() {
+    for seed in 0..40 {
+        let changes = lives(seed, &[], true);
+        assert!(changes > 10, "seed {seed} does nothing");
+        for stop in 0..changes {
+            lives(seed, &[stop], true);
+        }
+    }
+}
+
+#[test]
+fn whatever_was_written_survives_the_end_of_the_process_at_any_moment() {
+    for seed in 0..20 {
+        for stop in 0..lives(seed, &[], false) {
+            lives(seed, &[stop], false);
+        }
+    }
+}
+
+#[test]
+fn a_start_that_is_cut_off_itself_loses_nothing() {
+    for seed in 0..400 {
+        let mut rng = Rng::stream(seed, "stops");
+        let stops: Vec<u64> = (0..6).map(|_| rng.below(30)).collect();
+        lives(seed, &stops, seed % 3 != 0);
+    }
+}
+
+/// A log of a few segments with `count` records, all durable.
+fn filled(disk: &FakeDisk, count: usize, close: bool) -> Vec<Vec<u8>> {
+    let mut store = open(disk, 1).expect("it opens").store;
+    let records: Vec<Vec<u8>> = (0..count).map(|n| vec![n as u8 + 1; 40 + n % 30]).collect();
+    for some in records.chunks(7) {
+        store.write(&mut batch(some)).expect("it works");
+        store.sync().expect("it works");
+    }
+    if close {
+        store.close().expect("it works");
+    }
+    records
+}
+
+#[test]
+fn a_changed_byte_is_found_or_does_no_harm() {
+    let disk = FakeDisk::new();
+    let records = filled(&disk, 60, true);
+    let mut found = 0;
+    for name in disk.names().expect("it works").iter().filter(|name| !name.ends_with(".spare")) {
+        let bytes = disk.read(name).expect("it is there").len();
+        // Between head and records there is nothing.
+        for at in (0..64).chain(RECORDS_AT as usize..bytes) {
+            let copy = disk.copy();
+            copy.change(name, |bytes| bytes[at] ^= 1 << (at % 8));
+            match open(&copy, 2) {
+                Ok(opened) => {
+                    let all = opened.records.into_iter().map(|(_, bytes)| bytes);
+                    assert_eq!(all.collect::<Vec<_>>(), records, "{name} at {at}");
+                }
+                Err(Error::Damaged(_) | Error::Misfit { .. }) => found += 1,
+                Err(e) => panic!("{name} at {at}: {e}"),
+            }
+        }
+    }
+    assert!(found > 60 * 40, "{found} changes were found");
+}
+
+#[test]
+fn damage_is_told_from_what_was_never_durable() {
+    let disk = FakeDisk::new();
+    filled(&disk, 10, false);
+    let mut opened = open(&disk, 1).expect("it opens");
+    let at = opened.store.at as usize;
+    let more = [vec![1; 300], vec![2; 300]];
+    opened.store.write(&mut batch(&more)).expect("it works");
+    let name = opened.store.segment.name.clone();
+    // The first of two that were written together and never synced is not whole.
+    let torn = disk.copy();
+    torn.change(&name, |bytes| bytes[at + 100] ^= 1);
+    let judged = open(&torn, 2).expect("it opens");
+    assert_eq!((judged.recovered.next, judged.recovered.lossy), (10, true));
+    assert_eq!(judged.recovered.torn.map(|torn| torn.offset), Some(at as u64));
+    // What comes later says that they were synced.
+    opened.store.sync().expect("it works");
+    opened.store.mark().expect("it works");
+    let damaged = disk.copy();
+    damaged.change(&name, |bytes| bytes[at + 100] ^= 1);
+    match open(&damaged, 2) {
+        Err(Error::Damaged(damage)) => {
+            assert_eq!((damage.number, damage.offset), (10, at as u64));
+            assert_eq!(damage.what, Flaw::Bytes);
+            let says = damage.to_string();
+            assert!(says.contains(&name) && says.contains("amcast log-file"), "{says}");
+        }
+        other => panic!("{:?}", other.map(|opened| opened.recovered)),
+    }
+}
+
+#[test]
+fn what_was_cut_off_does_not_come_back() {
+    let disk = FakeDisk::new();
+    let mut store = open(&disk, 1).expect("it opens").store;
+    let records = [vec![1; 100], vec![2; 100], vec![3; 100]];
+    store.write(&mut batch(&records)).expect("it works");
+    let (name, at) = (store.segment.name.clone(), RECORDS_AT as usize + 136);
+    disk.change(&name, |bytes| bytes[at + 40] ^= 1);
+    let mut opened = open(&disk, 2).expect("it opens");
+    assert_eq!(opened.recovered.next, 1, "the third is cut off with the second");
+    // The same record in the same place: the old third would fit behind it but for its life.
+    opened.store.write(&mut batch(&records[1..2])).expect("it works");
+    opened.store.sync().expect("it works");
+    let again = open(&disk, 3).expect("it opens");
+    assert_eq!(again.recovered.next, 2);
+    assert_eq!(again.records[1].1, records[1]);
+}
+
+#[test]
+fn missing_files_are_told() {
+    let disk = FakeDisk::new();
+    filled(&disk, 60, true);
+    let names = disk.names().expect("it works");
+    let segments: Vec<_> = names.iter().filter(|name| name.ends_with(".segment")).collect();
+    assert!(segments.len() > 2, "{names:?}");
+    for name in names.iter().filter(|name| !name.ends_with(".spare")) {
+        let copy = disk.copy();
+        copy.remove(name).expect("it works");
+        // The first may have been trimmed, so that its absence says nothing.
+        let may_be = name == segments[0];
+        match open(&copy, 2) {
+            Ok(_) => assert!(may_be, "{name}"),
+            Err(Error::Damaged(damage)) => assert_eq!(damage.what, Flaw::Segment, "{damage}"),
+            Err(Error::Missing { path }) => assert!(path.ends_with("state"), "{name}"),
+            Err(e) => panic!("{name}: {e}"),
+        }
+    }
+}
+
+#[test]
+fn the_machines_failure_is_told_from_the_process_s() {
+    let disk = FakeDisk::new();
+    let lossy = |boot| {
+        let mut opened = open(&disk, boot).expect("it opens");
+        opened.store.write(&mut batch(&[vec![1]])).expect("it works");
+        (opened.recovered.lossy, opened.store)
+    };
+    assert!(!lossy(1).0, "it is new");
+    assert!(!lossy(1).0, "only the process ended");
+    assert!(lossy(2).0, "the machine was started anew");
+    let (failed, mut store) = lossy(3);
+    assert!(failed);
+    store.close().expect("it works");
+    assert!(!lossy(4).0, "it was closed before");
+    assert!(lossy(0).0, "nobody knows");
+    assert!(lossy(0).0, "nor now");
+}
+
+#[test]
+fn after_a_failed_sync_no_later_one_makes_up_for_it() {
+    let disk = FakeDisk::new();
+    let mut store = open(&disk, 1).expect("it opens").store;
+    disk.set_faults(Faults { sync_fails: Some(0), ..Faults::default() });
+    store.write(&mut batch(&[vec![5; 600]])).expect("it works");
+    match store.sync() {
+        Err(Error::Io { source, .. }) => assert_eq!(source.raw_os_error(), Some(5)),
+        other => panic!("{other:?}"),
+    }
+    // The kernel still has the record, and the next life is given it; then the machine fails.
+    disk.fail_process();
+    assert_eq!(open(&disk, 1).expect("it opens").records.len(), 1);
+    disk.fail_machine(&mut Rng::stream(1, "machine"));
+    assert_eq!(open(&disk, 2).expect("it opens").records, [(0, vec![5; 600])]);
+}
+
+#[test]
+fn a_full_disk_is_told_and_loses_nothing() {
+    let disk = FakeDisk::new();
+    let mut store = open(&disk, 1).expect("it opens").store;
+    disk.set_faults(Faults { room: Some(3 * SEGMENT_BYTES as usize), ..Faults::default() });
+    let mut durable = 0;
+    let e = loop {
+        let write = store.write(&mut batch(&[vec![9; 500]])).and_then(|()| store.sync());
+        match write {
+            Ok(()) => durable += 1,
+            Err(e) => break e,
+        }
+        assert!(durable < 100, "it never fills up");
+    };
+    assert!(matches!(e, Error::Full { what: Limit::Disk, .. }), "{e:?}");
+    disk.set_faults(Faults::default());
+    assert_eq!(open(&disk, 1).expect("it opens").records.len(), durable);
+}
+
+#[test]
+fn records_are_read_again_wherever_they_lie() {
+    let disk = FakeDisk::new();
+    let records = filled(&disk, 60, false);
+    let opened = open(&disk, 1).expect("it opens");
+    let shelf = opened.store.shelf();
+    for (number, record) in records.iter().enumerate() {
+        assert_eq!(&shelf.load(number as u64, 60).expect("it is there"), record);
+    }
+    assert!(matches!(shelf.load(60, 60), Err(Unreadable::NotWritten)));
+    shelf.trim(45).expect("it works");
+    assert!(matches!(shelf.load(0, 60), Err(Unreadable::Trimmed)));
+    assert_eq!(shelf.load(45, 60).expect("it is there"), records[45]);
+    let name = opened.store.segment.name.clone();
+    disk.change(&name, |bytes| bytes[RECORDS_AT as usize + 40] ^= 1);
+    let first = opened.store.segment.first;
+    match shelf.load(first, 60) {
+        Err(Unreadable::Failed(Error::Damaged(damage))) => assert_eq!(damage.number, first),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn trimmed_segments_are_used_again() {
+    let disk = FakeDisk::new();
+    let mut store = open(&disk, 1).expect("it opens").store;
+    for n in 0..200_u64 {
+        store.write(&mut batch(&[vec![n as u8; 300]])).expect("it works");
+        store.sync().expect("it works");
+        store.shelf().trim(n.saturating_sub(3)).expect("it works");
+    }
+    let names = disk.names().expect("it works");
+    assert!(names.len() <= 6, "{names:?}");
+    let opened = open(&disk, 1).expect("it opens");
+    assert_eq!(opened.recovered.next, 200);
+    assert!(opened.records.iter().all(|(n, bytes)| *bytes == vec![*n as u8; 300]));
+}
+
+#[test]
+fn a_segment_whose_making_was_cut_off_is_missed_all_the_same() {
+    let disk = FakeDisk::new();
+    filled(&disk, 3, false);
+    let store = open(&disk, 1).expect("it opens").store;
+    let last = store.shelf().begin(store.next()).expect("it works").name.clone();
+    // The process ends before the segment before says that there is another one.
+    let mut opened = open(&disk, 1).expect("it opens");
+    opened.store.write(&mut batch(&[vec![1]])).expect("it works");
+    opened.store.sync().expect("it works");
+    disk.remove(&last).expect("it works");
+    match open(&disk, 1) {
+        Err(Error::Damaged(damage)) => {
+            assert_eq!((damage.number, damage.what), (3, Flaw::Segment));
+        }
+        other => panic!("{:?}", other.map(|opened| opened.recovered)),
+    }
+}

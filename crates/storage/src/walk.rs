@@ -1,0 +1,172 @@
+//! A walk over the records of one segment, and the judgement on what ends it.
+//!
+//! A record is the log's next one if its head and its bytes fit their sums, its number is the next and
+//! its life is not below the one before: then nothing that an earlier use of the file left, and nothing
+//! that was cut off at an earlier start, is taken for it.
+//!
+//! What is not the next record is either the end of what was ever synced or damage. Every head says
+//! which records were durable when it was written; so if any head behind says that the one which is
+//! missing had been durable, it was damaged; and if none does, nobody was told that it was there.
+
+use crate::disk::File;
+use crate::error::Flaw;
+use crate::format::record::{ALIGNED, HEAD_BYTES, Head, Kind, Seed};
+use crate::window::Window;
+use std::io;
+
+/// Where a walk stands: before the record `number`, at `offset`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Stand {
+    /// Where in the file the next record would begin.
+    pub(crate) offset: u64,
+    /// Its number.
+    pub(crate) number: u64,
+    /// The life that wrote the last one: no later one is below.
+    pub(crate) life: u32,
+    /// Whether that life ended in good order here.
+    pub(crate) closed: bool,
+    /// Whether the log goes on in the next segment.
+    pub(crate) turned: bool,
+}
+
+/// What a walk comes to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// The record of this number; [`Walk::bytes`] has its bytes.
+    Record(u64),
+    /// What is not the next record, with what is wrong if there was to be one.
+    Nothing(Flaw),
+}
+
+/// What is behind the last record of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Tail {
+    /// Nothing that is known to have been begun.
+    Blank,
+    /// What was begun and never durable.
+    Torn,
+    /// A head from which follows that the next record had been durable.
+    Proof,
+}
+
+/// A walk over one segment.
+pub(crate) struct Walk<'f, F> {
+    window: Window<'f, F>,
+    seed: Seed,
+    /// How many bytes the segment has.
+    end: u64,
+    stand: Stand,
+    /// The records before this number were durable, by what is said behind them.
+    proved: u64,
+    /// The place and length of the record that was found last.
+    found: (u64, usize),
+}
+
+impl<'f, F: File> Walk<'f, F> {
+    /// A walk from `stand` on, in a segment of `end` bytes.
+    pub(crate) fn new(file: &'f F, seed: Seed, end: u64, stand: Stand) -> Self {
+        Self { window: Window::new(file), seed, end, stand, proved: 0, found: (0, 0) }
+    }
+
+    /// Where it stands.
+    pub(crate) fn stand(&self) -> Stand {
+        self.stand
+    }
+
+    /// The records before this number were durable, by what was found so far.
+    pub(crate) fn proved(&self) -> u64 {
+        self.proved
+    }
+
+    /// Where the record that was found last begins, its head included.
+    pub(crate) fn found_at(&self) -> u64 {
+        self.found.0 - HEAD_BYTES as u64
+    }
+
+    /// The bytes of the record that was found last.
+    pub(crate) fn bytes(&mut self) -> io::Result<&[u8]> {
+        self.window.look(self.found.0, self.found.1)
+    }
+
+    /// Goes on to the next record.
+    pub(crate) fn step(&mut self) -> io::Result<Step> {
+        loop {
+            let at = self.stand.offset;
+            let Some(head) = self.head(at)? else { return Ok(Step::Nothing(Flaw::Head)) };
+            if head.number != self.stand.number || head.life < self.stand.life {
+                return Ok(Step::Nothing(Flaw::Head));
+            }
+            let next = at + head.extent();
+            if next > self.end {
+                return Ok(Step::Nothing(Flaw::Head));
+            }
+            if let Kind::Record(length) = head.kind {
+                let place = at + HEAD_BYTES as u64;
+                let bytes = self.window.look(place, length as usize)?;
+                if bytes.len() < length as usize || crc32c::crc32c(bytes) != head.sum {
+                    return Ok(Step::Nothing(Flaw::Bytes));
+                }
+                self.found = (place, length as usize);
+                self.proved = self.proved.max(head.durable);
+                self.stand = Stand {
+                    offset: next,
+                    number: head.number + 1,
+                    life: head.life,
+                    closed: false,
+                    turned: false,
+                };
+                return Ok(Step::Record(head.number));
+            }
+            self.proved = self.proved.max(head.durable);
+            self.stand.offset = next;
+            self.stand.life = head.life;
+            self.stand.closed = head.kind == Kind::Close;
+            self.stand.turned = head.kind == Kind::Turn;
+            if self.stand.turned {
+                return Ok(Step::Nothing(Flaw::Segment));
+            }
+        }
+    }
+
+    /// Judges what is behind the last record; after [`Step::Nothing`].
+    pub(crate) fn tail(&mut self) -> io::Result<Tail> {
+        let mut at = self.stand.offset;
+        // A whole head that is the next one's stands before bytes that are not whole.
+        let mut begun = self
+            .head(at)?
+            .is_some_and(|head| head.number == self.stand.number && head.life >= self.stand.life);
+        while at + HEAD_BYTES as u64 <= self.end {
+            if let Some(head) = self.head_after(at)? {
+                if head.durable > self.stand.number {
+                    return Ok(Tail::Proof);
+                }
+                begun = true;
+            }
+            at += ALIGNED;
+        }
+        Ok(if begun { Tail::Torn } else { Tail::Blank })
+    }
+
+    /// The head at `at`, if there is a whole one.
+    fn head(&mut self, at: u64) -> io::Result<Option<Head>> {
+        if at + HEAD_BYTES as u64 > self.end {
+            return Ok(None);
+        }
+        Ok(Head::decode(self.window.look(at, HEAD_BYTES)?, self.seed))
+    }
+
+    /// The head at `at`, if it belongs behind the missing record. There are few places whose bytes
+    /// could be its number, so that few sums are made.
+    fn head_after(&mut self, at: u64) -> io::Result<Option<Head>> {
+        let next = self.stand.number;
+        let bytes = self.window.look(at, HEAD_BYTES)?;
+        let Some(number) = bytes.get(16..24).and_then(|b| b.first_chunk()) else { return Ok(None) };
+        let number = u64::from_le_bytes(*number);
+        let most = (self.end - self.stand.offset) / HEAD_BYTES as u64;
+        if number <= next || number - next > most {
+            return Ok(None);
+        }
+        let head = Head::decode(bytes, self.seed);
+        Ok(head.filter(|head| head.life >= self.stand.life))
+    }
+}
