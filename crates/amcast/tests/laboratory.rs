@@ -235,3 +235,11 @@ fn a_protocol_is_chosen_by_what_it_must_guarantee() {
     let output = amcast(&["choose", "--spec", "TO(UA,SUTO)", "--measured", "/dev/null"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("to-fig5"));
 }
+
+#[test]
+fn faults_of_disks_are_refused_for_a_protocol_that_uses_none() {
+    let output = amcast(&["sim", "--protocol", "tram", "--faults", "disk"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("tram keeps nothing on a disk"), "{text}");
+}

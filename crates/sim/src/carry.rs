@@ -23,10 +23,8 @@ impl World<'_> {
         let now = self.now;
         self.hash.input(now, p, &letter);
         self.steps += 1;
-        match letter {
-            Letter::Fresh(of, life) => self.ram.told(p, of, life),
-            Letter::Start(_) => self.disk.told(p),
-            _ => {}
+        if let Letter::Fresh(of, life) = letter {
+            self.ram.told(p, of, life);
         }
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;

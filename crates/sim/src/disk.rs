@@ -54,7 +54,7 @@ struct File {
     life: u32,
     /// Whether anything was ever written.
     used: bool,
-    /// Whether the machine failed since the log was opened last.
+    /// Whether the machine failed since something was written last.
     torn: bool,
     stalled_until: Time,
     full_until: Time,
@@ -100,7 +100,7 @@ impl Disk {
             return false;
         }
         let number = file.next();
-        file.used = true;
+        (file.used, file.torn) = (true, false);
         file.records.push_back(record.to_vec());
         file.waiting.push_back(awaited.then_some(ticket));
         let at = if awaited {
@@ -169,8 +169,8 @@ impl Disk {
     }
 
     /// The machine of a process fails: what was not durable is lost from some record on. So many of
-    /// those records are lost, as far as there are so many; drawn if none.
-    pub fn fail(&mut self, p: Pid, lost: Option<u64>, chooser: &mut Chooser) {
+    /// those records are lost, as far as there are so many; drawn if none. Gives how many.
+    pub fn fail(&mut self, p: Pid, lost: Option<u64>, chooser: &mut Chooser) -> u64 {
         let file = &mut self.files[p.index()];
         file.close();
         let unsynced = (file.records.len() - file.synced) as u64;
@@ -178,6 +178,7 @@ impl Disk {
         let lost = lost.unwrap_or_else(|| drawn(chooser)).min(unsynced);
         file.records.truncate(file.records.len() - lost as usize);
         file.torn = file.used;
+        lost
     }
 
     /// Opens the log of a process that starts again: what is there is durable from here on. Gives
@@ -194,14 +195,10 @@ impl Disk {
         self.files[p.index()].used
     }
 
-    /// Whether the machine of a process failed and the process was not told yet.
+    /// Whether the machine of a process failed since it wrote its last record: it is told so at each
+    /// start until it has written what follows from that.
     pub fn torn(&self, p: Pid) -> bool {
         self.files[p.index()].torn
-    }
-
-    /// A process knows of what happened to its log before it started.
-    pub fn told(&mut self, p: Pid) {
-        self.files[p.index()].torn = false;
     }
 
     /// Nothing becomes durable until then.
@@ -264,9 +261,13 @@ mod tests {
             lengths.insert(there.len());
             disk.step();
             assert_eq!(disk.take(), None, "nobody waits any more");
-            disk.told(P);
             disk.fail(P, Some(9), &mut chooser);
             assert_eq!(numbers(&mut disk), there, "what was read once is durable");
+            disk.stop(P);
+            assert!(disk.torn(P), "nothing was written since");
+            let next = there.len() as u64;
+            assert!(disk.persist(Time(9), P, Ticket(next), &[next as u8; 4], true, &mut chooser));
+            assert!(!disk.torn(P));
         }
         assert_eq!(lengths.into_iter().collect::<Vec<_>>(), [2, 3, 4, 5, 6]);
         let mut disk = written(6, true, &mut Chooser::seeded(1));

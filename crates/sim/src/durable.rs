@@ -4,6 +4,7 @@
 use crate::app::{App, Item};
 use crate::chooser::Concern;
 use crate::process::Letter;
+use crate::run::Told;
 use crate::world::{Due, World};
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Ticket};
@@ -33,7 +34,12 @@ impl World<'_> {
         let record = outbox.bytes(record);
         if !self.disk.persist(self.now, p, ticket, record, awaited, &mut self.chooser) {
             self.refused = true;
-        } else if first {
+            self.mark("sim-disk-full");
+            self.tell_of(&Told::Full(p));
+            return;
+        }
+        self.tell_of(&Told::Record(p, record, awaited));
+        if first {
             self.checkpoint_later(p);
         }
     }
@@ -62,7 +68,13 @@ impl World<'_> {
     pub(crate) fn end_log(&mut self, p: Pid, end: End) {
         match end {
             End::Process => self.disk.stop(p),
-            End::Machine { lost } => self.disk.fail(p, lost, &mut self.chooser),
+            End::Machine { lost } => {
+                let lost = self.disk.fail(p, lost, &mut self.chooser);
+                if self.disk.used(p) {
+                    self.mark("sim-machine-fails");
+                    self.tell_of(&Told::Torn(p, lost));
+                }
+            }
         }
     }
 
@@ -96,6 +108,10 @@ impl World<'_> {
         letters.into_iter().for_each(|letter| self.letter(p, letter));
     }
 
+    fn mark(&mut self, name: &'static str) {
+        *self.marks.entry(name).or_default() += 1;
+    }
+
     /// The application takes its next checkpoint some time.
     pub(crate) fn checkpoint_later(&mut self, p: Pid) {
         if let Some(period) = self.plan.model.checkpoint {
@@ -122,6 +138,8 @@ impl World<'_> {
         let reached = position(&items);
         if process.life == life && reached > position(&process.checkpoint) {
             process.checkpoint = items;
+            self.mark("sim-checkpoint");
+            self.tell_of(&Told::Checkpoint(p, reached));
             self.letter(p, Letter::Checkpointed(reached));
         }
     }

@@ -6,7 +6,7 @@ use crate::plan::Plan;
 use crate::run::{Recorded, Report, run_with};
 use alloc::vec::Vec;
 use amcast_core::trace::Event;
-use amcast_core::{Config, ConfigError, Entry, Pid};
+use amcast_core::{Config, ConfigError, Entry, Pid, Span};
 
 /// How far an exploration goes.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub struct Exploration {
     pub grain: u64,
     /// Processes that crash, one a run: before each thing that happens in the ordinary run.
     pub crashes: Vec<Pid>,
+    /// If given, they also die all at once, with their machines, and come back after so long.
+    pub power: Option<Span>,
     /// How many runs at most.
     pub runs_max: u64,
 }
@@ -31,6 +33,7 @@ impl Default for Exploration {
             choices_max: 200,
             grain: 3,
             crashes: Vec::new(),
+            power: None,
             runs_max: 100_000,
         }
     }
@@ -65,11 +68,15 @@ pub fn explore(
     let chooser = Chooser::listed(Choices::default());
     let (ordinary, _) = run_with(entry, config, last, chooser, &mut |_| {})?;
     let mut plans = alloc::vec![plan.clone()];
-    for &p in &bounds.crashes {
+    let crash = |&p| Fault::Crash { p, mid_step: false, down: None };
+    let power = bounds.power.map(|down| {
+        let outages = bounds.crashes.iter().map(|&p| (p, Some(down))).collect();
+        Fault::Power { outages, lost: None }
+    });
+    for fault in bounds.crashes.iter().map(crash).chain(power) {
         for event in 1..=ordinary.events {
             let mut with = plan.clone();
-            let fault = Fault::Crash { p, mid_step: false, down: None };
-            with.strikes.push(Strike { at: When::Event(event), fault });
+            with.strikes.push(Strike { at: When::Event(event), fault: fault.clone() });
             plans.push(with);
         }
     }

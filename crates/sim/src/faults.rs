@@ -12,7 +12,7 @@ use amcast_core::{About, Assumption, Cluster, Gid, MediumKind, Pid, Span, Time};
 pub enum Profile {
     /// None.
     None,
-    /// Processes crash and come back.
+    /// Processes crash and come back; those that keep a log also with their machines, all at once.
     Crash,
     /// Processes stop for a while; clocks drift.
     Pause,
@@ -22,19 +22,22 @@ pub enum Profile {
     Memory,
     /// Oracles lie.
     Oracle,
+    /// Disks that take long to make anything durable, and disks that are full for a while.
+    Disk,
     /// All of these.
     All,
 }
 
 impl Profile {
     /// Each of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::None,
         Self::Crash,
         Self::Pause,
         Self::Network,
         Self::Memory,
         Self::Oracle,
+        Self::Disk,
         Self::All,
     ];
 
@@ -47,6 +50,7 @@ impl Profile {
             Self::Network => "network",
             Self::Memory => "memory",
             Self::Oracle => "oracle",
+            Self::Disk => "disk",
             Self::All => "all",
         }
     }
@@ -73,6 +77,36 @@ pub enum Fault {
         mid_step: bool,
         /// How long it is dead; for ever if none.
         down: Option<Span>,
+    },
+    /// The machines of some processes fail at one moment. Of the log of each, what was not durable
+    /// is lost from some record on. Those that may not die now are spared; of those that are dead
+    /// only the log suffers.
+    Power {
+        /// Who, and how long each is dead; for ever if none.
+        outages: Vec<(Pid, Option<Span>)>,
+        /// How many records each loses, as far as so many were not durable; drawn if none.
+        lost: Option<u64>,
+    },
+    /// Nothing that a process has written becomes durable for a while.
+    Stall {
+        /// Who.
+        p: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// The disk of a process is full for a while: if it writes a record, it dies there, and comes
+    /// back when there is room.
+    Full {
+        /// Who.
+        p: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// The application of a process takes a checkpoint, beside those that it takes by itself. That
+    /// is no fault, but where it falls between faults matters.
+    Checkpoint {
+        /// Who.
+        p: Pid,
     },
     /// A process takes no step for a while.
     Pause {
@@ -145,7 +179,13 @@ pub fn assumes(about: &About, assumption: Assumption) -> bool {
     about.assumes.contains(&assumption)
 }
 
-/// The longest pause.
+/// Whether the processes of the entry keep what they need in a log, so that all of them may die at
+/// once: those that bear crashes, and do not need a majority of each group to live on.
+pub fn keeps_log(about: &About) -> bool {
+    !assumes(about, Assumption::NoCrash) && !assumes(about, Assumption::MajorityFit)
+}
+
+/// The longest pause, and the longest time that nothing becomes durable.
 const PAUSE_MAX: Span = Span::secs(2);
 
 /// Draws the strikes of a run whose faults end at `calm`.
@@ -175,6 +215,15 @@ pub(crate) fn draw(
             draw.some(6, Drawing::suspicion);
         }
         draw.some(6, Drawing::wrong_leader);
+    }
+    if keeps_log(about) {
+        if profile.has(Profile::Crash) {
+            draw.some(3, Drawing::power);
+        }
+        if profile.has(Profile::Disk) {
+            draw.some(5, Drawing::stall);
+            draw.some(3, Drawing::full);
+        }
     }
     draw.strikes
 }
@@ -236,6 +285,39 @@ impl Drawing<'_> {
         let most = self.faulty_part();
         let down = if self.pick(4) == 3 { None } else { Some(self.span(most)) };
         Fault::Crash { p, mid_step, down }
+    }
+
+    fn power(&mut self) -> Fault {
+        let cluster = *self.cluster;
+        let replicas = || cluster.all_groups().iter().flat_map(move |g| cluster.members(g));
+        let struck: Vec<Pid> = match self.pick(5) {
+            // Machines host a replica of each group.
+            0 => {
+                let rank = self.pick(cluster.replicas() as u64) as usize;
+                cluster.all_groups().iter().map(|g| cluster.replica(g, rank)).collect()
+            }
+            1 => {
+                let group = cluster.group_of(self.replica()).unwrap_or(Gid(0));
+                cluster.members(group).collect()
+            }
+            2 => replicas().collect(),
+            3 => cluster.pids().collect(),
+            _ => replicas().filter(|_| self.pick(2) == 1).collect(),
+        };
+        let most = self.faulty_part();
+        let mut down = || if self.pick(8) == 7 { None } else { Some(self.span(most)) };
+        let outages = struck.into_iter().map(|p| (p, down())).collect();
+        Fault::Power { outages, lost: None }
+    }
+
+    fn stall(&mut self) -> Fault {
+        let p = self.replica();
+        Fault::Stall { p, span: self.span(PAUSE_MAX.min(self.faulty_part())) }
+    }
+
+    fn full(&mut self) -> Fault {
+        let p = self.replica();
+        Fault::Full { p, span: self.span(self.faulty_part()) }
     }
 
     fn pause(&mut self) -> Fault {

@@ -24,6 +24,14 @@ impl World<'_> {
         let plan = self.plan;
         match &plan.strikes[i].fault {
             Fault::Crash { p, mid_step, down } => self.strike_crash(*p, *mid_step, *down),
+            Fault::Power { outages, lost } => {
+                for &(p, down) in outages {
+                    self.strike_power(p, *lost, down);
+                }
+            }
+            Fault::Stall { p, span } => self.disk.stall(*p, self.over(*span)),
+            Fault::Full { p, span } => self.disk.fill(*p, self.over(*span)),
+            Fault::Checkpoint { p } => self.checkpoint(*p),
             Fault::Pause { p, span } => {
                 let over = self.over(*span);
                 let process = &mut self.procs[p.index()];
@@ -84,6 +92,15 @@ impl World<'_> {
             self.procs[p.index()].doomed = Some(down);
         } else {
             self.crash_for(p, down);
+        }
+    }
+
+    fn strike_power(&mut self, p: Pid, lost: Option<u64>, down: Option<Span>) {
+        let end = End::Machine { lost };
+        if self.may_crash(p) {
+            self.end_for(p, end, down);
+        } else if !self.procs[p.index()].alive() {
+            self.end_log(p, end);
         }
     }
 

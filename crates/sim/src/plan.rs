@@ -3,7 +3,7 @@
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
-use crate::faults::{self, Profile, Strike};
+use crate::faults::{self, Fault, Profile, Strike};
 use crate::network::NetworkModel;
 use crate::ram::{Order, RamModel};
 use crate::run::Settings;
@@ -118,6 +118,9 @@ impl Model {
         if profile.has(Profile::Memory) {
             model.trouble_ram(ram, look, chooser);
         }
+        if profile.has(Profile::Disk) && chooser.pick(Concern::Disk, 2) == 1 {
+            model.disk.sync = Delay::HeavyTail { least: disk, scale: disk, most: disk.times(200) };
+        }
         model
     }
 
@@ -226,12 +229,18 @@ impl Plan {
         let profile = settings.profile;
         let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
         let mut strikes = faults::draw(profile, about, cluster, calm, chooser);
+        let stays_dead = |p| match cluster.group_of(p) {
+            None => !settings.clients_return,
+            Some(_) => !settings.restarts,
+        };
         for strike in &mut strikes {
-            if let faults::Fault::Crash { p, down, .. } = &mut strike.fault {
-                let client = cluster.group_of(*p).is_none();
-                if if client { !settings.clients_return } else { !settings.restarts } {
-                    *down = None;
+            match &mut strike.fault {
+                Fault::Crash { p, down, .. } if stays_dead(*p) => *down = None,
+                Fault::Power { outages, .. } => {
+                    let dead = outages.iter_mut().filter(|(p, _)| stays_dead(*p));
+                    dead.for_each(|(_, down)| *down = None);
                 }
+                _ => {}
             }
         }
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };

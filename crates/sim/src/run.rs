@@ -198,6 +198,14 @@ pub(crate) enum Told<'a> {
     Memory(Pid, &'a memory::Out),
     /// A process sends a message.
     Message(Pid, &'a messages::Out<Extent>, &'a [u8]),
+    /// A process writes a record, awaited or not.
+    Record(Pid, &'a [u8], bool),
+    /// A record of a process did not fit on its disk.
+    Full(Pid),
+    /// The machine of a process failed, with so many of its records.
+    Torn(Pid, u64),
+    /// The application of a process has a checkpoint durable that stands at this position.
+    Checkpoint(Pid, u64),
     /// A process is told that a write of it was denied or lost.
     Failed(Pid, &'static str),
 }

@@ -1,8 +1,10 @@
 //! Makes a failing run smaller: fewer faults, fewer messages, fewer choices.
 
 use crate::chooser::Concern;
+use crate::faults::Fault;
 use crate::run::Recorded;
 use alloc::vec::Vec;
+use amcast_core::{Pid, Span};
 
 /// Gives a smaller run for which `fails` still holds, trying at most `tries` runs. `fails` must
 /// hold for `run`; it replays what it is given and judges it.
@@ -11,6 +13,7 @@ pub fn shrink(run: Recorded, tries: usize, fails: &mut dyn FnMut(&Recorded) -> b
     loop {
         let before = shrinking.best.clone();
         shrinking.drop_items(|run| &mut run.plan.strikes);
+        shrinking.drop_outages();
         shrinking.drop_items(|run| &mut run.plan.casts);
         for concern in Concern::ALL {
             shrinking.cut_choices(concern);
@@ -60,6 +63,26 @@ impl Shrinking<'_> {
                 }
             }
             size /= 2;
+        }
+    }
+
+    /// Leaves out processes of those whose machines fail at one moment.
+    fn drop_outages(&mut self) {
+        fn outages(run: &mut Recorded, strike: usize) -> Option<&mut Vec<(Pid, Option<Span>)>> {
+            match &mut run.plan.strikes[strike].fault {
+                Fault::Power { outages, .. } => Some(outages),
+                _ => None,
+            }
+        }
+        for strike in 0..self.best.plan.strikes.len() {
+            let many = outages(&mut self.best, strike).map_or(0, |outages| outages.len());
+            for i in (0..many).rev() {
+                let mut candidate = self.best.clone();
+                if let Some(outages) = outages(&mut candidate, strike) {
+                    outages.remove(i);
+                }
+                self.keep(candidate);
+            }
         }
     }
 

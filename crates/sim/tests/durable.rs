@@ -3,9 +3,14 @@
 
 mod toys;
 
-use amcast_core::{Config, RawConfig};
-use amcast_sim::{Breach, Outcome, Profile, Report, Settings, run};
-use std::collections::BTreeMap;
+use amcast_core::trace::Event;
+use amcast_core::{Config, GroupSet, Pid, RawConfig, Span, Time};
+use amcast_sim::explore::Judge;
+use amcast_sim::{
+    Breach, Cast, Chooser, Exploration, Explored, Fault, Model, Outcome, Plan, Profile, Report,
+    Scenario, Settings, explore, replay, run, shrink,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use toys::durable::{Kind, Toy};
 
 /// Two replicas that order for two clients.
@@ -31,9 +36,35 @@ fn what_is_right_settles_under_every_profile() {
             }
         }
     }
-    for mark in ["toy-whole-again", "toy-resumed"] {
+    for mark in
+        ["toy-whole-again", "toy-resumed", "sim-machine-fails", "sim-disk-full", "sim-checkpoint"]
+    {
         assert!(marks.get(mark).is_some_and(|&times| times > 20), "{mark}: {marks:?}");
     }
+}
+
+#[test]
+fn every_replica_may_be_dead_at_once_and_a_majority_comes_back() {
+    let (mut all_dead, mut not_back) = (0, 0);
+    for seed in 0..100 {
+        let mut down = BTreeSet::new();
+        let settings = Settings { messages: 10, ..Settings::with(Profile::Crash) };
+        let report = run(&Toy(Kind::Right), &config(), &settings, seed, &mut |event| {
+            match *event {
+                Event::Crash { p, .. } => assert!(down.insert(p)),
+                Event::Recover { p, .. } => assert!(down.remove(&p)),
+                _ => return,
+            }
+            all_dead += u32::from(down.contains(&Pid(0)) && down.contains(&Pid(1)));
+        })
+        .expect("it takes this shape");
+        // A run in which there is nothing to deliver is over as soon as the faults are.
+        if report.deliveries > 0 {
+            not_back += down.range(..Pid(2)).count();
+        }
+    }
+    assert!(all_dead > 50, "{all_dead}");
+    assert_eq!(not_back, 0, "of two replicas both are a majority");
 }
 
 /// How the runs of some seeds end that do not settle.
@@ -63,4 +94,69 @@ fn not_delivering_again_what_the_application_lost_is_caught() {
 fn trimming_what_the_application_does_not_have_durable_is_caught() {
     let stuck = |o: &Outcome| matches!(o, Outcome::NotSettled(_));
     assert!(ends(Kind::TrimsEarly).iter().any(stuck));
+}
+
+#[test]
+fn a_failing_run_is_made_smaller_down_to_who_must_die() {
+    let fails = |report: &Report| matches!(report.outcome, Outcome::Breach(_));
+    let runs = (0..150).map(|seed| one(Kind::IgnoresTorn, Profile::Crash, seed));
+    let report = runs.into_iter().find(fails).expect("it is caught");
+    let small = shrink(report.recorded, 1000, &mut |recorded| {
+        fails(&replay(&Toy(Kind::IgnoresTorn), &config(), recorded, &mut |_| {}).expect("it ran"))
+    });
+    assert_eq!(small.plan.strikes.len(), 1, "{:?}", small.plan.strikes);
+    if let Fault::Power { outages, .. } = &small.plan.strikes[0].fault {
+        assert_eq!(outages.len(), 1, "{outages:?}");
+    }
+}
+
+/// A run fails if it does not settle.
+struct Settles;
+
+impl Judge for Settles {
+    fn event(&mut self, _: &Event<'_>) {}
+    fn failed(&mut self, report: &Report) -> bool {
+        !report.settled()
+    }
+}
+
+/// All runs in which each client sends a message, the second client first, and both machines fail
+/// at once. Then the first client is heard first.
+fn explored(kind: Kind) -> Explored {
+    let model = Model::constant(Span::micros(2), Span::micros(5));
+    let settings =
+        Settings { model: Some(model), faulty: Some(Span::micros(100)), ..Settings::default() };
+    let mut chooser = Chooser::seeded(0);
+    let about = amcast_core::Entry::about(&Toy(kind));
+    let mut plan = Plan::draw(about, config().cluster(), &settings, &mut chooser);
+    plan.model.disk.sync = amcast_sim::Delay::Uniform(Span::micros(5), Span::micros(30));
+    let cast = |at, p| Cast { at: Time(at), sender: Pid(p), dst: GroupSet(1), bytes: 8 };
+    plan.casts = vec![cast(10_000, 3), cast(11_000, 2)];
+    let bounds = Exploration {
+        deviations_max: 2,
+        crashes: vec![Pid(0), Pid(1)],
+        power: Some(Span::micros(20)),
+        ..Exploration::default()
+    };
+    explore(&Toy(kind), &config(), &plan, &bounds, &mut None, &mut Settles).expect("it is built")
+}
+
+#[test]
+fn exploration_lets_the_power_fail_before_every_event() {
+    let found = explored(Kind::Hasty).failed.expect("what is not durable is lost");
+    assert!(matches!(found.plan.strikes[0].fault, Fault::Power { .. }), "{:?}", found.plan.strikes);
+}
+
+#[test]
+fn scenarios_say_when_the_power_fails_and_when_a_disk_is_full() {
+    let find = |name: &str| (name == "toy").then_some(&Toy(Kind::Right) as &dyn amcast_core::Entry);
+    let file = include_str!("toys/durable.txt");
+    let played = Scenario::read(file, &find).expect("it is sound").play(&mut |_| {});
+    assert_eq!(played.text, file);
+    let wrong = |line: &str| {
+        let text = file.replace("power g0/r0 for 100us", line);
+        Scenario::read(&text, &find).map(drop).expect_err("it is nonsense").to_string()
+    };
+    assert_eq!(wrong("power g0/r0 soon"), "line 14: power P,.. [keeps] [for SPAN]");
+    assert_eq!(wrong("power g0/r0,g9"), "line 14: no process is named \"g9\"");
 }

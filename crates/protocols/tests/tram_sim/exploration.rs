@@ -73,6 +73,7 @@ fn bounds(p: u32) -> Exploration {
         choices_max: 400,
         grain: 3,
         crashes: vec![Pid(p)],
+        power: None,
         runs_max: 4_000,
     }
 }

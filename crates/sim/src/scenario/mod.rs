@@ -20,10 +20,14 @@
 //! | command | |
 //! |---|---|
 //! | `run PROTOCOL NAME=VALUE ..` | `groups`, `replicas`, `clients`, `overlay`, or a parameter of the protocol |
-//! | `time NAME=SPAN ..` | `write`: from a write's posting to its landing, and again to its answer (1us); `message`: how long a message travels (10us); `notice`: how long the leader oracle takes (1ms) |
-//! | `show WHAT ..` | what is told beside multicasts, deliveries, crashes and changes of leader: a region's name (its writes, reads and permissions), `denied` and `lost` writes, `messages`, `part` |
+//! | `time NAME=SPAN ..` | `write`: from a write's posting to its landing, and again to its answer (1us); `message`: how long a message travels (10us); `notice`: how long the leader oracle takes (1ms); `sync`: how long until a record is durable, or a checkpoint (100us) |
+//! | `show WHAT ..` | what is told beside multicasts, deliveries, crashes and changes of leader: a region's name (its writes, reads and permissions), `denied` and `lost` writes, `disk` (records and checkpoints), `messages`, `part` |
 //! | `at TIME cast CLIENT GROUPS BYTES` | a multicast |
 //! | `at TIME crash P [after N] [for SPAN]` | a crash, for good or not; after the first N outputs of its next step, or at once |
+//! | `at TIME power P,.. [keeps] [for SPAN]` | their machines fail at one moment: of their logs all is lost that is not durable, or nothing |
+//! | `at TIME stall P for SPAN` | nothing that P has written becomes durable |
+//! | `at TIME full P for SPAN` | the disk of P is full: it dies if it writes, until there is room |
+//! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the way between two processes fails |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
@@ -40,6 +44,7 @@ pub use read::ScenarioError;
 
 use crate::chooser::{Choices, Concern};
 use crate::delay::Delay;
+use crate::disk::DiskModel;
 use crate::faults::{Fault, Strike, When};
 use crate::plan::{Cast, Model, Pace, Plan};
 use crate::run::{Outcome, Recorded, Report};
@@ -72,6 +77,7 @@ struct Times {
     write: Span,
     message: Span,
     notice: Span,
+    sync: Span,
 }
 
 /// Commands, and when the first of them takes effect.
@@ -140,11 +146,12 @@ impl Scenario {
     }
 
     fn plan(&self) -> Plan {
-        let Times { write, message, notice } = self.times;
+        let Times { write, message, notice, sync } = self.times;
         let mut model = Model::constant(write, message);
         model.ram.answer = Delay::Constant(write);
         model.ram.lost = Delay::Constant(write);
         model.notice = Delay::Constant(notice);
+        (model.disk, model.save) = (DiskModel::constant(sync), Delay::Constant(sync));
         // As long as a look takes.
         (model.bell, model.idle) = (Delay::Constant(Span(100)), Delay::Constant(Span(100)));
         let strikes: Vec<Strike> = self.blocks.iter().flat_map(|b| b.strikes.clone()).collect();
@@ -170,7 +177,13 @@ impl Scenario {
 fn lasts(fault: &Fault) -> Span {
     match fault {
         Fault::Crash { down, .. } => down.unwrap_or(Span::ZERO),
-        Fault::Pause { span, .. }
+        Fault::Power { outages, .. } => {
+            outages.iter().filter_map(|(_, down)| *down).max().unwrap_or(Span::ZERO)
+        }
+        Fault::Checkpoint { .. } => Span::ZERO,
+        Fault::Stall { span, .. }
+        | Fault::Full { span, .. }
+        | Fault::Pause { span, .. }
         | Fault::Partition { span, .. }
         | Fault::Cut { span, .. }
         | Fault::Suspicion { span, .. }

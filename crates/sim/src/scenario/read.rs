@@ -53,6 +53,7 @@ impl Scenario {
                 write: Span::micros(1),
                 message: Span::micros(10),
                 notice: Span::millis(1),
+                sync: Span::micros(100),
             },
             shown: Vec::new(),
             deaths: Vec::new(),
@@ -169,6 +170,7 @@ impl Reading<'_> {
                 "write" => self.times.write = value,
                 "message" => self.times.message = value,
                 "notice" => self.times.notice = value,
+                "sync" => self.times.sync = value,
                 _ => return Err(alloc::format!("{name:?} takes no time that could be set")),
             }
         }
@@ -200,6 +202,10 @@ impl Reading<'_> {
                 self.deaths.extend(after);
                 Fault::Crash { p: self.process(p)?, mid_step: after.is_some(), down }
             }
+            ["power", names, ref how @ ..] => self.power(names, how)?,
+            ["stall", p, "for", time] => Fault::Stall { p: self.process(p)?, span: span(time)? },
+            ["full", p, "for", time] => Fault::Full { p: self.process(p)?, span: span(time)? },
+            ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
             ["pause", p, "for", time] => Fault::Pause { p: self.process(p)?, span: span(time)? },
             ["cut", a, b, "for", time] => {
                 Fault::Cut { a: self.process(a)?, b: self.process(b)?, span: span(time)? }
@@ -217,6 +223,21 @@ impl Reading<'_> {
         };
         self.block.strikes.push(Strike { at: When::Time(at), fault });
         Ok(())
+    }
+
+    fn power(&self, names: &str, how: &[&str]) -> Result<Fault, String> {
+        let (lost, how) = match how {
+            ["keeps", rest @ ..] => (0, rest),
+            rest => (u64::MAX, rest),
+        };
+        let down = match how {
+            [] => None,
+            ["for", time] => Some(span(time)?),
+            _ => return Err("power P,.. [keeps] [for SPAN]".to_string()),
+        };
+        let outage = |name| self.process(name).map(|p| (p, down));
+        let outages = names.split(',').map(outage).collect::<Result<_, _>>()?;
+        Ok(Fault::Power { outages, lost: Some(lost) })
     }
 
     fn config(&self) -> Result<&Config, String> {

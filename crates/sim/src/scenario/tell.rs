@@ -36,6 +36,18 @@ impl<'a> Teller<'a> {
             Told::Note(p, note) => self.note(note).map(|says| (p, says)),
             Told::Memory(p, out) => self.memory(p, out).map(|says| (p, says)),
             Told::Message(p, out, bytes) => self.message(out, bytes).map(|says| (p, says)),
+            Told::Record(p, record, awaited) if self.shows("disk") => {
+                let waits = if awaited { ", and waits for it" } else { "" };
+                Some((p, format!("writes a record of {} bytes{waits}", record.len())))
+            }
+            Told::Checkpoint(p, position) if self.shows("disk") => {
+                Some((p, format!("has a checkpoint at {position}")))
+            }
+            Told::Torn(p, lost) => {
+                Some((p, format!("loses its machine, and {lost} of its records")))
+            }
+            Told::Full(p) => Some((p, "has no room for a record".to_string())),
+            Told::Record(..) | Told::Checkpoint(..) => None,
             Told::Failed(p, how) if self.shows(how) => {
                 Some((p, format!("is told that a write was {how}")))
             }

@@ -191,7 +191,9 @@ impl State {
     /// message of each client was the last.
     fn trim(&mut self, out: &mut Outbox<Frames>) {
         let lasts = self.lasts.values().map(|(place, _)| place - 1).min();
+        // At least one record stays that is durable: it says which place was the last.
         let least = self.kept.min(self.other).min(lasts.unwrap_or(0));
+        let least = least.min(self.durable.saturating_sub(1));
         self.log = self.log.split_off(&(least + 1));
         self.records = self.records.split_off(&(least + 1));
         if let Some((_, &before)) = self.records.first_key_value() {

@@ -3,7 +3,7 @@
 use super::judge::{Judged, What, judge_again};
 use super::trial::{Trial, count};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, MsgId, Pid, Time};
+use amcast_core::{Cluster, GroupSet, MsgId, Pid, Span, Time};
 use amcast_sim::{Fault, Recorded, Strike, When, shrink};
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -78,7 +78,7 @@ fn clock(t: Time) -> String {
 /// What a fault does, in words.
 pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
     let name = |p: &Pid| cluster.name(*p).to_string();
-    let us = |span: &amcast_core::Span| format!("{:.3} us", span.0 as f64 / 1e3);
+    let us = |span: &Span| format!("{:.3} us", span.0 as f64 / 1e3);
     match fault {
         Fault::Crash { p, mid_step, down } => format!(
             "{} dies{}, {}",
@@ -86,6 +86,21 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
             if *mid_step { " in the middle of a step" } else { "" },
             down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
         ),
+        Fault::Power { outages, lost } => {
+            let dies = |(p, down): &(Pid, Option<Span>)| {
+                let back =
+                    down.as_ref().map_or("for good".to_string(), |s| format!("for {}", us(s)));
+                format!("{} {back}", name(p))
+            };
+            let dies: Vec<_> = outages.iter().map(dies).collect();
+            let lost = lost.map_or(String::new(), |n| format!(", with at most {n} records each"));
+            format!("the machines of some fail{lost}: {}", dies.join(", "))
+        }
+        Fault::Stall { p, span } => {
+            format!("nothing that {} wrote becomes durable for {}", name(p), us(span))
+        }
+        Fault::Full { p, span } => format!("the disk of {} is full for {}", name(p), us(span)),
+        Fault::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
         Fault::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
         Fault::Partition { side, both, span } => {
             let side: Vec<_> = side.iter().map(name).collect();

@@ -6,9 +6,10 @@ use super::trial::{Trial, count};
 use super::{Args, Failure};
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, Pid, Time};
+use amcast_core::{Assumption, Pid, Span, Time};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::explore::Judge;
+use amcast_sim::faults::keeps_log;
 use amcast_sim::{Exploration, Explored, Plan, Recorded, Report, explore};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,9 @@ const CHOICES_MAX: usize = 400;
 
 /// How many values of a length of time are tried.
 const GRAIN: u64 = 3;
+
+/// How long those are dead whose machines fail.
+const OUTAGE: Span = Span::micros(20);
 
 /// A run fails if it does not settle or breaks a promise.
 struct Keeps<'a> {
@@ -69,7 +73,10 @@ pub(super) fn run(args: &Args, deviations: usize) -> Result<(), Failure> {
     } else {
         let dying = match bounds.crashes.len() {
             0 => "nobody dies".to_string(),
-            n => format!("one of {} dies, before any event", count(n, "replica")),
+            n => {
+                let all = bounds.power.map_or("", |_| ", or all at once with their machines,");
+                format!("one of {} dies{all} before any event", count(n, "replica"))
+            }
         };
         let end = match (&wrong, explored.complete) {
             (Some(_), _) => "the last one fails",
@@ -94,7 +101,8 @@ fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
     let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
     let crashes: Vec<Pid> = replicas.filter(|_| bears).collect();
     let (choices_max, grain, runs_max) = (CHOICES_MAX, GRAIN, args.runs_max);
-    Exploration { deviations_max: deviations, choices_max, grain, crashes, runs_max }
+    let power = keeps_log(trial.entry.about()).then_some(OUTAGE);
+    Exploration { deviations_max: deviations, choices_max, grain, crashes, power, runs_max }
 }
 
 /// All runs, and the one that fails, judged again.

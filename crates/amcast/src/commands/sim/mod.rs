@@ -46,8 +46,8 @@ pub(super) struct Args {
     /// The first of the seeds
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// Faults: none, crash, pause, network, memory, oracle, all [none; with --mutant all, crash
-    /// and oracle in turn, where the protocol bears crashes]
+    /// Faults: none, crash, pause, network, memory, oracle, disk (of protocols that keep a log), all
+    /// [none; with --mutant all, crash and oracle in turn, where the protocol bears crashes]
     #[arg(long, value_parser = profile)]
     faults: Option<Profile>,
     /// Draw anew for each seed what is not given: shape, overlay, and sizes of buffers

@@ -5,6 +5,7 @@ use super::network::Network;
 use crate::commands::Failure;
 use amcast_core::{Assumption, Config, Entry, MediumKind, Node, RawConfig, Span};
 use amcast_protocols::trial;
+use amcast_sim::faults::keeps_log;
 use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
 
@@ -89,6 +90,13 @@ impl Trial {
         };
         let config = configure(args, entry, mutant, &mut raw)?;
         args.fits(entry, &config)?;
+        if args.faults == Some(Profile::Disk) && !keeps_log(entry.about()) {
+            return Err(Failure::Misuse(format!(
+                "--faults disk: {} keeps nothing on a disk; see `amcast protocols` for what it \
+                 assumes instead",
+                entry.name()
+            )));
+        }
         let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
         let mutant = mutant.map(str::to_string);
         let network = args.network;
