@@ -72,6 +72,7 @@ impl World<'_> {
                 let lost = self.disk.fail(p, lost, &mut self.chooser);
                 if self.disk.used(p) {
                     self.mark("sim-machine-fails");
+                    self.machines.push((self.now, p, lost));
                     self.tell_of(&Told::Torn(p, lost));
                 }
             }

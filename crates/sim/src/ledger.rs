@@ -317,3 +317,26 @@ impl Ledger {
         self.ever[p.index()].len()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_delivered_again_is_the_same_in_place_and_position() {
+        let (p, group) = (Pid(0), Some(Gid(0)));
+        let m = |seq| MsgId { sender: Pid(1), seq };
+        let mut ledger = Ledger::new(2, true);
+        (1..=2).for_each(|seq| ledger.cast(m(seq), GroupSet(1), 8, 0, &mut Vec::new()));
+        let mut enter = |place, seq, position| {
+            let item = Item { msg: m(seq), position, payload: 0 };
+            ledger.enter(Time::ZERO, p, group, place, &item)
+        };
+        assert_eq!((enter(0, 1, 5), enter(1, 2, 7)), (Ok(true), Ok(true)));
+        assert_eq!((enter(0, 1, 5), enter(1, 2, 7)), (Ok(false), Ok(false)));
+        assert_eq!(enter(1, 2, 8), Err(Breach::Moved { p, m: m(2), had: 7, has: 8 }));
+        let forgotten = Breach::Forgotten { p, place: 0, had: m(1), has: m(2) };
+        assert_eq!(enter(0, 2, 7), Err(forgotten));
+        assert_eq!(ledger.deliveries, 2);
+    }
+}

@@ -125,6 +125,9 @@ pub struct Report {
     pub marks: BTreeMap<&'static str, u64>,
     /// How many crashes there were.
     pub crashes: u64,
+    /// Those crashes of processes with a log that were their machines': when, whose, and how many
+    /// records were lost.
+    pub machines: Vec<(Time, Pid, u64)>,
     /// The run, to run it again.
     pub recorded: Recorded,
 }

@@ -99,6 +99,7 @@ pub(crate) struct World<'a> {
     pub scratch: Vec<u8>,
     pub steps: u64,
     pub crashes: u64,
+    pub machines: Vec<(Time, Pid, u64)>,
     events: u64,
     /// Strikes that wait for a number of events.
     by_event: Vec<(u64, usize)>,
@@ -166,6 +167,7 @@ impl<'a> World<'a> {
             scratch: Vec::new(),
             steps: 0,
             crashes: 0,
+            machines: Vec::new(),
             events: 0,
             by_event: Vec::new(),
             leaders,
@@ -524,6 +526,7 @@ impl<'a> World<'a> {
             hash: self.hash.0,
             marks: core::mem::take(&mut self.marks),
             crashes: self.crashes,
+            machines: core::mem::take(&mut self.machines),
             recorded: Recorded { plan: self.plan.clone(), choices: Choices::default() },
         };
         (report, self.chooser.take_odometer())

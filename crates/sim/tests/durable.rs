@@ -67,6 +67,16 @@ fn every_replica_may_be_dead_at_once_and_a_majority_comes_back() {
     assert_eq!(not_back, 0, "of two replicas both are a majority");
 }
 
+#[test]
+fn a_run_with_logs_replays_to_the_same_hash() {
+    let first = (0..).map(|seed| one(Kind::Right, Profile::All, seed));
+    let first = first.into_iter().find(|run| run.machines.iter().any(|(_, _, lost)| *lost > 0));
+    let first = first.expect("machines fail");
+    let again = replay(&Toy(Kind::Right), &config(), &first.recorded, &mut |_| {}).expect("it ran");
+    assert_eq!((first.hash, &first.machines), (again.hash, &again.machines));
+    assert_eq!(first.recorded, again.recorded);
+}
+
 /// How the runs of some seeds end that do not settle.
 fn ends(kind: Kind) -> Vec<Outcome> {
     let outcomes = (0..150).map(|seed| one(kind, Profile::Crash, seed).outcome);

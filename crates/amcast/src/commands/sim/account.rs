@@ -18,6 +18,9 @@ const EVENTS_MAX: u64 = 20_000_000;
 /// How many events of the smaller run are told: so many of the first, and of the last.
 const TOLD: usize = 30;
 
+/// What is told of a process that dies.
+const CRASHES: &str = "crashes";
+
 /// What is wrong, what the smallest run is in which it still is, and what happens there.
 pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     let (Some(wrong), Some(recorded)) = (&judged.wrong, &judged.recorded) else {
@@ -26,8 +29,15 @@ pub(super) fn account(trial: &Trial, judged: &Judged) -> String {
     let small = smaller(trial, recorded, wrong.what);
     let cluster = trial.config.cluster();
     let mut lines = Vec::new();
-    let again = judge_again(trial, &small, &mut |event| lines.extend(line(event, cluster)));
-    let says = again.ok().and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
+    let again = judge_again(trial, &small, &mut |event| lines.extend(line(event, cluster))).ok();
+    for (t, p, lost) in again.iter().flat_map(|judged| &judged.machines) {
+        let crash = told(*t, *p, CRASHES, cluster);
+        let how =
+            format!("{CRASHES} with its machine, and loses {}", count(*lost as usize, "record"));
+        let lines = lines.iter_mut().filter(|line| **line == crash);
+        lines.for_each(|line| *line = told(*t, *p, &how, cluster));
+    }
+    let says = again.and_then(|j| j.wrong).map_or_else(|| wrong.says.clone(), |w| w.says);
     let mut text = format!("{}: {}\n", trial.which(), wrong.what.sentence());
     let _ = writeln!(text, "in: {}", trial.shape());
     let size = |run: &Recorded| {
@@ -136,9 +146,13 @@ fn line(event: &Event<'_>, cluster: &Cluster) -> Option<String> {
             (t, p, format!("casts {} to {}", message(*m), groups(*dst)))
         }
         Event::Deliver { t, p, m } => (t, p, format!("delivers {}", message(*m))),
-        Event::Crash { t, p } => (t, p, "crashes".to_string()),
+        Event::Crash { t, p } => (t, p, CRASHES.to_string()),
         Event::Recover { t, p } => (t, p, "starts again".to_string()),
         _ => return None,
     };
-    Some(format!("  {} {:>6} {does}\n", clock(*t), cluster.name(*p).to_string()))
+    Some(told(*t, *p, &does, cluster))
+}
+
+fn told(t: Time, p: Pid, does: &str, cluster: &Cluster) -> String {
+    format!("  {} {:>6} {does}\n", clock(t), cluster.name(p).to_string())
 }

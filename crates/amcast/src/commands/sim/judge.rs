@@ -4,7 +4,7 @@ use super::trial::Trial;
 use crate::commands::Failure;
 use amcast_check::{Counterexample, History, Property, Report as Findings, Verdict, check};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, ConfigError, MsgId, Pid};
+use amcast_core::{Cluster, ConfigError, MsgId, Pid, Time};
 use amcast_sim::run::record;
 use amcast_sim::{Breach, Outcome, Recorded, Report, Stuck, replay};
 use std::fs::File;
@@ -19,6 +19,8 @@ pub(in crate::commands) struct Judged {
     pub(in crate::commands) deliveries: u64,
     pub(in crate::commands) crashes: u64,
     pub(in crate::commands) simulated_ns: u64,
+    /// Machines that failed: when, whose, and how many records were lost.
+    pub(in crate::commands) machines: Vec<(Time, Pid, u64)>,
     /// Things that happened in carriers and timers.
     pub(in crate::commands) events: u64,
     pub(in crate::commands) hash: u64,
@@ -154,6 +156,7 @@ fn judged(
         deliveries: sink.history.deliveries(),
         crashes: 0,
         simulated_ns: 0,
+        machines: Vec::new(),
         events: 0,
         hash: 0,
         marks: Vec::new(),
@@ -168,7 +171,7 @@ fn judged(
         Ok(Ok(report)) => {
             (judged.casts, judged.crashes) = (report.casts, report.crashes);
             (judged.simulated_ns, judged.hash) = (report.time.0, report.hash);
-            judged.events = report.events;
+            (judged.events, judged.machines) = (report.events, report.machines);
             judged.marks = report.marks.into_iter().collect();
             stopped(&report.outcome, trial.config.cluster())
         }
