@@ -25,6 +25,11 @@ pub trait Entry: Sync {
     /// When values of the configuration do not go together, or the process has no role in it.
     fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError>;
 
+    /// What its processes keep on disk.
+    fn keeps(&self) -> Keeps {
+        Keeps::Nothing
+    }
+
     /// A message or the lines of a memory region, for people.
     fn show(&self, bytes: &[u8]) -> String;
 }
@@ -44,6 +49,17 @@ pub struct About {
     pub assumes: &'static [Assumption],
     /// Its parameters.
     pub params: &'static [Param],
+}
+
+/// What the processes of a protocol keep on disk, by [`Output::Persist`](crate::Output::Persist).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Keeps {
+    /// Nothing: who starts again has forgotten everything.
+    Nothing,
+    /// What survives the end of a process; they await nothing.
+    Written,
+    /// What survives the end of the machine; they await what they promise.
+    Synced,
 }
 
 /// Which medium.

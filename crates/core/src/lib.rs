@@ -26,7 +26,7 @@ pub mod trace;
 
 pub use cluster::{Cluster, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
-pub use entry::{About, Assumption, Entry, MediumKind, Node};
+pub use entry::{About, Assumption, Entry, Keeps, MediumKind, Node};
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use property::Property;
 pub use step::{Delivery, Input, Medium, Outbox, Output, Protocol, Submission};

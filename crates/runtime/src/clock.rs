@@ -2,12 +2,20 @@
 
 use amcast_core::Time;
 use rustix::time::{ClockId, clock_gettime};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The host's monotonic time, in nanoseconds since it booted. Processes of one host agree on it,
 /// so events of different processes can be put in order.
 pub fn now() -> Time {
     let t = clock_gettime(ClockId::Monotonic);
     Time(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// How far the wall clock is ahead of the host's monotonic time, in milliseconds.
+pub(crate) fn ahead_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let wall_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+    wall_ms.saturating_sub(now().0 / 1_000_000)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! It is the same file that a person may hand to `amcast up --config`. Unknown keys are refused.
 
 use amcast_core::config::{Kind, Param};
-use amcast_core::{Config, ConfigError, Entry, MediumKind, Property, RawConfig};
+use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -51,6 +51,19 @@ pub struct ClusterFile {
     /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, Place>,
+    /// Whether the cluster outlives its processes: its nodes keep what they must not forget in its
+    /// directory, and the next run there goes on from that. `amcast up` chooses.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub durable: bool,
+    /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
+    /// milliseconds: where state outlives its machine, that time goes on. `amcast up` chooses.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub clock_ahead_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+const fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Where a node is, as written in a file.
@@ -143,6 +156,8 @@ impl Default for ClusterFile {
             set: BTreeMap::new(),
             id: None,
             nodes: BTreeMap::new(),
+            durable: false,
+            clock_ahead_ms: 0,
         }
     }
 }
@@ -220,11 +235,16 @@ impl ClusterFile {
     /// Chooses what a cluster on this machine needs and the file leaves open, for a protocol that
     /// sends messages: the cluster's number, an address of this machine for every node, and patience
     /// with those that are silent. Nodes of one machine wait for each other's cores, one that is left
-    /// out needs a new state, and one that dies is known by its connections at once.
+    /// out needs a new state, and one that dies is known by its connections at once. Where the
+    /// protocol keeps what it must not forget, the cluster is durable if it `has_directory` for that.
     ///
     /// # Errors
     /// When there are no ports to be had.
-    pub fn settle(&mut self, entry: &dyn Entry) -> io::Result<()> {
+    pub fn settle(&mut self, entry: &dyn Entry, has_directory: bool) -> io::Result<()> {
+        self.durable = has_directory && entry.keeps() != Keeps::Nothing;
+        if self.durable {
+            self.clock_ahead_ms = self.clock_ahead_ms.max(crate::clock::ahead_ms());
+        }
         if entry.about().medium != MediumKind::Messages {
             return Ok(());
         }
@@ -242,6 +262,52 @@ impl ClusterFile {
             self.nodes = self.nodes().zip(ports.into_iter().map(at)).collect();
         }
         Ok(())
+    }
+
+    /// Takes over from the file of an earlier run of the same cluster what must be the same in this
+    /// one: its number. Its time goes on from where that of the earlier run was. Comes before
+    /// [`ClusterFile::settle`].
+    ///
+    /// # Errors
+    /// When this is another cluster; the sentence says what is different.
+    pub fn go_on_from(&mut self, earlier: &Self) -> Result<(), String> {
+        let was = |what: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
+            Err(format!("{what} = {here}, and what is there was written with {there}"))
+        };
+        if self.protocol != earlier.protocol {
+            return was("protocol", &self.protocol, &earlier.protocol);
+        }
+        for (what, here, there) in
+            [("shards", self.shards, earlier.shards), ("replicas", self.replicas, earlier.replicas)]
+        {
+            if here != there {
+                return was(what, &here, &there);
+            }
+        }
+        for name in self.set.keys().chain(earlier.set.keys()) {
+            let of =
+                |file: &Self| file.set.get(name).map_or("its default".into(), Setting::to_string);
+            let (here, there) = (of(self), of(earlier));
+            if here != there && name != PATIENCE.0 {
+                return was(&format!("set.{name}"), &here, &there);
+            }
+        }
+        if self.id.is_some() && self.id != earlier.id {
+            let id = |file: &Self| file.id.unwrap_or_default();
+            return was("id", &id(self), &id(earlier));
+        }
+        self.id = earlier.id;
+        self.clock_ahead_ms = self.clock_ahead_ms.max(earlier.clock_ahead_ms);
+        Ok(())
+    }
+
+    /// Forgets what an earlier run of the cluster chose for itself and the next one chooses anew: the
+    /// ports of this machine that its nodes had, and where it recorded its history.
+    pub fn forget_run(&mut self) {
+        self.record = None;
+        if self.nodes.values().all(|place| place.address.ip().is_loopback()) {
+            self.nodes.clear();
+        }
     }
 
     /// Where each node is, in order of rank.
@@ -351,6 +417,27 @@ mod tests {
         assert_eq!(file.places().unwrap(), [at(7400), at(7401)]);
         file.nodes.insert("n2".to_string(), at(7402));
         assert_eq!(file.places().unwrap_err(), "nodes.n2: with 2 replicas the nodes are n0 to n1");
+    }
+
+    #[test]
+    fn a_cluster_goes_on_only_from_what_it_was_itself() {
+        let set: BTreeMap<_, _> = [("m".to_string(), Setting::Number(1))].into();
+        let earlier =
+            ClusterFile { id: Some(7), clock_ahead_ms: 50, set, ..ClusterFile::default() };
+        let like = ClusterFile { id: None, clock_ahead_ms: 20, ..earlier.clone() };
+        let (mut same, mut other) = (like.clone(), like.clone());
+        same.set.insert(PATIENCE.0.into(), Setting::Number(9));
+        assert_eq!(same.go_on_from(&earlier), Ok(()));
+        assert_eq!((same.id, same.clock_ahead_ms), (Some(7), 50));
+        other.set.insert("m".into(), Setting::Number(2));
+        let says = "set.m = 2, and what is there was written with 1";
+        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
+        other.set.remove("m");
+        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("set.m = its default, and"));
+        let mut other = ClusterFile { shards: 4, ..like.clone() };
+        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("shards = 4, and"));
+        let mut other = ClusterFile { id: Some(8), ..like };
+        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! What a driver owes its protocol, whatever medium that talks through: outputs carried out in
-//! order, answers for what was asked of the application, and `Applied` as far as no capture holds
-//! it back.
+//! order, answers for what was asked of the application and of the log, and `Applied` as far as no
+//! capture holds it back.
 
+use crate::journal::Journal;
 use crate::seat::{Above, Captured};
 use amcast_core::step::{Medium, Ticket, Why};
-use amcast_core::{Input, Outbox, Output, Pid, Protocol, Time};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Time};
 use std::collections::VecDeque;
 
 /// An answer that the protocol is owed, given after the step that asked for it.
@@ -13,12 +14,19 @@ enum Owed {
     Piece(Ticket, u64, Vec<u8>),
 }
 
-/// Why a protocol that persists records ends its process.
-const NO_LOG: &str = "this protocol wants a record kept on disk, and nodes keep no log yet: it can be \
-                      run in the simulator only";
+/// Why a protocol that persists records without having a log ends its process.
+const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: what \
+                      runs over shared memory keeps none, nor does what was told to keep all in memory";
+
+/// A delivery that waits until what the process persisted before survives its end.
+struct Late {
+    behind: u64,
+    delivery: Delivery,
+    payload: Box<[u8]>,
+}
 
 /// A protocol of one process, and what it is owed. One that asks for a record to be
-/// [persisted](Output::Persist) ends the process with a panic that says so.
+/// [persisted](Output::Persist) and has no log ends the process with a panic that says so.
 pub(crate) struct Dues<M: Medium> {
     pid: Pid,
     protocol: Box<dyn Protocol<Medium = M> + Send>,
@@ -27,6 +35,8 @@ pub(crate) struct Dues<M: Medium> {
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
     applied: u64,
+    journal: Option<Journal>,
+    late: VecDeque<Late>,
 }
 
 /// Who carries what a protocol asks of its medium, and lends it what it sees of it.
@@ -36,6 +46,10 @@ pub(crate) trait Carrying<M: Medium> {
 
     /// Carries out what the protocol asked, in order. The bytes are in the outbox.
     fn carry(&mut self, outbox: &Outbox<M>);
+
+    /// What is carried from here on waits until the process's log has all records before this number
+    /// with the operating system.
+    fn wait_for(&mut self, _record: u64) {}
 }
 
 impl<M: Medium> Dues<M> {
@@ -52,7 +66,47 @@ impl<M: Medium> Dues<M> {
             owed: VecDeque::new(),
             captures: Vec::new(),
             applied: 0,
+            journal: None,
+            late: VecDeque::new(),
         }
+    }
+
+    /// What it persists goes to this log from now on.
+    pub(crate) fn keep(&mut self, journal: Journal) {
+        self.journal = Some(journal);
+    }
+
+    /// The log, if it has one.
+    pub(crate) fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+
+    /// Hands over to the disk what was persisted.
+    pub(crate) fn submit_records(&mut self) {
+        if let Some(journal) = &mut self.journal {
+            journal.submit();
+        }
+    }
+
+    /// Tells what the log has done, and gives out what waited for it. Whether there was anything.
+    pub(crate) fn hear_journal(
+        &mut self,
+        now: Time,
+        carrier: &mut impl Carrying<M>,
+        above: &mut dyn Above,
+    ) -> bool {
+        let mut any = false;
+        while let Some(kept) = self.journal.as_mut().and_then(Journal::take) {
+            self.step(now, carrier, kept.input(), above);
+            any = true;
+        }
+        let written = self.journal.as_ref().map_or(u64::MAX, Journal::written);
+        while self.late.front().is_some_and(|late| late.behind <= written) {
+            let Some(Late { delivery, payload, .. }) = self.late.pop_front() else { break };
+            above.deliver(now, self.pid, delivery, &payload);
+            any = true;
+        }
+        any
     }
 
     /// The protocol, to ask it.
@@ -128,11 +182,21 @@ impl<M: Medium> Dues<M> {
             self.outbox.clear();
             return;
         }
+        let (mut behind, mut written) = (0, 0);
+        if let Some(journal) = &mut self.journal {
+            journal.carry(&self.outbox);
+            (behind, written) = (journal.behind(), journal.written());
+            carrier.wait_for(behind);
+        }
         carrier.carry(&self.outbox);
         // Looked at where they lie: most are the medium's, and done with.
         for item in self.outbox.items() {
             match item {
                 Output::Medium(_) => {}
+                Output::Deliver(d) if behind > written || !self.late.is_empty() => {
+                    let payload = self.outbox.bytes(d.payload).into();
+                    self.late.push_back(Late { behind, delivery: *d, payload });
+                }
                 Output::Deliver(d) => {
                     above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
@@ -150,14 +214,18 @@ impl<M: Medium> Dues<M> {
                 Output::Release { ticket } => self.captures.retain(|(t, _)| t != ticket),
                 Output::Install { piece, first: _, last, position } => {
                     let bytes = self.outbox.bytes(*piece);
+                    // What it holds is behind them.
+                    for Late { delivery, payload, .. } in self.late.drain(..) {
+                        above.deliver(now, self.pid, delivery, &payload);
+                    }
                     above.install(now, self.pid, *position, bytes, *last);
                     if *last {
                         self.applied = self.applied.max(*position);
                     }
                 }
-                // To answer that it is durable would be a lie, and not to answer would be to hang.
                 Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
-                    panic!("{:?}: {NO_LOG}", self.pid)
+                    // To answer that it is durable would be a lie, and not to answer would be to hang.
+                    assert!(self.journal.is_some(), "{:?}: {NO_LOG}", self.pid);
                 }
             }
         }

@@ -12,7 +12,12 @@
 //! HOME/n0.in             where a node takes commands of fronts, for protocols that send messages
 //! HOME/n0.life           which life of the node is the next; locked while it lives
 //! HOME/c0.life           the same of a front that is not a node's
+//! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
+//!                        each of its processes, and the application's state
 //! ```
+//! The cluster's file, what nodes keep and the numbers of lives outlast a cluster that is durable: the
+//! next one in the directory goes on from there.
+//!
 //! Nothing else in the directory is touched, ever. It belongs to the cluster's user and nobody else
 //! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
@@ -34,14 +39,15 @@ use crate::answers::Places;
 use crate::at::At;
 use crate::config::{ClusterFile, node_name};
 use crate::supervisor::Life;
-use amcast_core::Cluster;
+use amcast_core::limits::REPLICAS_MAX;
+use amcast_core::{Cluster, Keeps};
 use amcast_memory::{ClusterId, Directory};
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// What the shared memory in a home is called by: there is one.
@@ -81,6 +87,38 @@ pub struct Fronts {
     pub log: Option<String>,
     /// The status page and metrics.
     pub http: String,
+}
+
+/// Where the processes of a node keep what they must not forget.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Keeping {
+    pub(crate) path: PathBuf,
+    /// They do not await what they persist: what they say waits until it survives the end of their
+    /// process.
+    pub(crate) holds: bool,
+    /// It outlasts the cluster; else it is in memory, most likely, and goes with the cluster.
+    pub(crate) lasts: bool,
+}
+
+impl Keeping {
+    /// Makes the directory, if need be, and sees to it that it is there after the end of the machine.
+    pub(crate) fn make(&self) -> io::Result<()> {
+        match DirBuilder::new().mode(0o700).create(&self.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        File::open(self.path.parent().unwrap_or(&self.path))?.sync_all()
+    }
+
+    /// Sees to it that what was made in it is there after the end of the machine.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Where the application's state is written.
+    pub(crate) fn checkpoints(&self) -> PathBuf {
+        self.path.join("state")
+    }
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {
@@ -131,6 +169,33 @@ impl Home {
     /// The home that a cluster's file lies in.
     pub fn of_file(file: &Path) -> Self {
         Self { path: file.parent().map_or_else(PathBuf::new, Path::to_path_buf) }
+    }
+
+    /// The file of the cluster that keeps something on disk in the directory `path`, if one does.
+    ///
+    /// # Errors
+    /// When there is what nodes keep, and no file that says of which cluster.
+    pub fn kept(path: &Path) -> Result<Option<ClusterFile>, HomeError> {
+        let home = Self { path: path.to_path_buf() };
+        let why = match home.file() {
+            // What nodes kept that is not to outlast them goes with the rest.
+            Ok(file) => return Ok(file.durable.then_some(file)),
+            Err(e) => e.to_string(),
+        };
+        let data = (0..REPLICAS_MAX).map(|rank| home.data(rank)).find(|data| data.exists());
+        data.map_or(Ok(None), |data| Err(HomeError::NoFile(data, why)))
+    }
+
+    /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.
+    pub fn keeping(&self, file: &ClusterFile, keeps: Keeps, rank: usize) -> Option<Keeping> {
+        let holds = keeps == Keeps::Written;
+        let path = || self.data(rank);
+        (keeps != Keeps::Nothing).then(|| Keeping { path: path(), holds, lasts: file.durable })
+    }
+
+    /// What a node keeps that it must not forget.
+    pub(crate) fn data(&self, rank: usize) -> PathBuf {
+        self.path.join(format!("{}.data", node_name(rank)))
     }
 
     /// Its directory.

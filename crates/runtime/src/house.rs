@@ -7,8 +7,12 @@
 //! knows the position that it goes on from. What the replicas deliver meanwhile waits here, and the
 //! application skips what the state already has. When the state is in force the replicas are told
 //! ([`amcast_core::Input::Installed`]): until then no other node counts on them.
+//!
+//! A node that keeps something on disk begins with the state that is there, and its replicas go on
+//! from its positions; only what they cannot get any more comes from another node.
 
-use crate::application::{Application, Command};
+use crate::application::{Application, Command, Wake};
+use crate::checkpoint::{Checkpoints, Failed, Restored};
 use crate::clock;
 use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
@@ -80,6 +84,8 @@ pub(crate) struct House<A: Application> {
     inbox_bytes: usize,
     /// The view that the replica of the only group is in, if its group has views.
     view: Option<View>,
+    /// Where the application's state is written, if it is.
+    checkpoints: Option<Checkpoints>,
 }
 
 impl<A: Application> House<A> {
@@ -107,7 +113,65 @@ impl<A: Application> House<A> {
             inbox: (0..groups).map(|_| VecDeque::new()).collect(),
             inbox_bytes: 0,
             view: None,
+            checkpoints: None,
         }
+    }
+
+    /// The application's state is written to disk from now on. It goes on from the one that was there.
+    pub(crate) fn keep_state(
+        &mut self,
+        checkpoints: Checkpoints,
+        restored: Option<Restored<A::State>>,
+    ) {
+        self.checkpoints = Some(checkpoints);
+        let Some(Restored { state, history }) = restored else { return };
+        let groups = self.cluster.all_groups();
+        self.wanted = groups.iter().map(|g| A::state_delivered(&state, g)).collect();
+        drop(self.app.adopt(state));
+        self.record_taken_over(&history, "the disk");
+        tracing::info!("goes on from the state on disk, at {:?}", self.wanted);
+        self.tell = true;
+    }
+
+    /// Records what came with a state, which is in force.
+    fn record_taken_over(&mut self, history: &[u8], from: &str) {
+        let groups = self.cluster.all_groups();
+        let positions: Vec<u64> = groups.iter().map(|g| self.app.delivered(g)).collect();
+        if let Some(diary) = &mut self.diary
+            && let Err(why) = diary.take_over(clock::now(), history, &positions)
+        {
+            tracing::error!("the history is not whole: {from}: {why}");
+        }
+    }
+
+    /// Writes the application's state to disk when it is time; the positions of one that has come to be
+    /// there. `wake` wakes the loop.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn checkpoint(
+        &mut self,
+        now: Time,
+        wake: impl FnOnce() -> Wake,
+    ) -> Result<Option<Vec<u64>>, Failed> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
+        if checkpoints.is_writing() {
+            return checkpoints.poll();
+        }
+        // One who lacks state has nothing to write; and one state is given at a time.
+        let free = matches!(self.state, State::Live) && !self.lacks.contains(&true);
+        if !checkpoints.is_due(now) || !free || self.giving.is_going() {
+            return Ok(None);
+        }
+        let mut history = Vec::new();
+        if let Some(diary) = &self.diary {
+            diary.write(&mut history);
+        }
+        let positions = self.cluster.all_groups().iter().map(|g| self.app.delivered(g)).collect();
+        let pieces = self.giving.begin(&mut self.app, &history).map_err(Failed)?;
+        let begun = checkpoints.begin(now, positions, pieces, wake());
+        begun.map_err(|e| Failed(format!("no thread for a checkpoint: {e}")))?;
+        Ok(None)
     }
 
     /// Whether the application follows the replicas.
@@ -141,6 +205,9 @@ impl<A: Application> House<A> {
                         break;
                     }
                     self.inbox_bytes -= payload.len();
+                    if let Some(checkpoints) = &mut self.checkpoints {
+                        checkpoints.delivered(payload.len());
+                    }
                     if let Some(diary) = &mut self.diary {
                         diary.deliver(clock::now(), Gid(g as u8), delivery.position, delivery.msg);
                     }
@@ -226,17 +293,15 @@ impl<A: Application> House<A> {
                 return;
             }
         }
+        // What of the old one is given is not whole any more.
+        self.giving.give_up();
         let old = self.app.adopt(state);
         // To free it may take as long as it took to build it.
         let free = std::thread::Builder::new().name("free".to_string());
         if free.spawn(move || drop(old)).is_err() {
             tracing::warn!("no thread to free an old state with: this node stood still for it");
         }
-        if let Some(diary) = &mut self.diary
-            && let Err(why) = diary.take_over(clock::now(), &history, &positions)
-        {
-            tracing::error!("the history is not whole: {from}: {why}");
-        }
+        self.record_taken_over(&history, &from);
         tracing::info!("has all state again, from {from}, at {positions:?}");
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
@@ -355,6 +420,9 @@ impl<A: Application> Above for House<A> {
         if self.is_live() && self.inbox[group.index()].is_empty() {
             let mut answer = answerer(&mut self.door, self.cluster);
             if self.app.deliver(command(group, delivery, payload), &mut answer) {
+                if let Some(checkpoints) = &mut self.checkpoints {
+                    checkpoints.delivered(payload.len());
+                }
                 if let Some(diary) = &mut self.diary {
                     // The round's time may be older than the multicast.
                     diary.deliver(clock::now(), group, delivery.position, delivery.msg);

@@ -40,6 +40,12 @@ impl Life {
         // A number only grows longer: no older one shows behind it.
         writeln!(file, "{next}")?;
         file.sync_data()?;
+        if number == 0
+            && let Some(directory) = path.parent()
+        {
+            // That the file is there, too: a number that is forgotten would be given out again.
+            File::open(directory)?.sync_all()?;
+        }
         Ok(Some(Self { number, _locked: file }))
     }
 

@@ -5,11 +5,15 @@
 //! processes: that a node is connected, or is not any more, is said to each process of this one about
 //! each process of that one. Processes of one node live and die together, and are told at their start
 //! that the others are there.
+//!
+//! Where the protocol keeps something on disk each process has a log of its own ([`crate::journal`]).
+//! What is in it comes first of all; what is persisted in a round is handed over at its end.
 
 use crate::application::Wake;
 use crate::control::NetworkStatus;
 use crate::dues::Dues;
-use crate::home::Net;
+use crate::home::{Keeping, Net};
+use crate::journal::Journal;
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
 use crate::seat::Above;
@@ -39,6 +43,8 @@ pub(crate) struct Members {
     begun_at: Time,
     /// Letters for processes that there are not.
     astray: u64,
+    /// Where their logs are, if they have any.
+    keeping: Option<Keeping>,
 }
 
 /// The protocol of one process.
@@ -46,7 +52,8 @@ pub(crate) type Process = Box<dyn Protocol<Medium = Frames> + Send>;
 
 impl Members {
     /// Opens the sockets of node `rank` and begins to connect to the others. `life` is a higher number
-    /// than in any earlier life of it; `processes` are its replicas, in order of groups.
+    /// than in any earlier life of it; `processes` are its replicas, in order of groups, and `keeping`
+    /// says where they keep what they persist.
     ///
     /// # Errors
     /// When its addresses cannot be used; the error says which.
@@ -54,7 +61,7 @@ impl Members {
         net: &Net,
         cluster: &Cluster,
         (rank, life): (usize, u32),
-        processes: Vec<Process>,
+        (processes, keeping): (Vec<Process>, Option<Keeping>),
         tracing: bool,
     ) -> Result<Self, Error> {
         let peer = |(of, place): (usize, &crate::config::Place)| {
@@ -82,6 +89,7 @@ impl Members {
             heard: vec![Time::ZERO; cluster.replicas()],
             begun_at: Time::ZERO,
             astray: 0,
+            keeping,
         })
     }
 
@@ -114,11 +122,56 @@ impl Members {
         }
     }
 
+    /// Opens the log of the replica of `group`, and tells it what is in it.
+    fn open_journal(
+        &mut self,
+        now: Time,
+        group: Gid,
+        keeping: &Keeping,
+        above: &mut dyn Above,
+    ) -> Result<(), String> {
+        let (path, wake) = (keeping.path.join(group.to_string()), self.wake());
+        let (member, post) = (&mut self.members[group.index()], &mut self.post);
+        let each = |number: u64, record: &[u8]| {
+            member.step(now, &mut post.of(group), Input::Stored { number, record }, above);
+        };
+        let (journal, found) = Journal::open(&path, keeping, wake, each)?;
+        let name = self.cluster.name(self.cluster.replica(group, self.rank));
+        let count = found.next - found.first;
+        tracing::info!("{name}: its log has {count} records, up to number {}", found.next);
+        if let Some(torn) = &found.torn {
+            tracing::warn!("{name}: {}: cut at byte {}", torn.path.display(), torn.offset);
+        }
+        if found.lossy {
+            tracing::warn!("{name}: the machine failed: the end of its log may be missing");
+            self.step(now, group, Input::Torn, above);
+        }
+        self.members[group.index()].keep(journal);
+        Ok(())
+    }
+
+    /// Tells the processes what their logs have done, and lets go of what waited for that.
+    fn hear_journals(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        if self.keeping.is_none() {
+            return false;
+        }
+        let mut any = false;
+        for group in self.cluster.all_groups().iter() {
+            let member = &mut self.members[group.index()];
+            any |= member.hear_journal(now, &mut self.post.of(group), above);
+            if let Some(written) = self.members[group.index()].journal().map(Journal::written) {
+                any |= self.post.release(group, written);
+            }
+        }
+        any
+    }
+
     /// A connection stands, or broke.
     fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn Above) {
         if is_up {
             return self.tell_all(now, rank, above, |p| Input::Medium(In::Up(p)));
         }
+        self.post.drop_held(rank);
         self.tell_all(now, rank, above, |p| Input::Medium(In::Down(p)));
         // The system closes the connections of a process that dies: that is known at once, and silence
         // only after a while. One that lives is heard again soon.
@@ -224,25 +277,34 @@ impl Replicas for Members {
         self.post.carrier.incarnation()
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) {
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
         self.begun_at = now;
-        let incarnation = self.life();
+        let (incarnation, keeping) = (self.life(), self.keeping.clone());
+        if let Some(keeping) = &keeping {
+            for group in self.cluster.all_groups().iter() {
+                self.open_journal(now, group, keeping, above)?;
+            }
+            keeping.sync().map_err(|e| format!("{}: {e}", keeping.path.display()))?;
+        }
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Start { incarnation }, above);
         }
         self.tell_all(now, self.rank, above, |p| Input::Medium(In::Up(p)));
+        Ok(())
     }
 
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
         let came = self.take_in(now, above);
+        let kept = self.hear_journals(now, above);
         let dealt = self.deal(now, above);
         self.log();
-        came | dealt
+        came | kept | dealt
     }
 
     fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool {
         let woke = self.wake_up(now, above);
         let dealt = self.deal(now, above);
+        self.members.iter_mut().for_each(Dues::submit_records);
         self.post.carrier.flush();
         woke | dealt
     }
@@ -250,8 +312,9 @@ impl Replicas for Members {
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         let Some(group) = dst.lowest() else { return 0 };
         // The protocol has bounds of its own; where they are wide, the slowest connection holds back.
-        let waiting = self.backlogs().max().unwrap_or(0).max(self.post.inside_bytes());
-        if waiting > BACKLOG_BYTES_MAX {
+        let waiting = self.backlogs().max().unwrap_or(0).max(self.post.waiting_bytes());
+        let disk_is_full = |member: &Dues<Frames>| member.journal().is_some_and(|j| j.room() == 0);
+        if waiting > BACKLOG_BYTES_MAX || self.members.iter().any(disk_is_full) {
             return 0;
         }
         self.members[group.index()].protocol().room(dst, bytes)
@@ -276,6 +339,17 @@ impl Replicas for Members {
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Unfit, above);
         }
+    }
+
+    fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+        for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
+            self.step(now, group, Input::Checkpointed(position), above);
+        }
+    }
+
+    fn failed(&self) -> Option<String> {
+        let failed = |member: &Dues<Frames>| Some(member.journal()?.failed()?.to_string());
+        self.members.iter().find_map(failed)
     }
 
     fn status(&self, group: Gid) -> (Status, bool) {

@@ -4,13 +4,14 @@
 use crate::answers::{Office, Places};
 use crate::application::Application;
 use crate::at::At;
+use crate::checkpoint::{self, Checkpoints, Failed};
 use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
 use crate::door::Door;
 use crate::front::Own;
 use crate::handover::Fetching;
-use crate::home::{Ground, Net, ingress_name, life_name};
+use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
 use crate::house::House;
 use crate::ingress::{Ingress, Taken};
 use crate::life::Life;
@@ -45,6 +46,8 @@ pub struct NodeOptions<'a> {
     pub idle: Idle,
     /// Where it writes its history, if anywhere.
     pub record: Option<PathBuf>,
+    /// Where its processes keep what they must not forget, if they keep anything.
+    pub keeping: Option<Keeping>,
 }
 
 /// Why a node could not start.
@@ -62,6 +65,8 @@ pub enum NodeError {
     Io(PathBuf, std::io::Error),
     /// Its application.
     Application(std::io::Error),
+    /// What it keeps on disk; the sentence says what to do.
+    Disk(String),
 }
 
 impl fmt::Display for NodeError {
@@ -73,6 +78,7 @@ impl fmt::Display for NodeError {
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
             Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
+            Self::Disk(why) => f.write_str(why),
         }
     }
 }
@@ -143,6 +149,7 @@ impl Footing {
         }
         let lives = (rank, life.number());
         let tracing = options.record.is_some();
+        let processes = (processes, options.keeping.clone());
         let mut members =
             Members::start(net, &cluster, lives, processes, tracing).map_err(NodeError::Net)?;
         let socket = net.home().join(ingress_name(rank));
@@ -154,6 +161,19 @@ impl Footing {
         let door = Door::Ingress(ingress, rank);
         Ok(Self { replicas: Box::new(members), door, life: Some(life) })
     }
+}
+
+/// Has a node's application go on from the state on disk, and written there from now on.
+fn keep_state<A: Application>(
+    keeping: &Keeping,
+    rank: usize,
+    house: &mut House<A>,
+) -> std::io::Result<()> {
+    keeping.make()?;
+    let restored = checkpoint::newest::<A>(keeping, house.cluster.groups())?;
+    let of = (rank, house.cluster.replicas());
+    house.keep_state(Checkpoints::new(keeping, of, clock::now()), restored);
+    Ok(())
 }
 
 impl<A: Application> Node<A> {
@@ -187,7 +207,12 @@ impl<A: Application> Node<A> {
             }
         };
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
-        let house = House::new(cluster, app, door, diary, replicas.life() > 0);
+        let forgot = replicas.life() > 0 && options.keeping.is_none();
+        let mut house = House::new(cluster, app, door, diary, forgot);
+        if let Some(keeping) = &options.keeping {
+            keep_state(keeping, rank, &mut house)
+                .map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+        }
         let (idler, nodes) = (Idler::new(options.idle), options.nodes.clone());
         let command = Vec::new();
         Ok(Self { name, rank, nodes, replicas, house, requests, idler, command, _life: life })
@@ -200,9 +225,14 @@ impl<A: Application> Node<A> {
     }
 
     /// The loop, until `stop` is set.
-    pub fn run(&mut self, stop: &Arc<AtomicBool>) {
-        self.replicas.begin(clock::now(), &mut self.house);
+    ///
+    /// # Errors
+    /// When what it keeps on disk cannot be used, or takes nothing more.
+    pub fn run(&mut self, stop: &Arc<AtomicBool>) -> Result<(), NodeError> {
+        self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
+        self.catch_up(clock::now());
         while !stop.load(Ordering::Relaxed) {
+            self.keep(clock::now())?;
             if self.round() {
                 self.idler.busy();
                 continue;
@@ -222,6 +252,21 @@ impl<A: Application> Node<A> {
             let most = if self.house.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
             self.replicas.sleep(clock::now(), most);
         }
+        Ok(())
+    }
+
+    /// Looks after what is kept on disk.
+    fn keep(&mut self, now: Time) -> Result<(), NodeError> {
+        if let Some(why) = self.replicas.failed() {
+            return Err(NodeError::Disk(why));
+        }
+        let replicas = &self.replicas;
+        let written = self.house.checkpoint(now, || replicas.wake());
+        if let Some(positions) = written.map_err(|Failed(why)| NodeError::Disk(why))? {
+            tracing::info!("the state is on disk, at {positions:?}");
+            self.replicas.checkpointed(now, &positions, &mut self.house);
+        }
+        Ok(())
     }
 
     /// One round over everything. Says whether there was work.

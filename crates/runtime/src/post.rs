@@ -20,6 +20,7 @@ use amcast_core::messages::{Frames, Lane, Out};
 use amcast_core::step::{Outbox, Output};
 use amcast_core::{Cluster, Gid, Pid};
 use amcast_net::Carrier;
+use std::collections::VecDeque;
 
 /// How long the address is, in bytes.
 pub(crate) const ADDRESS_BYTES: usize = 2;
@@ -82,6 +83,35 @@ impl Inside {
 /// A buffer that grew beyond this, in bytes, is given back once it is empty.
 const BUFFER_BYTES_KEPT: usize = 1 << 20;
 
+/// A message that waits for its sender's log.
+struct Held {
+    /// Which records the log must have.
+    behind: u64,
+    to: Gid,
+    rank: usize,
+    lane: Lane,
+    message: Box<[u8]>,
+}
+
+/// What a process of the node has sent and is held back.
+#[derive(Default)]
+struct Line {
+    /// What it sends now waits until its log has the records before this number.
+    behind: u64,
+    /// Its log has those before this one.
+    written: u64,
+    held: VecDeque<Held>,
+}
+
+impl Line {
+    /// Holds a message back; gives the bytes of it.
+    fn hold(&mut self, held: Held) -> usize {
+        let bytes = held.message.len();
+        self.held.push_back(held);
+        bytes
+    }
+}
+
 /// The post of a node.
 pub(crate) struct Post {
     cluster: Cluster,
@@ -92,13 +122,18 @@ pub(crate) struct Post {
     spare: Inside,
     /// A message with its address.
     letter: Vec<u8>,
+    /// By group of the sender.
+    lines: Vec<Line>,
+    held_bytes: usize,
 }
 
 impl Post {
     /// The post of node `rank`, whose carrier this is.
     pub(crate) fn new(cluster: Cluster, rank: usize, carrier: Carrier) -> Self {
         let (inside, spare) = (Inside::default(), Inside::default());
-        Self { cluster, rank, carrier, inside, spare, letter: Vec::new() }
+        let lines = (0..cluster.groups()).map(|_| Line::default()).collect();
+        let letter = Vec::new();
+        Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes: 0 }
     }
 
     /// What sends for the node's replica of `group`.
@@ -106,9 +141,35 @@ impl Post {
         Desk { post: self, group }
     }
 
-    /// Bytes that processes of the node have for each other.
-    pub(crate) fn inside_bytes(&self) -> usize {
-        self.inside.bytes.len()
+    /// Bytes that processes of the node have for each other, and that are held back.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.inside.bytes.len() + self.held_bytes
+    }
+
+    /// The log of the replica of `group` has the records before `written`: what waited for them goes
+    /// out. Whether anything did.
+    pub(crate) fn release(&mut self, group: Gid, written: u64) -> bool {
+        self.lines[group.index()].written = written;
+        let mut any = false;
+        loop {
+            let held = &mut self.lines[group.index()].held;
+            if held.front().is_none_or(|held| held.behind > written) {
+                return any;
+            }
+            let Some(held) = held.pop_front() else { return any };
+            self.held_bytes -= held.message.len();
+            self.pass(group, (held.to, held.rank), held.lane, &held.message);
+            any = true;
+        }
+    }
+
+    /// The connection to a node broke: what is held back for it is lost.
+    pub(crate) fn drop_held(&mut self, rank: usize) {
+        for line in &mut self.lines {
+            line.held.retain(|held| held.rank != rank);
+        }
+        let held = self.lines.iter().flat_map(|line| &line.held);
+        self.held_bytes = held.map(|held| held.message.len()).sum();
     }
 
     /// Whether they have anything for each other.
@@ -130,24 +191,22 @@ impl Post {
         }
     }
 
-    fn send(&mut self, from: Gid, to: Pid, lane: Lane, message: &[u8]) {
-        let (group, rank) = self.place(to);
-        if rank == self.rank {
-            return self.inside.put(from, group, message);
+    fn send(&mut self, from: Gid, (to, rank): (Gid, usize), lane: Lane, message: &[u8]) {
+        let line = &mut self.lines[from.index()];
+        if line.behind > line.written || !line.held.is_empty() {
+            let (behind, message) = (line.behind, Box::from(message));
+            self.held_bytes += line.hold(Held { behind, to, rank, lane, message });
+            return;
         }
-        self.address(from, group, message);
-        self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
+        self.pass(from, (to, rank), lane, message);
     }
 
-    fn send_to_group(&mut self, from: Gid, group: Gid, lane: Lane, message: &[u8]) {
-        self.address(from, group, message);
-        for rank in 0..self.cluster.replicas() {
-            if rank == self.rank {
-                self.inside.put(from, group, message);
-            } else {
-                self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
-            }
+    fn pass(&mut self, from: Gid, (to, rank): (Gid, usize), lane: Lane, message: &[u8]) {
+        if rank == self.rank {
+            return self.inside.put(from, to, message);
         }
+        self.address(from, to, message);
+        self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
     }
 
     fn address(&mut self, from: Gid, to: Gid, message: &[u8]) {
@@ -180,14 +239,21 @@ impl Carrying<Frames> for Desk<'_> {
         for item in outbox.items() {
             match item {
                 Output::Medium(Out::To(to, lane, frame)) => {
-                    self.post.send(self.group, *to, *lane, outbox.bytes(*frame));
+                    let to = self.post.place(*to);
+                    self.post.send(self.group, to, *lane, outbox.bytes(*frame));
                 }
                 Output::Medium(Out::Group(to, lane, frame)) => {
-                    self.post.send_to_group(self.group, *to, *lane, outbox.bytes(*frame));
+                    for rank in 0..self.post.cluster.replicas() {
+                        self.post.send(self.group, (*to, rank), *lane, outbox.bytes(*frame));
+                    }
                 }
                 _ => {}
             }
         }
+    }
+
+    fn wait_for(&mut self, record: u64) {
+        self.post.lines[self.group.index()].behind = record;
     }
 }
 

@@ -14,8 +14,11 @@ pub(crate) trait Replicas {
     /// Which life of the node this is: 0 for the first.
     fn life(&self) -> u32;
 
-    /// Gives each its first input. Once, before anything else.
-    fn begin(&mut self, now: Time, above: &mut dyn Above);
+    /// Gives each its first inputs. Once, before anything else.
+    ///
+    /// # Errors
+    /// When what one keeps on disk cannot be used; the sentence says what to do.
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String>;
 
     /// One round: what the medium says. Whether there was anything.
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool;
@@ -39,6 +42,15 @@ pub(crate) trait Replicas {
 
     /// The application lacks state.
     fn unfit(&mut self, now: Time, above: &mut dyn Above);
+
+    /// The application's state with everything of each group up to its position survives the end of
+    /// the machine.
+    fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn Above) {}
+
+    /// Why they cannot go on, if they cannot.
+    fn failed(&self) -> Option<String> {
+        None
+    }
 
     /// Where the replica of `group` stands, and whether it is a working member.
     fn status(&self, group: Gid) -> (Status, bool);
@@ -78,8 +90,9 @@ impl Replicas for Seats {
         self.0.iter().map(Seat::incarnation).max().unwrap_or(0)
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) {
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
         self.0.iter_mut().for_each(|seat| seat.begin(now, above));
+        Ok(())
     }
 
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {

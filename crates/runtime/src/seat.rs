@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "nodes keep no log yet")]
+    #[should_panic(expected = "its process has no log")]
     fn a_protocol_that_persists_is_not_told_that_its_records_are_durable() {
         let cluster = Cluster::new(1, 1, 1).unwrap();
         let directory = Directory::heap(ClusterId(1), 2, 1).unwrap();

@@ -28,23 +28,35 @@ pub struct Now {
 
 /// A front's clock.
 #[derive(Debug)]
-pub struct Clock(Mutex<Steady>);
+pub struct Clock {
+    steady: Mutex<Steady>,
+    ahead_us: u64,
+}
 
 impl Default for Clock {
     /// Begins with the time that it is.
     fn default() -> Self {
-        Self(Mutex::new(Steady { wall_us: wall_us(), host_us: host_us() }))
+        Self::ahead(0)
     }
 }
 
 impl Clock {
+    /// A clock whose host's time is so many milliseconds ahead of the host's own: where the state of
+    /// a service outlives its machine, time goes on from where it was, though the machine's monotonic
+    /// clock begins again. The same at all fronts of a cluster.
+    pub fn ahead(ms: u64) -> Self {
+        let steady = Mutex::new(Steady { wall_us: wall_us(), host_us: host_us() });
+        Self { steady, ahead_us: ms * 1000 }
+    }
+
     /// The time that it is.
     pub fn now(&self) -> Now {
-        let mut steady = lock(&self.0);
+        let mut steady = lock(&self.steady);
         // Read under the lock, so that no thread brings an earlier time after a later one.
         let (wall_us, host_us) = (wall_us(), host_us());
         let steady_us = steady.advance(wall_us, host_us);
-        Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms: host_us / 1000 } }
+        let host_ms = (host_us + self.ahead_us) / 1000;
+        Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
     }
 }
 
@@ -99,5 +111,9 @@ mod tests {
         let stamps: Vec<Stamp> = (0..1000).map(|_| clock.now().stamp).collect();
         assert!(stamps.is_sorted_by_key(|s| s.host_ms) && stamps.is_sorted_by_key(|s| s.wall_ms));
         assert!(stamps[0].wall_ms > 0 && stamps[0].host_ms > 0);
+        let ahead = Clock::ahead(5_000_000).now().stamp;
+        assert!(
+            ahead.host_ms >= stamps[0].host_ms + 5_000_000 && ahead.wall_ms >= stamps[0].wall_ms
+        );
     }
 }

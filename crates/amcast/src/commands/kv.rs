@@ -80,6 +80,8 @@ fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failur
     let runs = statuses_of(&home.nodes(file)).iter().any(Option::is_some);
     Err(Failure::Failed(if runs {
         format!("{at}: no node serves clients; start nodes with --redis-port 0 for that")
+    } else if file.durable {
+        format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
     } else {
         format!("{at}: its cluster does not run: it was killed, or just stops")
     }))

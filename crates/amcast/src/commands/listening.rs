@@ -116,6 +116,7 @@ impl Listening {
         let mut config = front::redis::Config::new(at.redis, first_session + 1);
         // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
         let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
+        config.clock_ahead_ms = file.clock_ahead_ms;
         config.command_bytes_max = front.payload_max().saturating_sub(beside);
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);

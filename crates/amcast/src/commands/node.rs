@@ -88,6 +88,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
+        keeping: home.keeping(&file, entry.keeps(), rank),
     };
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
@@ -107,9 +108,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         };
         obey(&stop, close).map_err(Failure::failed)?;
     }
-    node.run(&stop);
+    let ended = node.run(&stop);
     drop(taken(&serving));
-    Ok(())
+    ended.map_err(Failure::failed)
 }
 
 /// The front of a node, until it is closed.

@@ -1,7 +1,7 @@
 //! `amcast status`: a running cluster.
 
 use super::{Failure, home};
-use crate::service::{LOST_AFTER, Lost, lost};
+use crate::service::{LOST_AFTER, Lost, forgets, lost};
 use amcast_core::Cluster;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
@@ -72,6 +72,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         let at = home.path().display();
         return Err(Failure::Failed(if home.is_supervised() {
             format!("{at}: no node answers yet; its supervisor runs")
+        } else if file.durable {
+            format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
         } else {
             format!("{at}: its cluster was killed; `amcast up --data {at}` starts a new one there")
         }));
@@ -113,7 +115,10 @@ fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec
     let begun = Instant::now();
     loop {
         let said = statuses_of(&home.nodes(file));
-        let lost = lost(cluster, &said, &home.lives());
+        let lost = match forgets(file) {
+            true => lost(cluster, &said, &home.lives()),
+            false => Vec::new(),
+        };
         if lost.is_empty() || begun.elapsed() >= LOST_AFTER {
             return Ok((said, lost));
         }

@@ -11,7 +11,7 @@ use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting, multicasts};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Ground, Home, OwnHome, Registry, Room};
+use amcast_runtime::home::{Ground, Home, HomeError, OwnHome, Registry, Room};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
@@ -105,11 +105,17 @@ pub(super) struct Args {
 }
 
 impl Args {
-    fn file(&self) -> Result<ClusterFile, Failure> {
-        let mut file = match &self.config {
-            Some(path) => ClusterFile::read(path).map_err(Failure::misuse)?,
-            None => ClusterFile::default(),
+    /// The file of the cluster that is to run; `kept` is that of one that keeps its data where this
+    /// one is to run.
+    fn file(&self, kept: Option<&ClusterFile>) -> Result<ClusterFile, Failure> {
+        let mut file = match (&self.config, kept) {
+            (Some(path), _) => ClusterFile::read(path).map_err(Failure::misuse)?,
+            (None, Some(kept)) => kept.clone(),
+            (None, None) => ClusterFile::default(),
         };
+        if self.config.is_none() {
+            file.forget_run();
+        }
         if let Some(path) = self.config.as_ref().filter(|_| file.password.is_some()) {
             warn_if_others_read(path);
         }
@@ -145,16 +151,20 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
-    let mut file = args.file()?;
+    let kept = args.data.as_deref().map(Home::kept).transpose()?.flatten();
+    let mut file = args.file(kept.as_ref())?;
     let entry = entry(&file.protocol)?;
     let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
     give_places(&mut file, fronts);
-    if !multicasts(entry) && args.shards.is_none() && args.config.is_none() {
+    if !multicasts(entry) && args.shards.is_none() && args.config.is_none() && kept.is_none() {
         // These order within one group: whoever did not ask for several gets one.
         file.shards = 1;
     }
     servable(entry, &file)?;
-    file.settle(entry).map_err(Failure::failed)?;
+    if let (Some(kept), Some(data)) = (&kept, &args.data) {
+        file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
+    }
+    file.settle(entry, args.data.is_some()).map_err(Failure::failed)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};

@@ -112,7 +112,13 @@ impl Cluster {
     ) -> Result<Self, StartError> {
         let entry = entry(&file.protocol)?;
         let mut file = file.clone();
-        file.settle(entry).map_err(StartError::Io)?;
+        if let Some(data) = data
+            && let Some(kept) = Home::kept(data)?
+        {
+            let another = |why| HomeError::Another(data.to_path_buf(), why);
+            file.go_on_from(&kept).map_err(another)?;
+        }
+        file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
         let own = OwnHome::create(data, &file, Registry::usual())?;
         let home = own.home().clone();

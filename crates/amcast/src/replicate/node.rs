@@ -38,11 +38,11 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
+        keeping: home.keeping(&file, entry.keeps(), rank),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
     let app = ServiceNode::<Whole<S>>::new(file.shards, share);
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;
     obey(&stop, || {}).map_err(StartError::Io)?;
-    node.run(&stop);
-    Ok(())
+    node.run(&stop).map_err(StartError::Node)
 }

@@ -42,7 +42,8 @@ impl Client {
         let front = Arc::new(front.map_err(StartError::Client)?);
         // No other front has or had this place in this life, so no session has or had its number.
         let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
-        Ok(Self { front, clock: Arc::default(), next: AtomicU64::new(first) })
+        let clock = Arc::new(Clock::ahead(file.clock_ahead_ms));
+        Ok(Self { front, clock, next: AtomicU64::new(first) })
     }
 
     /// A session: commands in a row.

@@ -8,4 +8,4 @@ mod watch;
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
 pub use store::{Hosted, ServiceNode, store_and_log};
-pub use watch::{LOST_AFTER, Lost, Watch, down, lost};
+pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

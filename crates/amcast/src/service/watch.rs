@@ -1,6 +1,7 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
-use amcast_core::{Cluster, Gid};
+use amcast_core::{Cluster, Gid, Keeps};
+use amcast_protocols::catalog;
 use amcast_runtime::at::At;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
@@ -49,7 +50,13 @@ impl fmt::Display for Lost {
     }
 }
 
-/// The shards that have lost their majority, as far as nodes and supervisor know. A replica has lost
+/// Whether a node that starts again has forgotten what it knew: the protocol of this cluster keeps
+/// nothing on disk.
+pub fn forgets(file: &ClusterFile) -> bool {
+    catalog::find(&file.protocol).is_none_or(|entry| entry.keeps() == Keeps::Nothing)
+}
+
+/// The shards that have lost their majority where nodes that start again forget, as far as nodes and supervisor know. A replica has lost
 /// its place in the order if its node does not run, or was started again and does not follow. Where
 /// all follow, one must still have the store's state, for the others to get it from.
 pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Lost> {
@@ -115,7 +122,7 @@ impl Watch {
         file: &ClusterFile,
         cluster: Cluster,
     ) -> io::Result<Self> {
-        let (protocol, ask) = (file.protocol.clone(), home.nodes(file));
+        let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
         let (nodes, home) = (ask.clone(), Arc::new(home));
         let board = Arc::new(Mutex::new(Board {
             said: vec![None; nodes.len()],
@@ -129,7 +136,10 @@ impl Watch {
             while !ended.load(Ordering::Acquire) {
                 let said = statuses_of(&ask);
                 let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
-                let lost = if ready { Vec::new() } else { lost(cluster, &said, &asked.lives()) };
+                let lost = match ready || !forgets {
+                    true => Vec::new(),
+                    false => lost(cluster, &said, &asked.lives()),
+                };
                 lost_since =
                     lost_since.or_else(|| Some(Instant::now())).filter(|_| !lost.is_empty());
                 let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);

@@ -40,6 +40,10 @@ pub enum HomeError {
     NodeRuns(PathBuf, String),
     /// It is left over, and cannot be taken over for this reason.
     LeftOver(PathBuf, String),
+    /// What another cluster keeps is in it; the sentence says what is different.
+    Another(PathBuf, String),
+    /// A node keeps something there, and there is no file that says of which cluster it is.
+    NoFile(PathBuf, String),
     /// There is not enough shared memory, in bytes.
     NoRoom {
         /// Where.
@@ -76,6 +80,7 @@ impl HomeError {
                 | Exposed(..)
                 | NotEmpty(..)
                 | TooLong(..)
+                | Another(..)
         )
     }
 }
@@ -124,6 +129,11 @@ impl Display for HomeError {
                 "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
                 path.display()
             ),
+            Self::Another(path, why) => write!(
+                f,
+                "{}: {why}; give the same as then, another directory, or remove what is there",
+                path.display()
+            ),
             other => other.fmt_failure(f),
         }
     }
@@ -154,6 +164,12 @@ impl HomeError {
                 f,
                 "{}: a cluster that was killed left it in disorder ({why}); remove it, or give \
                  another directory",
+                path.display()
+            ),
+            Self::NoFile(path, why) => write!(
+                f,
+                "{}: a cluster keeps its data there, and the cluster.toml beside it cannot be used \
+                 ({why}); bring it back, give another directory, or remove what is there",
                 path.display()
             ),
             Self::NoRoom { path, needed, free } => write!(

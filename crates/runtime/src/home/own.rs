@@ -1,7 +1,8 @@
 //! The home that a supervisor makes, has while it lives, and clears away.
 //!
 //! Whoever has the lock of a home may change it. The lock ends with its process, however that ends:
-//! a home whose lock is free is left over, and the next start takes it over or clears it away.
+//! a home whose lock is free is left over, and the next start takes it over or clears it away. One in
+//! which a cluster keeps something on disk is gone on with; it is never cleared away.
 
 use super::ground::lived_in;
 use super::{Fronts, Ground, Home, HomeError, Registry, at, check_ours, private};
@@ -45,23 +46,27 @@ pub struct OwnHome {
     found: bool,
     registry: Registry,
     entry: Option<PathBuf>,
+    /// Its cluster is durable: the next one goes on with it.
+    keeps: bool,
     _lock: File,
 }
 
 impl OwnHome {
     /// Makes the home of a new cluster: at `path`, or at a place of its own. A directory in which a
-    /// killed cluster left its files is taken over. Clears what other clusters whose supervisor was
-    /// killed have left in the usual place.
+    /// killed cluster left its files is taken over, and so is one in which the same cluster keeps
+    /// something on disk. Clears what other clusters whose supervisor was killed have left in the usual
+    /// place.
     ///
     /// # Errors
-    /// When the directory cannot be made, is in use, has something else in it, or others may write
-    /// in it.
+    /// When the directory cannot be made, is in use, has something else in it, such as what another
+    /// cluster keeps, or others may write in it.
     pub fn create(
         path: Option<&Path>,
         file: &ClusterFile,
         registry: Registry,
     ) -> Result<Self, HomeError> {
         let base = Directory::usual_base();
+        let keeps = file.durable;
         registry.prepare()?;
         clear_left_over(&base);
         let usual = || base.join(format!("{PREFIX}{}", std::process::id()));
@@ -75,8 +80,10 @@ impl OwnHome {
         let mut lock = take(&path)?;
         // Nodes are started with this path, whatever directory they run in.
         let path = path.canonicalize().map_err(at(&path))?;
-        if path.join("cluster.toml").exists() {
-            take_over(&path)?;
+        match Home::kept(&path)? {
+            Some(kept) => go_on(&path, file, &kept)?,
+            None if path.join("cluster.toml").exists() => take_over(&path)?,
+            None => {}
         }
         let home = Home { path };
         let lock_path = home.path.join("lock");
@@ -88,7 +95,12 @@ impl OwnHome {
         let new = home.path.join("cluster.toml.new");
         file.write(&new).map_err(HomeError::File)?;
         fs::rename(&new, home.file_path()).map_err(at(&new))?;
-        Ok(Self { home, found, registry, entry: None, _lock: lock })
+        if keeps {
+            // What nodes keep is of no use without it.
+            let all = |path: &Path| File::open(path).and_then(|file| file.sync_all());
+            all(&home.file_path()).and_then(|()| all(&home.path)).map_err(at(&home.path))?;
+        }
+        Ok(Self { home, found, registry, entry: None, keeps, _lock: lock })
     }
 
     /// The home.
@@ -108,6 +120,7 @@ impl OwnHome {
 
     /// Removes what belongs to the cluster, and the directory if it was made for it and nothing
     /// else is in it. Every process of the cluster has ended. With `keep_logs` the nodes' logs stay.
+    /// What the cluster keeps on disk stays, and what is needed to go on with it.
     ///
     /// # Errors
     /// When something cannot be removed.
@@ -116,8 +129,13 @@ impl OwnHome {
             gone(fs::remove_file(entry)).map_err(at(entry))?;
         }
         ground.remove()?;
-        wipe(&self.home.path, keep_logs)?;
         let path = &self.home.path;
+        if self.keeps {
+            clear(path, keep_logs, &[Keep::Lock, Keep::Data])?;
+            tracing::info!("{}: keeps its data, for the next start there", path.display());
+            return Ok(());
+        }
+        wipe(path, keep_logs)?;
         let gone = !self.found && remove_if_empty(path)?;
         if gone {
             return Ok(());
@@ -207,6 +225,32 @@ fn foreign(path: &Path) -> Result<Option<String>, HomeError> {
     Ok(foreign.map(|e| e.file_name().to_string_lossy().into_owned()))
 }
 
+/// Prepares `path`, whose lock we have and in which the cluster `kept` keeps something on disk, for
+/// the next run of it.
+fn go_on(path: &Path, file: &ClusterFile, kept: &ClusterFile) -> Result<(), HomeError> {
+    let another = |why| HomeError::Another(path.to_path_buf(), why);
+    file.clone().go_on_from(kept).map_err(another)?;
+    if file.id != kept.id {
+        // It was found after this cluster had chosen its number.
+        return Err(another("what another cluster keeps is there".to_string()));
+    }
+    wait_for_orphans(path)?;
+    clear(path, true, &[Keep::Lock, Keep::Data])
+}
+
+/// Waits until no node without shared memory lives in `path` any more. They hold a lock while they
+/// live, and end by themselves when their supervisor has.
+fn wait_for_orphans(path: &Path) -> Result<(), HomeError> {
+    let begun = Instant::now();
+    while let Some(node) = lived_in(path) {
+        if begun.elapsed() >= ORPHAN_PATIENCE {
+            return Err(HomeError::NodeRuns(path.to_path_buf(), node));
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 /// Clears away what a killed cluster left in `path`, whose lock we have.
 fn take_over(path: &Path) -> Result<(), HomeError> {
     let disorder = |why: String| HomeError::LeftOver(path.to_path_buf(), why);
@@ -215,14 +259,8 @@ fn take_over(path: &Path) -> Result<(), HomeError> {
     let cluster = Cluster::new(file.shards, file.replicas, file.clients);
     let cluster = cluster.map_err(|e| disorder(e.to_string()))?;
     let memory = home.memory(cluster).map_err(|e| disorder(e.to_string()))?;
+    wait_for_orphans(path)?;
     let begun = Instant::now();
-    // Nodes that have no shared memory hold a lock while they live.
-    while let Some(node) = lived_in(path) {
-        if begun.elapsed() >= ORPHAN_PATIENCE {
-            return Err(HomeError::NodeRuns(path.to_path_buf(), node));
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
     loop {
         match memory.remove() {
             Ok(()) => break,
@@ -239,24 +277,47 @@ fn take_over(path: &Path) -> Result<(), HomeError> {
         "{}: a cluster that was killed left its files there; they are removed, and a new one starts",
         path.display()
     );
-    clear(path, true, true)
+    clear(path, true, &[Keep::Lock])
 }
 
 /// Removes the cluster's files, the lock last.
 fn wipe(path: &Path, keep_logs: bool) -> Result<(), HomeError> {
-    clear(path, keep_logs, false)
+    clear(path, keep_logs, &[])
+}
+
+/// What is not removed with the rest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Lock,
+    /// What goes with the data that nodes keep.
+    Data,
 }
 
 /// Removes the cluster's files from the directory, but its shared memory.
-fn clear(path: &Path, keep_logs: bool, keep_lock: bool) -> Result<(), HomeError> {
+fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
     for entry in fs::read_dir(path).map_err(at(path))?.flatten() {
         let name = entry.file_name();
+        if keep.contains(&Keep::Data) && goes_with_data(name.as_bytes()) {
+            continue;
+        }
+        if is_data(name.as_bytes()) && !keep.contains(&Keep::Data) {
+            gone(fs::remove_dir_all(entry.path())).map_err(at(&entry.path()))?;
+        }
         if is_ours(name.as_bytes()) || (!keep_logs && is_log(name.as_bytes())) {
             gone(fs::remove_file(entry.path())).map_err(at(&entry.path()))?;
         }
     }
     let lock = path.join("lock");
-    if keep_lock { Ok(()) } else { gone(fs::remove_file(&lock)).map_err(at(&lock)) }
+    if keep.contains(&Keep::Lock) {
+        return Ok(());
+    }
+    gone(fs::remove_file(&lock)).map_err(at(&lock))
+}
+
+/// Whether the data that nodes keep are of no use without the file of this name: the cluster's own,
+/// and the numbers of lives, which must not be given out again.
+fn goes_with_data(name: &[u8]) -> bool {
+    name == b"cluster.toml" || name.ends_with(b".life")
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.
@@ -270,6 +331,12 @@ fn is_ours(name: &[u8]) -> bool {
             Some(_) => of_node(rest),
             None => of_front(who) && rest == "life",
         })
+}
+
+/// Whether a node keeps something under this name.
+fn is_data(name: &[u8]) -> bool {
+    let name = str::from_utf8(name).ok().and_then(|name| name.split_once('.'));
+    name.is_some_and(|(node, rest)| node_rank(node).is_some() && rest == "data")
 }
 
 /// Whether a node's log has this name.
@@ -320,7 +387,8 @@ pub(super) fn clear_left_over(base: &Path) {
         };
         let locked = flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok();
         // Nobody else can lock it from here on; one that is just being made is made again.
-        let foreign = || !matches!(foreign(&path), Ok(None));
+        let foreign =
+            || !matches!(foreign(&path), Ok(None)) || !matches!(Home::kept(&path), Ok(None));
         if !locked || !is_at(&lock, &lock_path) || foreign() || lived_in(&path).is_some() {
             continue;
         }
@@ -340,7 +408,7 @@ pub(super) fn clear_left_over(base: &Path) {
     let old = logs.len().saturating_sub(LOGS_KEPT);
     for (_, path) in &logs[..old] {
         // It has no lock, and one that is put there by now stays: then so does the directory.
-        if let Err(e) = clear(path, false, true).and_then(|()| remove_if_empty(path)) {
+        if let Err(e) = clear(path, false, &[Keep::Lock]).and_then(|()| remove_if_empty(path)) {
             tracing::warn!("old logs are not removed: {e}");
         }
     }

@@ -347,3 +347,71 @@ fn a_cluster_that_needs_more_room_than_there_is_is_told_what_to_do() {
     let memory = memory(&own);
     own.remove(&Ground::Memory(memory), false).unwrap();
 }
+
+/// A file of a durable cluster, of this number.
+fn durable(id: u64) -> ClusterFile {
+    ClusterFile { durable: true, id: Some(id), ..file() }
+}
+
+fn net() -> Ground {
+    let mut file = durable(1);
+    let at = "127.0.0.1:7400".parse().unwrap();
+    file.nodes.insert("n0".to_string(), crate::config::Place::at(at));
+    let config = amcast_core::RawConfig { groups: 1, replicas: 1, ..Default::default() };
+    let config = config.check(&[]).unwrap();
+    let home = Home::of_file(Path::new("/nowhere/cluster.toml"));
+    home.ground(&file, amcast_core::MediumKind::Messages, &config).unwrap()
+}
+
+#[test]
+fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone() {
+    let place = Place::new();
+    let path = place.0.join("kept");
+    let create = |file: &ClusterFile| OwnHome::create(Some(&path), file, place.registry());
+    for run in 0..2 {
+        // The second time it was killed.
+        let own = create(&durable(7)).unwrap();
+        fs::create_dir_all(path.join("n0.data/g0")).unwrap();
+        fs::write(path.join("n0.life"), "3").unwrap();
+        fs::write(path.join("n0.sock"), "").unwrap();
+        if run == 0 {
+            own.remove(&net(), false).unwrap();
+            let mut names: Vec<_> =
+                fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["cluster.toml", "lock", "n0.data", "n0.life"]);
+        }
+    }
+    assert_eq!(Home::kept(&path).unwrap(), Some(durable(7)));
+    for other in [durable(8), ClusterFile { shards: 2, ..durable(7) }] {
+        let refused = create(&other);
+        assert!(matches!(refused, Err(HomeError::Another(..))), "{refused:?}");
+    }
+    let own = create(&durable(7)).unwrap();
+    assert!(path.join("n0.data/g0").exists() && path.join("n0.life").exists());
+    assert!(!path.join("n0.sock").exists());
+    drop(own);
+    fs::remove_file(path.join("cluster.toml")).unwrap();
+    let refused = create(&durable(7));
+    assert!(matches!(refused, Err(HomeError::NoFile(..))), "{refused:?}");
+}
+
+#[test]
+fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
+    let place = Place::new();
+    let own = place.create("gone").unwrap();
+    let path = place.0.join("gone");
+    fs::create_dir_all(path.join("n0.data/g0")).unwrap();
+    assert_eq!(Home::kept(&path).unwrap(), None);
+    own.remove(&net(), false).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
+    let place = Place::new();
+    let path = place.0.join("amcast-up-kept");
+    drop(OwnHome::create(Some(&path), &durable(7), place.registry()).unwrap());
+    clear_left_over(&place.0);
+    assert_eq!(Home::kept(&path).unwrap(), Some(durable(7)));
+}

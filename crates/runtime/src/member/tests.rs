@@ -8,7 +8,7 @@ use crate::ports;
 use crate::seat::Captured;
 use amcast_core::config::RawConfig;
 use amcast_core::messages::{Lane, Out};
-use amcast_core::step::{Note, Outbox, Wait, Why};
+use amcast_core::step::{Note, Outbox, Output, Ticket, Wait, Why};
 use amcast_core::{Delivery, MediumKind, MsgId};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -99,6 +99,66 @@ impl Protocol for Toy {
     }
 }
 
+/// Persists each message that is submitted, then says so to itself and delivers it.
+struct Scribe {
+    me: Pid,
+    awaited: bool,
+    told: Arc<Mutex<Vec<String>>>,
+}
+
+impl Scribe {
+    fn tell(&self, what: impl Into<String>) {
+        self.told.lock().unwrap().push(what.into());
+    }
+}
+
+impl Protocol for Scribe {
+    type Medium = Frames;
+
+    fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
+        match input {
+            Input::Stored { number, record } => self.tell(format!("stored {number} {record:?}")),
+            Input::Start { incarnation } => self.tell(format!("start {incarnation}")),
+            Input::Submit(Submission { seq, dst, payload }) => {
+                let record = out.fill(|to| to.extend_from_slice(payload));
+                let (ticket, awaited) = (Ticket(seq), self.awaited);
+                out.push(Output::Persist { ticket, record, awaited });
+                out.ask(Out::To(self.me, Lane::Stream, record));
+                out.deliver(MsgId { sender: self.me, seq }, dst, seq, |_| {});
+                out.push(Output::Load { ticket: Ticket(100 + seq), number: seq - 1 });
+            }
+            Input::Durable(ticket) => self.tell(format!("durable {}", ticket.0)),
+            Input::Loaded { ticket, record } => {
+                self.tell(format!("loaded {} {record:?}", ticket.0))
+            }
+            Input::Checkpointed(position) => {
+                self.tell(format!("checkpointed {position}"));
+                out.push(Output::Trim { before: position });
+            }
+            Input::Medium(In::From(_, frame)) => self.tell(format!("heard {frame:?}")),
+            _ => {}
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        None
+    }
+
+    fn room(&self, _: GroupSet, _: usize) -> usize {
+        usize::MAX
+    }
+
+    fn payload_max(&self) -> usize {
+        1
+    }
+
+    fn waiting(&self, _: &mut dyn FnMut(MsgId, Wait)) {}
+
+    fn status(&self) -> Status {
+        Status::default()
+    }
+}
+
 /// What the processes of a node delivered: which one, at which position, what.
 #[derive(Default)]
 struct Delivered(Vec<(Pid, u64, MsgId)>);
@@ -141,7 +201,7 @@ impl Nodes {
         let mut place = Self { net, cluster, nodes: Vec::new(), delivered, news: Arc::default() };
         place.nodes = (0..NODES).map(|rank| Some(place.start(rank, 0))).collect();
         for (node, delivered) in place.nodes.iter_mut().flatten().zip(&mut place.delivered) {
-            node.begin(Time(1), delivered);
+            node.begin(Time(1), delivered).unwrap();
         }
         place
     }
@@ -152,7 +212,7 @@ impl Nodes {
             Box::new(Toy { me, numbered: 0, news: Arc::clone(&self.news) }) as Process
         };
         let processes = self.cluster.all_groups().iter().map(process).collect();
-        Members::start(&self.net, &self.cluster, (rank, life), processes, false).unwrap()
+        Members::start(&self.net, &self.cluster, (rank, life), (processes, None), false).unwrap()
     }
 
     fn round(&mut self) {
@@ -227,7 +287,7 @@ fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
     let mut place = Nodes::new();
     let rank = SEQUENCER.index() % NODES;
     place.submit(rank, 1, GroupSet::first(2));
-    assert_eq!(place.nodes[rank].as_ref().unwrap().post.inside_bytes(), 33);
+    assert_eq!(place.nodes[rank].as_ref().unwrap().post.waiting_bytes(), 33);
     place.nodes[rank].as_mut().unwrap().flush(Time(1), &mut place.delivered[rank]);
     let m = MsgId { sender: Pid(rank as u32), seq: 1 };
     let expected = [(Pid(rank as u32), 1, m), (SEQUENCER, 1, m)];
@@ -255,7 +315,7 @@ fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
     }
     place.news.lock().unwrap().clear();
     let mut again = place.start(2, 1);
-    again.begin(Time(1), &mut place.delivered[2]);
+    again.begin(Time(1), &mut place.delivered[2]).unwrap();
     place.nodes[2] = Some(again);
     place.connect();
     assert_eq!(place.news_of(Pid(0)), gone.map(News::Up));
@@ -267,11 +327,114 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
     place.nodes.truncate(2);
     let one = Cluster::new(1, NODES, 0).unwrap();
     let process = Box::new(Toy { me: Pid(2), numbered: 0, news: Arc::default() });
-    let other = Members::start(&place.net, &one, (2, 0), vec![process], false).unwrap();
+    let other = Members::start(&place.net, &one, (2, 0), (vec![process], None), false).unwrap();
     place.nodes.push(Some(other));
     place.until("a refusal", |place| {
         let other = place.nodes[2].as_ref().unwrap();
         other.post.carrier.counts().refused > 0
     });
     assert_eq!(place.nodes[2].as_ref().unwrap().backlogs().count(), 0);
+}
+
+/// A node with a process that keeps a log in a directory.
+struct Lone {
+    members: Members,
+    told: Arc<Mutex<Vec<String>>>,
+    delivered: Delivered,
+}
+
+impl Lone {
+    fn begin(keeping: &Keeping, awaited: bool, life: u32) -> Result<Self, String> {
+        let cluster = Cluster::new(1, 1, 0).unwrap();
+        let mut file = ClusterFile { shards: 1, replicas: 1, ..ClusterFile::default() };
+        let port = ports::free(1).unwrap()[0];
+        let place = Place::at(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        file.nodes.insert("n0".to_string(), place);
+        let raw = RawConfig { groups: 1, replicas: 1, ..RawConfig::default() };
+        let home = Home::of_file(Path::new("/nowhere/cluster.toml"));
+        let ground = home.ground(&file, MediumKind::Messages, &raw.check(&[]).unwrap()).unwrap();
+        let Ground::Net(net) = ground else { panic!("it is a network") };
+        let told = Arc::default();
+        let scribe = Box::new(Scribe { me: Pid(0), awaited, told: Arc::clone(&told) });
+        let processes = (vec![scribe as Process], Some(keeping.clone()));
+        let members = Members::start(&net, &cluster, (0, life), processes, false).unwrap();
+        let mut lone = Self { members, told, delivered: Delivered::default() };
+        lone.members.begin(Time(1), &mut lone.delivered)?;
+        Ok(lone)
+    }
+
+    fn submit(&mut self, seq: u64) {
+        let payload = [seq as u8];
+        let submission = Submission { seq, dst: GroupSet::first(1), payload: &payload };
+        self.members.submit(Time(1), submission, &mut self.delivered);
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.told.lock().unwrap().clone()
+    }
+
+    fn until(&mut self, what: &str) {
+        let begun = std::time::Instant::now();
+        while !self.told().iter().any(|told| told == what) {
+            assert!(begun.elapsed().as_secs() < 20, "{what} is not told: {:?}", self.told());
+            self.members.round(Time(1), &mut self.delivered);
+            self.members.flush(Time(1), &mut self.delivered);
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn keeping(name: &str, holds: bool) -> Keeping {
+    let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+    let keeping = Keeping { path, holds, lasts: false };
+    keeping.make().unwrap();
+    keeping
+}
+
+#[test]
+fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
+    let keeping = keeping("scribe", false);
+    let mut lone = Lone::begin(&keeping, true, 0).unwrap();
+    (1..=3).for_each(|seq| lone.submit(seq));
+    // It holds back itself what it promises: nothing else waits for the disk.
+    assert_eq!(lone.delivered.0.len(), 3);
+    lone.until("durable 3");
+    lone.until("loaded 102 Some([2])");
+    assert_eq!(lone.told()[0], "start 0");
+    lone.members.checkpointed(Time(1), &[2], &mut lone.delivered);
+    assert_eq!(lone.members.failed(), None);
+    drop(lone);
+    let lone = Lone::begin(&keeping, true, 1).unwrap();
+    let stored = (0..3).map(|n| format!("stored {n} {:?}", [n + 1]));
+    let expected: Vec<String> = stored.chain(["start 1".to_string()]).collect();
+    assert_eq!(lone.told(), expected, "what is trimmed goes with its whole piece of the log");
+    drop(lone);
+    std::fs::remove_dir_all(&keeping.path).unwrap();
+}
+
+#[test]
+fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
+    let keeping = keeping("holds", true);
+    let mut lone = Lone::begin(&keeping, false, 0).unwrap();
+    lone.submit(1);
+    lone.submit(2);
+    // Nothing was handed over yet: whoever kills the process now finds that nobody heard of it.
+    lone.members.deal(Time(1), &mut lone.delivered);
+    assert_eq!((lone.told(), lone.delivered.0.len()), (vec!["start 0".to_string()], 0));
+    lone.until("heard [2]");
+    assert!(lone.told().contains(&"heard [1]".to_string()));
+    let delivered: Vec<u64> = lone.delivered.0.iter().map(|d| d.1).collect();
+    assert_eq!(delivered, [1, 2]);
+    assert_eq!(lone.members.post.waiting_bytes(), 0);
+    drop(lone);
+    std::fs::remove_dir_all(&keeping.path).unwrap();
+}
+
+#[test]
+fn a_log_that_cannot_be_used_keeps_its_node_from_starting() {
+    let keeping = keeping("no-log", false);
+    std::fs::write(keeping.path.join("g0"), "a file where a directory should be").unwrap();
+    let Err(why) = Lone::begin(&keeping, true, 0) else { panic!("it starts") };
+    assert!(why.contains("g0"), "{why}");
+    std::fs::remove_dir_all(&keeping.path).unwrap();
 }

@@ -56,6 +56,9 @@ pub struct Config {
     /// per connection at a time; no other front, nor an earlier life of this one, may have used
     /// them.
     pub first_session: u64,
+    /// How far the time by which commands are told old is ahead of the host's clock, in milliseconds:
+    /// [`Clock::ahead`].
+    pub clock_ahead_ms: u64,
     /// Commands of one connection that may be under way; at most the window of the executor's
     /// [`Limits`](crate::Limits).
     pub open_max: usize,
@@ -75,6 +78,7 @@ impl Config {
             listen,
             threads: 1,
             first_session,
+            clock_ahead_ms: 0,
             open_max: 256,
             output_bytes_max: 256 << 20,
             held_bytes_max: 1 << 30,
@@ -135,12 +139,13 @@ pub fn start<B: Backend>(
     let threads = config.threads.max(1);
     let next_client = AtomicU64::new(1);
     let (held_bytes, warnings) = (AtomicUsize::new(0), Warnings::default());
+    let clock = Clock::ahead(config.clock_ahead_ms);
     let shared = Arc::new(Shared {
         config,
         backend,
         server,
         router,
-        clock: Clock::default(),
+        clock,
         next_client,
         clients_max,
         held_bytes,
