@@ -8,6 +8,7 @@
 
 pub use amcast_check as check;
 pub use amcast_core as core;
+pub use amcast_log as log;
 pub use amcast_memory as memory;
 pub use amcast_net as net;
 pub use amcast_protocols as protocols;

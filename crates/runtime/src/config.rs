@@ -34,6 +34,9 @@ pub struct ClusterFile {
     /// None: as many as the node's share of this machine's cores has to spare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
+    /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_mb: Option<usize>,
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -150,6 +153,7 @@ impl Default for ClusterFile {
             clients: 8,
             overlay: "breadth".to_string(),
             workers: None,
+            log_mb: None,
             record: None,
             password: None,
             ports: Ports::default(),

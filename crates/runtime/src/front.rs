@@ -329,6 +329,14 @@ impl Front {
         self.hand_in(dst, payload, Asker::Sink(token))
     }
 
+    /// The same for whoever has no token: `done` is told the answer.
+    ///
+    /// # Errors
+    /// When the command was not taken; `done` is not told then.
+    pub fn ask(&self, dst: GroupSet, payload: &[u8], done: OnAnswer) -> Result<(), NoAnswer> {
+        self.hand_in(dst, payload, Asker::Once(done))
+    }
+
     /// Sees to it that what was submitted goes out.
     pub fn flush(&self) {
         (self.wake)();

@@ -39,9 +39,10 @@ shards = 3             # groups of replicas, each with a part of the keys: 1 to 
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see below for what may fail
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
+log_mb = 200           # MB that the logs of a node may hold; beyond, appends are refused until logs are trimmed
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
 record = "DIR"         # every process writes its history there
-password = "SECRET"    # what Redis clients must give with AUTH; only the owner may read this file then
+password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
 
 [ports]                # 0 takes any; left out: the usual one, or any if that is taken
 redis = 6379

@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 }
 
 /// Reads `host:port`.
-fn address(text: &str) -> Result<String, String> {
+pub(super) fn address(text: &str) -> Result<String, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
             Ok(text.to_string())

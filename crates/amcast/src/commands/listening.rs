@@ -1,8 +1,8 @@
-//! What a process opens for users: a front of the cluster with a Redis port and a status page. The
-//! supervisor has one, and so has every node, so that the service outlives each of them.
+//! What a process opens for users: a front of the cluster with a Redis port, a log port and a status
+//! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
 use super::Failure;
-use crate::service::{CallBook, ClusterBackend, Watch};
+use crate::service::{CallBook, ClusterBackend, LogBackend, Watch};
 use amcast_core::Cluster;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_runtime::clock;
@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 /// Connections that a Redis front serves at a time.
 const REDIS_CLIENTS_MAX: usize = 10_000;
 
+/// The first of the sessions that the log's front makes, behind as many as the Redis front may: both
+/// number theirs from the front's own number on.
+const LOG_SESSIONS: u64 = 1 << 23;
+
 /// How long clients may still be told answers when a front stops, as long as any are under way.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -30,6 +34,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
     pub(super) redis: SocketAddr,
+    pub(super) log: SocketAddr,
     pub(super) http: SocketAddr,
 }
 
@@ -89,6 +94,7 @@ fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<Ca
 /// The open ports of a process. Dropping it closes them and all connections.
 pub(super) struct Listening {
     redis: front::redis::Front,
+    log: amcast_log::Front,
     http: front::http::Http,
 }
 
@@ -122,14 +128,25 @@ impl Listening {
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
         let redis = front::redis::start(config, Arc::new(backend), Arc::clone(&server));
         let redis = redis.map_err(|e| refused("redis", at.redis, &e))?;
+        let log = amcast_log::Config {
+            listen: at.log,
+            shards: file.shards,
+            first_session: first_session + LOG_SESSIONS,
+            payload_max: front.payload_max(),
+            clock_ahead_ms: file.clock_ahead_ms,
+            password: file.password.clone(),
+        };
+        let backend = Arc::new(LogBackend::new(Arc::clone(front)));
+        let log = amcast_log::Front::start(log, backend, Arc::clone(watch) as Arc<dyn Status>);
+        let log = log.map_err(|e| refused("log", at.log, &e))?;
         let http = front::http::start(at.http, server);
         let http = http.map_err(|e| refused("http", at.http, &e))?;
-        Ok(Self { redis, http })
+        Ok(Self { redis, log, http })
     }
 
     /// Whether all of it serves; what does not had panicked.
     pub(super) fn is_serving(&self) -> bool {
-        self.redis.is_serving() && self.http.is_serving()
+        self.redis.is_serving() && self.log.is_serving() && self.http.is_serving()
     }
 
     /// Serves no more clients, and waits for what is under way.
@@ -144,11 +161,11 @@ impl Listening {
         self.redis.address()
     }
 
-    /// Where it listens, with the address of a log service if there is one.
-    pub(super) fn fronts(&self, log: Option<SocketAddr>) -> Fronts {
+    /// Where it listens.
+    pub(super) fn fronts(&self) -> Fronts {
         Fronts {
             redis: self.redis.address().to_string(),
-            log: log.map(|at| at.to_string()),
+            log: Some(self.log.address().to_string()),
             http: self.http.address().to_string(),
         }
     }

@@ -11,6 +11,7 @@ mod cores;
 mod journal;
 mod kv;
 mod listening;
+mod log;
 mod node;
 mod protocols;
 mod reproduce;
@@ -55,6 +56,8 @@ enum Command {
     Check(check::Args),
     /// Send a command to a running cluster's key-value store
     Kv(kv::Args),
+    /// Append to, read, trim and follow the logs of a running cluster
+    Log(log::Args),
     /// Check a cluster file, or explain every parameter
     Config(config::Args),
 }
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),
+        Command::Log(args) => log::run(&args),
         Command::Config(args) => config::run(&args),
     };
     match done {

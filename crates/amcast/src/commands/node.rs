@@ -2,14 +2,14 @@
 
 use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry};
-use crate::service::{ServiceNode, Watch};
+use crate::service::{ServiceNode, Watch, store_and_log};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
-use amcast_services::StoreAndLog;
+use amcast_services::log::NODE_BYTES;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -33,6 +33,9 @@ pub(super) struct Args {
     /// Serve Redis clients, too; 0 takes any port, if possible the one that it had before
     #[arg(long)]
     redis_port: Option<u16>,
+    /// Serve the log over gRPC, too; 0 as above
+    #[arg(long)]
+    log_port: Option<u16>,
     /// Serve a status page and metrics, too; 0 as above
     #[arg(long)]
     http_port: Option<u16>,
@@ -52,16 +55,18 @@ impl Args {
 
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
     fn addresses(&self, home: &Home, rank: usize) -> Result<Option<Addresses>, Failure> {
-        if self.redis_port.is_none() && self.http_port.is_none() {
+        if [self.redis_port, self.log_port, self.http_port].iter().all(Option::is_none) {
             return Ok(None);
         }
         let before = home.fronts_of(rank).ok();
         let port = |at: &String| at.parse::<SocketAddr>().ok().map(|at| at.port());
         let redis_before = before.as_ref().and_then(|f| port(&f.redis)).unwrap_or(0);
+        let log_before = before.as_ref().and_then(|f| port(f.log.as_ref()?)).unwrap_or(0);
         let http_before = before.as_ref().and_then(|f| port(&f.http)).unwrap_or(0);
         let redis = address("redis", self.redis_port.filter(|&port| port != 0), redis_before)?;
         let http = address("http", self.http_port.filter(|&port| port != 0), http_before)?;
-        Ok(Some(Addresses { redis, http }))
+        let log = address("log", self.log_port.filter(|&port| port != 0), log_before)?;
+        Ok(Some(Addresses { redis, log, http }))
     }
 }
 
@@ -93,7 +98,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
-    let app = ServiceNode::<StoreAndLog>::new(file.shards, workers);
+    let log_bytes = file.log_mb.map_or(NODE_BYTES, |mb| mb.saturating_mul(1_000_000));
+    let machine = store_and_log(file.shards, log_bytes);
+    let app = ServiceNode::of(machine, file.shards, workers);
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let begin = |at| Serving::begin(at, &options, own, &file, &home);
@@ -148,7 +155,7 @@ impl Serving {
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
         let listening = Listening::begin(at, &front, &watch, file)?;
-        home.announce_node(node.rank, &listening.fronts(None))?;
+        home.announce_node(node.rank, &listening.fronts())?;
         Ok(Self { listening, front })
     }
 

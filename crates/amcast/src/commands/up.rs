@@ -1,6 +1,6 @@
 //! `amcast up`: a cluster on this machine.
 
-use super::listening::{Addresses, Listening, address, bind};
+use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry, secret, setting, warn_if_others_read};
 use crate::bench;
 use crate::client::Connection;
@@ -11,12 +11,12 @@ use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Ports, Setting, multicasts};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Ground, Home, HomeError, OwnHome, Registry, Room};
+use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,6 +66,10 @@ pub(super) struct Args {
     /// that orders commands executes them, too [as many as its share of the cores has to spare]
     #[arg(long)]
     workers: Option<usize>,
+    /// MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused
+    /// until logs are trimmed [200]
+    #[arg(long, value_name = "MB")]
+    log_mb: Option<usize>,
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster that
     /// was killed. If it was there before, it stays; other files in it are never touched [one in
     /// /dev/shm]
@@ -122,6 +126,7 @@ impl Args {
         file.shards = self.shards.unwrap_or(file.shards);
         file.replicas = self.replicas.unwrap_or(file.replicas);
         file.workers = self.workers.or(file.workers);
+        file.log_mb = self.log_mb.or(file.log_mb);
         if let Some(protocol) = &self.protocol {
             file.protocol.clone_from(protocol);
         }
@@ -175,7 +180,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             .map_err(Failure::failed)?;
     }
     let room = Room::of(entry, &config).map_err(Failure::misuse)?;
-    let ports = Reserved::new(file.ports)?;
+    let ports = addresses(file.ports)?;
     bench::clear_left_over();
     if let Some(dir) = &file.record {
         let limit_bytes = args.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
@@ -237,28 +242,13 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the supervisor is to listen.
-struct Reserved {
-    fronts: Addresses,
-    log: TcpListener,
-}
-
-impl Reserved {
-    /// Tries the ports before anything else is started, so that a port in use is an error at once.
-    fn new(ports: Ports) -> Result<Self, Failure> {
-        let redis = address("redis", ports.redis, USUAL_PORTS[0])?;
-        let http = address("http", ports.http, USUAL_PORTS[2])?;
-        let log = bind("log", ports.log, USUAL_PORTS[1])?;
-        Ok(Self { fronts: Addresses { redis, http }, log })
-    }
-}
-
-/// Closes every connection to the port that is kept for the log service, which does not serve yet,
-/// so that nobody waits for an answer. The thread ends with the process.
-fn turn_away(listener: TcpListener) -> Result<(), Failure> {
-    let close = move || listener.incoming().for_each(drop);
-    let thread = std::thread::Builder::new().name("log-port".to_string()).spawn(close);
-    thread.map(drop).map_err(Failure::failed)
+/// Where the supervisor is to listen. The ports are tried before anything else is started, so that a
+/// port in use is an error at once.
+fn addresses(ports: Ports) -> Result<Addresses, Failure> {
+    let redis = address("redis", ports.redis, USUAL_PORTS[0])?;
+    let log = address("log", ports.log, USUAL_PORTS[1])?;
+    let http = address("http", ports.http, USUAL_PORTS[2])?;
+    Ok(Addresses { redis, log, http })
 }
 
 /// What is to be run.
@@ -278,7 +268,12 @@ struct Ended {
 
 impl Plan<'_> {
     /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
-    fn serve(&self, own: &mut OwnHome, ground: &Ground, ports: Reserved) -> Result<Ended, Failure> {
+    fn serve(
+        &self,
+        own: &mut OwnHome,
+        ground: &Ground,
+        ports: Addresses,
+    ) -> Result<Ended, Failure> {
         let Self { file, config, stop, .. } = *self;
         let cluster = *config.cluster();
         let home = own.home().clone();
@@ -299,14 +294,12 @@ impl Plan<'_> {
             record: file.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(ports.fronts, &front, &watch, file)?;
-        let log = ports.log.local_addr().map_err(Failure::failed)?;
-        turn_away(ports.log)?;
+        let listening = Listening::begin(ports, &front, &watch, file)?;
         let door = (listening.redis(), file.password.as_deref());
         if wait_until_it_serves(&watch, &nodes, door, stop)? {
-            let fronts = listening.fronts(Some(log));
+            let fronts = listening.fronts();
             own.announce(&fronts)?;
-            say_ready(&fronts.redis, log, &fronts.http);
+            say_ready(&fronts);
         }
         while !stop.load(Ordering::Relaxed) {
             if !front.is_serving() || !listening.is_serving() {
@@ -330,7 +323,9 @@ impl Plan<'_> {
         let program = std::env::current_exe().map_err(Failure::failed)?;
         let mut args = vec![OsString::from("node"), "--until-input-ends".into()];
         if self.node_fronts {
-            args.extend(["--redis-port", "0", "--http-port", "0"].map(OsString::from));
+            args.extend(
+                ["--redis-port", "0", "--log-port", "0", "--http-port", "0"].map(OsString::from),
+            );
         }
         args.extend(["--config".into(), home.file_path().into_os_string(), "--name".into()]);
         Ok(NodeCommand { program, args })
@@ -338,8 +333,9 @@ impl Plan<'_> {
 }
 
 /// Says on standard output that the cluster serves. Nobody has to read it.
-fn say_ready(redis: &str, log: SocketAddr, http: &str) {
+fn say_ready(Fronts { redis, log, http }: &Fronts) {
     let mut out = std::io::stdout();
+    let log = log.as_deref().unwrap_or_default();
     let said = writeln!(out, "ready redis={redis} log={log} http={http}");
     if let Err(e) = said.and_then(|()| out.flush()) {
         tracing::warn!(

@@ -2,10 +2,12 @@
 
 mod backend;
 mod calls;
+mod log;
 mod store;
 mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
+pub use log::LogBackend;
 pub use store::{Hosted, ServiceNode, store_and_log};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

@@ -39,6 +39,7 @@ pub(crate) struct Up {
     child: Child,
     pub(crate) data: PathBuf,
     pub(crate) redis: String,
+    pub(crate) log: String,
     pub(crate) http: String,
     nodes: usize,
     _stdout: BufReader<ChildStdout>,
@@ -71,10 +72,11 @@ impl Up {
             assert!(at.starts_with("127.0.0.1:") && !at.ends_with(":0"), "{line:?}");
         }
         let (redis, http) = (redis["redis=".len()..].into(), http["http=".len()..].into());
+        let log = log["log=".len()..].into();
         // As many nodes as replicas, three unless it was told otherwise.
         let replicas = more.iter().position(|&m| m == "--replicas").map(|at| more[at + 1]);
         let nodes = replicas.map_or(3, |n| n.parse().expect("a number of replicas"));
-        Self { child, data, redis, http, nodes, _stdout: stdout }
+        Self { child, data, redis, log, http, nodes, _stdout: stdout }
     }
 
     /// A new connection to its store.

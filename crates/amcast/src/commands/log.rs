@@ -1,0 +1,349 @@
+//! `amcast log`: a client of the distributed log, for hands and scripts.
+
+use super::kv::address;
+use super::{Failure, home, secret};
+use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
+use amcast_log::{Client, Failed};
+use amcast_runtime::config::ClusterFile;
+use amcast_runtime::control::statuses_of;
+use amcast_runtime::home::{Fronts, Home};
+use serde_json::{Value, json};
+use std::io::{self, BufRead, Read, Write};
+use std::path::PathBuf;
+
+/// Bytes that are read for one value: a little more than any cluster takes, so that the front says
+/// what the limit is.
+const INPUT_BYTES_MAX: u64 = 2 << 20;
+
+/// Appends to logs of a running cluster, reads, trims and follows them.
+///
+/// Requests are repeated, over all nodes, until they are answered; each takes effect once.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The cluster's directory [of the clusters that run, the one that was started last]
+    #[arg(long, global = true)]
+    data: Option<PathBuf>,
+    /// Address of a log front, instead of a cluster of this machine; may be given several times
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = address)]
+    at: Vec<String>,
+    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Print JSON: one document, or one for each value with `tail`
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Append a value to a log and print its position
+    Append {
+        /// The log; the first append makes it
+        log: String,
+        /// The value [all of standard input]
+        #[arg(allow_hyphen_values = true)]
+        value: Option<String>,
+        /// Append each line of standard input as a value of its own
+        #[arg(long, conflicts_with = "value")]
+        lines: bool,
+    },
+    /// Append values to several logs at one moment, and print their positions
+    MultiAppend {
+        /// A log and its value; a log without a value gets all of standard input
+        #[arg(required = true, value_name = "LOG[=VALUE]")]
+        additions: Vec<String>,
+    },
+    /// Print values with their positions
+    Read {
+        /// The log
+        log: String,
+        /// The position of the first value [the first that was not trimmed]
+        #[arg(long)]
+        from: Option<u64>,
+        /// Values at most
+        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+        max: u32,
+    },
+    /// Drop the values in front of a position
+    Trim {
+        /// The log
+        log: String,
+        /// The first position that stays
+        before: u64,
+    },
+    /// Print values as they are appended, until it is interrupted
+    Tail {
+        /// The log; one that is not there yet is waited for
+        log: String,
+        /// The position of the first value [the next one to be appended]
+        #[arg(long)]
+        from: Option<u64>,
+        /// End after so many values
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// Print how far logs go, all as of one moment
+    Info {
+        /// The logs [all that there are]
+        logs: Vec<String>,
+    },
+}
+
+impl From<Failed> for Failure {
+    fn from(failed: Failed) -> Self {
+        Self::failed(failed)
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut client = args.client()?;
+    let mut out = Out { json: args.json, to: io::stdout().lock() };
+    match &args.action {
+        Action::Append { log, lines: true, .. } => append_lines(&mut client, log, &mut out),
+        Action::Append { log, value, .. } => {
+            let value = value.as_ref().map_or_else(input, |v| Ok(v.clone().into_bytes()))?;
+            let position = client.append(log, value)?;
+            out.say(json!({"log": log, "position": position}), format_args!("{position}"))
+        }
+        Action::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
+        Action::Read { log, from, max } => read(&mut client, log, *from, *max, &mut out),
+        Action::Trim { log, before } => {
+            let extent = client.trim(log, *before)?;
+            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+        }
+        Action::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
+        Action::Info { logs } => info(&mut client, logs, &mut out),
+    }
+}
+
+impl Args {
+    fn client(&self) -> Result<Client, Failure> {
+        let given = self.password_file.as_deref().map(secret).transpose()?;
+        let (addresses, password) = if self.at.is_empty() {
+            let home = home(self.data.as_deref())?;
+            let file = home.file()?;
+            (reach(&home, &file)?, given.or(file.password))
+        } else if self.data.is_some() {
+            return Err(Failure::misuse("give --data or --at, not both"));
+        } else {
+            (self.at.clone(), given)
+        };
+        Client::new(addresses, password.as_deref()).map_err(Failure::misuse)
+    }
+}
+
+/// The log fronts of a cluster: the supervisor's first, then the nodes'.
+fn reach(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+    let (at, supervised) = (home.path().display(), home.is_supervised());
+    if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
+        return Err(Failure::Failed(if file.durable {
+            format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
+        } else {
+            format!("{at}: its cluster does not run: it was killed, or just stops")
+        }));
+    }
+    let supervisor = if supervised { home.fronts().ok() } else { None };
+    let nodes = (0..file.replicas).filter_map(|rank| home.fronts_of(rank).ok());
+    let logs = supervisor.into_iter().chain(nodes).filter_map(|Fronts { log, .. }| log);
+    let logs: Vec<String> = logs.collect();
+    if logs.is_empty() {
+        return Err(Failure::Failed(format!(
+            "{at}: no log front yet; a node started by hand has one with --log-port 0"
+        )));
+    }
+    Ok(logs)
+}
+
+/// Where results go.
+struct Out<'a> {
+    json: bool,
+    to: io::StdoutLock<'a>,
+}
+
+impl Out<'_> {
+    fn say(&mut self, document: Value, text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+        let said = match self.json {
+            true => writeln!(self.to, "{document}"),
+            false => writeln!(self.to, "{text}"),
+        };
+        said.and_then(|()| self.to.flush()).map_err(Failure::failed)
+    }
+
+    fn value(&mut self, position: u64, value: &[u8]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(value);
+        self.say(entry(position, value), format_args!("{position}\t{text}"))
+    }
+}
+
+/// A value as JSON: as text if it is, else in hexadecimal digits.
+fn entry(position: u64, value: &[u8]) -> Value {
+    match std::str::from_utf8(value) {
+        Ok(text) => json!({"position": position, "text": text}),
+        Err(_) => {
+            let hex: String = value.iter().map(|b| format!("{b:02x}")).collect();
+            json!({"position": position, "hex": hex})
+        }
+    }
+}
+
+fn told(log: &str, extent: Option<&Extent>) -> Value {
+    match extent {
+        Some(Extent { first, next, bytes }) => {
+            json!({"log": log, "first": first, "next": next, "bytes": bytes})
+        }
+        None => json!({"log": log, "first": null, "next": null, "bytes": null}),
+    }
+}
+
+fn shown(Extent { first, next, bytes }: &Extent) -> String {
+    match next - first {
+        0 => format!("nothing left, next {next}"),
+        _ => format!("{first} to {}, {bytes} bytes", next - 1),
+    }
+}
+
+/// All of standard input.
+fn input() -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut value).map_err(Failure::failed)?;
+    Ok(value)
+}
+
+fn append_lines(client: &mut Client, log: &str, out: &mut Out<'_>) -> Result<(), Failure> {
+    let (mut stdin, mut positions) = (io::stdin().lock(), Vec::new());
+    loop {
+        let mut line = Vec::new();
+        let mut limited = (&mut stdin).take(INPUT_BYTES_MAX);
+        limited.read_until(b'\n', &mut line).map_err(Failure::failed)?;
+        if line.is_empty() {
+            break;
+        }
+        line.pop_if(|last| *last == b'\n');
+        let position = client.append(log, line)?;
+        match out.json {
+            true => positions.push(position),
+            false => out.say(Value::Null, format_args!("{position}"))?,
+        }
+    }
+    match out.json {
+        true => out.say(json!({"log": log, "positions": positions}), format_args!("")),
+        false => Ok(()),
+    }
+}
+
+fn multi_append(
+    client: &mut Client,
+    additions: &[String],
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let mut shared = None;
+    let mut all = Vec::new();
+    for addition in additions {
+        let (log, value) = match addition.split_once('=') {
+            Some((log, value)) => (log, value.as_bytes().to_vec()),
+            None => {
+                if shared.is_none() {
+                    shared = Some(input()?);
+                }
+                (addition.as_str(), shared.clone().unwrap_or_default())
+            }
+        };
+        all.push((log.to_string(), value.into()));
+    }
+    let logs: Vec<String> = all.iter().map(|(log, _)| log.clone()).collect();
+    let positions = client.multi_append(all)?;
+    let each = logs.iter().zip(&positions);
+    let document: Vec<_> =
+        each.clone().map(|(log, position)| json!({"log": log, "position": position})).collect();
+    let text: Vec<_> = each.map(|(log, position)| format!("{log} {position}")).collect();
+    out.say(json!({ "appended": document }), format_args!("{}", text.join("\n")))
+}
+
+fn read(
+    client: &mut Client,
+    log: &str,
+    from: Option<u64>,
+    max: u32,
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let from = match from {
+        Some(from) => from,
+        None => client.info(&[log])?.first().copied().flatten().unwrap_or_default().first,
+    };
+    let (mut position, mut left, mut entries) = (from, max, Vec::new());
+    let end = loop {
+        let asked =
+            ReadRequest { log: log.to_string(), from: position, max_values: left, max_bytes: 0 };
+        let ReadResponse { values, extent, .. } = client.read(asked)?;
+        for value in &values {
+            match out.json {
+                true => entries.push(entry(position, value)),
+                false => out.value(position, value)?,
+            }
+            position += 1;
+            left -= 1;
+        }
+        if values.is_empty() || left == 0 {
+            break extent.unwrap_or_default();
+        }
+    };
+    match out.json {
+        true => {
+            let mut document = told(log, Some(&end));
+            document["values"] = entries.into();
+            out.say(document, format_args!(""))
+        }
+        false => Ok(()),
+    }
+}
+
+fn tail(
+    client: &mut Client,
+    log: &str,
+    from: Option<u64>,
+    count: Option<u64>,
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let from = match from {
+        Some(from) => from,
+        None => client.info(&[log])?.first().copied().flatten().unwrap_or_default().next,
+    };
+    let (mut left, mut written) = (count, Ok(()));
+    client.tail(log, from, &mut |position, value| {
+        written = out.value(position, value);
+        left = left.map(|left| left - 1);
+        written.is_ok() && left != Some(0)
+    })?;
+    written
+}
+
+fn info(client: &mut Client, logs: &[String], out: &mut Out<'_>) -> Result<(), Failure> {
+    let mut all: Vec<(String, Option<Extent>)> = Vec::new();
+    if logs.is_empty() {
+        loop {
+            let after = all.last().map_or("", |(log, _)| log.as_str());
+            let page = client.list(after)?;
+            if page.is_empty() {
+                break;
+            }
+            all.extend(page.into_iter().map(|listed| (listed.log, listed.extent)));
+        }
+    } else {
+        let names: Vec<&str> = logs.iter().map(String::as_str).collect();
+        all.extend(logs.iter().cloned().zip(client.info(&names)?));
+    }
+    let missing = !logs.is_empty() && all.iter().all(|(_, extent)| extent.is_none());
+    if out.json {
+        let documents: Vec<_> =
+            all.iter().map(|(log, extent)| told(log, extent.as_ref())).collect();
+        out.say(json!({ "logs": documents }), format_args!(""))?;
+    } else {
+        for (log, extent) in &all {
+            let extent = extent.as_ref().map_or_else(|| "not there".to_string(), shown);
+            out.say(Value::Null, format_args!("{log}: {extent}"))?;
+        }
+    }
+    if missing { Err(Failure::Said) } else { Ok(()) }
+}

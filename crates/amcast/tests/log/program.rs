@@ -1,0 +1,66 @@
+//! `amcast log` as a person or a script uses it.
+
+use super::alone;
+use crate::harness::{AMCAST, Up, errors};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+fn run(up: &Up, words: &[&str], input: &[u8]) -> Output {
+    let mut child = Command::new(AMCAST)
+        .args(["log", "--data"])
+        .arg(&up.data)
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    child.stdin.take().expect("it is piped").write_all(input).expect("it reads its input");
+    child.wait_with_output().expect("it ends")
+}
+
+fn said(up: &Up, words: &[&str], input: &[u8]) -> String {
+    let output = run(up, words, input);
+    assert!(output.status.success(), "{words:?}: {}", errors(&output));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn document(up: &Up, words: &[&str]) -> Value {
+    serde_json::from_str(&said(up, words, b"")).expect("one JSON document")
+}
+
+#[test]
+fn the_program_appends_reads_trims_and_follows() {
+    let _alone = alone();
+    let up = Up::start(&["--shards", "3"]);
+    assert_eq!(said(&up, &["append", "a", "-1"], b""), "0\n");
+    assert_eq!(said(&up, &["append", "a"], b"two\nlines\n"), "1\n");
+    assert_eq!(said(&up, &["append", "a", "--lines"], b"x\n\ny"), "2\n3\n4\n");
+    assert_eq!(said(&up, &["multi-append", "a=p=q", "b"], b"in"), "a 5\nb 0\n");
+    assert_eq!(said(&up, &["append", "b"], &[0xff, 0x00]), "1\n");
+    assert_eq!(said(&up, &["read", "a", "--from", "4", "--max", "9"], b""), "4\ty\n5\tp=q\n");
+    let read = document(&up, &["read", "b", "--json"]);
+    let values = json!([{"position": 0, "text": "in"}, {"position": 1, "hex": "ff00"}]);
+    let expected = json!({"log": "b", "first": 0, "next": 2, "bytes": 4, "values": values});
+    assert_eq!(read, expected);
+    assert_eq!(said(&up, &["trim", "a", "4"], b""), "4 to 5, 4 bytes\n");
+    let info = document(&up, &["info", "--json"]);
+    let a = json!({"log": "a", "first": 4, "next": 6, "bytes": 4});
+    assert_eq!(info, json!({"logs": [a, {"log": "b", "first": 0, "next": 2, "bytes": 4}]}));
+    assert_eq!(said(&up, &["tail", "a", "--from", "4", "--count", "2"], b""), "4\ty\n5\tp=q\n");
+    for (words, code, why) in [
+        (&["read", "a", "--from", "1"][..], 1, "4 is the first position that is left"),
+        (&["read", "nowhere"], 1, "no log has this name"),
+        (&["append", "", "x"], 1, "1 to 255 bytes"),
+        (&["trim", "a", "x"], 2, "invalid value"),
+        (&["read", "a", "--at", "127.0.0.1:1"], 2, "not both"),
+        (&["info", "nowhere"], 1, ""),
+    ] {
+        let output = run(&up, words, b"");
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", errors(&output));
+        assert!(errors(&output).contains(why), "{words:?}: {}", errors(&output));
+    }
+    let keys = crate::harness::call(&mut up.connect(), &["DBSIZE"]);
+    assert_eq!(keys, amcast::client::Answer::Number(0), "logs are no keys");
+}

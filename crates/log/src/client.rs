@@ -1,0 +1,349 @@
+//! A client that repeats its requests until they are answered: over all addresses that it was given,
+//! with a session and numbers of its own, so that each takes effect once.
+
+use crate::proto;
+use crate::proto::log_client::LogClient;
+use crate::session::AGE_MAX_MS;
+use bytes::Bytes;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Response, Status};
+
+/// How long a request is repeated unless somebody says otherwise.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a connection may take.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long one sending of a request may take: less than a front's own patience, since another front
+/// may answer sooner.
+const SENDING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long after a failure a request is repeated; doubled each time.
+const AGAIN_FIRST: Duration = Duration::from_millis(10);
+const AGAIN_LAST: Duration = Duration::from_millis(500);
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// The code, as in the .proto file.
+    pub code: Code,
+    /// What happened and what to do.
+    pub why: String,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+impl From<Status> for Failed {
+    fn from(status: Status) -> Self {
+        let why = match status.message() {
+            "" => status.code().description().to_string(),
+            message => message.to_string(),
+        };
+        Self { code: status.code(), why }
+    }
+}
+
+/// A client of the log: a session of requests, one after the other. Its calls wait.
+pub struct Client {
+    runtime: Runtime,
+    /// Where fronts listen, `host:port`.
+    addresses: Vec<String>,
+    /// The one that is asked.
+    current: usize,
+    connected: Option<LogClient<Channel>>,
+    password: Option<MetadataValue<Ascii>>,
+    session: u64,
+    requests: u64,
+    patience: Duration,
+}
+
+impl Client {
+    /// A client of the fronts at `addresses`, each `host:port`; at least one. Nothing is connected yet.
+    ///
+    /// # Errors
+    /// When its runtime cannot be started, or the password is nothing that can be sent.
+    pub fn new(addresses: Vec<String>, password: Option<&str>) -> io::Result<Self> {
+        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidInput, why);
+        if addresses.is_empty() {
+            return Err(invalid("no address is given"));
+        }
+        let bearer = |password: &str| format!("Bearer {password}").parse();
+        let password = password.map(bearer).transpose();
+        let password = password.map_err(|_| invalid("the password is no printable ASCII"))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self {
+            runtime,
+            addresses,
+            current: 0,
+            connected: None,
+            password,
+            // The standard library's only source of chance: each state has keys of its own.
+            session: RandomState::new().hash_one(std::process::id()) | 1,
+            requests: 0,
+            patience: PATIENCE,
+        })
+    }
+
+    /// Has requests repeated for so long.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience.min(Duration::from_millis(AGE_MAX_MS));
+        self
+    }
+
+    /// Appends a value to a log; its position.
+    ///
+    /// # Errors
+    /// When it was refused, or no front answered in time: it may have been appended then.
+    pub fn append(&mut self, log: &str, value: impl Into<Bytes>) -> Result<u64, Failed> {
+        let asked = proto::AppendRequest { log: log.into(), value: value.into(), session: None };
+        let answer = self.write(asked, |request, session| request.session = Some(session))?;
+        Ok(answer.position)
+    }
+
+    /// Appends values to logs, all at one moment; their positions.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn multi_append(
+        &mut self,
+        additions: impl IntoIterator<Item = (String, Bytes)>,
+    ) -> Result<Vec<u64>, Failed> {
+        let one = |(log, value)| proto::multi_append_request::Addition { log, value };
+        let additions = additions.into_iter().map(one).collect();
+        let asked = proto::MultiAppendRequest { additions, session: None };
+        let answer = self.write(asked, |request, session| request.session = Some(session))?;
+        Ok(answer.positions)
+    }
+
+    /// Drops the values in front of a position; how far the log goes then.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn trim(&mut self, log: &str, before: u64) -> Result<proto::Extent, Failed> {
+        let asked = proto::TrimRequest { log: log.into(), before, session: None };
+        let answer = self.write(asked, |request, session| request.session = Some(session))?;
+        Ok(answer.extent.unwrap_or_default())
+    }
+
+    /// Reads values; see the request.
+    ///
+    /// # Errors
+    /// When it was refused, or no front answered in time.
+    pub fn read(&mut self, asked: proto::ReadRequest) -> Result<proto::ReadResponse, Failed> {
+        self.send(asked, |_, _| {})
+    }
+
+    /// How far some logs go, all at one moment; none for one that is not there.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn info(&mut self, logs: &[&str]) -> Result<Vec<Option<proto::Extent>>, Failed> {
+        let logs = logs.iter().map(|log| (*log).to_string()).collect();
+        let answer = self.send(proto::InfoRequest { logs }, |_, _| {})?;
+        Ok(answer.found.into_iter().map(|found| found.extent).collect())
+    }
+
+    /// A page of the logs behind `after`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn list(&mut self, after: &str) -> Result<Vec<proto::list_response::Listed>, Failed> {
+        let asked = proto::ListRequest { after: after.into(), max_logs: 0 };
+        Ok(self.send(asked, |_, _| {})?.logs)
+    }
+
+    /// Tells `on` each value of a log from a position on with its position, and those that are appended
+    /// later, until it says false. A stream that breaks is begun again where it was.
+    ///
+    /// # Errors
+    /// When the log was trimmed behind the position, or no front answered in time.
+    pub fn tail(
+        &mut self,
+        log: &str,
+        from: u64,
+        on: &mut dyn FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), Failed> {
+        let (mut position, mut failing) = (from, None);
+        loop {
+            let Self { runtime, addresses, current, connected, password, .. } = self;
+            let asked = proto::TailRequest { log: log.to_string(), from: position };
+            let ended = runtime.block_on(async {
+                let client = connect(connected, &addresses[*current]).await?;
+                let mut stream = client.tail(with(asked, password)).await?.into_inner();
+                while let Some(proto::TailResponse { from, values }) = stream.message().await? {
+                    failing = None;
+                    for (value, at) in values.iter().zip(from..) {
+                        position = at + 1;
+                        if !on(at, value) {
+                            return Ok(());
+                        }
+                    }
+                }
+                Err(Status::unavailable("the stream ended"))
+            });
+            match ended {
+                Ok(()) => return Ok(()),
+                Err(status) => self.again(status, failing.get_or_insert_with(Trouble::begin))?,
+            }
+        }
+    }
+
+    /// Sends a request under a new number until it is answered.
+    fn write<Q: Ask>(
+        &mut self,
+        mut asked: Q,
+        put: impl Fn(&mut Q, proto::Session),
+    ) -> Result<Q::Answer, Failed> {
+        self.requests += 1;
+        let (id, request) = (self.session, self.requests);
+        put(&mut asked, proto::Session { id, request, age_ms: 0 });
+        self.send(asked, |asked, age_ms| put(asked, proto::Session { id, request, age_ms }))
+    }
+
+    /// Sends a request until it is answered; `grow` is told how old it is before each repetition.
+    fn send<Q: Ask>(
+        &mut self,
+        mut asked: Q,
+        grow: impl Fn(&mut Q, u64),
+    ) -> Result<Q::Answer, Failed> {
+        let mut trouble = Trouble::begin();
+        loop {
+            let Self { runtime, addresses, current, connected, password, .. } = self;
+            let request = with(asked.clone(), password);
+            let answered = runtime.block_on(async {
+                let client = connect(connected, &addresses[*current]).await?;
+                let sending = tokio::time::timeout(SENDING_PATIENCE, Q::send(client, request));
+                sending.await.unwrap_or_else(|_| {
+                    Err(Status::deadline_exceeded(
+                        "no answer came in time; whether the request took effect is not known",
+                    ))
+                })
+            });
+            match answered {
+                Ok(answer) => return Ok(answer.into_inner()),
+                Err(status) => self.again(status, &mut trouble)?,
+            }
+            // Rounded up: a request never looks younger than it is.
+            grow(&mut asked, trouble.since.elapsed().as_millis() as u64 + 1);
+        }
+    }
+
+    /// Waits and turns to another front, if it is worth it.
+    fn again(&mut self, status: Status, trouble: &mut Trouble) -> Result<(), Failed> {
+        let worth_it = matches!(
+            status.code(),
+            Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled
+        );
+        if !worth_it || trouble.since.elapsed() + trouble.pause > self.patience {
+            return Err(trouble.last(status));
+        }
+        trouble.uncertain |= is_uncertain(&status);
+        self.connected = None;
+        self.current = (self.current + 1) % self.addresses.len();
+        std::thread::sleep(trouble.pause);
+        trouble.pause = AGAIN_LAST.min(2 * trouble.pause);
+        Ok(())
+    }
+}
+
+/// How long a request has failed.
+struct Trouble {
+    since: Instant,
+    pause: Duration,
+    /// Whether a sending of it may have taken effect although it was not answered.
+    uncertain: bool,
+}
+
+impl Trouble {
+    fn begin() -> Self {
+        Self { since: Instant::now(), pause: AGAIN_FIRST, uncertain: false }
+    }
+
+    /// What is told when the last sending ended so.
+    fn last(&self, status: Status) -> Failed {
+        let failed = Failed::from(status);
+        if self.uncertain && failed.code == Code::Unavailable {
+            let why = format!("{}; an earlier sending may have taken effect", failed.why);
+            return Failed { code: Code::DeadlineExceeded, why };
+        }
+        failed
+    }
+}
+
+/// Whether a request that ended so may have taken effect: a front says when it did not, a connection
+/// that breaks does not.
+fn is_uncertain(status: &Status) -> bool {
+    status.code() != Code::Unavailable || std::error::Error::source(status).is_some()
+}
+
+/// The connection, or a new one.
+async fn connect<'a>(
+    connected: &'a mut Option<LogClient<Channel>>,
+    address: &str,
+) -> Result<&'a mut LogClient<Channel>, Status> {
+    if connected.is_none() {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
+        let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect().await;
+        let channel = channel.map_err(|_| {
+            Status::unavailable(format!("nobody serves at {address}; nothing was sent there"))
+        })?;
+        *connected = Some(LogClient::new(channel));
+    }
+    connected.as_mut().ok_or_else(|| Status::internal("it was just connected"))
+}
+
+fn with<T>(asked: T, password: &Option<MetadataValue<Ascii>>) -> Request<T> {
+    let mut request = Request::new(asked);
+    if let Some(password) = password {
+        request.metadata_mut().insert("authorization", password.clone());
+    }
+    request
+}
+
+/// A request with one answer.
+trait Ask: Clone {
+    type Answer;
+
+    fn send(
+        client: &mut LogClient<Channel>,
+        request: Request<Self>,
+    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>>;
+}
+
+macro_rules! ask {
+    ($($request:ident => $call:ident -> $answer:ident;)*) => {$(
+        impl Ask for proto::$request {
+            type Answer = proto::$answer;
+
+            async fn send(
+                client: &mut LogClient<Channel>,
+                request: Request<Self>,
+            ) -> Result<Response<Self::Answer>, Status> {
+                client.$call(request).await
+            }
+        }
+    )*};
+}
+
+ask! {
+    AppendRequest => append -> AppendResponse;
+    MultiAppendRequest => multi_append -> MultiAppendResponse;
+    TrimRequest => trim -> TrimResponse;
+    ReadRequest => read -> ReadResponse;
+    InfoRequest => info -> InfoResponse;
+    ListRequest => list -> ListResponse;
+}

@@ -1,0 +1,215 @@
+//! The gRPC front: one thread, which serves until it is dropped.
+//!
+//! # Limits
+//! Connections, streams, requests that are looked at, and the bytes of a request are bounded; who comes
+//! beyond waits, or is refused in words. A request's bytes are taken in only once it is among those
+//! that are looked at, so all of them together hold at most the largest request that many times.
+
+use crate::backend::Backend;
+use crate::connections::accept;
+use crate::follow::Follows;
+use crate::proto;
+use crate::proto::log_server::LogServer;
+use crate::service::{Service, Shared, TAILS_MAX};
+use crate::session::Sessions;
+use amcast_services::kv::SlotMap;
+use amcast_services::{Clock, Status as ClusterStatus};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
+use tonic::{Request, Status};
+use tower::limit::GlobalConcurrencyLimitLayer;
+
+/// Requests that are looked at, of all connections.
+const REQUESTS_MAX: usize = 512;
+
+/// Requests and streams of one connection.
+const PER_CONNECTION_MAX: u32 = 256;
+
+/// Bytes of a request besides what its command has: names of fields, and the session.
+const REQUEST_HEAD_BYTES: usize = 64 << 10;
+
+/// Bytes of a request's metadata.
+const METADATA_BYTES_MAX: u32 = 16 << 10;
+
+/// How long a request may take in all: longer than any command's patience.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(25);
+
+/// How often a connection without traffic is asked whether it lives, and how long it may take.
+const ALIVE_EVERY: Duration = Duration::from_secs(30);
+const ALIVE_PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long clients may still be told what they asked for when the front stops.
+const PARTING: Duration = Duration::from_millis(500);
+
+/// How often the health service is told whether the cluster serves.
+const HEALTH_EVERY: Duration = Duration::from_millis(500);
+
+/// How a front serves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it listens; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Shards of the cluster.
+    pub shards: usize,
+    /// The number of the front's first session. Its sessions are this one and those after it, one for
+    /// each request at a time, below 2^63; no other front, nor an earlier life of this one, may have
+    /// used them.
+    pub first_session: u64,
+    /// Bytes of the largest command that the backend takes, its envelope included.
+    pub payload_max: usize,
+    /// How far the time by which requests are told old is ahead of the host's clock, in milliseconds:
+    /// [`Clock::ahead`].
+    pub clock_ahead_ms: u64,
+    /// What clients must give, if anything.
+    pub password: Option<String>,
+}
+
+/// A running front. Dropping it closes all connections and ends its thread; commands under way may
+/// still be executed.
+pub struct Front {
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Front {
+    /// Starts a front on `backend`; `status` says whether the cluster serves.
+    ///
+    /// # Errors
+    /// When the address cannot be listened at, or the thread not be started.
+    pub fn start(
+        config: Config,
+        backend: Arc<dyn Backend>,
+        status: Arc<dyn ClusterStatus>,
+    ) -> io::Result<Self> {
+        let listener = TcpListener::bind(config.listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopping) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            backend,
+            map: SlotMap::new(config.shards),
+            payload_max: config.payload_max,
+            clock: Clock::ahead(config.clock_ahead_ms),
+            sessions: Sessions::new(config.first_session),
+            follows: Arc::default(),
+            stopping,
+            tails: Arc::new(Semaphore::new(TAILS_MAX)),
+        });
+        let serve = serve(listener, config, shared, status);
+        let thread =
+            std::thread::Builder::new().name("log-front".to_string()).spawn(move || {
+                if let Err(e) = runtime.block_on(serve) {
+                    tracing::error!("the log's front ended: {e}");
+                }
+                // Dropping the runtime drops connections and streams.
+            })?;
+        Ok(Self { address, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Whether its thread runs; it has failed if not.
+    pub fn is_serving(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the log's front had panicked");
+        }
+    }
+}
+
+async fn serve(
+    listener: TcpListener,
+    config: Config,
+    shared: Arc<Shared>,
+    status: Arc<dyn ClusterStatus>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let (to, connections) = mpsc::channel(1);
+    tokio::spawn(accept(listener, to));
+    let (looks, follows) = (Arc::clone(&shared), Arc::<Follows>::clone(&shared.follows));
+    tokio::spawn(follows.go_on(move |names| Arc::clone(&looks).look(names)));
+    let (health, health_service) = tonic_health::server::health_reporter();
+    tokio::spawn(tell_health(health, status));
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(proto::DESCRIPTION)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()?;
+    let mut stopping = shared.stopping.clone();
+    let log = LogServer::new(Service(Arc::clone(&shared)))
+        .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
+    let log = InterceptedService::new(log, guard(config.password));
+    let server = Server::builder()
+        .timeout(REQUEST_PATIENCE)
+        .max_concurrent_streams(PER_CONNECTION_MAX)
+        .http2_keepalive_interval(Some(ALIVE_EVERY))
+        .http2_keepalive_timeout(Some(ALIVE_PATIENCE))
+        .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .layer(GlobalConcurrencyLimitLayer::new(REQUESTS_MAX))
+        .add_service(log)
+        .add_service(health_service)
+        .add_service(reflection);
+    let mut stopped = shared.stopping.clone();
+    let stop = async move { _ = stopped.wait_for(|stop| *stop).await };
+    let serving = server.serve_with_incoming_shutdown(ReceiverStream::new(connections), stop);
+    tokio::select! {
+        served = serving => served?,
+        () = async {
+            _ = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(PARTING).await;
+        } => {}
+    }
+    Ok(())
+}
+
+/// Says to who asks whether the log serves.
+async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<dyn ClusterStatus>) {
+    loop {
+        match status.ready() {
+            Ok(()) => health.set_serving::<LogServer<Service>>().await,
+            Err(_) => health.set_not_serving::<LogServer<Service>>().await,
+        }
+        tokio::time::sleep(HEALTH_EVERY).await;
+    }
+}
+
+/// Lets in who gives the password.
+fn guard(
+    password: Option<String>,
+) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
+    let password: Option<Arc<str>> = password.map(Arc::from);
+    move |request| match &password {
+        Some(password) if !gives(request.metadata(), password) => Err(Status::unauthenticated(
+            "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"",
+        )),
+        _ => Ok(request),
+    }
+}
+
+fn gives(metadata: &MetadataMap, password: &str) -> bool {
+    let given = metadata.get("authorization").map(|given| given.as_bytes());
+    let Some(given) = given.and_then(|given| given.strip_prefix(b"Bearer ")) else { return false };
+    // Takes as long for a password that is nearly right as for one that is not.
+    let differ = given.iter().zip(password.as_bytes()).fold(0, |d, (a, b)| d | (a ^ b));
+    given.len() == password.len() && differ == 0
+}

@@ -1,0 +1,387 @@
+//! The calls of the service: requests become commands, answers become responses.
+
+use crate::backend::{Backend, Effect, Unanswered};
+use crate::follow::Follows;
+use crate::proto::log_server::Log;
+use crate::proto::{self, info_response, list_response, multi_append_request};
+use crate::session::Sessions;
+use crate::status::{invalid, not_done, parting, unanswered};
+use amcast_core::GroupSet;
+use amcast_services::kv::SlotMap;
+use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
+use amcast_services::log::{
+    Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
+};
+use amcast_services::{Clock, Envelope};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Request, Response, Status};
+
+/// Values of a read that does not say how many, and logs of a list.
+const USUAL_VALUES: u32 = 1000;
+
+/// Bytes of a read that does not say how many.
+const USUAL_BYTES: u32 = 1_000_000;
+
+/// Bytes of one message of a stream, beside its last value: little, since a stream that is not read
+/// holds one or two of them.
+const TAIL_BYTES: u32 = 100_000;
+
+/// Streams at a time.
+pub(crate) const TAILS_MAX: usize = 1024;
+
+/// How long a stream goes on asking when the cluster does not answer.
+const TAIL_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long it waits before it asks again.
+const TAIL_AGAIN: Duration = Duration::from_millis(100);
+
+/// What all requests of a front share.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) map: SlotMap,
+    /// Bytes of the largest command that is sent on, its envelope included.
+    pub(crate) payload_max: usize,
+    pub(crate) clock: Clock,
+    pub(crate) sessions: Sessions,
+    pub(crate) follows: Arc<Follows>,
+    /// True once the front stops.
+    pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) tails: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// Has a command executed; the answer, or in words why there is none.
+    async fn order(
+        &self,
+        head: &Envelope,
+        dst: GroupSet,
+        command: &Command<'_>,
+        named: bool,
+    ) -> Result<Answer, Status> {
+        let mut payload = Vec::new();
+        head.encode(&mut payload);
+        command.encode(&mut payload);
+        if payload.len() > self.payload_max {
+            return Err(invalid("the request is larger than the cluster takes; nothing happened"));
+        }
+        let (to, from) = oneshot::channel();
+        let done = move |answer: Result<&[u8], Unanswered>| {
+            // Whoever asked may have gone.
+            let _ = to.send(answer.map(<[u8]>::to_vec));
+        };
+        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, named))?;
+        let lost = Unanswered { effect: Effect::Unknown, why: "the front stops".to_string() };
+        let answer = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, named))?;
+        Answer::decode(&answer).ok_or_else(|| Status::internal("a node gave what is no answer"))
+    }
+
+    /// Has a command executed that changes nothing.
+    async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
+        let stamp = self.clock.now().stamp;
+        let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
+        let answer = self.order(&head, Logs::destinations(self.map, command), command, false);
+        match answer.await? {
+            // Repeating a read does no harm.
+            Answer::Not(why) => Err(not_done(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Has a command executed once that changes something.
+    async fn write(
+        &self,
+        command: &Command<'_>,
+        session: Option<&proto::Session>,
+    ) -> Result<Answer, Status> {
+        let stamp = self.clock.now().stamp;
+        let dst = Logs::destinations(self.map, command);
+        let answer = match session {
+            Some(session) => {
+                let head = self.sessions.named(session, stamp)?;
+                self.order(&head, dst, command, true).await?
+            }
+            None => {
+                let lane = self.sessions.lend();
+                self.order(&lane.envelope(stamp), dst, command, false).await?
+            }
+        };
+        let mut body = Vec::new();
+        command.encode(&mut body);
+        let of = match &answer {
+            Answer::Appended { check, .. } | Answer::Trimmed { check, .. } => Some(*check),
+            Answer::Not(Why::Full { check, .. } | Why::Unknown { check }) => Some(*check),
+            _ => None,
+        };
+        if of.is_some_and(|of| of != check(&body)) {
+            return Err(Status::already_exists(
+                "the session used this number for something else before; this request did nothing: \
+                 give each new request a new number",
+            ));
+        }
+        match answer {
+            Answer::Not(why) => Err(not_done(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    async fn append(
+        &self,
+        additions: Vec<Addition<'_>>,
+        session: Option<&proto::Session>,
+    ) -> Result<Vec<u64>, Status> {
+        let most = self.payload_max.saturating_sub(Envelope::BYTES + APPEND_BYTES);
+        let each = additions.iter().map(|a| addition_bytes(a.log.len(), a.value.len()));
+        let bytes: usize = each.sum();
+        if bytes > most {
+            return Err(invalid(format!(
+                "the values and names have {bytes} bytes, more than the limit of {most} bytes of a \
+                 request; nothing was appended"
+            )));
+        }
+        let command = Command::Append(additions);
+        let Answer::Appended { positions, .. } = self.write(&command, session).await? else {
+            return Err(wrong_answer());
+        };
+        if let Command::Append(additions) = &command {
+            for (a, position) in additions.iter().zip(&positions) {
+                let log = std::str::from_utf8(a.log).unwrap_or_default();
+                self.follows.tell(log, position + 1);
+            }
+        }
+        Ok(positions)
+    }
+
+    /// Asks how far the logs of each shard go; whether that is news to any stream.
+    pub(crate) async fn look(self: Arc<Self>, names: Vec<String>) -> bool {
+        let mut shards: Vec<Vec<&str>> = vec![Vec::new(); self.map.shards()];
+        for name in &names {
+            shards[self.map.of_key(name.as_bytes()).index()].push(name);
+        }
+        let mut news = false;
+        for logs in shards.iter().flat_map(|logs| logs.chunks(LIST_MAX)) {
+            let command = Command::Extents(logs.iter().map(|log| log.as_bytes()).collect());
+            // One that has no answer is asked again with the next look.
+            let Ok(Answer::Extents(extents)) = self.read(&command).await else { continue };
+            for (log, extent) in logs.iter().zip(extents) {
+                news |= extent.is_some_and(|extent| self.follows.tell(log, extent.next));
+            }
+        }
+        news
+    }
+
+    /// Feeds a stream until it ends.
+    async fn tail(&self, log: &str, mut from: u64, to: &mpsc::Sender<TailItem>) {
+        let mut stopping = self.stopping.clone();
+        let mut unanswered_since = None;
+        loop {
+            let step = tokio::select! {
+                () = to.closed() => return,
+                _ = stopping.wait_for(|stop| *stop) => Err(parting(from)),
+                step = self.next(log, from) => step,
+            };
+            let item = match step {
+                Ok(values) => {
+                    unanswered_since = None;
+                    let start = from;
+                    from += values.len() as u64;
+                    Ok(proto::TailResponse { from: start, values })
+                }
+                Err(why) if why.code() == Code::Unavailable && !*stopping.borrow() => {
+                    let since = *unanswered_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < TAIL_PATIENCE {
+                        tokio::time::sleep(TAIL_AGAIN).await;
+                        continue;
+                    }
+                    Err(why)
+                }
+                Err(why) => Err(why),
+            };
+            let ends = item.is_err();
+            if to.send(item).await.is_err() || ends {
+                return;
+            }
+        }
+    }
+
+    /// The values of a log from a position on, once there are any.
+    async fn next(&self, log: &str, from: u64) -> Result<Vec<Bytes>, Status> {
+        loop {
+            let command = Command::Read {
+                log: log.as_bytes(),
+                from,
+                values_max: USUAL_VALUES,
+                bytes_max: TAIL_BYTES,
+            };
+            match self.read(&command).await {
+                Ok(Answer::Values { values, .. }) if !values.is_empty() => {
+                    return Ok(values.into_iter().map(Bytes::from).collect());
+                }
+                Ok(_) => {}
+                Err(why) if why.code() == Code::NotFound => {}
+                Err(why) => return Err(why),
+            }
+            self.follows.wait(log, from).await;
+        }
+    }
+}
+
+fn wrong_answer() -> Status {
+    Status::internal("a node gave the answer to something else")
+}
+
+/// A log's name, checked.
+fn named(log: &str) -> Result<&[u8], Status> {
+    if (1..=NAME_BYTES_MAX).contains(&log.len()) {
+        return Ok(log.as_bytes());
+    }
+    let bytes = log.len();
+    Err(invalid(format!(
+        "a log's name has 1 to {NAME_BYTES_MAX} bytes, this one has {bytes}; nothing happened"
+    )))
+}
+
+/// How many there are, checked.
+fn counted(what: &str, count: usize) -> Result<(), Status> {
+    if (1..=LIST_MAX).contains(&count) {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "a request has 1 to {LIST_MAX} {what}, this one {count}; nothing happened"
+    )))
+}
+
+/// What was asked for, `usual` if nothing, and no more than `most`.
+fn asked(given: u32, usual: u32, most: u32) -> u32 {
+    if given == 0 { usual } else { given.min(most) }
+}
+
+fn extent(e: Extent) -> proto::Extent {
+    proto::Extent { first: e.first, next: e.next, bytes: e.bytes }
+}
+
+type TailItem = Result<proto::TailResponse, Status>;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct Service(pub(crate) Arc<Shared>);
+
+#[tonic::async_trait]
+impl Log for Service {
+    async fn append(
+        &self,
+        request: Request<proto::AppendRequest>,
+    ) -> Result<Response<proto::AppendResponse>, Status> {
+        let proto::AppendRequest { log, value, session } = request.into_inner();
+        let additions = vec![Addition { log: named(&log)?, value: &value }];
+        let positions = self.0.append(additions, session.as_ref()).await?;
+        let position = positions.first().copied().ok_or_else(wrong_answer)?;
+        Ok(Response::new(proto::AppendResponse { position }))
+    }
+
+    async fn multi_append(
+        &self,
+        request: Request<proto::MultiAppendRequest>,
+    ) -> Result<Response<proto::MultiAppendResponse>, Status> {
+        let proto::MultiAppendRequest { additions, session } = request.into_inner();
+        counted("additions", additions.len())?;
+        let one = |a: &'_ multi_append_request::Addition| named(&a.log).map(|_| ());
+        additions.iter().try_for_each(one)?;
+        let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
+        let positions = self.0.append(each.collect(), session.as_ref()).await?;
+        Ok(Response::new(proto::MultiAppendResponse { positions }))
+    }
+
+    async fn read(
+        &self,
+        request: Request<proto::ReadRequest>,
+    ) -> Result<Response<proto::ReadResponse>, Status> {
+        let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
+        let command = Command::Read {
+            log: named(&log)?,
+            from,
+            values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
+            bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
+        };
+        let Answer::Values { from, extent: e, values } = self.0.read(&command).await? else {
+            return Err(wrong_answer());
+        };
+        let values = values.into_iter().map(Bytes::from).collect();
+        Ok(Response::new(proto::ReadResponse { from, values, extent: Some(extent(e)) }))
+    }
+
+    async fn trim(
+        &self,
+        request: Request<proto::TrimRequest>,
+    ) -> Result<Response<proto::TrimResponse>, Status> {
+        let proto::TrimRequest { log, before, session } = request.into_inner();
+        let command = Command::Trim { log: named(&log)?, before };
+        let Answer::Trimmed { extent: e, .. } = self.0.write(&command, session.as_ref()).await?
+        else {
+            return Err(wrong_answer());
+        };
+        Ok(Response::new(proto::TrimResponse { extent: Some(extent(e)) }))
+    }
+
+    type TailStream = ReceiverStream<TailItem>;
+
+    async fn tail(
+        &self,
+        request: Request<proto::TailRequest>,
+    ) -> Result<Response<Self::TailStream>, Status> {
+        let proto::TailRequest { log, from } = request.into_inner();
+        named(&log)?;
+        let place = Arc::clone(&self.0.tails).try_acquire_owned().map_err(|_| {
+            Status::resource_exhausted(format!(
+                "this node has {TAILS_MAX} streams open; ask another node"
+            ))
+        })?;
+        // One message waits in the channel while the next is asked for.
+        let (to, stream) = mpsc::channel(1);
+        let shared = Arc::clone(&self.0);
+        tokio::spawn(async move {
+            shared.tail(&log, from, &to).await;
+            drop(place);
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+
+    async fn info(
+        &self,
+        request: Request<proto::InfoRequest>,
+    ) -> Result<Response<proto::InfoResponse>, Status> {
+        let proto::InfoRequest { logs } = request.into_inner();
+        counted("logs", logs.len())?;
+        let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
+        let Answer::Extents(extents) = self.0.read(&Command::Extents(names)).await? else {
+            return Err(wrong_answer());
+        };
+        let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
+        let found = extents.into_iter().map(found).collect();
+        Ok(Response::new(proto::InfoResponse { found }))
+    }
+
+    async fn list(
+        &self,
+        request: Request<proto::ListRequest>,
+    ) -> Result<Response<proto::ListResponse>, Status> {
+        let proto::ListRequest { after, max_logs } = request.into_inner();
+        if after.len() > NAME_BYTES_MAX {
+            named(&after)?;
+        }
+        let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
+        let command = Command::List { after: after.as_bytes(), most };
+        let Answer::Listed(logs) = self.0.read(&command).await? else {
+            return Err(wrong_answer());
+        };
+        let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {
+            log: String::from_utf8_lossy(&log).into_owned(),
+            extent: Some(extent(e)),
+        };
+        let logs = logs.into_iter().map(listed).collect();
+        Ok(Response::new(proto::ListResponse { logs }))
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a request was not answered, in the codes and words of gRPC; the .proto file says what they
+//! mean.
+
+use crate::backend::{Effect, Unanswered};
+use amcast_services::log::Why;
+use amcast_services::machine::Refusal;
+use tonic::Status;
+
+/// A request that makes no sense.
+pub(crate) fn invalid(why: impl Into<String>) -> Status {
+    Status::invalid_argument(why)
+}
+
+/// What the log did not do.
+pub(crate) fn not_done(why: Why) -> Status {
+    match why {
+        Why::Full { most, .. } => Status::resource_exhausted(format!(
+            "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
+             trim logs, and append under a new number"
+        )),
+        Why::Unknown { .. } => {
+            Status::not_found("no log has this name; the first append to it makes it")
+        }
+        Why::Gone { first } => Status::out_of_range(format!(
+            "the log was trimmed: {first} is the first position that is left"
+        )),
+        Why::Malformed => Status::internal("the front sent what is no command of the log"),
+        Why::Refused(Refusal::Stale) => Status::failed_precondition(
+            "the request was first sent so long ago that whether it took effect is not known",
+        ),
+        Why::Refused(Refusal::Forgotten | Refusal::Window) => Status::failed_precondition(
+            "whether the request took effect is not known: 1024 later ones of its session were sent, \
+             or its answer is not kept any more",
+        ),
+    }
+}
+
+/// A command that has no answer; `named` if the client gave it a session.
+pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, named: bool) -> Status {
+    match effect {
+        Effect::None => Status::unavailable(format!("{why}; send it again, here or elsewhere")),
+        Effect::Unknown if named => Status::deadline_exceeded(format!(
+            "{why}; send it again with the same session and number: it takes effect once"
+        )),
+        Effect::Unknown => Status::deadline_exceeded(format!(
+            "{why}; to be able to find out, give a session next time"
+        )),
+        Effect::Whole => Status::unknown(why),
+    }
+}
+
+/// A stream that ends because the front does; `position` is the next one that it would have given.
+pub(crate) fn parting(position: u64) -> Status {
+    Status::unavailable(format!(
+        "this node stops serving; go on from position {position}, here or elsewhere"
+    ))
+}

@@ -1,0 +1,305 @@
+//! The front on a cluster of one process, with answers that get lost.
+
+mod local;
+
+use amcast_log::proto::ReadRequest;
+use amcast_log::{Client, Config, Failed, Front};
+use bytes::Bytes;
+use local::{Local, Ready};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+use tonic::Code;
+
+const SHARDS: usize = 3;
+
+/// Bytes of the largest command here.
+const PAYLOAD_MAX: usize = 1 << 20;
+
+struct Server {
+    front: Front,
+    local: Arc<Local>,
+}
+
+impl Server {
+    fn start(password: Option<&str>) -> Self {
+        let local = Arc::new(Local::new(SHARDS));
+        let config = Config {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            shards: SHARDS,
+            first_session: 1 << 23,
+            payload_max: PAYLOAD_MAX,
+            clock_ahead_ms: 0,
+            password: password.map(str::to_string),
+        };
+        let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
+        let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
+        Self { front, local }
+    }
+
+    fn client(&self) -> Client {
+        self.client_with(None)
+    }
+
+    fn client_with(&self, password: Option<&str>) -> Client {
+        let client = Client::new(vec![self.front.address().to_string()], password);
+        client.expect("an address").with_patience(Duration::from_secs(5))
+    }
+}
+
+fn read(client: &mut Client, log: &str, from: u64) -> Result<Vec<Bytes>, Failed> {
+    let asked = ReadRequest { log: log.into(), from, max_values: 0, max_bytes: 0 };
+    client.read(asked).map(|answer| answer.values)
+}
+
+fn several(logs: &[&str], value: &'static str) -> Vec<(String, Bytes)> {
+    logs.iter().map(|log| (log.to_string(), value.into())).collect()
+}
+
+#[test]
+fn values_get_positions_are_read_listed_and_trimmed() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    assert_eq!(client.append("a", "one").unwrap(), 0);
+    assert_eq!(client.append("a", "two").unwrap(), 1);
+    assert_eq!(client.multi_append(several(&["b", "a", "c", "a"], "all")).unwrap(), [0, 2, 0, 3]);
+    assert_eq!(read(&mut client, "a", 1).unwrap(), ["two", "all", "all"]);
+    assert_eq!(read(&mut client, "a", 4).unwrap(), [""; 0]);
+    let extents = client.info(&["c", "nowhere", "a"]).unwrap();
+    let told = extents.iter().map(|e| e.as_ref().map(|e| (e.first, e.next, e.bytes)));
+    assert_eq!(told.collect::<Vec<_>>(), [Some((0, 1, 3)), None, Some((0, 4, 12))]);
+    let trimmed = client.trim("a", 3).unwrap();
+    assert_eq!((trimmed.first, trimmed.next, trimmed.bytes), (3, 4, 3));
+    assert_eq!(client.append("a", "").unwrap(), 4);
+    let listed = client.list("a").unwrap();
+    assert_eq!(listed.iter().map(|l| l.log.as_str()).collect::<Vec<_>>(), ["b", "c"]);
+}
+
+#[test]
+fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    for n in 0..20 {
+        server.local.lose_answers(n % 3);
+        assert_eq!(client.append("a", format!("{n}")).unwrap(), u64::from(n));
+        server.local.lose_answers(n % 2);
+        let positions = client.multi_append(several(&["b", "c"], "x")).unwrap();
+        assert_eq!(positions, [u64::from(n), u64::from(n)]);
+    }
+    let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    assert_eq!(read(&mut client, "a", 0).unwrap(), expected);
+    // Who does not repeat is told that it may have happened.
+    server.local.lose_answers(1);
+    let mut hasty = server.client().with_patience(Duration::ZERO);
+    let failed = hasty.append("a", "perhaps").unwrap_err();
+    assert_eq!(failed.code, Code::DeadlineExceeded);
+    assert!(failed.why.contains("same session and number"), "{failed}");
+}
+
+#[test]
+fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing() {
+    let server = Server::start(None);
+    server.local.refuse(3);
+    assert_eq!(server.client().append("a", "x").unwrap(), 0);
+    server.local.refuse(u32::MAX);
+    let mut client = server.client().with_patience(Duration::from_millis(200));
+    let failed = client.append("a", "y").unwrap_err();
+    assert_eq!(failed.code, Code::Unavailable);
+    assert!(failed.why.contains("not executed") && !failed.why.contains("may have"), "{failed}");
+    server.local.refuse(0);
+    assert_eq!(read(&mut client, "a", 0).unwrap(), ["x"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_in_words_and_does_nothing() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    client.append("a", "0").unwrap();
+    client.append("a", "1").unwrap();
+    client.trim("a", 1).unwrap();
+    let long = "l".repeat(256);
+    let huge = vec![0; PAYLOAD_MAX];
+    let cases: [(&str, Result<(), Failed>, Code, &str); 8] = [
+        ("no name", client.append("", "x").map(drop), Code::InvalidArgument, "1 to 255 bytes"),
+        ("long name", client.append(&long, "x").map(drop), Code::InvalidArgument, "256"),
+        ("large", client.append("a", huge.clone()).map(drop), Code::InvalidArgument, "limit of"),
+        ("nothing", client.multi_append([]).map(drop), Code::InvalidArgument, "1 to 1000"),
+        (
+            "many",
+            client.multi_append((0..1001).map(|_| ("a".into(), "".into()))).map(drop),
+            Code::InvalidArgument,
+            "1001",
+        ),
+        ("trimmed", read(&mut client, "a", 0).map(drop), Code::OutOfRange, "1 is the first"),
+        ("unknown", read(&mut client, "b", 0).map(drop), Code::NotFound, "no log has this name"),
+        ("unknown", client.trim("b", 0).map(drop), Code::NotFound, "no log has this name"),
+    ];
+    for (what, outcome, code, words) in cases {
+        let failed = outcome.expect_err(what);
+        assert_eq!(failed.code, code, "{what}: {failed}");
+        assert!(failed.why.contains(words), "{what}: {failed}");
+    }
+    // The largest request that fits: its envelope, its head, and the name.
+    let most = PAYLOAD_MAX - amcast_services::Envelope::BYTES - 7 - 6;
+    assert_eq!(client.append("a", vec![7; most]).unwrap(), 2);
+    assert!(client.append("a", vec![7; most + 1]).is_err());
+    let values = read(&mut client, "a", 1).unwrap();
+    assert_eq!(values.iter().map(Bytes::len).collect::<Vec<_>>(), [1, most]);
+    // Larger than a message may be at all.
+    let failed = client.append("a", vec![7; 3 << 20]).unwrap_err();
+    assert_eq!(failed.code, Code::OutOfRange, "{failed}");
+    assert_eq!(client.append("a", "still").unwrap(), 3);
+}
+
+#[test]
+fn a_full_shard_says_trim_and_a_trim_makes_room() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    let mut last = 0;
+    let failed = loop {
+        match client.append("a", vec![0; 100_000]) {
+            Ok(position) => last = position,
+            Err(failed) => break failed,
+        }
+    };
+    assert_eq!(failed.code, Code::ResourceExhausted);
+    assert!(failed.why.contains("trim"), "{failed}");
+    assert!(last > 5, "{last}");
+    client.trim("a", 2).unwrap();
+    assert_eq!(client.append("a", vec![0; 100_000]).unwrap(), last + 1);
+}
+
+#[test]
+fn a_stream_follows_appends_until_its_client_has_enough() {
+    let server = Server::start(None);
+    let address = server.front.address().to_string();
+    let appends = std::thread::spawn(move || {
+        let mut client = Client::new(vec![address], None).unwrap();
+        for n in 0..300 {
+            client.append("a", format!("{n}")).unwrap();
+        }
+    });
+    // It begins before the log is there.
+    let (mut client, mut seen) = (server.client(), Vec::new());
+    client
+        .tail("a", 0, &mut |position, value| {
+            seen.push((position, String::from_utf8(value.to_vec()).unwrap()));
+            seen.len() < 300
+        })
+        .unwrap();
+    appends.join().unwrap();
+    let expected: Vec<_> = (0..300).map(|n| (n, n.to_string())).collect();
+    assert_eq!(seen, expected);
+    client.trim("a", 250).unwrap();
+    let failed = client.tail("a", 3, &mut |_, _| true).unwrap_err();
+    assert_eq!(failed.code, Code::OutOfRange);
+}
+
+#[test]
+fn a_stream_that_is_not_read_holds_up_nobody_else() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    let (go, wait) = std::sync::mpsc::sync_channel::<()>(0);
+    let address = server.front.address().to_string();
+    let slow = std::thread::spawn(move || {
+        let mut client = Client::new(vec![address], None).unwrap();
+        let mut seen = 0;
+        let tailed = client.tail("big", 0, &mut |position, _| {
+            assert_eq!(position, seen);
+            if seen == 0 {
+                // From here on nothing is read until the others are done.
+                let _ = wait.recv();
+            }
+            seen += 1;
+            seen < 80
+        });
+        tailed.map(|()| seen)
+    });
+    for n in 0..80 {
+        assert_eq!(client.append("big", vec![1; 50_000]).unwrap(), n);
+        if n == 40 {
+            client.append("other", "x").unwrap();
+        }
+    }
+    assert!(server.front.is_serving());
+    go.send(()).unwrap();
+    assert_eq!(slow.join().unwrap().unwrap(), 80);
+}
+
+#[test]
+fn who_has_no_password_is_told_so_and_does_nothing() {
+    let server = Server::start(Some("secret"));
+    for wrong in [None, Some("Secret"), Some("secret2"), Some("secre")] {
+        let failed = server.client_with(wrong).append("a", "x").unwrap_err();
+        assert_eq!(failed.code, Code::Unauthenticated, "{wrong:?}");
+        assert!(failed.why.contains("Bearer"), "{failed}");
+    }
+    assert_eq!(server.client_with(Some("secret")).append("a", "x").unwrap(), 0);
+}
+
+#[test]
+fn a_number_that_was_used_for_something_else_is_refused() {
+    use amcast_log::proto::log_client::LogClient;
+    use amcast_log::proto::{AppendRequest, Session};
+    let server = Server::start(None);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let append =
+        |client: &mut LogClient<tonic::transport::Channel>, value: &'static str, request| {
+            let session = Some(Session { id: 77, request, age_ms: 0 });
+            let asked = AppendRequest { log: "a".into(), value: value.into(), session };
+            runtime.block_on(client.append(asked)).map(|answer| answer.into_inner().position)
+        };
+    let endpoint = format!("http://{}", server.front.address());
+    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+    let mut client = LogClient::new(runtime.block_on(endpoint.connect()).unwrap());
+    assert_eq!(append(&mut client, "x", 5).unwrap(), 0);
+    assert_eq!(append(&mut client, "x", 5).unwrap(), 0, "the same again");
+    assert_eq!(append(&mut client, "y", 5).unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(append(&mut client, "y", 3).unwrap(), 1, "numbers come in any order");
+    assert_eq!(append(&mut client, "z", 3000).unwrap(), 2);
+    let late = append(&mut client, "x", 5).unwrap_err();
+    assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
+    assert_eq!(append(&mut client, "x", 0).unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(read(&mut server.client(), "a", 0).unwrap(), ["x", "y", "z"]);
+}
+
+#[test]
+fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
+    let server = Server::start(None);
+    let mut client = server.client();
+    for nonsense in
+        [&b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..], &[0xff; 300], b"PRI * HTTP/2.0\r\n\r\nXX"]
+    {
+        let mut stream = TcpStream::connect(server.front.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        // It may close before all is written.
+        let _ = stream.write_all(nonsense);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let mut answer = Vec::new();
+        if let Err(e) = stream.read_to_end(&mut answer) {
+            assert_eq!(e.kind(), std::io::ErrorKind::ConnectionReset, "{e}");
+        }
+        client.append("a", "x").unwrap();
+    }
+    assert!(server.front.is_serving());
+}
+
+#[test]
+fn streams_end_in_words_when_the_front_stops() {
+    let Server { front, local } = Server::start(None);
+    let address = front.address().to_string();
+    let mut client = Client::new(vec![address], None).unwrap();
+    client.append("a", "x").unwrap();
+    let mut front = Some(front);
+    let mut client = client.with_patience(Duration::ZERO);
+    let failed = client.tail("a", 0, &mut |_, _| {
+        let front = front.take();
+        std::thread::spawn(move || drop(front));
+        true
+    });
+    let failed = failed.unwrap_err();
+    assert_eq!(failed.code, Code::Unavailable, "{failed}");
+    assert!(failed.why.contains("position 1"), "{failed}");
+    drop(local);
+}

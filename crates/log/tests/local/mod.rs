@@ -1,0 +1,106 @@
+//! A cluster of one process: an executor behind a lock, which may lose answers.
+
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
+use amcast_services::kv::Kv;
+use amcast_services::log::Logs;
+use amcast_services::{Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog};
+use std::sync::Mutex;
+
+/// What the logs of a shard may hold.
+const SHARD_BYTES: usize = 5_000_000;
+
+pub(crate) struct Local(Mutex<Inner>);
+
+struct Inner {
+    executor: Executor<StoreAndLog>,
+    positions: Vec<u64>,
+    seq: u64,
+    /// Answers to changes that are not told.
+    lost: u32,
+    /// Commands that are not taken.
+    refused: u32,
+}
+
+impl Local {
+    pub(crate) fn new(shards: usize) -> Self {
+        let machine = StoreAndLog::new(Kv::new(shards, 1), Logs::new(shards, shards * SHARD_BYTES));
+        let executor = Executor::new(machine, shards, Limits::default());
+        let positions = vec![0; shards];
+        Self(Mutex::new(Inner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+    }
+
+    /// Has the answers to the next commands lost, which are executed.
+    pub(crate) fn lose_answers(&self, count: u32) {
+        self.0.lock().unwrap().lost = count;
+    }
+
+    /// Has the next commands refused.
+    pub(crate) fn refuse(&self, count: u32) {
+        self.0.lock().unwrap().refused = count;
+    }
+}
+
+impl Backend for Local {
+    fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
+        let mut inner = self.0.lock().unwrap();
+        let Inner { executor, positions, seq, lost, refused } = &mut *inner;
+        if *refused > 0 {
+            *refused -= 1;
+            let why = "no room; the command was not executed".to_string();
+            return Err(Unanswered { effect: Effect::None, why });
+        }
+        *seq += 1;
+        let id = MsgId { sender: Pid(0), seq: *seq };
+        let mut answer = Vec::new();
+        for shard in dst.iter() {
+            positions[shard.index()] += 1;
+            let position = positions[shard.index()];
+            let taken = executor.deliver(shard, position, id, dst, command, &mut |a| {
+                answer = a.bytes.to_vec();
+            });
+            assert_eq!(taken, Ok(Delivered::Taken));
+        }
+        let loses = *lost > 0;
+        *lost -= u32::from(loses);
+        drop(inner);
+        if loses {
+            let why = "no answer came".to_string();
+            done(Err(Unanswered { effect: Effect::Unknown, why }));
+        } else {
+            done(Ok(&answer));
+        }
+        Ok(())
+    }
+}
+
+/// A cluster that always serves.
+pub(crate) struct Ready;
+
+impl Status for Ready {
+    fn node(&self) -> String {
+        "local".into()
+    }
+
+    fn protocol(&self) -> String {
+        "none".into()
+    }
+
+    fn shards(&self) -> Vec<ShardStatus> {
+        let none = |shard| ShardStatus {
+            shard,
+            leader: None,
+            replicas: (1, 1),
+            applied: 0,
+            waiting: 0,
+            keys: 0,
+            expiring: 0,
+            due_ms: None,
+        };
+        vec![none(Gid(0))]
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+}
