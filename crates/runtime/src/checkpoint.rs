@@ -141,7 +141,16 @@ impl Checkpoints {
         };
         let positions = self.writing.take().map(|writing| writing.positions);
         match done {
-            Err(e) => Err(Failed(format!("{}: no checkpoint: {e}", self.dir.display()))),
+            Err(e) => {
+                let what = match e.kind() {
+                    io::ErrorKind::StorageFull => {
+                        "the disk is full; make room there (`df`), and start again".to_string()
+                    }
+                    _ => e.to_string(),
+                };
+                let dir = self.dir.display();
+                Err(Failed(format!("{dir}: the state cannot be written: {what}")))
+            }
             // It was given up: the next one comes sooner.
             Ok(None) => {
                 self.bytes = self.bytes.max(self.after_bytes / 2);

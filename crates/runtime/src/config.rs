@@ -288,6 +288,11 @@ impl ClusterFile {
                 return was(what, &here, &there);
             }
         }
+        // What the logs take decides what commands do: the same commands may run again from disk.
+        let log_mb = |file: &Self| file.log_mb.map_or("its default".into(), |mb| mb.to_string());
+        if self.log_mb != earlier.log_mb {
+            return was("log_mb", &log_mb(self), &log_mb(earlier));
+        }
         for name in self.set.keys().chain(earlier.set.keys()) {
             let of =
                 |file: &Self| file.set.get(name).map_or("its default".into(), Setting::to_string);
@@ -440,6 +445,9 @@ mod tests {
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("set.m = its default, and"));
         let mut other = ClusterFile { shards: 4, ..like.clone() };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("shards = 4, and"));
+        let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
+        let says = "log_mb = 9, and what is there was written with its default";
+        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
         let mut other = ClusterFile { id: Some(8), ..like };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));
     }

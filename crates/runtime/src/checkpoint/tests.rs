@@ -166,7 +166,7 @@ fn what_cannot_be_written_is_said() {
     fs::write(place.0.checkpoints(), "a file where a directory should be").unwrap();
     let _to = begin(&mut checkpoints, 1);
     let Err(Failed(why)) = wait(&mut checkpoints) else { panic!("it was written") };
-    assert!(why.contains("no checkpoint"), "{why}");
+    assert!(why.contains("the state cannot be written"), "{why}");
 }
 
 #[test]

@@ -12,7 +12,7 @@
 //!
 //! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
 //! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
-//! up stays in the connection, in its order, whatever groups it goes to; so a front has at most [`FLIGHT_MAX`] commands with
+//! up waits in a line for its groups, or stays in the connection; so a front has at most [`FLIGHT_MAX`] commands with
 //! [`FLIGHT_BYTES_MAX`] bytes on their way. Who does not read its answers is cut off, and asks again.
 //!
 //! When the member loses what it had broadcast, because it was left out, the fronts are told: they
@@ -21,6 +21,7 @@
 
 pub mod frame;
 pub(crate) mod line;
+mod waiting;
 
 use crate::answers::ANSWER_BYTES_MAX;
 use crate::application::Wake;
@@ -37,6 +38,7 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use waiting::{Command, Waiting};
 
 /// Commands of one front that a node has and has not answered, at most.
 pub(crate) const FLIGHT_MAX: usize = 4096;
@@ -96,6 +98,8 @@ struct Front {
     greeted: bool,
     /// Commands of it that are broadcast and not answered.
     flights: usize,
+    /// Those that there was no room for.
+    waiting: Waiting,
 }
 
 /// A command that is broadcast: whose it is, and what its front calls it.
@@ -256,7 +260,13 @@ impl Ingress {
             tracing::warn!("a front is turned away: {e}");
             return;
         }
-        self.fronts.push(Front { number, line, greeted: false, flights: 0 });
+        self.fronts.push(Front {
+            number,
+            line,
+            greeted: false,
+            flights: 0,
+            waiting: Waiting::default(),
+        });
     }
 
     fn close(&mut self, at: usize, why: Option<&str>) {
@@ -308,7 +318,16 @@ impl Ingress {
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Result<Option<Taken>, &'static str> {
         let front = &mut self.fronts[at];
+        if self.serves
+            && front.flights < FLIGHT_MAX
+            && let Some(Command { token, dst, bytes }) = front.waiting.take(room)
+        {
+            payload.clear();
+            payload.extend_from_slice(&bytes);
+            return Ok(Some(self.begin_flight(at, token, dst)));
+        }
         loop {
+            let front = &mut self.fronts[at];
             let Some((frame, used)) = front.line.next(COMMAND_FRAME_MAX)? else { return Ok(None) };
             match frame {
                 Frame::Hello(VERSION) if !front.greeted => {
@@ -321,21 +340,35 @@ impl Ingress {
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    if front.flights >= FLIGHT_MAX || !self.serves || room(dst, bytes.len()) == 0 {
+                    let Front { flights, waiting, .. } = front;
+                    if !self.serves
+                        || *flights + waiting.count() >= FLIGHT_MAX
+                        || waiting.bytes() >= FLIGHT_BYTES_MAX
+                    {
                         return Ok(None);
+                    }
+                    if waiting.has(dst) || room(dst, bytes.len()) == 0 {
+                        waiting.push(Command { token, dst, bytes: bytes.into() });
+                        front.line.done(used);
+                        continue;
                     }
                     payload.clear();
                     payload.extend_from_slice(bytes);
                     front.line.done(used);
-                    front.flights += 1;
-                    let seq = self.next_seq;
-                    self.next_seq += 1;
-                    self.flights.insert(seq, Flight { front: front.number, token });
-                    return Ok(Some(Taken { seq, dst }));
+                    return Ok(Some(self.begin_flight(at, token, dst)));
                 }
                 _ => return Err("it says what no front says"),
             }
         }
+    }
+
+    /// A command of the front is multicast; under which number.
+    fn begin_flight(&mut self, at: usize, token: u64, dst: GroupSet) -> Taken {
+        let (front, seq) = (&mut self.fronts[at], self.next_seq);
+        front.flights += 1;
+        self.next_seq += 1;
+        self.flights.insert(seq, Flight { front: front.number, token });
+        Taken { seq, dst }
     }
 
     /// The command that was broadcast with the number `seq` was executed, with this answer. What
