@@ -16,6 +16,13 @@ pub enum Error {
     },
     /// What was written and synced is not there as it was written.
     Damaged(Damage),
+    /// A checkpoint is not as it was written.
+    DamagedCheckpoint {
+        /// The file.
+        path: PathBuf,
+        /// Where the piece begins that is not whole, in bytes.
+        offset: u64,
+    },
     /// A file is none of ours, or of a version that we do not know.
     Misfit {
         /// The file.
@@ -135,6 +142,19 @@ impl Error {
         }
     }
 
+    /// Whether a file is not as it was written.
+    pub const fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Damaged(_)
+                | Self::DamagedCheckpoint { .. }
+                | Self::Misfit {
+                    why: Misfit::Short | Misfit::Magic | Misfit::Sum | Misfit::Nonsense,
+                    ..
+                }
+        )
+    }
+
     /// Whether the same may succeed later without anybody having repaired anything.
     pub const fn may_pass(&self) -> bool {
         matches!(self, Self::InUse { .. } | Self::Full { .. })
@@ -151,6 +171,13 @@ impl fmt::Display for Error {
                 if who.is_empty() { "another process" } else { who }
             ),
             Self::Damaged(damage) => damage.fmt(f),
+            Self::DamagedCheckpoint { path, offset } => write!(
+                f,
+                "{}: damaged at byte {offset}; the checkpoint before it serves if there is one. Bring \
+                 the file back from a copy, or remove it and have the process start anew from the \
+                 others' state",
+                path.display()
+            ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),
             Self::Missing { path } => write!(
                 f,

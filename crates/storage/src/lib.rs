@@ -1,4 +1,5 @@
-//! The log of a process on disk: what it wrote down before it answered is there after a crash.
+//! The log of a process on disk, and its application's checkpoints: what it wrote down before it answered
+//! is there after a crash.
 //!
 //! Read [`Log`] for how a loop uses it, then `walk.rs` for the argument why what comes back is what was
 //! written, and `shelf.rs` for the order in which things are made durable. `docs/storage.md` draws the
@@ -8,11 +9,13 @@
 //! - `disk/` is what is asked of a file system, the real one and one of tests that forgets and fails.
 //! - `store/` is a log without threads: opening it, writing, syncing, reading again.
 //! - `log/` is the same for a loop that never waits, with the threads that do.
+//! - `checkpoints/` is states of the application, a file each, saved while the loop goes on.
 //!
-//! It knows no protocol: a record is bytes.
+//! It knows no protocol: a record is bytes, and so is a state.
 #![forbid(unsafe_code)]
 
 mod batch;
+mod checkpoints;
 mod disk;
 mod error;
 mod format;
@@ -24,6 +27,7 @@ mod store;
 mod walk;
 mod window;
 
+pub use checkpoints::{Checkpoints, Found, Saved, Saving};
 pub use error::{Damage, Error, Flaw, Limit, Misfit};
 pub use format::LogId;
 pub use log::{Done, Log, Options, Refused, Wake};

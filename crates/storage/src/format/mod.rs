@@ -2,6 +2,7 @@
 //!
 //! Nothing here touches a file: it makes bytes, and judges bytes that may be anything.
 
+pub(crate) mod checkpoint;
 pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod state;
@@ -91,4 +92,11 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut value = [0; N];
     value.copy_from_slice(&bytes[at..at + N]);
     value
+}
+
+/// The number of 20 digits before `suffix`, if the name is nothing else.
+fn numbered(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit()))
+        .then(|| digits.parse().ok())?
 }

@@ -7,7 +7,7 @@
 //! 16 16  id of the log             60  4  crc32c of bytes 0 to 59
 //! ```
 
-use super::{HEAD_BYTES, LogId, head, open, put, seal, u32_at, u64_at, u128_at};
+use super::{HEAD_BYTES, LogId, head, numbered, open, put, seal, u32_at, u64_at, u128_at};
 use crate::error::Misfit;
 
 /// The newest version; all from 1 to it can be read.
@@ -70,11 +70,4 @@ pub(crate) fn spare_name(n: u64) -> String {
 /// The number of the spare of this name, if it is one.
 pub(crate) fn spare_of(name: &str) -> Option<u64> {
     numbered(name, ".spare")
-}
-
-/// The number of 20 digits before `suffix`, if the name is nothing else.
-fn numbered(name: &str, suffix: &str) -> Option<u64> {
-    let digits = name.strip_suffix(suffix)?;
-    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit()))
-        .then(|| digits.parse().ok())?
 }

@@ -1,5 +1,6 @@
 //! Golden bytes: what version 1 has written stays readable, and nobody changes it unawares.
 
+use super::checkpoint::{self, CheckpointHead};
 use super::record::{Head, Kind, Seed};
 use super::segment::{self, SegmentHead};
 use super::state::State;
@@ -94,4 +95,28 @@ fn heads_of_other_files_and_versions_are_refused_in_words() {
     let refused = State::decode(&newer).expect_err("it is newer");
     assert_eq!(refused, Misfit::Version { found: 2, newest: 1 });
     assert!(refused.to_string().contains("use a newer program"));
+}
+
+#[test]
+fn version_1_of_a_checkpoint() {
+    let head = CheckpointHead { position: 0x1122, piece_bytes: 256 << 10 };
+    let (bytes, seed) = head.encode();
+    same(
+        &bytes,
+        &[
+            "616d6361737443500100000000000400",
+            "22110000000000000000000000000000",
+            "00000000000000000000000000000000",
+            "0000000000000000000000005e0ee5ca",
+        ],
+    );
+    assert_eq!(CheckpointHead::decode(&bytes), Ok((head, seed)));
+    let piece = checkpoint::piece_head(b"hello", 0x33, seed);
+    same(&piece, &["a17a9ee5050000003300000000000000"]);
+    assert_eq!(checkpoint::piece_length(&piece, &head), Some(5));
+    let end = checkpoint::piece_head(b"", 0x38, seed);
+    same(&end, &["b09a2ff6000000003800000000000000"]);
+    assert_eq!(checkpoint::piece_length(&end, &head), Some(0));
+    assert_eq!(checkpoint::name(0x1122), "00000000000000004386.checkpoint");
+    assert_eq!(checkpoint::position_of("00000000000000004386.checkpoint"), Some(0x1122));
 }

@@ -1,0 +1,189 @@
+//! Checkpoints: states of the application on disk, one file each.
+//!
+//! A loop gives a state piece by piece, as far as there is room, and a thread writes it. A state counts
+//! once all of it is durable and has its name; until then the one before does. A failure concerns the
+//! one state that was being saved: the next one is a new file, so it may be tried again.
+
+mod draft;
+mod saved;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use saved::Saved;
+
+use crate::disk::{Disk, HostDisk};
+use crate::error::Error;
+use crate::format::checkpoint::PIECE_BYTES;
+use crate::lock::Lock;
+use crate::log::Wake;
+use crate::shelf::locked;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use writer::{Order, Work};
+
+/// How many bytes may be given before the writer must catch up.
+const QUEUE_BYTES: usize = 4 * PIECE_BYTES;
+
+/// How saving goes.
+#[derive(Debug)]
+pub enum Saving {
+    /// So much of the state at this position is written, in bytes.
+    Progress {
+        /// The position.
+        position: u64,
+        /// How much.
+        bytes: u64,
+    },
+    /// The state at this position survives the end of the machine from here on.
+    Saved {
+        /// The position.
+        position: u64,
+        /// How long it is, in bytes.
+        bytes: u64,
+    },
+    /// The state at this position could not be saved; the one before counts. What is given of it is
+    /// dropped, and another one may be begun.
+    Failed {
+        /// The position.
+        position: u64,
+        /// Why.
+        error: Error,
+    },
+}
+
+/// What is there when checkpoints are opened.
+#[derive(Debug)]
+pub struct Found {
+    /// The newest whole one.
+    pub newest: Option<Saved>,
+    /// What is wrong with those that claim to be newer.
+    pub damaged: Vec<Error>,
+}
+
+/// The checkpoints of one directory. One loop has them.
+pub struct Checkpoints {
+    work: Arc<Work>,
+    /// Pieces of the state are gathered here.
+    piece: Vec<u8>,
+    begun: bool,
+    thread: Option<JoinHandle<()>>,
+    /// Nobody else may have the directory.
+    _lock: Option<Lock>,
+}
+
+impl Checkpoints {
+    /// Opens the directory, which is made if need be, and finds the newest whole checkpoint: all of it
+    /// is read. `each` is told how far, in bytes. `wake` is called by another thread when
+    /// [`Checkpoints::take`] has something, if it had nothing before.
+    ///
+    /// # Errors
+    /// When another process has it, and when it cannot be used. Damage is no error here: it is told
+    /// with what was found.
+    pub fn open(
+        path: &Path,
+        wake: Wake,
+        mut each: impl FnMut(u64),
+    ) -> Result<(Self, Found), Error> {
+        let lock = Lock::take(path)?;
+        Self::start(HostDisk::at(path), wake, Some(lock), &mut each)
+    }
+
+    fn start<D: Disk>(
+        disk: D,
+        wake: Wake,
+        lock: Option<Lock>,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<(Self, Found), Error> {
+        let (newest, damaged) = saved::find(&disk, each)?;
+        let path = disk.path().to_path_buf();
+        let work = Arc::new(Work::new(wake));
+        let with = work.clone();
+        let thread = thread::Builder::new().name("checkpoints".to_string());
+        let thread = thread.spawn(move || writer::run(&disk, &with));
+        let thread = thread.map_err(|e| Error::of(&path, "start a thread for it", e))?;
+        let (piece, begun, thread) = (Vec::with_capacity(PIECE_BYTES), false, Some(thread));
+        Ok((Self { work, piece, begun, thread, _lock: lock }, Found { newest, damaged }))
+    }
+
+    /// Begins to save the state at this position. One that was not finished is dropped.
+    pub fn begin(&mut self, position: u64) {
+        self.piece.clear();
+        self.begun = true;
+        self.work.order(Order::Begin(position));
+    }
+
+    /// Gives the next bytes of the state. They are taken also if there is no [`room`](Self::room).
+    ///
+    /// # Panics
+    /// If no state was begun.
+    pub fn give(&mut self, mut bytes: &[u8]) {
+        assert!(self.begun, "a state is begun before it is given");
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.piece.len()));
+            self.piece.extend_from_slice(now);
+            bytes = later;
+            if self.piece.len() == PIECE_BYTES {
+                self.hand_over();
+            }
+        }
+    }
+
+    /// All was given: [`Saving::Saved`] follows once it is durable.
+    ///
+    /// # Panics
+    /// If no state was begun.
+    pub fn finish(&mut self) {
+        assert!(self.begun, "a state is begun before it is finished");
+        if !self.piece.is_empty() {
+            self.hand_over();
+        }
+        self.begun = false;
+        self.work.order(Order::Finish);
+    }
+
+    /// Drops the state that was begun and not finished.
+    pub fn abandon(&mut self) {
+        if std::mem::take(&mut self.begun) {
+            self.piece.clear();
+            self.work.order(Order::Abandon);
+        }
+    }
+
+    /// How many bytes may be given before the writer must catch up. 0 is back-pressure.
+    pub fn room(&self) -> usize {
+        QUEUE_BYTES.saturating_sub(locked(&self.work.queue).bytes + self.piece.len())
+    }
+
+    /// Takes what there is to tell. Cheap if it is nothing.
+    pub fn take(&mut self, each: impl FnMut(Saving)) {
+        self.work.take(each);
+    }
+
+    fn hand_over(&mut self) {
+        let mut empty = locked(&self.work.queue).empty.pop().unwrap_or_default();
+        std::mem::swap(&mut empty, &mut self.piece);
+        self.work.order(Order::Piece(empty));
+    }
+}
+
+impl Drop for Checkpoints {
+    /// What was finished is saved first; what was not is dropped.
+    fn drop(&mut self) {
+        self.abandon();
+        locked(&self.work.queue).closing = true;
+        self.work.come.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of it was told where it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl fmt::Debug for Checkpoints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpoints").field("begun", &self.begun).finish()
+    }
+}

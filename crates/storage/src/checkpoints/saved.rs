@@ -1,0 +1,119 @@
+//! A checkpoint that was saved: found, judged, and read piece by piece.
+
+use super::draft::{discard, newest_first};
+use crate::disk::{Disk, File};
+use crate::error::{Error, Misfit};
+use crate::format::HEAD_BYTES;
+use crate::format::checkpoint::{
+    CheckpointHead, PIECE_HEAD_BYTES, Seed, name, piece_head, piece_length,
+};
+use std::fmt;
+use std::path::PathBuf;
+
+/// A checkpoint, read piece by piece: it takes no more memory than a piece.
+pub struct Saved {
+    file: Box<dyn File>,
+    path: PathBuf,
+    head: CheckpointHead,
+    seed: Seed,
+    /// How long the state is, in bytes; known once it was judged.
+    bytes: u64,
+    /// Where the next piece is in the file.
+    at: u64,
+    /// Where it begins in the state.
+    offset: u64,
+    piece: Vec<u8>,
+}
+
+impl Saved {
+    /// The position that the state stands at.
+    pub fn position(&self) -> u64 {
+        self.head.position
+    }
+
+    /// How long the state is, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The next piece of the state; none at its end.
+    ///
+    /// # Errors
+    /// When the file cannot be read, or is damaged: forget the pieces before.
+    pub fn piece(&mut self) -> Result<Option<&[u8]>, Error> {
+        let whole = self.read(PIECE_HEAD_BYTES)?;
+        let length = piece_length(&self.piece, &self.head).filter(|_| whole);
+        let Some(length) = length else { return Err(self.damage()) };
+        let whole = self.read(PIECE_HEAD_BYTES + length)?;
+        let (head, piece) = self.piece.split_at(PIECE_HEAD_BYTES);
+        if !whole || head != piece_head(piece, self.offset, self.seed) {
+            return Err(self.damage());
+        }
+        self.at += self.piece.len() as u64;
+        self.offset += length as u64;
+        Ok((length > 0).then(|| &self.piece[PIECE_HEAD_BYTES..]))
+    }
+
+    /// Reads so many bytes from where it stands; whether there are so many.
+    fn read(&mut self, count: usize) -> Result<bool, Error> {
+        self.piece.resize(count, 0);
+        let got = self.file.read_at(&mut self.piece, self.at);
+        Ok(got.map_err(|e| Error::of(&self.path, "read it", e))? == count)
+    }
+
+    fn damage(&self) -> Error {
+        Error::DamagedCheckpoint { path: self.path.clone(), offset: self.at }
+    }
+
+    /// Opens one; nothing but its head is read.
+    fn open<D: Disk>(disk: &D, position: u64) -> Result<Self, Error> {
+        let name = name(position);
+        let path = disk.path_of(&name);
+        let file = disk.open(&name).map_err(|e| Error::of(&path, "open it", e))?;
+        let mut bytes = [0; HEAD_BYTES];
+        let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+        let decoded = CheckpointHead::decode(&bytes[..got]);
+        let decoded = decoded.and_then(|(head, seed)| match head.position == position {
+            true => Ok((head, seed)),
+            false => Err(Misfit::Nonsense),
+        });
+        let (head, seed) = decoded.map_err(|why| Error::Misfit { path: path.clone(), why })?;
+        let (at, piece) = (HEAD_BYTES as u64, Vec::new());
+        Ok(Self { file: Box::new(file), path, head, seed, bytes: 0, at, offset: 0, piece })
+    }
+
+    /// Reads all of it, and goes back to its beginning.
+    fn judge(&mut self, each: &mut dyn FnMut(u64)) -> Result<(), Error> {
+        while self.piece()?.is_some() {
+            each(self.offset);
+        }
+        self.bytes = self.offset;
+        (self.at, self.offset) = (HEAD_BYTES as u64, 0);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Saved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Saved").field("path", &self.path).field("bytes", &self.bytes).finish()
+    }
+}
+
+/// The newest whole checkpoint, and what is wrong with newer ones. `each` is told how far the one that
+/// is being judged was read, in bytes.
+pub(crate) fn find<D: Disk>(
+    disk: &D,
+    each: &mut dyn FnMut(u64),
+) -> Result<(Option<Saved>, Vec<Error>), Error> {
+    discard(disk)?;
+    let mut damaged = Vec::new();
+    for position in newest_first(disk)? {
+        let judged = Saved::open(disk, position);
+        match judged.and_then(|mut saved| saved.judge(each).map(|()| saved)) {
+            Ok(saved) => return Ok((Some(saved), damaged)),
+            Err(e) if e.is_damage() => damaged.push(e),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok((None, damaged))
+}

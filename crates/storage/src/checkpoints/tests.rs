@@ -1,0 +1,202 @@
+//! Checkpoints whose machine ends at any moment, whose disk fails, and whose bytes change.
+
+use super::draft::{Draft, newest_first};
+use super::saved::{Saved, find};
+use super::{Checkpoints, Found, QUEUE_BYTES, Saving};
+use crate::disk::Disk;
+use crate::disk::fake::{FakeDisk, Faults};
+use crate::error::{Error, Limit};
+use crate::format::checkpoint::{PIECE_BYTES, name};
+use amcast_core::rng::Rng;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// The state at a position: longer than a piece now and then.
+fn state(position: u64) -> Vec<u8> {
+    let mut rng = Rng::new(position);
+    (0..position * 700 % 2_000).map(|_| rng.word() as u8).collect()
+}
+
+fn save(disk: &FakeDisk, position: u64) -> Result<(), Error> {
+    let mut draft = Draft::begin(disk, position)?;
+    for piece in state(position).chunks(300) {
+        draft.put(disk, piece)?;
+    }
+    draft.finish(disk)
+}
+
+fn all_of(saved: &mut Saved) -> Vec<u8> {
+    let mut all = Vec::new();
+    while let Some(piece) = saved.piece().expect("it was judged whole") {
+        all.extend_from_slice(piece);
+    }
+    all
+}
+
+#[test]
+fn a_saved_state_survives_the_end_of_the_machine_at_any_moment() {
+    for seed in 0..20 {
+        let whole = FakeDisk::new();
+        (1..6).for_each(|position| save(&whole, position).expect("it works"));
+        for stop in 0..whole.changes() {
+            let disk = FakeDisk::new();
+            disk.set_faults(Faults { stop_after: Some(stop), ..Faults::default() });
+            let saved = (1..6).take_while(|&position| save(&disk, position).is_ok()).count() as u64;
+            disk.fail_machine(&mut Rng::stream(seed, "machine"));
+            let (found, damaged) = find(&disk, &mut |_| {}).expect("it works");
+            assert!(damaged.is_empty(), "stop {stop}, seed {seed}: {damaged:?}");
+            let position = found.as_ref().map_or(0, Saved::position);
+            assert!(position == saved || position == saved + 1, "{position} after {saved}");
+            if let Some(mut found) = found {
+                assert_eq!(all_of(&mut found), state(position));
+            }
+            // And life goes on.
+            save(&disk, 9).expect("it works");
+            let (found, _) = find(&disk, &mut |_| {}).expect("it works");
+            assert_eq!(found.map(|found| found.position()), Some(9));
+        }
+    }
+}
+
+#[test]
+fn a_changed_byte_is_told_and_the_state_before_serves() {
+    let disk = FakeDisk::new();
+    (1..6).for_each(|position| save(&disk, position).expect("it works"));
+    assert_eq!(newest_first(&disk).expect("it works"), [5, 4]);
+    let bytes = disk.read(&name(5)).expect("it is there").len();
+    for at in 0..bytes {
+        let copy = disk.copy();
+        copy.change(&name(5), |bytes| bytes[at] ^= 1 << (at % 8));
+        match find(&copy, &mut |_| {}) {
+            Ok((Some(mut found), damaged)) => {
+                let position = found.position();
+                assert_eq!(all_of(&mut found), state(position));
+                assert_eq!((position, damaged.len()), (4, 1), "byte {at}");
+            }
+            // Whoever has a newer program can read it.
+            Err(Error::Misfit { .. }) => assert!((8..12).contains(&at), "byte {at}"),
+            other => panic!("byte {at}: {other:?}"),
+        }
+    }
+    for cut in [10, 64, 70, 200, bytes - 1] {
+        let copy = disk.copy();
+        copy.change(&name(5), |bytes| bytes.truncate(cut));
+        let (found, damaged) = find(&copy, &mut |_| {}).expect("it works");
+        assert_eq!((found.map(|f| f.position()), damaged.len()), (Some(4), 1), "cut at {cut}");
+        // The damaged one is not preferred to one that is saved now.
+        save(&copy, 4).expect("it works");
+        assert_eq!(newest_first(&copy).expect("it works"), [4]);
+    }
+}
+
+/// A loop that sleeps until it is woken.
+struct Loop {
+    checkpoints: Checkpoints,
+    woken: Receiver<()>,
+}
+
+impl Loop {
+    fn open(disk: &FakeDisk) -> (Self, Found) {
+        let (send, woken) = sync_channel(1);
+        let wake = move || {
+            let _ = send.try_send(());
+        };
+        let opened = Checkpoints::start(disk.clone(), Arc::new(wake), None, &mut |_| {});
+        let (checkpoints, found) = opened.expect("it opens");
+        (Self { checkpoints, woken }, found)
+    }
+
+    /// Sleeps until a state is saved or not.
+    fn outcome(&mut self) -> Saving {
+        loop {
+            let mut outcome = None;
+            self.checkpoints.take(|saving| match saving {
+                Saving::Progress { .. } => {}
+                other => outcome = Some(other),
+            });
+            match outcome {
+                Some(outcome) => return outcome,
+                None => self.woken.recv().expect("it is woken"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_large_state_is_saved_while_room_bounds_what_waits() {
+    let disk = FakeDisk::new();
+    let (mut looping, found) = Loop::open(&disk);
+    assert!(found.newest.is_none() && found.damaged.is_empty());
+    let large: Vec<u8> = (0..3 * QUEUE_BYTES + 11).map(|i| (i % 251) as u8).collect();
+    looping.checkpoints.begin(40);
+    let (mut given, mut progress) = (0, 0);
+    while given < large.len() {
+        let now = looping.checkpoints.room().min(large.len() - given).min(70_000);
+        if now == 0 {
+            looping.woken.recv().expect("it is woken");
+        }
+        looping.checkpoints.give(&large[given..given + now]);
+        given += now;
+        looping.checkpoints.take(|saving| match saving {
+            Saving::Progress { position: 40, bytes } => {
+                assert!(bytes >= progress);
+                progress = bytes;
+            }
+            other => panic!("{other:?}"),
+        });
+    }
+    assert!(progress >= large.len() as u64 - QUEUE_BYTES as u64 - PIECE_BYTES as u64);
+    looping.checkpoints.finish();
+    match looping.outcome() {
+        Saving::Saved { position: 40, bytes } => assert_eq!(bytes, large.len() as u64),
+        other => panic!("{other:?}"),
+    }
+    drop(looping);
+    let (_, found) = Loop::open(&disk);
+    let mut newest = found.newest.expect("it was saved");
+    assert_eq!((newest.position(), newest.bytes()), (40, large.len() as u64));
+    assert_eq!(all_of(&mut newest), large);
+}
+
+#[test]
+fn a_state_that_cannot_be_saved_is_told_and_the_next_one_may_be() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    let mut try_to = |position, faults| {
+        disk.set_faults(faults);
+        looping.checkpoints.begin(position);
+        looping.checkpoints.give(&state(position));
+        looping.checkpoints.finish();
+        looping.outcome()
+    };
+    assert!(matches!(try_to(1, Faults::default()), Saving::Saved { position: 1, .. }));
+    match try_to(2, Faults { room: Some(900), ..Faults::default() }) {
+        Saving::Failed { position: 2, error } => {
+            assert!(matches!(error, Error::Full { what: Limit::Disk, .. }), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+    match try_to(3, Faults { sync_fails: Some(0), ..Faults::default() }) {
+        Saving::Failed { position: 3, error: Error::Io { .. } } => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(disk.names().expect("it works"), [name(1)], "what was begun takes no room");
+    assert!(matches!(try_to(4, Faults::default()), Saving::Saved { position: 4, .. }));
+}
+
+#[test]
+fn a_state_that_is_abandoned_or_begun_anew_leaves_nothing() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    looping.checkpoints.begin(7);
+    looping.checkpoints.give(&vec![1; 2 * PIECE_BYTES]);
+    looping.checkpoints.abandon();
+    looping.checkpoints.begin(8);
+    looping.checkpoints.give(&[2; 100]);
+    looping.checkpoints.begin(9);
+    looping.checkpoints.give(&[3; 100]);
+    looping.checkpoints.finish();
+    assert!(matches!(looping.outcome(), Saving::Saved { position: 9, bytes: 100 }));
+    drop(looping);
+    assert_eq!(disk.names().expect("it works"), [name(9)]);
+}

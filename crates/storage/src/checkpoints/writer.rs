@@ -1,0 +1,163 @@
+//! The thread that writes checkpoints, and what lies between it and the loop.
+
+use super::Saving;
+use super::draft::{Draft, discard};
+use crate::disk::Disk;
+use crate::error::Error;
+use crate::log::Wake;
+use crate::shelf::locked;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// Buffers that are kept to be used again.
+const EMPTY_MAX: usize = 4;
+
+/// What the writer is to do.
+pub(super) enum Order {
+    Begin(u64),
+    Piece(Vec<u8>),
+    Finish,
+    Abandon,
+}
+
+/// What lies between the loop and the writer.
+pub(super) struct Work {
+    wake: Wake,
+    pub(super) queue: Mutex<Queue>,
+    /// Something waits for the writer.
+    pub(super) come: Condvar,
+    told: Mutex<Vec<Saving>>,
+    /// Whether something was told since it was last looked at.
+    any: AtomicBool,
+}
+
+/// What waits for the writer.
+#[derive(Default)]
+pub(super) struct Queue {
+    orders: VecDeque<Order>,
+    /// How many bytes of pieces wait, or are being written.
+    pub(super) bytes: usize,
+    /// Buffers to be used again.
+    pub(super) empty: Vec<Vec<u8>>,
+    pub(super) closing: bool,
+}
+
+impl Work {
+    pub(super) fn new(wake: Wake) -> Self {
+        Self {
+            wake,
+            queue: Mutex::default(),
+            come: Condvar::new(),
+            told: Mutex::default(),
+            any: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn order(&self, order: Order) {
+        let mut queue = locked(&self.queue);
+        if let Order::Piece(piece) = &order {
+            queue.bytes += piece.len();
+        }
+        queue.orders.push_back(order);
+        drop(queue);
+        self.come.notify_one();
+    }
+
+    pub(super) fn take(&self, mut each: impl FnMut(Saving)) {
+        if self.any.swap(false, Ordering::Acquire) {
+            let told = std::mem::take(&mut *locked(&self.told));
+            told.into_iter().for_each(&mut each);
+        }
+    }
+
+    fn tell(&self, saving: Saving) {
+        let mut told = locked(&self.told);
+        // Of how far it is only the last word counts.
+        if matches!(told.last(), Some(Saving::Progress { .. })) {
+            told.pop();
+        }
+        told.push(saving);
+        drop(told);
+        if !self.any.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
+    }
+
+    /// Waits for an order; none when there will not be one.
+    fn next(&self) -> Option<Order> {
+        let mut queue = locked(&self.queue);
+        loop {
+            if let Some(order) = queue.orders.pop_front() {
+                return Some(order);
+            }
+            if queue.closing {
+                return None;
+            }
+            queue = self.come.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The piece is written, or dropped.
+    fn done_with(&self, mut piece: Vec<u8>) {
+        let mut queue = locked(&self.queue);
+        queue.bytes -= piece.len();
+        if queue.empty.len() < EMPTY_MAX {
+            piece.clear();
+            queue.empty.push(piece);
+        }
+    }
+}
+
+/// Does what is ordered until there will be no more.
+pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
+    // None also after a failure: then the rest of the state is dropped.
+    let mut draft: Option<Draft<D::File>> = None;
+    while let Some(order) = work.next() {
+        let position = draft.as_ref().map(Draft::position);
+        let (position, done) = match order {
+            Order::Begin(position) => {
+                let begun = Draft::begin(disk, position).map(|begun| draft = Some(begun));
+                (position, begun)
+            }
+            Order::Piece(piece) => {
+                let written = draft.as_mut().map_or(Ok(()), |draft| draft.put(disk, &piece));
+                work.done_with(piece);
+                let Some(position) = position else { continue };
+                (position, written)
+            }
+            Order::Finish => {
+                let (Some(whole), Some(position)) = (draft.take(), position) else { continue };
+                let bytes = whole.state_bytes();
+                let saved = whole.finish(disk);
+                (position, saved.map(|()| work.tell(Saving::Saved { position, bytes })))
+            }
+            Order::Abandon => {
+                let Some(position) = position else { continue };
+                draft = None;
+                (position, discard(disk))
+            }
+        };
+        match (done, &draft) {
+            (Err(error), _) => fail(disk, work, &mut draft, position, error),
+            (Ok(()), Some(draft)) => {
+                work.tell(Saving::Progress { position, bytes: draft.state_bytes() });
+            }
+            (Ok(()), None) => {}
+        }
+    }
+}
+
+/// Drops the state, and the room that it took: it may be what fails others.
+fn fail<D: Disk>(
+    disk: &D,
+    work: &Work,
+    draft: &mut Option<Draft<D::File>>,
+    position: u64,
+    error: Error,
+) {
+    *draft = None;
+    // The first error is the one to tell; the file is removed before the next state, too.
+    let _ = discard(disk);
+    work.tell(Saving::Failed { position, error });
+}
