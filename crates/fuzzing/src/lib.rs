@@ -167,7 +167,14 @@ pub const TARGETS: &[Target] = &[
         run: tram::memory,
         words: &["\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
     },
+    Target { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
+    Target { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
+    Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
 ];
+
+/// Small numbers of four and eight bytes, and a large one.
+const NUMBERS: &[&str] =
+    &["\0\0\0\0\0\0\0\0", "\u{1}\0\0\0\0\0\0\0", "\u{2}\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"];
 
 /// The target of that name.
 pub fn target(name: &str) -> Option<&'static Target> {

@@ -10,6 +10,7 @@
 //! - `store/` is a log without threads: opening it, writing, syncing, reading again.
 //! - `log/` is the same for a loop that never waits, with the threads that do.
 //! - `checkpoints/` is states of the application, a file each, saved while the loop goes on.
+//! - `offline/` looks at the files of a process that does not run, and repairs them.
 //!
 //! It knows no protocol: a record is bytes, and so is a state.
 #![forbid(unsafe_code)]
@@ -19,9 +20,12 @@ mod checkpoints;
 mod disk;
 mod error;
 mod format;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod lock;
 mod log;
 mod machine;
+pub mod offline;
 mod shelf;
 mod store;
 mod walk;

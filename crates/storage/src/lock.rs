@@ -35,10 +35,7 @@ impl Lock {
         let file = options.open(&place).map_err(|e| Error::of(&place, "open it", e))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let who = fs::read_to_string(&place).unwrap_or_default();
-                return Err(Error::InUse { path: path.to_path_buf(), who: who.trim().to_string() });
-            }
+            Err(Errno::WOULDBLOCK) => return Err(in_use(path)),
             Err(e) => return Err(Error::of(&place, "lock it", e.into())),
         }
         let words = format!("process {}\n", std::process::id());
@@ -49,4 +46,23 @@ impl Lock {
             Err(e) => Err(e),
         }
     }
+
+    /// Refuses if a process has the directory; takes nothing, and writes nothing.
+    pub(crate) fn check_free(path: &Path) -> Result<(), Error> {
+        let place = path.join(NAME);
+        let file = match File::open(&place) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(|e| Error::of(&place, "open it", e))?,
+        };
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(in_use(path)),
+            Err(e) => Err(Error::of(&place, "lock it", e.into())),
+        }
+    }
+}
+
+fn in_use(path: &Path) -> Error {
+    let who = fs::read_to_string(path.join(NAME)).unwrap_or_default();
+    Error::InUse { path: path.to_path_buf(), who: who.trim().to_string() }
 }

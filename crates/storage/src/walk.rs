@@ -25,7 +25,7 @@ pub(crate) struct Stand {
     pub(crate) life: u32,
     /// Whether that life ended in good order here.
     pub(crate) closed: bool,
-    /// Whether the log goes on in the next segment.
+    /// Whether the log goes on in the next segment, which is said here.
     pub(crate) turned: bool,
 }
 
@@ -118,13 +118,13 @@ impl<'f, F: File> Walk<'f, F> {
                 return Ok(Step::Record(head.number));
             }
             self.proved = self.proved.max(head.durable);
-            self.stand.offset = next;
             self.stand.life = head.life;
             self.stand.closed = head.kind == Kind::Close;
             self.stand.turned = head.kind == Kind::Turn;
             if self.stand.turned {
                 return Ok(Step::Nothing(Flaw::Segment));
             }
+            self.stand.offset = next;
         }
     }
 
@@ -145,6 +145,27 @@ impl<'f, F: File> Walk<'f, F> {
             at += ALIGNED;
         }
         Ok(if begun { Tail::Torn } else { Tail::Blank })
+    }
+
+    /// Goes to the next whole record behind the one that is missing, if there is one: what is found from
+    /// there on is no part of the log any more.
+    pub(crate) fn skip(&mut self) -> io::Result<bool> {
+        let mut at = self.stand.offset + ALIGNED;
+        while at + HEAD_BYTES as u64 <= self.end {
+            if let Some(head) = self.head_after(at)?
+                && let Kind::Record(length) = head.kind
+            {
+                let bytes = self.window.look(at + HEAD_BYTES as u64, length as usize)?;
+                if bytes.len() == length as usize && crc32c::crc32c(bytes) == head.sum {
+                    let (closed, turned) = (false, false);
+                    let (number, life) = (head.number, head.life);
+                    self.stand = Stand { offset: at, number, life, closed, turned };
+                    return Ok(true);
+                }
+            }
+            at += ALIGNED;
+        }
+        Ok(false)
     }
 
     /// The head at `at`, if there is a whole one.

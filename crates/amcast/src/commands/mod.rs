@@ -12,6 +12,7 @@ mod journal;
 mod kv;
 mod listening;
 mod log;
+mod log_file;
 mod node;
 mod protocols;
 mod reproduce;
@@ -58,6 +59,8 @@ enum Command {
     Kv(kv::Args),
     /// Append to, read, trim and follow the logs of a running cluster
     Log(log::Args),
+    /// Look at a process's log on disk, or cut it where it is damaged
+    LogFile(log_file::Args),
     /// Check a cluster file, or explain every parameter
     Config(config::Args),
 }
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),
         Command::Log(args) => log::run(&args),
+        Command::LogFile(args) => log_file::run(&args),
         Command::Config(args) => config::run(&args),
     };
     match done {

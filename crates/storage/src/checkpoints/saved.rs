@@ -78,8 +78,25 @@ impl Saved {
             false => Err(Misfit::Nonsense),
         });
         let (head, seed) = decoded.map_err(|why| Error::Misfit { path: path.clone(), why })?;
+        Ok(Self::new(Box::new(file), path, head, seed))
+    }
+
+    /// One whose head was read.
+    pub(crate) fn new(
+        file: Box<dyn File>,
+        path: PathBuf,
+        head: CheckpointHead,
+        seed: Seed,
+    ) -> Self {
         let (at, piece) = (HEAD_BYTES as u64, Vec::new());
-        Ok(Self { file: Box::new(file), path, head, seed, bytes: 0, at, offset: 0, piece })
+        Self { file, path, head, seed, bytes: 0, at, offset: 0, piece }
+    }
+
+    /// Opens one and reads all of it.
+    pub(crate) fn judged<D: Disk>(disk: &D, position: u64) -> Result<Self, Error> {
+        let mut saved = Self::open(disk, position)?;
+        saved.judge(&mut |_| {})?;
+        Ok(saved)
     }
 
     /// Reads all of it, and goes back to its beginning.

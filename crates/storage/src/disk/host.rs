@@ -10,12 +10,19 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug)]
 pub(crate) struct HostDisk {
     path: PathBuf,
+    /// Whether files are opened for writing, too.
+    writes: bool,
 }
 
 impl HostDisk {
     /// The directory at `path`, which exists.
     pub(crate) fn at(path: &Path) -> Self {
-        Self { path: path.to_path_buf() }
+        Self { path: path.to_path_buf(), writes: true }
+    }
+
+    /// The same, only to read it.
+    pub(crate) fn to_read(path: &Path) -> Self {
+        Self { writes: false, ..Self::at(path) }
     }
 }
 
@@ -45,7 +52,7 @@ impl Disk for HostDisk {
     }
 
     fn open(&self, name: &str) -> io::Result<fs::File> {
-        OpenOptions::new().read(true).write(true).open(self.path.join(name))
+        OpenOptions::new().read(true).write(self.writes).open(self.path.join(name))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

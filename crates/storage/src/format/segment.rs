@@ -17,6 +17,12 @@ const MAGIC: &[u8; 8] = b"amcastLG";
 /// Where records begin: in a block of their own, so that the head is never written again with them.
 pub(crate) const RECORDS_AT: u64 = 4096;
 
+/// The longest segment, in bytes: nobody takes more memory because a file says so.
+pub(crate) const BYTES_MAX: u64 = 1 << 30;
+
+/// Above all numbers that a log gets to: nobody counts past the end.
+const NUMBER_MAX: u64 = 1 << 62;
+
 /// What a segment says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SegmentHead {
@@ -45,7 +51,8 @@ impl SegmentHead {
             first: u64_at(bytes, 32),
             bytes: u64_at(bytes, 40),
         };
-        if u64::from(u32_at(bytes, 12)) != RECORDS_AT || head.bytes < RECORDS_AT {
+        let may_be = (RECORDS_AT..=BYTES_MAX).contains(&head.bytes) && head.first <= NUMBER_MAX;
+        if u64::from(u32_at(bytes, 12)) != RECORDS_AT || !may_be {
             return Err(Misfit::Nonsense);
         }
         Ok(head)

@@ -2,6 +2,7 @@
 
 use super::longest;
 use crate::error::Error;
+use crate::format::segment;
 use std::time::Duration;
 
 /// How a log behaves.
@@ -38,7 +39,7 @@ impl Options {
     /// The shortest segment, in bytes.
     pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
     /// The longest: lengths of records have four bytes, and a start reads a segment's end whole.
-    pub const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+    pub const SEGMENT_BYTES_MAX: u64 = segment::BYTES_MAX;
 
     /// The longest record that a log of these options takes, in bytes.
     pub const fn record_bytes_max(&self) -> usize {

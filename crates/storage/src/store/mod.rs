@@ -5,6 +5,7 @@ mod recover;
 mod tests;
 
 pub use recover::{Recovered, Torn};
+pub(crate) use recover::{beginning, open_segment, read_state};
 
 use crate::batch::Batch;
 use crate::disk::{Disk, File};

@@ -184,7 +184,7 @@ fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
     Ok((segments, spares))
 }
 
-fn read_state<D: Disk>(disk: &D) -> Result<Option<State>, Error> {
+pub(crate) fn read_state<D: Disk>(disk: &D) -> Result<Option<State>, Error> {
     let path = disk.path_of(state::NAME);
     let file = match disk.open(state::NAME) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -221,11 +221,11 @@ fn never_used<D: Disk>(disk: &D, names: &[String]) -> Result<bool, Error> {
 }
 
 /// The place before a segment's first record.
-fn beginning(head: &SegmentHead) -> Stand {
+pub(crate) fn beginning(head: &SegmentHead) -> Stand {
     Stand { offset: RECORDS_AT, number: head.first, life: 0, closed: false, turned: false }
 }
 
-fn open_segment<D: Disk>(disk: &D, name: &str) -> Result<(D::File, SegmentHead), Error> {
+pub(crate) fn open_segment<D: Disk>(disk: &D, name: &str) -> Result<(D::File, SegmentHead), Error> {
     let path = disk.path_of(name);
     let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
     let mut bytes = [0; HEAD_BYTES];

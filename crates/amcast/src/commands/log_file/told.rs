@@ -1,0 +1,110 @@
+//! What was found in a log, for people and as JSON.
+
+use amcast_storage::offline::{CheckpointSeen, SegmentEnd, SegmentSeen, Survey};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::Path;
+
+/// The last part of a path.
+fn name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A survey for people, a line for each segment.
+pub(super) fn lines(survey: &Survey) -> String {
+    let mut text = String::new();
+    let mut line = |words: &str| {
+        writeln!(text, "{words}").expect("a string takes everything");
+    };
+    if let Some(log) = survey.log {
+        let life = survey.life.map_or(String::new(), |life| format!(", life {life}"));
+        line(&format!("log {log}{life}"));
+    }
+    for seen in &survey.segments {
+        let SegmentSeen { path, records, bytes, end, .. } = seen;
+        let end = match end {
+            SegmentEnd::Whole => String::new(),
+            SegmentEnd::Torn => ", its end torn".to_string(),
+            SegmentEnd::Damaged => ", damaged".to_string(),
+            SegmentEnd::Unreadable(e) => format!(": {e}"),
+        };
+        line(&format!("  {}: {records} records, {bytes} bytes{end}", name(path)));
+    }
+    let count = survey.next - survey.first;
+    let closed = if survey.closed { "; closed in good order" } else { "" };
+    match count.checked_sub(1) {
+        None => line(&format!("no records; the next one is {}{closed}", survey.next)),
+        Some(more) => {
+            line(&format!("{count} records, {} to {}{closed}", survey.first, survey.first + more));
+        }
+    }
+    if let Some(torn) = &survey.torn {
+        line(&format!(
+            "a record was begun behind them and never durable ({}, byte {}): the next start cuts it off",
+            name(&torn.path),
+            torn.offset
+        ));
+    }
+    if let Some(e) = &survey.state {
+        line(&e.to_string());
+    }
+    if let Some(damage) = &survey.damage {
+        line(&damage.to_string());
+        line(&format!("{} whole records are behind the damage", survey.beyond));
+    }
+    text
+}
+
+/// A survey as JSON.
+pub(super) fn document(survey: &Survey) -> Value {
+    let segments = survey.segments.iter().map(|seen| {
+        let (end, why) = match &seen.end {
+            SegmentEnd::Whole => ("whole", None),
+            SegmentEnd::Torn => ("torn", None),
+            SegmentEnd::Damaged => ("damaged", None),
+            SegmentEnd::Unreadable(e) => ("unreadable", Some(e.to_string())),
+        };
+        let file = seen.path.display().to_string();
+        let (first, records, bytes) = (seen.first, seen.records, seen.bytes);
+        json!({"file": file, "first": first, "records": records, "bytes": bytes, "end": end, "why": why})
+    });
+    let damage = survey.damage.as_ref().map(|damage| {
+        let file = damage.path.display().to_string();
+        let says = damage.to_string();
+        json!({"file": file, "offset": damage.offset, "number": damage.number, "says": says})
+    });
+    let torn = survey
+        .torn
+        .as_ref()
+        .map(|torn| json!({"file": torn.path.display().to_string(), "offset": torn.offset}));
+    json!({
+        "log": survey.log.map(|log| log.to_string()),
+        "life": survey.life,
+        "first": survey.first,
+        "next": survey.next,
+        "closed": survey.closed,
+        "sound": survey.is_sound(),
+        "torn": torn,
+        "damage": damage,
+        "state": survey.state.as_ref().map(ToString::to_string),
+        "beyond": survey.beyond,
+        "segments": segments.collect::<Vec<_>>(),
+    })
+}
+
+/// A checkpoint for people.
+pub(super) fn checkpoint(seen: &CheckpointSeen) -> String {
+    match &seen.saved {
+        Ok(saved) => format!("{}: whole, {} bytes\n", name(&seen.path), saved.bytes()),
+        Err(e) => format!("{e}\n"),
+    }
+}
+
+/// A checkpoint as JSON.
+pub(super) fn checkpoint_document(seen: &CheckpointSeen) -> Value {
+    let file = seen.path.display().to_string();
+    match &seen.saved {
+        Ok(saved) => json!({"file": file, "position": saved.position(), "bytes": saved.bytes()}),
+        Err(e) => json!({"file": file, "says": e.to_string()}),
+    }
+}

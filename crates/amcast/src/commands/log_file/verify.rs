@@ -1,0 +1,56 @@
+//! `amcast log-file verify`: reads all of it and says what is there.
+
+use super::told;
+use crate::commands::Failure;
+use amcast_storage::offline::{self, CheckpointSeen, Survey};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Reads all of it and says what is there.
+///
+/// A directory may hold a log, checkpoints, or both. A segment or a checkpoint may be given by itself;
+/// then nobody knows what should be behind it.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The directory of a process's log or checkpoints, or one file of it
+    #[arg(value_name = "FILE|DIR")]
+    path: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (survey, checkpoints) = look(&args.path)?;
+    let whole = checkpoints.iter().all(|seen| seen.saved.is_ok());
+    let sound = whole && survey.as_ref().is_none_or(Survey::is_sound);
+    if args.json {
+        let checkpoints: Vec<_> = checkpoints.iter().map(told::checkpoint_document).collect();
+        let log = survey.as_ref().map(told::document);
+        println!("{}", json!({"sound": sound, "log": log, "checkpoints": checkpoints}));
+    } else {
+        survey.iter().for_each(|survey| print!("{}", told::lines(survey)));
+        checkpoints.iter().for_each(|seen| print!("{}", told::checkpoint(seen)));
+    }
+    if sound { Ok(()) } else { Err(Failure::Said) }
+}
+
+/// What is at the path.
+fn look(path: &Path) -> Result<(Option<Survey>, Vec<CheckpointSeen>), Failure> {
+    let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
+    if path.is_dir() {
+        let checkpoints = offline::checkpoints(path)?;
+        let log = offline::has_log(path)?;
+        if !log && checkpoints.is_empty() {
+            let path = path.display();
+            return Err(Failure::Misuse(format!("{path}: holds neither a log nor checkpoints")));
+        }
+        let survey = if log { Some(offline::survey(path, &mut |_| {})?) } else { None };
+        Ok((survey, checkpoints))
+    } else if is("checkpoint") {
+        let saved = offline::checkpoint(path);
+        Ok((None, vec![CheckpointSeen { path: path.to_path_buf(), saved }]))
+    } else {
+        Ok((Some(offline::survey_segment(path, &mut |_| {})?), Vec::new()))
+    }
+}

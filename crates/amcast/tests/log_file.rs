@@ -1,0 +1,159 @@
+//! `amcast log-file` on logs that are sound, damaged, and in use.
+
+use amcast_core::step::Ticket;
+use amcast_storage::{Checkpoints, Log, Options};
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// What the program printed, and how it ended.
+struct Ended {
+    out: String,
+    err: String,
+    code: Option<i32>,
+}
+
+fn amcast(words: &[&str], path: &Path) -> Ended {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_amcast"));
+    let ended = command.arg("log-file").args(words).arg(path).output().expect("it starts");
+    let text = |bytes| String::from_utf8(bytes).expect("it is text");
+    Ended { out: text(ended.stdout), err: text(ended.stderr), code: ended.status.code() }
+}
+
+fn json(ended: &Ended) -> Value {
+    serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.out))
+}
+
+/// A directory that goes when the test ends well.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    /// With a log of ten records.
+    fn with_log(name: &str) -> Self {
+        let name = format!("amcast-log-file-{name}-{}", std::process::id());
+        let dir = Self(std::env::temp_dir().join(name));
+        let mut log = dir.open();
+        for n in 0..10 {
+            log.append(Ticket(n), format!("record-{n}").as_bytes(), true).expect("it is taken");
+        }
+        log.close().expect("nothing fails");
+        dir
+    }
+
+    fn open(&self) -> Log {
+        let options = Options { segment_bytes: 16 << 10, ..Options::default() };
+        Log::open(&self.0, &options, Arc::new(|| {}), |_, _| {}).expect("it opens").0
+    }
+
+    /// Changes a byte of a record.
+    fn damage(&self, record: &str) {
+        let path = self.0.join("00000000000000000000.segment");
+        let mut bytes = fs::read(&path).expect("it is there");
+        let at = bytes.windows(record.len()).position(|part| part == record.as_bytes());
+        bytes[at.expect("it is there")] ^= 1;
+        fs::write(&path, bytes).expect("it can be written");
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            fs::remove_dir_all(&self.0).expect("it can be removed");
+        }
+    }
+}
+
+#[test]
+fn a_sound_log_is_verified_and_its_records_are_printed() {
+    let dir = Scratch::with_log("sound");
+    let told = amcast(&["verify"], &dir.0);
+    assert_eq!(told.code, Some(0), "{}{}", told.out, told.err);
+    assert!(told.out.contains("10 records, 0 to 9; closed in good order"), "{}", told.out);
+    let log = json(&amcast(&["verify", "--json"], &dir.0));
+    assert_eq!((&log["sound"], &log["log"]["next"]), (&Value::Bool(true), &Value::from(10)));
+    let told = amcast(&["dump", "--from", "3", "--to", "4"], &dir.0);
+    assert_eq!(
+        told.out, "3 life 0 8 bytes: \"record-3\"\n4 life 0 8 bytes: \"record-4\"\n",
+        "{}",
+        told.err
+    );
+    let one = dir.0.join("00000000000000000000.segment");
+    let records = json(&amcast(&["dump", "--json"], &one));
+    assert_eq!(records["records"].as_array().map(Vec::len), Some(10));
+    let none = json(&amcast(&["dump", "--json", "--from", "50"], &one));
+    assert_eq!(none["records"].as_array().map(Vec::len), Some(0));
+    let told = amcast(&["dump", "--protocol", "skeen"], &dir.0);
+    assert_eq!((told.code, told.out.lines().count()), (Some(0), 10), "{}", told.err);
+    assert_eq!(amcast(&["dump", "--protocol", "nope"], &dir.0).code, Some(2));
+}
+
+#[test]
+fn a_damaged_log_is_told_and_cut_only_on_demand() {
+    let dir = Scratch::with_log("damaged");
+    dir.damage("record-6");
+    let told = amcast(&["verify"], &dir.0);
+    assert_eq!(told.code, Some(1));
+    assert!(told.out.contains("record 6 does not fit its sum"), "{}", told.out);
+    assert!(told.out.contains("3 whole records are behind the damage"), "{}", told.out);
+    let dumped = amcast(&["dump"], &dir.0);
+    assert_eq!(dumped.code, Some(1));
+    assert!(dumped.out.contains("\n!7 life 0"), "{}", dumped.out);
+    assert!(!dumped.out.contains("\n6 life"), "{}", dumped.out);
+
+    let asked = amcast(&["repair"], &dir.0);
+    assert_eq!(asked.code, Some(1));
+    assert!(asked.out.contains("from record 6 on all is lost; 3 of these"), "{}", asked.out);
+    assert_eq!(amcast(&["verify"], &dir.0).code, Some(1), "nothing was changed");
+
+    let done = amcast(&["repair", "--yes", "--json"], &dir.0);
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    let kept = json(&done)["cut"]["kept"][0].as_str().expect("it is kept").to_string();
+    let kept = fs::read(kept).expect("it is there");
+    assert!(kept.windows(8).any(|part| part == b"record-9"));
+    assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
+    assert_eq!(dir.open().next(), 6);
+    let again = amcast(&["repair", "--yes"], &dir.0);
+    assert!(again.out.contains("nothing was changed"), "{}", again.out);
+}
+
+#[test]
+fn a_log_that_is_in_use_is_refused() {
+    let dir = Scratch::with_log("used");
+    let log = dir.open();
+    for words in [&["verify"][..], &["dump"], &["repair", "--yes"]] {
+        let told = amcast(words, &dir.0);
+        assert_eq!(told.code, Some(2), "{words:?}: {}", told.out);
+        let who = format!("is in use by process {}", std::process::id());
+        assert!(told.err.contains(&who), "{}", told.err);
+    }
+    drop(log);
+    assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
+    let elsewhere = std::env::temp_dir().join("amcast-log-file-that-is-not-there");
+    assert_eq!(amcast(&["verify"], &elsewhere).code, Some(2));
+}
+
+#[test]
+fn checkpoints_are_verified() {
+    let name = format!("amcast-log-file-checkpoints-{}", std::process::id());
+    let dir = Scratch(std::env::temp_dir().join(name));
+    let opened = Checkpoints::open(&dir.0, Arc::new(|| {}), |_| {});
+    let (mut checkpoints, _) = opened.expect("it opens");
+    checkpoints.begin(17);
+    checkpoints.give(b"the state");
+    checkpoints.finish();
+    drop(checkpoints);
+    let told = amcast(&["verify"], &dir.0);
+    assert_eq!(told.out, "00000000000000000017.checkpoint: whole, 9 bytes\n", "{}", told.err);
+    let path = dir.0.join("00000000000000000017.checkpoint");
+    let mut bytes = fs::read(&path).expect("it is there");
+    bytes[85] ^= 1;
+    fs::write(&path, bytes).expect("it can be written");
+    for path in [&dir.0, &path] {
+        let told = amcast(&["verify", "--json"], path);
+        assert_eq!(told.code, Some(1), "{}", told.err);
+        let says = json(&told)["checkpoints"][0]["says"].to_string();
+        assert!(says.contains("damaged at byte 64"), "{says}");
+    }
+}

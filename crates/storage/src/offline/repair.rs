@@ -1,0 +1,132 @@
+//! Cuts a log where it is damaged, so that it opens again, and keeps what it cuts.
+
+use super::survey::{Survey, survey};
+use crate::disk::{Disk, File, HostDisk};
+use crate::error::Error;
+use crate::format::segment;
+use crate::format::state::{self, State};
+use crate::format::{BootId, HEAD_BYTES};
+use crate::lock::Lock;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// How much is copied or zeroed at once, in bytes.
+const COPY_BYTES: usize = 1 << 20;
+
+/// What a repair took out of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cut {
+    /// The records from this number on are gone.
+    pub from: u64,
+    /// How many of them were whole.
+    pub whole: u64,
+    /// The files that keep what was cut.
+    pub kept: Vec<PathBuf>,
+}
+
+/// Cuts the log in a directory where it is damaged; none if it is sound. `agree` is shown what would be
+/// lost, and nothing is changed unless it agrees.
+///
+/// # Errors
+/// When a process has the directory, when nothing of the log is whole, and when it cannot be written
+/// to. A repair that was cut off can be repeated.
+pub fn repair(path: &Path, agree: impl FnOnce(&Survey) -> bool) -> Result<Option<Cut>, Error> {
+    let _lock = Lock::take(path)?;
+    cut(&HostDisk::at(path), agree)
+}
+
+pub(super) fn cut<D: Disk>(
+    disk: &D,
+    agree: impl FnOnce(&Survey) -> bool,
+) -> Result<Option<Cut>, Error> {
+    let survey = survey(disk, None, &mut |_| {})?;
+    if survey.is_sound() {
+        return Ok(None);
+    }
+    let (Some(log), Some((name, end))) = (survey.log, &survey.cut) else {
+        return Err(Error::Options {
+            says: "nothing of this log is whole, so that there is nothing to cut it to; move its directory \
+                   away, and have the process start anew from the others' state",
+        });
+    };
+    if !agree(&survey) {
+        return Ok(None);
+    }
+    let mut kept = Vec::new();
+    // The newest first: whatever ends this, the rest is a log that is damaged in the same place.
+    for seen in survey.segments.iter().rev().filter(|seen| seen.path > disk.path_of(name)) {
+        let old = segment::name(seen.first);
+        let aside = free(disk, &format!("{old}.cut"))?;
+        disk.rename(&old, &aside).map_err(|e| Error::of(&seen.path, "rename it", e))?;
+        sync_names(disk)?;
+        kept.push(disk.path_of(&aside));
+    }
+    let path = disk.path_of(name);
+    let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
+    let bytes = file.size().map_err(|e| Error::of(&path, "see how long it is", e))?;
+    if bytes > end.offset {
+        let aside = free(disk, &format!("{name}.from-{}.cut", end.offset))?;
+        copy(disk, &file, end.offset, bytes, &aside)?;
+        kept.push(disk.path_of(&aside));
+        zero(&file, end.offset, bytes).map_err(|e| Error::of(&path, "write to it", e))?;
+    }
+    // What was cut has lives up to this one, and nothing of it is left behind the cut.
+    let life = survey.life.unwrap_or(0).max(survey.highest_life).saturating_add(1);
+    replace_state(disk, &State { log, life, boot: BootId(0) })?;
+    Ok(Some(Cut { from: end.number, whole: survey.beyond, kept }))
+}
+
+/// A name like this one that no file has.
+fn free<D: Disk>(disk: &D, name: &str) -> Result<String, Error> {
+    let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+    let numbered = (2_u64..).map(|n| format!("{name}.{n}"));
+    let mut all = std::iter::once(name.to_string()).chain(numbered);
+    Ok(all.find(|name| !names.contains(name)).unwrap_or_default())
+}
+
+fn copy<D: Disk>(disk: &D, from: &D::File, at: u64, end: u64, to: &str) -> Result<(), Error> {
+    let fail = |e| Error::of(&disk.path_of(to), "copy what is cut there", e);
+    let copy = disk.create(to).map_err(fail)?;
+    pieces(at, end, |place, count| {
+        let mut piece = vec![0; count];
+        let got = from.read_at(&mut piece, place)?;
+        copy.write_at(&piece[..got], place - at)
+    })
+    .and_then(|()| copy.sync())
+    .map_err(fail)?;
+    sync_names(disk)
+}
+
+fn zero<F: File>(file: &F, at: u64, end: u64) -> io::Result<()> {
+    let zeros = vec![0; COPY_BYTES];
+    pieces(at, end, |place, count| file.write_at(&zeros[..count], place))?;
+    file.sync()
+}
+
+/// Goes from `at` to `end` in pieces.
+fn pieces(at: u64, end: u64, mut each: impl FnMut(u64, usize) -> io::Result<()>) -> io::Result<()> {
+    let mut place = at;
+    while place < end {
+        let count = COPY_BYTES.min((end - place) as usize);
+        each(place, count)?;
+        place += count as u64;
+    }
+    Ok(())
+}
+
+fn replace_state<D: Disk>(disk: &D, state: &State) -> Result<(), Error> {
+    let fail = |e| Error::of(&disk.path_of(state::NEW_NAME), "write to it", e);
+    match disk.remove(state::NEW_NAME) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
+        _ => {}
+    }
+    let file = disk.create(state::NEW_NAME).map_err(fail)?;
+    let bytes: [u8; HEAD_BYTES] = state.encode();
+    file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(fail)?;
+    disk.rename(state::NEW_NAME, state::NAME).map_err(fail)?;
+    sync_names(disk)
+}
+
+fn sync_names<D: Disk>(disk: &D) -> Result<(), Error> {
+    disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))
+}

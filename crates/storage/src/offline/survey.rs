@@ -1,0 +1,256 @@
+//! What is in a log: all whole records, where they end, and what is wrong.
+
+use crate::disk::Disk;
+use crate::error::{Damage, Error, Flaw, Misfit};
+use crate::format::LogId;
+use crate::format::record::Seed;
+use crate::format::segment::{self, SegmentHead};
+use crate::format::state::State;
+use crate::store::{Torn, beginning, open_segment, read_state};
+use crate::walk::{Stand, Step, Tail, Walk};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A record as it lies there.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    /// Its number.
+    pub number: u64,
+    /// The life of the log that wrote it.
+    pub life: u32,
+    /// The file.
+    pub path: &'a Path,
+    /// Where it begins there, its head included, in bytes.
+    pub offset: u64,
+    /// The record.
+    pub bytes: &'a [u8],
+    /// Whether it lies behind damage: a start does not get there.
+    pub beyond: bool,
+}
+
+/// What is in a log.
+#[derive(Debug)]
+pub struct Survey {
+    /// The log; none if nothing says so any more.
+    pub log: Option<LogId>,
+    /// The life that wrote it last; none if its state cannot be read.
+    pub life: Option<u32>,
+    /// What is wrong with its state.
+    pub state: Option<Error>,
+    /// The number of the first record.
+    pub first: u64,
+    /// The number that the record after the last gets; after the last one before damage.
+    pub next: u64,
+    /// Whether the last life ended in good order.
+    pub closed: bool,
+    /// What was begun at the end and is not whole; a start cuts it off.
+    pub torn: Option<Torn>,
+    /// The first damage.
+    pub damage: Option<Damage>,
+    /// How many whole records are behind the damage.
+    pub beyond: u64,
+    /// Its segments, the oldest first.
+    pub segments: Vec<SegmentSeen>,
+    /// Where a repair cuts: the file with the last record, and the end of that.
+    pub(super) cut: Option<(String, Stand)>,
+    /// The highest life in any head.
+    pub(super) highest_life: u32,
+}
+
+/// What is in a segment.
+#[derive(Debug)]
+pub struct SegmentSeen {
+    /// The file.
+    pub path: PathBuf,
+    /// The number that its name gives its first record.
+    pub first: u64,
+    /// How many whole records it has, also behind damage.
+    pub records: u64,
+    /// How many bytes they have, without their heads.
+    pub bytes: u64,
+    /// What ends them.
+    pub end: SegmentEnd,
+}
+
+/// What ends the records of a segment.
+#[derive(Debug)]
+pub enum SegmentEnd {
+    /// The log goes on in the next segment, or ends here.
+    Whole,
+    /// The log ends here; something behind was begun and never durable.
+    Torn,
+    /// Damage; some of the records may be behind it.
+    Damaged,
+    /// The file as a whole cannot be read.
+    Unreadable(Error),
+}
+
+impl Survey {
+    /// Whether a start would find nothing wrong.
+    pub fn is_sound(&self) -> bool {
+        self.damage.is_none() && self.state.is_none()
+    }
+
+    fn new() -> Self {
+        Self {
+            log: None,
+            life: None,
+            state: None,
+            first: 0,
+            next: 0,
+            closed: false,
+            torn: None,
+            damage: None,
+            beyond: 0,
+            segments: Vec::new(),
+            cut: None,
+            highest_life: 0,
+        }
+    }
+
+    fn take_state(&mut self, read: Result<Option<State>, Error>, path: PathBuf) {
+        match read {
+            Ok(Some(state)) => (self.log, self.life) = (Some(state.log), Some(state.life)),
+            Ok(None) => self.state = Some(Error::Missing { path }),
+            Err(e) => self.state = Some(e),
+        }
+    }
+}
+
+/// Looks at all segments of a directory, or at one of them by itself.
+pub(super) fn survey<D: Disk>(
+    disk: &D,
+    only: Option<&str>,
+    each: &mut dyn FnMut(Record<'_>),
+) -> Result<Survey, Error> {
+    let mut survey = Survey::new();
+    let names = match only {
+        Some(name) => vec![name.to_string()],
+        None => {
+            let state = disk.path_of(crate::format::state::NAME);
+            survey.take_state(read_state(disk), state);
+            let names = disk.names().map_err(|e| Error::of(disk.path(), "list it", e))?;
+            let mut names: Vec<_> =
+                names.into_iter().filter(|name| segment::first_of(name).is_some()).collect();
+            names.sort_unstable();
+            names
+        }
+    };
+    survey.first = names.first().and_then(|name| segment::first_of(name)).unwrap_or(0);
+    survey.next = survey.first;
+    for (i, name) in names.iter().enumerate() {
+        let last = i + 1 == names.len();
+        let until = names.get(i + 1).and_then(|name| segment::first_of(name));
+        let seen = look(disk, name, until, last && only.is_none(), &mut survey, each)?;
+        survey.segments.push(seen);
+    }
+    if names.is_empty() && survey.state.is_none() {
+        let path = disk.path_of(&segment::name(0));
+        survey.damage = Some(Damage { path, offset: 0, number: 0, what: Flaw::Segment });
+    }
+    Ok(survey)
+}
+
+/// Looks at one segment. `until` is the first number of the next one.
+fn look<D: Disk>(
+    disk: &D,
+    name: &str,
+    until: Option<u64>,
+    last: bool,
+    survey: &mut Survey,
+    each: &mut dyn FnMut(Record<'_>),
+) -> Result<SegmentSeen, Error> {
+    let path = disk.path_of(name);
+    let first = segment::first_of(name).unwrap_or(0);
+    let mut seen =
+        SegmentSeen { path: path.clone(), first, records: 0, bytes: 0, end: SegmentEnd::Whole };
+    let (number, flawed) = (survey.next, |survey: &mut Survey, offset, number, what| {
+        let path = path.clone();
+        survey.damage.get_or_insert(Damage { path, offset, number, what });
+    });
+    let (file, head) = match fitting(disk, name, survey.log) {
+        Ok(opened) => opened,
+        Err(e) => {
+            flawed(survey, 0, number, Flaw::Segment);
+            seen.end = SegmentEnd::Unreadable(e);
+            return Ok(seen);
+        }
+    };
+    survey.log = Some(head.log);
+    if first != head.first || first != number {
+        flawed(survey, 0, number, Flaw::Segment);
+    }
+    let life = survey.cut.as_ref().map_or(0, |(_, stand)| stand.life);
+    let from = Stand { life, ..beginning(&head) };
+    let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, from);
+    let read = |e: io::Error| Error::of(&path, "read it", e);
+    loop {
+        let step = walk.step().map_err(read)?;
+        let stand = walk.stand();
+        survey.highest_life = survey.highest_life.max(stand.life);
+        if let Step::Record(number) = step {
+            let beyond = survey.damage.is_some();
+            let (life, offset) = (stand.life, walk.found_at());
+            let bytes = walk.bytes().map_err(read)?;
+            seen.records += 1;
+            seen.bytes += bytes.len() as u64;
+            survey.beyond += u64::from(beyond);
+            each(Record { number, life, path: &path, offset, bytes, beyond });
+            continue;
+        }
+        let Step::Nothing(what) = step else { continue };
+        if survey.damage.is_none() {
+            let closed = stand.closed && survey.life.is_none_or(|life| life == stand.life);
+            (survey.next, survey.closed) = (stand.number, closed);
+            survey.cut = Some((name.to_string(), stand));
+        }
+        let closed = stand.closed && survey.life == Some(stand.life);
+        match judge(&mut walk, until, last, closed).map_err(read)? {
+            Tail::Proof => {
+                flawed(survey, stand.offset, stand.number, what);
+                seen.end = SegmentEnd::Damaged;
+                if !walk.skip().map_err(read)? {
+                    return Ok(seen);
+                }
+            }
+            Tail::Torn => {
+                seen.end = SegmentEnd::Torn;
+                let (path, offset) = (path.clone(), stand.offset);
+                survey.torn = Some(Torn { path, offset });
+                return Ok(seen);
+            }
+            Tail::Blank => return Ok(seen),
+        }
+    }
+}
+
+/// Opens a segment of this log.
+fn fitting<D: Disk>(
+    disk: &D,
+    name: &str,
+    log: Option<LogId>,
+) -> Result<(D::File, SegmentHead), Error> {
+    let (file, head) = open_segment(disk, name)?;
+    if log.is_some_and(|log| log != head.log) {
+        return Err(Error::Misfit { path: disk.path_of(name), why: Misfit::OtherLog });
+    }
+    Ok((file, head))
+}
+
+/// Whether the records of a segment may end where the walk stands.
+fn judge<F: crate::disk::File>(
+    walk: &mut Walk<'_, F>,
+    until: Option<u64>,
+    last: bool,
+    closed: bool,
+) -> io::Result<Tail> {
+    let stand = walk.stand();
+    match until {
+        Some(until) if until == stand.number => Ok(Tail::Blank),
+        Some(_) => Ok(Tail::Proof),
+        None if closed => Ok(Tail::Blank),
+        // By itself it does not show whether the next one is there.
+        None if stand.turned => Ok(if last { Tail::Proof } else { Tail::Blank }),
+        None => walk.tail(),
+    }
+}

@@ -1,0 +1,142 @@
+//! Damaged logs are told as a start would tell them, and open again once they are cut.
+
+use super::repair::cut;
+use super::survey::{SegmentEnd, Survey, survey};
+use crate::batch::Batch;
+use crate::disk::Disk;
+use crate::disk::fake::FakeDisk;
+use crate::error::{Error, Flaw};
+use crate::format::segment::RECORDS_AT;
+use crate::format::{BootId, LogId};
+use crate::machine::Machine;
+use crate::store::Store;
+use amcast_core::step::Ticket;
+
+const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
+
+fn open(disk: &FakeDisk) -> Result<(Store<FakeDisk>, Vec<Vec<u8>>), Error> {
+    let mut records = Vec::new();
+    let machine = Machine { boot: BootId(1), fresh: LogId(7) };
+    let mut each = |_: u64, bytes: &[u8]| records.push(bytes.to_vec());
+    let (store, _) = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
+    Ok((store, records))
+}
+
+/// A log of 60 records in some segments.
+fn filled(close: bool) -> (FakeDisk, Vec<Vec<u8>>) {
+    let disk = FakeDisk::new();
+    let (mut store, _) = open(&disk).expect("it opens");
+    let records: Vec<Vec<u8>> = (0..60_u8).map(|n| vec![n + 1; 40 + usize::from(n % 30)]).collect();
+    for record in &records {
+        let mut batch = Batch::default();
+        batch.push(Ticket(0), record, true);
+        store.write(&mut batch).expect("it works");
+        store.sync().expect("it works");
+    }
+    if close {
+        store.close().expect("it works");
+    }
+    (disk, records)
+}
+
+fn seen(disk: &FakeDisk) -> (Survey, u64) {
+    let mut whole = 0;
+    let survey = survey(disk, None, &mut |_| whole += 1).expect("it can be read");
+    (survey, whole)
+}
+
+#[test]
+fn a_sound_log_is_described() {
+    let (disk, records) = filled(true);
+    let (survey, whole) = seen(&disk);
+    assert!(survey.is_sound() && survey.closed && survey.torn.is_none());
+    assert_eq!(
+        (survey.log, survey.life, survey.first, survey.next),
+        (Some(LogId(7)), Some(0), 0, 60)
+    );
+    assert_eq!(whole, 60);
+    let bytes: u64 = survey.segments.iter().map(|seen| seen.bytes).sum();
+    assert_eq!(bytes, records.iter().map(|record| record.len() as u64).sum::<u64>());
+    assert!(survey.segments.len() > 2);
+    assert!(survey.segments.iter().all(|seen| matches!(seen.end, SegmentEnd::Whole)));
+    assert_eq!(cut(&disk, |_| true).expect("it works"), None, "there is nothing to repair");
+}
+
+#[test]
+fn a_survey_agrees_with_a_start_and_a_repair_keeps_all_before_the_damage() {
+    let (disk, records) = filled(true);
+    let mut repaired = 0;
+    for name in disk.names().expect("it works").iter().filter(|name| !name.ends_with(".spare")) {
+        let bytes = disk.read(name).expect("it is there").len();
+        for at in (0..64).chain((RECORDS_AT as usize..bytes).step_by(7)) {
+            let copy = disk.copy();
+            copy.change(name, |bytes| bytes[at] ^= 1 << (at % 8));
+            let (survey, whole) = seen(&copy);
+            let opened = open(&copy);
+            assert_eq!(survey.is_sound(), opened.is_ok(), "{name} at {at}");
+            if let Err(Error::Damaged(damage)) = opened {
+                assert_eq!(survey.damage.as_ref(), Some(&damage), "{name} at {at}");
+            }
+            if survey.is_sound() {
+                continue;
+            }
+            let next = survey.next;
+            assert!(whole >= 59 || at < 64, "{whole} records are whole, {name} at {at}");
+            match cut(&copy, |_| true) {
+                Ok(Some(cut)) => {
+                    repaired += 1;
+                    assert_eq!((cut.from, cut.whole), (next, survey.beyond));
+                    assert!(cut.kept.iter().all(|path| path.to_string_lossy().ends_with(".cut")));
+                }
+                // The first segment's head.
+                Err(Error::Options { .. }) if next == 0 => continue,
+                other => panic!("{name} at {at}: {other:?}"),
+            }
+            goes_on(&copy, &records[..next as usize]);
+        }
+    }
+    assert!(repaired > 500, "{repaired}");
+}
+
+/// The log has these records, and takes more.
+fn goes_on(disk: &FakeDisk, records: &[Vec<u8>]) {
+    let (mut store, found) = open(disk).expect("it was repaired");
+    assert_eq!(found, records);
+    let mut batch = Batch::default();
+    batch.push(Ticket(0), b"more", true);
+    store.write(&mut batch).expect("it works");
+    store.close().expect("it works");
+    let (_, again) = open(disk).expect("it opens");
+    assert_eq!(again, [records, &[b"more".to_vec()]].concat());
+}
+
+#[test]
+fn a_missing_segment_is_told_and_cut_there() {
+    let (disk, records) = filled(false);
+    let (whole, _) = seen(&disk);
+    for lost in &whole.segments[1..] {
+        let copy = disk.copy();
+        copy.remove(&lost.path.file_name().expect("it has one").to_string_lossy())
+            .expect("it works");
+        let (survey, _) = seen(&copy);
+        let damage = survey.damage.expect("it is missed");
+        assert_eq!((damage.number, damage.what), (lost.first, Flaw::Segment));
+        let cut = cut(&copy, |_| true).expect("it works").expect("it was damaged");
+        assert_eq!(cut.from, lost.first);
+        goes_on(&copy, &records[..lost.first as usize]);
+    }
+}
+
+#[test]
+fn a_lost_state_is_made_anew() {
+    let (disk, records) = filled(true);
+    disk.remove("state").expect("it works");
+    assert!(open(&disk).is_err());
+    let (survey, _) = seen(&disk);
+    assert!(survey.damage.is_none() && !survey.is_sound());
+    assert_eq!(cut(&disk, |_| false).expect("it works"), None, "nobody agreed");
+    assert!(open(&disk).is_err());
+    let cut = cut(&disk, |_| true).expect("it works").expect("it was not sound");
+    assert_eq!((cut.from, cut.whole), (60, 0));
+    goes_on(&disk, &records);
+}
