@@ -108,6 +108,16 @@ impl Survey {
         }
     }
 
+    /// The records of a segment end here, or are missing from here on: the log's do, if none are missing
+    /// before.
+    fn reached(&mut self, name: &str, stand: Stand) {
+        if self.damage.is_none() {
+            self.closed = stand.closed && self.life.is_none_or(|life| life == stand.life);
+            self.next = stand.number;
+            self.cut = Some((name.to_string(), stand));
+        }
+    }
+
     fn take_state(&mut self, read: Result<Option<State>, Error>, path: PathBuf) {
         match read {
             Ok(Some(state)) => (self.log, self.life) = (Some(state.log), Some(state.life)),
@@ -199,11 +209,7 @@ fn look<D: Disk>(
             continue;
         }
         let Step::Nothing(what) = step else { continue };
-        if survey.damage.is_none() {
-            let closed = stand.closed && survey.life.is_none_or(|life| life == stand.life);
-            (survey.next, survey.closed) = (stand.number, closed);
-            survey.cut = Some((name.to_string(), stand));
-        }
+        survey.reached(name, stand);
         let closed = stand.closed && survey.life == Some(stand.life);
         match judge(&mut walk, until, last, closed).map_err(read)? {
             Tail::Proof => {
