@@ -14,6 +14,7 @@ use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
 use crate::format::segment::RECORDS_AT;
 use crate::shelf::{Segment, Shelf};
 use crate::walk::{Stand, Step, Walk};
+use std::fmt;
 use std::sync::Arc;
 
 /// The writer's end of a log.
@@ -171,6 +172,18 @@ pub enum Unreadable {
     /// It cannot be read, or is not as it was written.
     Failed(Error),
 }
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Trimmed => f.write_str("the record was trimmed"),
+            Self::NotWritten => f.write_str("there is no record of that number yet"),
+            Self::Failed(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
 
 impl<D: Disk> Shelf<D> {
     /// Reads a record again. Those before `next` are written.
