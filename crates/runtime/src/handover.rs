@@ -46,8 +46,7 @@ pub(crate) struct Giving {
 }
 
 impl Giving {
-    /// Begins to give `app`'s state as it is now. `history` goes in front of it. An empty piece is
-    /// behind the last one.
+    /// Begins to give `app`'s state as it is now. `history` goes in front of it.
     ///
     /// # Errors
     /// When it is giving already: one at a time, the other asks again.
@@ -80,23 +79,20 @@ impl Giving {
     /// Gives one piece, if there is room for it. Says whether it did.
     pub(crate) fn round<A: Application>(&mut self, app: &mut A) -> bool {
         let Some(to) = &self.to else { return false };
-        if self.held.is_none() {
-            if self.whole {
-                // The asker sees the end of the pieces.
-                self.to = None;
-                return true;
-            }
+        if self.held.is_none() && !self.whole {
             let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
-            let more = app.piece(PIECE_BYTES, &mut piece);
-            // One that is empty is the end.
-            self.whole = !more && piece.is_empty();
-            if more && piece.is_empty() {
+            self.whole = !app.piece(PIECE_BYTES, &mut piece);
+            if piece.is_empty() && !self.whole {
                 // It has nothing to give just now.
                 return false;
             }
             self.held = Some(piece);
         }
-        let Some(piece) = self.held.take() else { return false };
+        let Some(piece) = self.held.take() else {
+            // The asker sees the end of the pieces.
+            self.to = None;
+            return true;
+        };
         match to.try_send(piece) {
             Ok(()) => true,
             Err(TrySendError::Full(piece)) => {

@@ -11,8 +11,8 @@
 //! A node that keeps something on disk begins with the state that is there, and its replicas go on
 //! from its positions; only what they cannot get any more comes from another node.
 
-use crate::application::{Application, Command, Wake};
-use crate::checkpoint::{Checkpoints, Failed, Restored};
+use crate::application::{Application, Command};
+use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
@@ -21,6 +21,7 @@ use crate::handover::{Fetched, Fetching, Giving};
 use crate::seat::{Above, Captured};
 use amcast_core::step::Note;
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
+use amcast_storage::Error;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
@@ -144,34 +145,25 @@ impl<A: Application> House<A> {
         }
     }
 
-    /// Writes the application's state to disk when it is time; the positions of one that has come to be
-    /// there. `wake` wakes the loop.
+    /// Saves the application's state when it is time; the positions of one that has come to be durable.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub(crate) fn checkpoint(
-        &mut self,
-        now: Time,
-        wake: impl FnOnce() -> Wake,
-    ) -> Result<Option<Vec<u64>>, Failed> {
+    /// When it cannot be saved.
+    pub(crate) fn checkpoint(&mut self, now: Time) -> Result<Option<Vec<u64>>, Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
-        if checkpoints.is_writing() {
-            return checkpoints.poll();
-        }
-        // One who lacks state has nothing to write; and one state is given at a time.
+        let saved = checkpoints.poll()?;
+        // Who lacks state has nothing to save; and one state is given at a time.
         let free = matches!(self.state, State::Live) && !self.lacks.contains(&true);
-        if !checkpoints.is_due(now) || !free || self.giving.is_going() {
-            return Ok(None);
+        if checkpoints.is_due(now) && free && !self.giving.is_going() {
+            let mut history = Vec::new();
+            if let Some(diary) = &self.diary {
+                diary.write(&mut history);
+            }
+            let groups = self.cluster.all_groups();
+            let positions = groups.iter().map(|g| self.app.delivered(g)).collect();
+            checkpoints.begin(now, &mut self.app, positions, &history);
         }
-        let mut history = Vec::new();
-        if let Some(diary) = &self.diary {
-            diary.write(&mut history);
-        }
-        let positions = self.cluster.all_groups().iter().map(|g| self.app.delivered(g)).collect();
-        let pieces = self.giving.begin(&mut self.app, &history).map_err(Failed)?;
-        let begun = checkpoints.begin(now, positions, pieces, wake());
-        begun.map_err(|e| Failed(format!("no thread for a checkpoint: {e}")))?;
-        Ok(None)
+        Ok(saved)
     }
 
     /// Whether the application follows the replicas.
@@ -181,7 +173,8 @@ impl<A: Application> House<A> {
 
     /// Whether it has something to do soon that no bell announces.
     pub(crate) fn is_pressing(&self) -> bool {
-        self.door.is_pressing() || self.giving.is_going()
+        let saves = self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving);
+        self.door.is_pressing() || self.giving.is_going() || saves
     }
 
     /// Takes the answers of what the application executed in its own threads.
@@ -295,6 +288,7 @@ impl<A: Application> House<A> {
         }
         // What of the old one is given is not whole any more.
         self.giving.give_up();
+        self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
         let old = self.app.adopt(state);
         // To free it may take as long as it took to build it.
         let free = std::thread::Builder::new().name("free".to_string());
@@ -335,6 +329,9 @@ impl<A: Application> House<A> {
         if self.lost {
             return Err("it has lost its own state and waits for it".to_string());
         }
+        if self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving) {
+            return Err("it saves its state on disk just now".to_string());
+        }
         let groups = self.cluster.groups();
         if wanted.positions.len() != groups {
             return Err(format!("give {groups} positions, one for each group"));
@@ -354,7 +351,11 @@ impl<A: Application> House<A> {
 
     /// Goes on giving.
     pub(crate) fn give_on(&mut self) -> bool {
-        self.giving.round(&mut self.app)
+        let mut any = self.giving.round(&mut self.app);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            any |= checkpoints.round(&mut self.app);
+        }
+        any
     }
 
     /// The view of the replica of the only group, where groups have views.

@@ -111,7 +111,7 @@ impl Journal {
             Done::Written(_) => {}
             Done::Durable(ticket) => done.push_back(Kept::Durable(ticket)),
             Done::Loaded { ticket, record } => {
-                let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why:?}"));
+                let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why}"));
                 done.push_back(Kept::Loaded(ticket, record.ok()));
             }
             Done::Warned(e) => tracing::warn!("{e}"),

@@ -2,9 +2,9 @@
 //! loop steps them, at seats or as members; what stands behind them is its [`crate::house`].
 
 use crate::answers::{Office, Places};
-use crate::application::Application;
+use crate::application::{Application, Wake};
 use crate::at::At;
-use crate::checkpoint::{self, Checkpoints, Failed};
+use crate::checkpoint::{Checkpoints, Opened};
 use crate::clock;
 use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
@@ -163,16 +163,17 @@ impl Footing {
     }
 }
 
-/// Has a node's application go on from the state on disk, and written there from now on.
+/// Has a node's application go on from the state on disk, and saved there from now on.
 fn keep_state<A: Application>(
     keeping: &Keeping,
     rank: usize,
-    house: &mut House<A>,
-) -> std::io::Result<()> {
-    keeping.make()?;
-    let restored = checkpoint::newest::<A>(keeping, house.cluster.groups())?;
-    let of = (rank, house.cluster.replicas());
-    house.keep_state(Checkpoints::new(keeping, of, clock::now()), restored);
+    (house, wake): (&mut House<A>, Wake),
+) -> Result<(), NodeError> {
+    keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+    let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
+    let opened = Checkpoints::open::<A>(keeping, node, (groups, clock::now()), wake);
+    let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
+    house.keep_state(checkpoints, restored);
     Ok(())
 }
 
@@ -210,8 +211,7 @@ impl<A: Application> Node<A> {
         let forgot = replicas.life() > 0 && options.keeping.is_none();
         let mut house = House::new(cluster, app, door, diary, forgot);
         if let Some(keeping) = &options.keeping {
-            keep_state(keeping, rank, &mut house)
-                .map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+            keep_state(keeping, rank, (&mut house, replicas.wake()))?;
         }
         let (idler, nodes) = (Idler::new(options.idle), options.nodes.clone());
         let command = Vec::new();
@@ -260,9 +260,8 @@ impl<A: Application> Node<A> {
         if let Some(why) = self.replicas.failed() {
             return Err(NodeError::Disk(why));
         }
-        let replicas = &self.replicas;
-        let written = self.house.checkpoint(now, || replicas.wake());
-        if let Some(positions) = written.map_err(|Failed(why)| NodeError::Disk(why))? {
+        let saved = self.house.checkpoint(now).map_err(|e| NodeError::Disk(e.to_string()))?;
+        if let Some(positions) = saved {
             tracing::info!("the state is on disk, at {positions:?}");
             self.replicas.checkpointed(now, &positions, &mut self.house);
         }

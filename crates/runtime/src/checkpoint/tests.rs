@@ -3,11 +3,15 @@
 use super::*;
 use crate::application::{Command, Figures};
 use amcast_core::{Gid, MsgId};
+use std::fs;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 
-/// A state that is a text, at the position of its length.
-struct Text;
+/// A state that is a text, at the position of its length, given three bytes at a time.
+#[derive(Default)]
+struct Text {
+    text: String,
+    given: usize,
+}
 
 impl Application for Text {
     type State = String;
@@ -21,13 +25,18 @@ impl Application for Text {
     }
 
     fn delivered(&self, _: Gid) -> u64 {
-        0
+        self.text.len() as u64
     }
 
-    fn capture(&mut self) {}
+    fn capture(&mut self) {
+        self.given = 0;
+    }
 
-    fn piece(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
-        false
+    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
+        let end = self.text.len().min(self.given + 3);
+        to.extend_from_slice(&self.text.as_bytes()[self.given..end]);
+        self.given = end;
+        end < self.text.len()
     }
 
     fn release(&mut self) {}
@@ -63,22 +72,12 @@ impl Place {
         Self(keeping)
     }
 
-    fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::new(&self.0, (0, 3), Time(1))
-    }
-
-    fn newest(&self) -> Option<(String, Vec<u8>)> {
-        let restored = newest::<Text>(&self.0, 1).unwrap();
-        restored.map(|r| (r.state, r.history))
-    }
-
-    fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> = fs::read_dir(self.0.checkpoints())
-            .unwrap()
-            .map(|e| e.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
+    /// The checkpoints, and what is there: state and history.
+    fn open(&self) -> (Checkpoints, Option<(String, Vec<u8>)>) {
+        let wake: Wake = Arc::new(|| {});
+        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), (1, Time(1)), wake);
+        let Opened { checkpoints, restored } = opened.unwrap();
+        (checkpoints, restored.map(|r| (r.state, r.history)))
     }
 }
 
@@ -88,101 +87,72 @@ impl Drop for Place {
     }
 }
 
-/// Begins a checkpoint at this position.
-fn begin(checkpoints: &mut Checkpoints, position: u64) -> SyncSender<Vec<u8>> {
-    let (to, pieces) = sync_channel(1);
-    checkpoints.begin(Time(1), vec![position], pieces, Arc::new(|| {})).unwrap();
-    to
+fn begin(checkpoints: &mut Checkpoints, text: &str) -> Text {
+    let mut app = Text { text: text.to_string(), given: 0 };
+    let positions = vec![app.delivered(Gid(0))];
+    checkpoints.begin(Time(1), &mut app, positions, b"told");
+    app
 }
 
-/// Says a state, as a node gives one.
-fn say(to: &SyncSender<Vec<u8>>, text: &str) {
-    let history = b"told";
-    to.send([&4_u64.to_le_bytes()[..], history].concat()).unwrap();
-    to.send(text.as_bytes().to_vec()).unwrap();
-}
-
-fn wait(checkpoints: &mut Checkpoints) -> Result<Option<Vec<u64>>, Failed> {
-    while checkpoints.is_writing() {
-        let polled = checkpoints.poll();
-        if !matches!(polled, Ok(None)) {
-            return polled;
+fn save(checkpoints: &mut Checkpoints, text: &str) {
+    let mut app = begin(checkpoints, text);
+    let saved = loop {
+        checkpoints.round(&mut app);
+        if let Some(positions) = checkpoints.poll().unwrap() {
+            break positions;
         }
-        thread::yield_now();
-    }
-    Ok(None)
-}
-
-fn write_one(checkpoints: &mut Checkpoints, text: &str) {
-    let to = begin(checkpoints, text.len() as u64);
-    say(&to, text);
-    to.send(Vec::new()).unwrap();
-    assert_eq!(wait(checkpoints).unwrap(), Some(vec![text.len() as u64]));
+        std::thread::yield_now();
+    };
+    assert_eq!(saved, [text.len() as u64]);
+    assert!(!checkpoints.is_giving());
 }
 
 #[test]
-fn the_newest_state_is_read_back_and_the_one_before_it_stays() {
-    let place = Place::new("newest");
-    assert_eq!(place.newest(), None);
-    let mut checkpoints = place.checkpoints();
-    for text in ["one", "three", "eleven ...."] {
-        write_one(&mut checkpoints, text);
-        assert_eq!(place.newest(), Some((text.to_string(), b"told".to_vec())));
+fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
+    let place = Place::new("saved");
+    let (mut checkpoints, found) = place.open();
+    assert_eq!(found, None);
+    for text in ["a state", "a later state"] {
+        save(&mut checkpoints, text);
+        drop(checkpoints);
+        let found;
+        (checkpoints, found) = place.open();
+        assert_eq!(found, Some((text.to_string(), b"told".to_vec())));
     }
-    assert_eq!(place.names(), ["0000000000000001", "0000000000000002"]);
 }
 
 #[test]
-fn a_state_that_was_given_up_or_is_damaged_is_none() {
-    let place = Place::new("damaged");
-    let mut checkpoints = place.checkpoints();
-    write_one(&mut checkpoints, "whole");
-    let to = begin(&mut checkpoints, 9);
-    say(&to, "half of i");
-    drop(to);
-    assert_eq!(wait(&mut checkpoints).unwrap(), None);
-    assert_eq!(place.newest().unwrap().0, "whole");
-    write_one(&mut checkpoints, "turned");
-    let path = place.0.checkpoints().join("0000000000000001");
-    let good = fs::read(&path).unwrap();
-    for at in [3, 20, 31, good.len() - 1] {
-        let mut bad = good.clone();
-        bad[at] ^= 1;
-        fs::write(&path, &bad).unwrap();
-        assert_eq!(place.newest().unwrap().0, "whole", "byte {at}");
-    }
-    for length in [0, 20, good.len() - 1] {
-        fs::write(&path, &good[..length]).unwrap();
-        assert_eq!(place.newest().unwrap().0, "whole", "{length} bytes");
-    }
-    fs::write(&path, &good).unwrap();
-    assert_eq!(place.newest().unwrap().0, "turned");
-}
-
-#[test]
-fn what_cannot_be_written_is_said() {
-    let place = Place::new("unwritten");
-    let mut checkpoints = place.checkpoints();
-    fs::write(place.0.checkpoints(), "a file where a directory should be").unwrap();
-    let _to = begin(&mut checkpoints, 1);
-    let Err(Failed(why)) = wait(&mut checkpoints) else { panic!("it was written") };
-    assert!(why.contains("the state cannot be written"), "{why}");
+fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
+    let place = Place::new("given-up");
+    let (mut checkpoints, _) = place.open();
+    save(&mut checkpoints, "whole");
+    let mut app = begin(&mut checkpoints, "of this only half is given");
+    assert!(checkpoints.round(&mut app) && checkpoints.is_giving());
+    checkpoints.give_up();
+    assert!(!checkpoints.is_giving() && !checkpoints.round(&mut app));
+    drop(checkpoints);
+    let (mut checkpoints, found) = place.open();
+    assert_eq!(found.map(|f| f.0).as_deref(), Some("whole"));
+    save(&mut checkpoints, "whole again");
 }
 
 #[test]
 fn one_is_due_after_many_bytes_or_a_long_time_and_nodes_take_turns() {
-    let place = Place::new("due");
-    let node = |rank| Checkpoints::new(&place.0, (rank, 3), Time::ZERO);
+    let all = 1000;
+    let node = |rank| Schedule::new(all, (rank, 3), Time::ZERO);
     let late = Time::ZERO + AFTER;
-    assert!(!node(0).is_due(late), "there were no commands");
+    assert!(!node(0).is_due(late) && !node(2).is_due(late), "there were no commands");
     let (mut first, mut last) = (node(0), node(2));
-    for checkpoints in [&mut first, &mut last] {
-        checkpoints.delivered(AFTER_BYTES as usize / 2);
+    for schedule in [&mut first, &mut last] {
+        schedule.bytes = all / 2;
     }
     assert_eq!((first.is_due(Time(1)), last.is_due(Time(1))), (false, true));
     assert!(first.is_due(late));
-    first.delivered(AFTER_BYTES as usize / 2);
+    first.bytes = all;
     assert!(first.is_due(Time(1)));
-    first.last_bytes = 2 * AFTER_BYTES;
+    first.last_bytes = 2 * all;
     assert!(!first.is_due(Time(1)), "the last one was larger than what came since");
+    last.begun(Time(1));
+    last.bytes = all / 2;
+    assert!(!last.is_due(Time(2)), "it had a start ahead once");
 }
