@@ -35,6 +35,11 @@ pub enum Error {
         /// The file, or the directory.
         path: PathBuf,
     },
+    /// Nor is there a directory that it would be in.
+    NoParent {
+        /// The directory.
+        path: PathBuf,
+    },
     /// There is no room for more.
     Full {
         /// Where.
@@ -185,6 +190,11 @@ impl fmt::Display for Error {
                  `amcast log-file verify` on its directory",
                 path.display()
             ),
+            Self::NoParent { path } => write!(
+                f,
+                "{}: the directory that it is to be in does not exist; make that first, or give another",
+                path.display()
+            ),
             Self::Full { path, what } => write!(f, "{}: {what}", path.display()),
             Self::ReadOnly { path } => write!(
                 f,
@@ -260,20 +270,59 @@ impl fmt::Display for Limit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str("was cut off in its head; bring it back from a copy"),
+            Self::Short => f.write_str(
+                "was cut off in its head; bring it back from a copy, or see `amcast log-file`",
+            ),
             Self::Magic => f.write_str("is not a file of this kind; give the right one"),
             Self::Version { found, newest } => write!(
                 f,
                 "has version {found} of its format, and this program knows those up to {newest}; use a \
                  newer program"
             ),
-            Self::Sum => {
-                f.write_str("is damaged: its head does not fit its sum; bring it back from a copy")
+            Self::Sum => f.write_str(
+                "is damaged: its head does not fit its sum; bring it back from a copy, or see \
+                     `amcast log-file`",
+            ),
+            Self::Nonsense => {
+                f.write_str("is damaged: its head makes no sense; see `amcast log-file`")
             }
-            Self::Nonsense => f.write_str("is damaged: its head makes no sense"),
             Self::OtherLog => f.write_str(
                 "belongs to another log; put it back where it was, and the right one here",
             ),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+
+    #[test]
+    fn errors_of_the_system_are_told_apart_with_what_to_do() {
+        let of = |errno: Errno| {
+            Error::of(
+                Path::new("/log/x"),
+                "write to it",
+                io::Error::from_raw_os_error(errno.raw_os_error()),
+            )
+        };
+        let told = [
+            (Errno::NOSPC, "/log/x: the disk is full; make room"),
+            (Errno::DQUOT, "/log/x: this user may not have more"),
+            (Errno::FBIG, "/log/x: a file may not be longer (`ulimit -f`)"),
+            (Errno::ROFS, "/log/x: the file system is for reading only"),
+            (Errno::ACCESS, "/log/x: no permission to write to it"),
+            (Errno::PERM, "/log/x: no permission to write to it"),
+            (Errno::NOENT, "/log/x: is missing"),
+            (Errno::IO, "the disk fails (`dmesg`): replace it"),
+        ];
+        for (errno, words) in told {
+            let e = of(errno);
+            assert!(e.to_string().contains(words), "{e}");
+            let full = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::FBIG);
+            assert_eq!(e.may_pass(), full, "{e}");
+        }
+        assert!(!of(Errno::NOMEM).to_string().contains("replace"), "the disk is not to blame");
     }
 }

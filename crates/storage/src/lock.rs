@@ -24,6 +24,9 @@ impl Lock {
     /// When another process has it, and when it cannot be made or used.
     pub(crate) fn take(path: &Path) -> Result<Self, Error> {
         match DirBuilder::new().mode(0o700).create(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoParent { path: path.to_path_buf() });
+            }
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
                 return Err(Error::of(path, "make a directory there", e));
             }
@@ -65,4 +68,25 @@ impl Lock {
 fn in_use(path: &Path) -> Error {
     let who = fs::read_to_string(path.join(NAME)).unwrap_or_default();
     Error::InUse { path: path.to_path_buf(), who: who.trim().to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_made_in_one_that_is_there_and_had_once() {
+        let dir = std::env::temp_dir().join(format!("amcast-storage-lock-{}", std::process::id()));
+        match Lock::take(&dir.join("below")) {
+            Err(Error::NoParent { path }) => assert_eq!(path, dir.join("below")),
+            other => panic!("{other:?}"),
+        }
+        let lock = Lock::take(&dir).expect("it is free");
+        assert!(matches!(Lock::take(&dir), Err(Error::InUse { .. })));
+        assert!(matches!(Lock::check_free(&dir), Err(Error::InUse { .. })));
+        drop(lock);
+        Lock::check_free(&dir).expect("it is free again");
+        drop(Lock::take(&dir).expect("it is free again"));
+        fs::remove_dir_all(&dir).expect("it can be removed");
+    }
 }

@@ -14,7 +14,8 @@ use std::sync::{Condvar, Mutex};
 #[derive(Debug)]
 pub enum Done {
     /// The records before this number are with the operating system: they survive the end of this
-    /// process from here on, but perhaps not that of the machine. Once a batch.
+    /// process from here on, but perhaps not that of the machine. Once for a batch in which
+    /// there are records that are not awaited.
     Written(u64),
     /// The record with this ticket survives the end of the machine from here on, and all before do.
     Durable(Ticket),

@@ -235,7 +235,7 @@ impl Log {
     }
 
     /// The records before this number survive the end of this process; [`Done::Written`] says when
-    /// there are more.
+    /// there are more that are not awaited.
     pub fn written(&self) -> u64 {
         self.desk.written.load(Ordering::Acquire)
     }

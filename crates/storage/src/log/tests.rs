@@ -98,6 +98,22 @@ fn what_is_awaited_is_told_durable_in_order() {
 }
 
 #[test]
+fn a_loop_is_told_of_what_is_written_only_where_it_does_not_wait_for_more() {
+    let (mut looping, _) = Loop::open(&FakeDisk::new());
+    for awaited in [true, false, true] {
+        looping.log.append(Ticket(looping.log.next()), b"a", awaited).expect("it is taken");
+        looping.log.submit();
+        if !awaited {
+            looping.until(|done| matches!(done, Done::Written(2)).then_some(()));
+            assert_eq!(looping.log.written(), 2);
+        }
+    }
+    looping.durable(2);
+    let written = looping.done.iter().any(|done| matches!(done, Done::Written(_)));
+    assert!(!written, "{:?}", looping.done);
+}
+
+#[test]
 fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     let room = looping.log.room();

@@ -48,7 +48,9 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
         if !batch.entries.is_empty() {
             store.write(&mut batch)?;
             desk.written.store(store.next(), Ordering::Release);
-            desk.tell([Done::Written(store.next())]);
+            // Who awaits all of it is woken when it is durable, and not twice.
+            let unawaited = batch.entries.iter().any(|entry| !entry.awaited);
+            desk.tell(unawaited.then(|| Done::Written(store.next())));
         }
         pass_on(desk, &mut batch);
         if store.half_full() && store.shelf().wants_spare() {

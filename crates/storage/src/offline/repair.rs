@@ -24,7 +24,8 @@ pub struct Cut {
     pub kept: Vec<PathBuf>,
 }
 
-/// Cuts the log in a directory where it is damaged; none if it is sound. `agree` is shown what would be
+/// Cuts the log in a directory where it is damaged, and makes heads and state anew if only those are;
+/// none if it is sound. `agree` is shown what would be
 /// lost, and nothing is changed unless it agrees.
 ///
 /// # Errors
@@ -52,6 +53,14 @@ pub(super) fn cut<D: Disk>(
     if !agree(&survey) {
         return Ok(None);
     }
+    for (name, head) in &survey.headless {
+        let path = disk.path_of(name);
+        let mended = disk.open(name).and_then(|file| {
+            file.write_at(&head.encode(), 0)?;
+            file.sync()
+        });
+        mended.map_err(|e| Error::of(&path, "write to it", e))?;
+    }
     let mut kept = Vec::new();
     // The newest first: whatever ends this, the rest is a log that is damaged in the same place.
     for seen in survey.segments.iter().rev().filter(|seen| seen.path > disk.path_of(name)) {
@@ -64,7 +73,8 @@ pub(super) fn cut<D: Disk>(
     let path = disk.path_of(name);
     let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
     let bytes = file.size().map_err(|e| Error::of(&path, "see how long it is", e))?;
-    if bytes > end.offset {
+    let blank = blank(&file, end.offset, bytes).map_err(|e| Error::of(&path, "read it", e))?;
+    if !blank {
         let aside = free(disk, &format!("{name}.from-{}.cut", end.offset))?;
         copy(disk, &file, end.offset, bytes, &aside)?;
         kept.push(disk.path_of(&aside));
@@ -95,6 +105,18 @@ fn copy<D: Disk>(disk: &D, from: &D::File, at: u64, end: u64, to: &str) -> Resul
     .and_then(|()| copy.sync())
     .map_err(fail)?;
     sync_names(disk)
+}
+
+/// Whether there is nothing but zeros.
+fn blank<F: File>(file: &F, at: u64, end: u64) -> io::Result<bool> {
+    let mut blank = true;
+    pieces(at, end, |place, count| {
+        let mut piece = vec![0; if blank { count } else { 0 }];
+        file.read_at(&mut piece, place)?;
+        blank &= piece.iter().all(|&b| b == 0);
+        Ok(())
+    })?;
+    Ok(blank)
 }
 
 fn zero<F: File>(file: &F, at: u64, end: u64) -> io::Result<()> {

@@ -1,6 +1,6 @@
 //! What is in a log: all whole records, where they end, and what is wrong.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, File};
 use crate::error::{Damage, Error, Flaw, Misfit};
 use crate::format::LogId;
 use crate::format::record::Seed;
@@ -53,6 +53,8 @@ pub struct Survey {
     pub segments: Vec<SegmentSeen>,
     /// Where a repair cuts: the file with the last record, and the end of that.
     pub(super) cut: Option<(String, Stand)>,
+    /// Segments whose heads are made anew by a repair, with those heads.
+    pub(super) headless: Vec<(String, SegmentHead)>,
     /// The highest life in any head.
     pub(super) highest_life: u32,
 }
@@ -81,6 +83,8 @@ pub enum SegmentEnd {
     Torn,
     /// Damage; some of the records may be behind it.
     Damaged,
+    /// The segment's head is damaged and its records are not; a repair makes the head anew.
+    Headless(Error),
     /// The file as a whole cannot be read.
     Unreadable(Error),
 }
@@ -88,7 +92,7 @@ pub enum SegmentEnd {
 impl Survey {
     /// Whether a start would find nothing wrong.
     pub fn is_sound(&self) -> bool {
-        self.damage.is_none() && self.state.is_none()
+        self.damage.is_none() && self.state.is_none() && self.headless.is_empty()
     }
 
     fn new() -> Self {
@@ -104,6 +108,7 @@ impl Survey {
             beyond: 0,
             segments: Vec::new(),
             cut: None,
+            headless: Vec::new(),
             highest_life: 0,
         }
     }
@@ -178,13 +183,9 @@ fn look<D: Disk>(
         let path = path.clone();
         survey.damage.get_or_insert(Damage { path, offset, number, what });
     });
-    let (file, head) = match fitting(disk, name, survey.log) {
-        Ok(opened) => opened,
-        Err(e) => {
-            flawed(survey, 0, number, Flaw::Segment);
-            seen.end = SegmentEnd::Unreadable(e);
-            return Ok(seen);
-        }
+    let Some((file, head)) = readable(disk, name, survey, &mut seen.end) else {
+        flawed(survey, 0, number, Flaw::Segment);
+        return Ok(seen);
     };
     survey.log = Some(head.log);
     if first != head.first || first != number {
@@ -230,6 +231,26 @@ fn look<D: Disk>(
     }
 }
 
+/// Opens a segment as far as it can be read; `end` says what is wrong with it, if something is.
+fn readable<D: Disk>(
+    disk: &D,
+    name: &str,
+    survey: &mut Survey,
+    end: &mut SegmentEnd,
+) -> Option<(D::File, SegmentHead)> {
+    match fitting(disk, name, survey.log) {
+        Ok(opened) => Some(opened),
+        Err(e) => {
+            let opened = headless(disk, name, survey);
+            *end = match &opened {
+                Some(_) => SegmentEnd::Headless(e),
+                None => SegmentEnd::Unreadable(e),
+            };
+            opened
+        }
+    }
+}
+
 /// Opens a segment of this log.
 fn fitting<D: Disk>(
     disk: &D,
@@ -243,8 +264,24 @@ fn fitting<D: Disk>(
     Ok((file, head))
 }
 
+/// Opens a segment whose head is damaged, with the head that it must have had; none if it has not the
+/// record that comes next. Keeps the head for a repair.
+fn headless<D: Disk>(disk: &D, name: &str, survey: &mut Survey) -> Option<(D::File, SegmentHead)> {
+    let file = disk.open(name).ok()?;
+    let first = segment::first_of(name).filter(|&first| first == survey.next)?;
+    let head = SegmentHead { log: survey.log?, first, bytes: file.size().ok()? };
+    // It may be too long or too short to be a segment.
+    let head = SegmentHead::decode(&head.encode()).ok()?;
+    let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, beginning(&head));
+    if survey.damage.is_some() || !matches!(walk.step(), Ok(Step::Record(_))) {
+        return None;
+    }
+    survey.headless.push((name.to_string(), head));
+    Some((file, head))
+}
+
 /// Whether the records of a segment may end where the walk stands.
-fn judge<F: crate::disk::File>(
+fn judge<F: File>(
     walk: &mut Walk<'_, F>,
     until: Option<u64>,
     last: bool,

@@ -4,12 +4,13 @@ use super::repair::cut;
 use super::survey::{SegmentEnd, Survey, survey};
 use crate::batch::Batch;
 use crate::disk::Disk;
-use crate::disk::fake::FakeDisk;
+use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Error, Flaw};
 use crate::format::segment::RECORDS_AT;
 use crate::format::{BootId, LogId};
 use crate::machine::Machine;
 use crate::store::Store;
+use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 
 const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
@@ -81,6 +82,8 @@ fn a_survey_agrees_with_a_start_and_a_repair_keeps_all_before_the_damage() {
                 continue;
             }
             let next = survey.next;
+            let head = at < 64 && name.ends_with(".segment");
+            assert!(!head || (next == 60 && survey.damage.is_none()), "{name} at {at}: {survey:?}");
             assert!(whole >= 59 || at < 64, "{whole} records are whole, {name} at {at}");
             match cut(&copy, |_| true) {
                 Ok(Some(cut)) => {
@@ -88,8 +91,6 @@ fn a_survey_agrees_with_a_start_and_a_repair_keeps_all_before_the_damage() {
                     assert_eq!((cut.from, cut.whole), (next, survey.beyond));
                     assert!(cut.kept.iter().all(|path| path.to_string_lossy().ends_with(".cut")));
                 }
-                // The first segment's head.
-                Err(Error::Options { .. }) if next == 0 => continue,
                 other => panic!("{name} at {at}: {other:?}"),
             }
             goes_on(&copy, &records[..next as usize]);
@@ -139,4 +140,31 @@ fn a_lost_state_is_made_anew() {
     let cut = cut(&disk, |_| true).expect("it works").expect("it was not sound");
     assert_eq!((cut.from, cut.whole), (60, 0));
     goes_on(&disk, &records);
+}
+
+#[test]
+fn a_repair_that_is_cut_off_is_repeated() {
+    let (disk, records) = filled(true);
+    let mut names = disk.names().expect("it works");
+    names.retain(|name| name.ends_with(".segment"));
+    // A head that is made anew, and then a record that is not whole.
+    disk.change(&names[0], |bytes| bytes[20] ^= 1);
+    disk.change(&names[1], |bytes| bytes[RECORDS_AT as usize + 200] ^= 1);
+    let (survey, _) = seen(&disk);
+    assert!(names.len() > 2 && survey.damage.is_some() && survey.headless.len() == 1);
+    let next = survey.next as usize;
+    let whole = disk.copy();
+    cut(&whole, |_| true).expect("it works").expect("it was damaged");
+    assert!(whole.changes() > 8, "{}", whole.changes());
+    for stop in 0..whole.changes() {
+        for seed in 0..10 {
+            let copy = disk.copy();
+            copy.set_faults(Faults { stop_after: Some(stop), ..Faults::default() });
+            assert!(cut(&copy, |_| true).is_err(), "it was cut off");
+            copy.fail_machine(&mut Rng::stream(seed, "machine"));
+            // All may be done but for what nobody was told.
+            cut(&copy, |_| true).expect("it works");
+            goes_on(&copy, &records[..next]);
+        }
+    }
 }

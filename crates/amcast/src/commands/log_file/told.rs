@@ -26,6 +26,7 @@ pub(super) fn lines(survey: &Survey) -> String {
             SegmentEnd::Whole => String::new(),
             SegmentEnd::Torn => ", its end torn".to_string(),
             SegmentEnd::Damaged => ", damaged".to_string(),
+            SegmentEnd::Headless(e) => format!(", its head damaged ({e})"),
             SegmentEnd::Unreadable(e) => format!(": {e}"),
         };
         line(&format!("  {}: {records} records, {bytes} bytes{end}", name(path)));
@@ -62,6 +63,7 @@ pub(super) fn document(survey: &Survey) -> Value {
             SegmentEnd::Whole => ("whole", None),
             SegmentEnd::Torn => ("torn", None),
             SegmentEnd::Damaged => ("damaged", None),
+            SegmentEnd::Headless(e) => ("headless", Some(e.to_string())),
             SegmentEnd::Unreadable(e) => ("unreadable", Some(e.to_string())),
         };
         let file = seen.path.display().to_string();
