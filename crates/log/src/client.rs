@@ -24,6 +24,10 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
 /// may answer sooner.
 const SENDING_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often a connection without traffic is asked whether it lives, and how long it may take.
+const ALIVE_EVERY: Duration = Duration::from_secs(5);
+const ALIVE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long after a failure a request is repeated; doubled each time.
 const AGAIN_FIRST: Duration = Duration::from_millis(10);
 const AGAIN_LAST: Duration = Duration::from_millis(500);
@@ -297,6 +301,9 @@ async fn connect<'a>(
     if connected.is_none() {
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
+        // A process that hangs is found out also while a stream waits.
+        let endpoint = endpoint.http2_keep_alive_interval(ALIVE_EVERY);
+        let endpoint = endpoint.keep_alive_timeout(ALIVE_PATIENCE).keep_alive_while_idle(true);
         let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect().await;
         let channel = channel.map_err(|_| {
             Status::unavailable(format!("nobody serves at {address}; nothing was sent there"))

@@ -5,7 +5,7 @@ use crate::follow::Follows;
 use crate::proto::log_server::Log;
 use crate::proto::{self, info_response, list_response, multi_append_request};
 use crate::session::Sessions;
-use crate::status::{invalid, not_done, parting, unanswered};
+use crate::status::{Again, invalid, not_done, parting, unanswered};
 use amcast_core::GroupSet;
 use amcast_services::kv::SlotMap;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -60,7 +60,7 @@ impl Shared {
         head: &Envelope,
         dst: GroupSet,
         command: &Command<'_>,
-        named: bool,
+        again: Again,
     ) -> Result<Answer, Status> {
         let mut payload = Vec::new();
         head.encode(&mut payload);
@@ -73,9 +73,9 @@ impl Shared {
             // Whoever asked may have gone.
             let _ = to.send(answer.map(<[u8]>::to_vec));
         };
-        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, named))?;
+        self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, again))?;
         let lost = Unanswered { effect: Effect::Unknown, why: "the front stops".to_string() };
-        let answer = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, named))?;
+        let answer = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, again))?;
         Answer::decode(&answer).ok_or_else(|| Status::internal("a node gave what is no answer"))
     }
 
@@ -83,7 +83,8 @@ impl Shared {
     async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
         let stamp = self.clock.now().stamp;
         let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
-        let answer = self.order(&head, Logs::destinations(self.map, command), command, false);
+        let dst = Logs::destinations(self.map, command);
+        let answer = self.order(&head, dst, command, Again::Harmless);
         match answer.await? {
             // Repeating a read does no harm.
             Answer::Not(why) => Err(not_done(why)),
@@ -102,18 +103,20 @@ impl Shared {
         let answer = match session {
             Some(session) => {
                 let head = self.sessions.named(session, stamp)?;
-                self.order(&head, dst, command, true).await?
+                self.order(&head, dst, command, Again::Named).await?
             }
             None => {
                 let lane = self.sessions.lend();
-                self.order(&lane.envelope(stamp), dst, command, false).await?
+                self.order(&lane.envelope(stamp), dst, command, Again::Nameless).await?
             }
         };
         let mut body = Vec::new();
         command.encode(&mut body);
         let of = match &answer {
             Answer::Appended { check, .. } | Answer::Trimmed { check, .. } => Some(*check),
-            Answer::Not(Why::Full { check, .. } | Why::Unknown { check }) => Some(*check),
+            Answer::Not(
+                Why::Full { check, .. } | Why::TooMany { check, .. } | Why::Unknown { check },
+            ) => Some(*check),
             _ => None,
         };
         if of.is_some_and(|of| of != check(&body)) {

@@ -18,6 +18,11 @@ pub(crate) fn not_done(why: Why) -> Status {
             "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
              trim logs, and append under a new number"
         )),
+        Why::TooMany { most, .. } => Status::resource_exhausted(format!(
+            "the names of a shard's logs and the places of their values would take more than the limit of \
+             {most} bytes of memory; nothing was appended: trim logs, append fewer and longer values, \
+             and append under a new number"
+        )),
         Why::Unknown { .. } => {
             Status::not_found("no log has this name; the first append to it makes it")
         }
@@ -35,17 +40,33 @@ pub(crate) fn not_done(why: Why) -> Status {
     }
 }
 
-/// A command that has no answer; `named` if the client gave it a session.
-pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, named: bool) -> Status {
-    match effect {
-        Effect::None => Status::unavailable(format!("{why}; send it again, here or elsewhere")),
-        Effect::Unknown if named => Status::deadline_exceeded(format!(
+/// What a command without an answer can be asked for again by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Again {
+    /// It changes nothing.
+    Harmless,
+    /// The client gave it a session.
+    Named,
+    /// It has a session of the front's own.
+    Nameless,
+}
+
+/// A command that has no answer.
+pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, again: Again) -> Status {
+    match (effect, again) {
+        (Effect::None, _) => {
+            Status::unavailable(format!("{why}; send it again, here or elsewhere"))
+        }
+        (Effect::Whole, _) => Status::unknown(why),
+        (Effect::Unknown, Again::Harmless) => {
+            Status::unavailable(format!("{why}; it changes nothing: send it again"))
+        }
+        (Effect::Unknown, Again::Named) => Status::deadline_exceeded(format!(
             "{why}; send it again with the same session and number: it takes effect once"
         )),
-        Effect::Unknown => Status::deadline_exceeded(format!(
+        (Effect::Unknown, Again::Nameless) => Status::deadline_exceeded(format!(
             "{why}; to be able to find out, give a session next time"
         )),
-        Effect::Whole => Status::unknown(why),
     }
 }
 

@@ -89,6 +89,8 @@ fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
     }
     let expected: Vec<String> = (0..20).map(|n| n.to_string()).collect();
     assert_eq!(read(&mut client, "a", 0).unwrap(), expected);
+    server.local.lose_answers(1);
+    assert_eq!(client.info(&["a"]).unwrap()[0].as_ref().unwrap().next, 20);
     // Who does not repeat is told that it may have happened.
     server.local.lose_answers(1);
     let mut hasty = server.client().with_patience(Duration::ZERO);

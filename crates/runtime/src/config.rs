@@ -37,6 +37,13 @@ pub struct ClusterFile {
     /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_mb: Option<usize>,
+    /// Where each node keeps the values of its logs in files, if anywhere; the recent ones are in memory,
+    /// too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_dir: Option<PathBuf>,
+    /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_disk_mb: Option<usize>,
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -154,6 +161,8 @@ impl Default for ClusterFile {
             overlay: "breadth".to_string(),
             workers: None,
             log_mb: None,
+            log_dir: None,
+            log_disk_mb: None,
             record: None,
             password: None,
             ports: Ports::default(),

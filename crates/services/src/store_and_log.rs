@@ -18,7 +18,7 @@ pub struct StoreAndLog {
 
 impl StoreAndLog {
     /// Both, over as many shards.
-    pub const fn new(store: Kv, logs: Logs) -> Self {
+    pub fn new(store: Kv, logs: Logs) -> Self {
         Self { store, logs }
     }
 

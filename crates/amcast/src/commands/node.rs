@@ -2,14 +2,15 @@
 
 use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry};
-use crate::service::{ServiceNode, Watch, store_and_log};
+use crate::service::{ServiceNode, Watch, host_logs};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
-use amcast_services::log::NODE_BYTES;
+use amcast_services::StoreAndLog;
+use amcast_services::log::{DISK_BYTES, Logs, NODE_BYTES};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -98,9 +99,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
-    let log_bytes = file.log_mb.map_or(NODE_BYTES, |mb| mb.saturating_mul(1_000_000));
-    let machine = store_and_log(file.shards, log_bytes);
-    let app = ServiceNode::of(machine, file.shards, workers);
+    host_logs(logs(&file)?);
+    let app = ServiceNode::<StoreAndLog>::new(file.shards, workers);
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let begin = |at| Serving::begin(at, &options, own, &file, &home);
@@ -118,6 +118,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let ended = node.run(&stop);
     drop(taken(&serving));
     ended.map_err(Failure::failed)
+}
+
+/// The logs of a node, in memory or in files, as the cluster's file has it.
+fn logs(file: &ClusterFile) -> Result<Logs, Failure> {
+    let bytes = |mb: usize| mb.saturating_mul(1_000_000);
+    let memory = file.log_mb.map_or(NODE_BYTES, bytes);
+    let Some(directory) = &file.log_dir else { return Ok(Logs::new(file.shards, memory)) };
+    let disk = file.log_disk_mb.map_or(DISK_BYTES, bytes);
+    Logs::on_disk(file.shards, memory, disk, directory)
+        .map_err(|e| Failure::Failed(format!("log_dir = {}: {e}", directory.display())))
 }
 
 /// The front of a node, until it is closed.

@@ -70,6 +70,13 @@ pub(super) struct Args {
     /// until logs are trimmed [200]
     #[arg(long, value_name = "MB")]
     log_mb: Option<usize>,
+    /// A directory on a disk: each node keeps the values of its logs in files there, which have no
+    /// names and go with it; --log-mb is then for what stays in memory
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// MB that the logs of a node may hold in files [10000]
+    #[arg(long, value_name = "MB")]
+    log_disk_mb: Option<usize>,
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster that
     /// was killed. If it was there before, it stays; other files in it are never touched [one in
     /// /dev/shm]
@@ -127,6 +134,16 @@ impl Args {
         file.replicas = self.replicas.unwrap_or(file.replicas);
         file.workers = self.workers.or(file.workers);
         file.log_mb = self.log_mb.or(file.log_mb);
+        file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
+        if let Some(dir) = self.log_dir.as_ref().or(file.log_dir.as_ref()) {
+            // Said here, once, and not by each node.
+            let usable = amcast_services::log::Disk::new(dir, 0);
+            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}: {e}", dir.display())))?;
+            file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+        }
+        if file.log_disk_mb.is_some() && file.log_dir.is_none() {
+            return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
+        }
         if let Some(protocol) = &self.protocol {
             file.protocol.clone_from(protocol);
         }

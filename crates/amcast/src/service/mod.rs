@@ -9,5 +9,5 @@ mod watch;
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
 pub use log::LogBackend;
-pub use store::{Hosted, ServiceNode, store_and_log};
+pub use store::{Hosted, ServiceNode, host_logs};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

@@ -8,6 +8,7 @@ use amcast_services::{
     Executor, Full, Holds, Limits, Machine, State, StateMachine, StoreAndLog, Whole,
 };
 use std::io::{self, Read};
+use std::sync::OnceLock;
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
 /// are trusted not to craft keys against it.
@@ -20,14 +21,18 @@ pub trait Hosted: Machine + Sized {
     fn over(shards: usize) -> Self;
 }
 
-/// The store and the log of `amcast up`, whose logs hold at most `log_bytes` on each node.
-pub fn store_and_log(shards: usize, log_bytes: usize) -> StoreAndLog {
-    StoreAndLog::new(Kv::new(shards, SCAN_SEED), Logs::new(shards, log_bytes))
+/// The logs of this process, which is one node: a node's state is made anew wherever it is read.
+static LOGS: OnceLock<Logs> = OnceLock::new();
+
+/// Has the logs of [`StoreAndLog`] be these, in this process. Once, before its node starts.
+pub fn host_logs(logs: Logs) {
+    assert!(LOGS.set(logs).is_ok(), "a process is one node");
 }
 
 impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
-        store_and_log(shards, NODE_BYTES)
+        let logs = LOGS.get_or_init(|| Logs::new(shards, NODE_BYTES)).clone();
+        Self::new(Kv::new(shards, SCAN_SEED), logs)
     }
 }
 
@@ -48,12 +53,7 @@ impl<M: Hosted> ServiceNode<M> {
     /// `shards` empty shards, in which commands that do not conflict are executed by `workers`
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
-        Self::of(M::over(shards), shards, workers)
-    }
-
-    /// The same, of a machine that is the same on every node but for what bounds it.
-    pub fn of(machine: M, shards: usize, workers: usize) -> Self {
-        Self { executor: Executor::new(machine, shards, Limits::default()), workers }
+        Self { executor: Executor::new(M::over(shards), shards, Limits::default()), workers }
     }
 }
 

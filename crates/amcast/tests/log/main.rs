@@ -74,16 +74,17 @@ fn kill_in_turn(up: &Up) {
     std::thread::sleep(Duration::from_millis(300));
 }
 
-#[test]
-fn appends_of_several_clients_get_each_position_once_while_nodes_are_killed() {
+/// Has clients append values of so many bytes at least to one log while nodes are killed, and looks
+/// whether each is where it was said to be.
+fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let _alone = alone();
-    let up = Up::start(&["--shards", "3"]);
+    let up = Up::start(options);
     let (addresses, log) = (addresses(&up), "shared");
     let stop = AtomicBool::new(false);
     let append = |n: usize| {
         let (mut client, mut acknowledged) = (client(&addresses, n), BTreeMap::new());
         for i in 0.. {
-            let value = format!("{n}.{i}");
+            let value = format!("{n}.{i:0len$}");
             let position =
                 client.append(log, value.clone()).expect("it is repeated until it works");
             acknowledged.insert(position, value);
@@ -113,6 +114,19 @@ fn appends_of_several_clients_get_each_position_once_while_nodes_are_killed() {
         let numbers = of_one.values().map(|v| v[2..].parse::<u64>().expect("a number"));
         assert!(numbers.is_sorted());
     }
+}
+
+#[test]
+fn appends_of_several_clients_get_each_position_once_while_nodes_are_killed() {
+    append_while_nodes_are_killed(&["--shards", "3"], 0);
+}
+
+#[test]
+fn values_in_files_go_over_to_nodes_that_come_back_and_are_read_from_there() {
+    // A third of the memory is for the log's shard: the log is several times larger.
+    let dir = std::env::temp_dir().display().to_string();
+    let options = ["--shards", "3", "--log-mb", "3", "--log-dir", &dir, "--log-disk-mb", "300"];
+    append_while_nodes_are_killed(&options, 1500);
 }
 
 #[test]

@@ -242,6 +242,14 @@ pub enum Why {
         /// Bytes that a shard may hold.
         most: u64,
     },
+    /// The names of a shard's logs and the places of their values would take more memory than they
+    /// may.
+    TooMany {
+        /// The [`check`] of the command that was refused.
+        check: u32,
+        /// Bytes that they may take.
+        most: u64,
+    },
     /// No log has this name.
     Unknown {
         /// The [`check`] of the command that was refused.
@@ -339,6 +347,7 @@ impl Answer {
             10 => Self::Not(Why::Refused(Refusal::Stale)),
             11 => Self::Not(Why::Refused(Refusal::Forgotten)),
             12 => Self::Not(Why::Refused(Refusal::Window)),
+            13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -348,8 +357,8 @@ impl Answer {
 impl Why {
     fn encode(self, out: &mut Vec<u8>) {
         match self {
-            Self::Full { check, most } => {
-                out.push(6);
+            Self::Full { check, most } | Self::TooMany { check, most } => {
+                out.push(if matches!(self, Self::Full { .. }) { 6 } else { 13 });
                 out.extend_from_slice(&check.to_le_bytes());
                 out.extend_from_slice(&most.to_le_bytes());
             }
@@ -469,6 +478,7 @@ mod tests {
             Answer::Extents(vec![None, Some(extent)]),
             Answer::Listed(vec![(b"a".to_vec(), extent)]),
             Answer::Not(Why::Full { check: 1, most: 200 }),
+            Answer::Not(Why::TooMany { check: 1, most: 200 }),
             Answer::Not(Why::Unknown { check: 2 }),
             Answer::Not(Why::Gone { first: 3 }),
             Answer::Not(Why::Malformed),

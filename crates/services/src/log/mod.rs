@@ -5,20 +5,22 @@
 //! command that appends to several logs does so at one moment, in all of their shards.
 //!
 //! # Bounds
-//! What the logs of a shard hold is bounded by [`Logs::new`]: an append that would pass the bound does
-//! nothing and says so, and a trim makes room. Whether there is room must not depend on which of two
+//! What the logs of a shard hold is bounded ([`Logs::new`], [`Logs::on_disk`]): an append that would pass
+//! a bound does nothing and says so, and a trim makes room. Whether there is room must not depend on which of two
 //! appends a replica happens to run first: so all commands that change logs of a shard conflict, and
 //! run in the order of the shard. Only reads run beside others.
 
 pub mod command;
 mod cut;
+mod segments;
 mod shard;
 pub mod storage;
 #[cfg(test)]
 mod tests;
 
 pub use command::{Addition, Answer, Command, Why};
-pub use shard::{Extent, LogShard};
+pub use segments::Disk;
+pub use shard::{Extent, Held, LogShard};
 
 use crate::kv::SlotMap;
 use crate::kv::hash::hash_bytes;
@@ -26,12 +28,18 @@ use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
 use amcast_core::GroupSet;
 use command::{ValuesWriter, check, read_cost};
+use std::io;
+use std::path::Path;
+use storage::Values;
 
 /// Bytes of a log's name.
 pub const NAME_BYTES_MAX: usize = 255;
 
 /// Bytes that the logs of a node may hold unless somebody says otherwise [MRP 7.3].
 pub const NODE_BYTES: usize = 200_000_000;
+
+/// Bytes that the logs of a node may hold where they lie in files, unless somebody says otherwise.
+pub const DISK_BYTES: usize = 10_000_000_000;
 
 /// Bytes of one read's values, beside the last one: with the largest value it still fits into what
 /// clients of gRPC take.
@@ -48,18 +56,40 @@ const SEED: u64 = 0x616d_6c6f_6773;
 const ROOM: u64 = 0x726f_6f6d;
 
 /// The commands of the log, over [`LogShard`]s.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Logs {
     map: SlotMap,
     /// What the logs of one shard may hold.
-    shard_bytes: usize,
+    shard: Held,
+    /// Where values go beside memory, if anywhere.
+    disk: Option<Disk>,
 }
 
 impl Logs {
     /// Logs over `shards` shards, those of a node holding at most `node_bytes`, in equal parts; the
     /// same on all nodes.
     pub const fn new(shards: usize, node_bytes: usize) -> Self {
-        Self { map: SlotMap::new(shards), shard_bytes: node_bytes / shards }
+        let bytes = node_bytes / shards;
+        let shard = Held { all: bytes, index: bytes };
+        Self { map: SlotMap::new(shards), shard, disk: None }
+    }
+
+    /// Logs whose values are in files in `directory`: those of a node at most `disk_bytes` with all
+    /// that belongs to them, of which `memory_bytes` are in memory, and as many again of recent values;
+    /// both bounds the same on all nodes. The files go with the process.
+    ///
+    /// # Errors
+    /// When no file can be made there.
+    pub fn on_disk(
+        shards: usize,
+        memory_bytes: usize,
+        disk_bytes: usize,
+        directory: &Path,
+    ) -> io::Result<Self> {
+        let share = memory_bytes / shards;
+        let shard = Held { all: disk_bytes / shards, index: share };
+        let disk = Some(Disk::new(directory, share)?);
+        Ok(Self { map: SlotMap::new(shards), shard, disk })
     }
 
     /// The shards that `command` has to be sent to.
@@ -107,13 +137,15 @@ impl Logs {
         additions: &[Addition<'_>],
         shards: &mut Shards<'_, '_>,
     ) -> Answer {
-        let most = self.shard_bytes;
         for (i, place) in shards.places.iter().enumerate() {
             let here = additions.iter().filter(|a| shards.map.of_key(a.log) == place.shard);
             let part = &*shards.parts[i];
-            let more: usize = here.map(|a| part.cost(a.log, a.value)).sum();
-            if part.held_bytes() + more > most {
-                return Answer::Not(Why::Full { check, most: most as u64 });
+            let held = here.fold(part.held(), |held, a| held + part.cost(a.log, a.value));
+            if held.all > self.shard.all {
+                return Answer::Not(Why::Full { check, most: self.shard.all as u64 });
+            }
+            if held.index > self.shard.index {
+                return Answer::Not(Why::TooMany { check, most: self.shard.index as u64 });
             }
         }
         let positions = additions.iter().map(|a| shards.of(a.log).append(a.log, a.value));
@@ -167,7 +199,7 @@ impl Machine for Logs {
     type Part = LogShard;
 
     fn part(&self) -> LogShard {
-        LogShard::default()
+        LogShard::new(Values::new(self.disk.as_ref()))
     }
 
     fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {

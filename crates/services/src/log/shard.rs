@@ -1,7 +1,7 @@
 //! The logs of one shard.
 
 use super::cut::Cut;
-use super::storage::{Memory, Storage};
+use super::storage::{Storage, Values};
 use crate::machine::Corrupt;
 use crate::stream::{Piece, Source, follows};
 use std::borrow::Cow;
@@ -47,22 +47,56 @@ impl<P> Log<P> {
     }
 }
 
+/// What logs and values count for, in bytes.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Held {
+    /// With the values themselves.
+    pub all: usize,
+    /// Without them: what is in memory wherever the values lie.
+    pub index: usize,
+}
+
+impl std::ops::Add for Held {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { all: self.all + other.all, index: self.index + other.index }
+    }
+}
+
+impl Held {
+    /// What a log counts for without values.
+    const fn log(name: &[u8]) -> Self {
+        let bytes = LOG_BYTES + 2 * name.len();
+        Self { all: bytes, index: bytes }
+    }
+
+    /// What a value of `len` bytes counts for.
+    const fn value(len: usize) -> Self {
+        Self { all: VALUE_BYTES + len, index: VALUE_BYTES }
+    }
+}
+
 /// The logs of one shard, by their names.
-#[derive(Default)]
-pub struct LogShard<S: Storage = Memory> {
+pub struct LogShard<S: Storage = Values> {
     logs: BTreeMap<Box<[u8]>, Log<S::Place>>,
     storage: S,
-    /// What logs and values count for.
-    held_bytes: usize,
+    held: Held,
     /// Values held.
     values: usize,
     cut: Option<Box<Cut<S::Place>>>,
 }
 
 impl<S: Storage> LogShard<S> {
-    /// What all logs and their values count for, in bytes.
-    pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+    /// No logs yet; their values go to `storage`.
+    pub const fn new(storage: S) -> Self {
+        let held = Held { all: 0, index: 0 };
+        Self { logs: BTreeMap::new(), storage, held, values: 0, cut: None }
+    }
+
+    /// What all logs and their values count for.
+    pub fn held(&self) -> Held {
+        self.held
     }
 
     /// How many logs there are.
@@ -75,15 +109,16 @@ impl<S: Storage> LogShard<S> {
         self.values
     }
 
-    /// What appending a value would add to [`held_bytes`](Self::held_bytes).
-    pub(super) fn cost(&self, log: &[u8], value: &[u8]) -> usize {
-        let fresh = if self.logs.contains_key(log) { 0 } else { LOG_BYTES + 2 * log.len() };
-        fresh + VALUE_BYTES + value.len()
+    /// What appending a value would add to what is [held](Self::held).
+    pub(super) fn cost(&self, log: &[u8], value: &[u8]) -> Held {
+        let known = self.logs.contains_key(log);
+        let fresh = if known { Held::default() } else { Held::log(log) };
+        fresh + Held::value(value.len())
     }
 
     /// Appends a value; its position.
     pub(super) fn append(&mut self, name: &[u8], value: &[u8]) -> u64 {
-        self.held_bytes += self.cost(name, value);
+        self.held = self.held + self.cost(name, value);
         self.values += 1;
         if let Some(cut) = &mut self.cut {
             cut.changes(name, self.logs.get(name));
@@ -112,13 +147,16 @@ impl<S: Storage> LogShard<S> {
             log.first += 1;
             log.bytes -= len as u64;
             self.values -= 1;
-            self.held_bytes -= VALUE_BYTES + len;
+            let gone = Held::value(len);
+            self.held.all -= gone.all;
+            self.held.index -= gone.index;
             let unneeded = match &mut self.cut {
                 Some(cut) => cut.set_aside(name, place),
                 None => Some(place),
             };
             unneeded.into_iter().for_each(|place| self.storage.free(place));
         }
+        self.storage.trimmed();
         if log.places.capacity() > 64 && log.places.len() < log.places.capacity() / 4 {
             log.places.shrink_to(2 * log.places.len());
         }
@@ -191,10 +229,10 @@ impl<S: Storage> LogShard<S> {
                 return Err(Corrupt::Malformed);
             }
             let mut log = Log::new(first);
-            self.held_bytes += LOG_BYTES + 2 * name.len();
+            self.held = self.held + Held::log(&name);
             for _ in first..next {
                 let value = from.bytes()?;
-                self.held_bytes += VALUE_BYTES + value.len();
+                self.held = self.held + Held::value(value.len());
                 self.values += 1;
                 log.bytes += value.len() as u64;
                 log.places.push_back(self.storage.put(&value));

@@ -1,12 +1,13 @@
 //! Where the values of logs lie.
 
+use super::segments::{Disk, Segments, Slot};
 use std::borrow::Cow;
 
 /// Keeps values, each from when it is put until it is freed. One for each shard.
 ///
 /// A replica whose storage fails cannot go on as if nothing were lost: an implementation that can
 /// fail ends its process then, and the other replicas go on.
-pub trait Storage: Default + Send + 'static {
+pub trait Storage: Send + 'static {
     /// Where a value lies.
     type Place: Send + 'static;
 
@@ -22,6 +23,9 @@ pub trait Storage: Default + Send + 'static {
 
     /// Gives up a value.
     fn free(&mut self, place: Self::Place);
+
+    /// Says that the values which a trim gave up are all given up.
+    fn trimmed(&mut self) {}
 }
 
 /// Keeps values in memory.
@@ -44,4 +48,75 @@ impl Storage for Memory {
     }
 
     fn free(&mut self, _: Box<[u8]>) {}
+}
+
+/// Keeps values in memory, or in files with the recent ones in memory, too.
+pub enum Values {
+    /// In memory.
+    Memory(Memory),
+    /// In files.
+    Files(Box<Segments>),
+}
+
+/// Where a value lies in [`Values`].
+#[derive(Debug)]
+pub enum ValuePlace {
+    /// Here.
+    Memory(Box<[u8]>),
+    /// In a file.
+    File(Slot),
+}
+
+const FOREIGN: &str = "a value is asked for where it was put";
+
+impl Values {
+    /// In files as `disk` says, else in memory.
+    pub fn new(disk: Option<&Disk>) -> Self {
+        match disk {
+            Some(disk) => Self::Files(Box::new(Segments::new(disk.clone()))),
+            None => Self::Memory(Memory),
+        }
+    }
+}
+
+impl Storage for Values {
+    type Place = ValuePlace;
+
+    fn put(&mut self, value: &[u8]) -> ValuePlace {
+        match self {
+            Self::Memory(memory) => ValuePlace::Memory(memory.put(value)),
+            Self::Files(files) => ValuePlace::File(files.put(value)),
+        }
+    }
+
+    fn get<'a>(&'a self, place: &'a ValuePlace) -> Cow<'a, [u8]> {
+        match (self, place) {
+            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.get(place),
+            (Self::Files(files), ValuePlace::File(slot)) => files.get(slot),
+            _ => unreachable!("{FOREIGN}"),
+        }
+    }
+
+    fn len(&self, place: &ValuePlace) -> usize {
+        match (self, place) {
+            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.len(place),
+            (Self::Files(files), ValuePlace::File(slot)) => files.len(slot),
+            _ => unreachable!("{FOREIGN}"),
+        }
+    }
+
+    fn free(&mut self, place: ValuePlace) {
+        match (self, place) {
+            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.free(place),
+            (Self::Files(files), ValuePlace::File(slot)) => files.free(slot),
+            _ => unreachable!("{FOREIGN}"),
+        }
+    }
+
+    fn trimmed(&mut self) {
+        match self {
+            Self::Memory(memory) => memory.trimmed(),
+            Self::Files(files) => files.trimmed(),
+        }
+    }
 }

@@ -15,12 +15,21 @@ const MAP: SlotMap = SlotMap::new(SHARDS);
 /// What a shard may hold in these tests.
 const SHARD_BYTES: usize = 20_000;
 
-fn machine() -> StoreAndLog {
+fn in_memory() -> StoreAndLog {
     StoreAndLog::new(Kv::new(SHARDS, 1), Logs::new(SHARDS, SHARDS * SHARD_BYTES))
+}
+
+/// Bounded in the same way, with little in memory and small segments.
+fn on_disk() -> StoreAndLog {
+    let disk = Disk::new(&std::env::temp_dir(), 500).expect("files can be made");
+    let mut logs = Logs::new(SHARDS, SHARDS * SHARD_BYTES);
+    logs.disk = Some(disk.with_segments(4000));
+    StoreAndLog::new(Kv::new(SHARDS, 1), logs)
 }
 
 /// A node with its shards' streams.
 struct Node {
+    machine: fn() -> StoreAndLog,
     executor: Executor<StoreAndLog>,
     next: [u64; SHARDS],
     answers: BTreeMap<u64, Vec<u8>>,
@@ -29,8 +38,12 @@ struct Node {
 
 impl Node {
     fn new() -> Self {
+        Self::with(in_memory)
+    }
+
+    fn with(machine: fn() -> StoreAndLog) -> Self {
         let executor = Executor::new(machine(), SHARDS, Limits::default());
-        Self { executor, next: [1; SHARDS], answers: BTreeMap::new(), seq: 0 }
+        Self { machine, executor, next: [1; SHARDS], answers: BTreeMap::new(), seq: 0 }
     }
 
     fn deliver(&mut self, shard: Gid, seq: u64, dst: GroupSet, payload: &[u8]) {
@@ -80,9 +93,10 @@ impl Node {
     }
 
     /// A node that was given this one's state, at the position where the cut was made.
-    fn of(mut stream: &[u8], next: [u64; SHARDS], seq: u64) -> Self {
-        let state = State::read(&machine(), SHARDS, &mut stream).expect("it was just given");
-        let mut it = Self::new();
+    fn successor(&self, mut stream: &[u8], next: [u64; SHARDS], seq: u64) -> Self {
+        let machine = (self.machine)();
+        let state = State::read(&machine, SHARDS, &mut stream).expect("it was just given");
+        let mut it = Self::with(self.machine);
         drop(it.executor.adopt(state));
         (it.next, it.seq) = (next, seq);
         it
@@ -133,7 +147,6 @@ impl Model {
 
     /// Appends, and takes all back if a shard has no room for it.
     fn append(&mut self, additions: &[(String, Vec<u8>)]) -> Option<Vec<u64>> {
-        let before = self.0.clone();
         let mut positions = Vec::new();
         for (name, value) in additions {
             let (values, _) = self.0.entry(name.clone()).or_default();
@@ -141,7 +154,12 @@ impl Model {
             values.push(value.clone());
         }
         if MAP.all().iter().any(|shard| self.held(shard) > SHARD_BYTES) {
-            self.0 = before;
+            for (name, _) in additions.iter().rev() {
+                let (values, _) = self.0.get_mut(name).expect("it was appended to");
+                values.pop();
+            }
+            // What was never appended to is not there; a log that was trimmed whole is.
+            self.0.retain(|_, (values, _)| !values.is_empty());
             return None;
         }
         Some(positions)
@@ -224,7 +242,8 @@ fn step(node: &mut Node, model: &mut Model, rng: &mut Rng) {
 fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
     for seed in 0..12 {
         let mut rng = Rng::stream(seed, "log");
-        let (mut node, mut model) = (Node::new(), Model::default());
+        let machine = if seed % 2 == 0 { in_memory } else { on_disk };
+        let (mut node, mut model) = (Node::with(machine), Model::default());
         for _ in 0..60 {
             (0..30).for_each(|_| step(&mut node, &mut model, &mut rng));
             let (next, seq, then) = (node.next, node.seq, Model(model.0.clone()));
@@ -234,7 +253,7 @@ fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
             });
             assert!((0..SHARDS).all(|g| node.executor.holds(Gid(g as u8)).kept == 0));
             // A node that is given the state answers what this one did at that moment.
-            let mut other = Node::of(&stream, next, seq);
+            let mut other = node.successor(&stream, next, seq);
             for name in (0..9).map(|i| format!("l{i}")) {
                 assert_eq!(other.extent(&name), then.extent(&name), "seed {seed}");
                 let from = then.extent(&name).map_or(0, |e| e.first);
@@ -248,7 +267,7 @@ fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
                 assert_eq!(other.run(&read(5000)), expected, "seed {seed}, {name}");
             }
             if rng.chance(300_000) {
-                (node, model) = (Node::of(&stream, next, seq), then);
+                (node, model) = (node.successor(&stream, next, seq), then);
             }
         }
     }
@@ -264,7 +283,7 @@ fn a_repeated_append_takes_effect_once_and_gets_the_first_answer_also_from_a_new
     assert_eq!(positions(Answer::decode(&first).unwrap()), [1]);
     assert_eq!(node.send(dst, &bytes), first);
     let stream = node.stream(100, |_| {});
-    let mut other = Node::of(&stream, node.next, node.seq);
+    let mut other = node.successor(&stream, node.next, node.seq);
     assert_eq!(other.send(dst, &bytes), first);
     assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 2, bytes: 7 }));
     // A number that was used for another command shows by the check.
@@ -334,6 +353,24 @@ fn a_full_shard_refuses_all_of_an_append_says_so_and_a_trim_makes_room() {
 }
 
 #[test]
+fn on_disk_names_and_places_have_a_bound_of_their_own() {
+    let logs = Logs::on_disk(SHARDS, SHARDS * 2000, SHARDS * 100_000, &std::env::temp_dir());
+    let machine = StoreAndLog::new(Kv::new(SHARDS, 1), logs.expect("files can be made"));
+    let (mut node, name) = (Node::new(), log(1));
+    node.executor = Executor::new(machine, SHARDS, Limits::default());
+    let last = (0..).find_map(|n| match node.append(&name, &[n as u8; 1000]) {
+        Answer::Appended { .. } => None,
+        other => Some((n, other)),
+    });
+    let (count, refused) = last.unwrap();
+    assert!(matches!(refused, Answer::Not(Why::TooMany { most: 2000, .. })), "{refused:?}");
+    assert_eq!(count, 36, "a log and 36 places have 1992 bytes");
+    let trim = Command::Trim { log: name.as_bytes(), before: 1 };
+    node.run(&trim);
+    assert_eq!(positions(node.append(&name, b"x")), [36]);
+}
+
+#[test]
 fn the_store_and_the_log_share_the_order_and_nothing_else() {
     let mut node = Node::new();
     let (name, shard) = (log(1), GroupSet::one(Gid(1)));
@@ -352,7 +389,7 @@ fn the_store_and_the_log_share_the_order_and_nothing_else() {
         kv(node, 2, &[b"DEL", name.as_bytes()]);
         node.run(&Command::Trim { log: name.as_bytes(), before: 1 });
     });
-    let mut other = Node::of(&stream, [1, 3, 1], 90);
+    let mut other = node.successor(&stream, [1, 3, 1], 90);
     assert_eq!(kv(&mut other, 9, &[b"GET", name.as_bytes()]), "$3\r\nkey\r\n");
     assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 1, bytes: 5 }));
     assert_eq!(kv(&mut node, 10, &[b"GET", name.as_bytes()]), "_\r\n");
