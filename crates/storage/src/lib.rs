@@ -34,5 +34,5 @@ mod window;
 pub use checkpoints::{Checkpoints, Found, Saved, Saving};
 pub use error::{Damage, Error, Flaw, Limit, Misfit};
 pub use format::LogId;
-pub use log::{Done, Log, Options, Refused, Wake};
+pub use log::{Counts, Done, Log, Options, Refused, Wake};
 pub use store::{Recovered, Torn, Unreadable};

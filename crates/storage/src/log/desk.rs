@@ -9,6 +9,7 @@ use amcast_core::step::Ticket;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 /// What a log has done.
 #[derive(Debug)]
@@ -34,6 +35,31 @@ pub enum Done {
     Failed(Error),
 }
 
+/// What a log has done since it was opened, for status pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Records written.
+    pub records: u64,
+    /// Bytes written, heads included.
+    pub bytes: u64,
+    /// Syncs that ended.
+    pub syncs: u64,
+    /// How long they took, together.
+    pub synced: Duration,
+    /// The longest.
+    pub slowest: Duration,
+    /// How long the one lasts that has not ended. A disk that hangs shows here, and nowhere else.
+    pub under_way: Option<Duration>,
+}
+
+/// The same while it is counted.
+#[derive(Default)]
+pub(super) struct Counting {
+    pub(super) counts: Counts,
+    /// When the sync began that has not ended.
+    pub(super) begun: Option<Instant>,
+}
+
 /// The desk: the loop on the one side, threads on the other.
 pub(super) struct Desk {
     wake: Wake,
@@ -54,6 +80,7 @@ pub(super) struct Desk {
     /// The records before this number are with the operating system.
     pub(super) written: AtomicU64,
     pub(super) failed: AtomicBool,
+    pub(super) counting: Mutex<Counting>,
 }
 
 /// What waits for the writer.
@@ -99,6 +126,7 @@ impl Desk {
             held: AtomicUsize::new(0),
             written: AtomicU64::new(written),
             failed: AtomicBool::new(false),
+            counting: Mutex::default(),
         }
     }
 

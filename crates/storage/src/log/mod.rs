@@ -13,7 +13,7 @@ mod reader;
 mod tests;
 mod writer;
 
-pub use desk::Done;
+pub use desk::{Counts, Done};
 pub use options::Options;
 
 use crate::batch::Batch;
@@ -238,6 +238,12 @@ impl Log {
     /// there are more that are not awaited.
     pub fn written(&self) -> u64 {
         self.desk.written.load(Ordering::Acquire)
+    }
+
+    /// What it has done since it was opened.
+    pub fn counts(&self) -> Counts {
+        let counting = locked(&self.desk.counting);
+        Counts { under_way: counting.begun.map(|begun| begun.elapsed()), ..counting.counts }
     }
 
     /// The longest record that is taken, in bytes.

@@ -91,6 +91,9 @@ fn what_is_awaited_is_told_durable_in_order() {
     }
     assert_eq!(told(&looping), awaited);
     assert_eq!(looping.log.written(), 50);
+    let counts = looping.log.counts();
+    assert_eq!((counts.records, counts.bytes, counts.under_way), (50, 50 * 136, None));
+    assert!((1..=50).contains(&counts.syncs) && counts.slowest <= counts.synced, "{counts:?}");
     assert_eq!(looping.log.room(), OPTIONS.queue_bytes);
     looping.log.close().expect("nothing failed");
     let (looping, recovered) = Loop::open(&disk);

@@ -47,6 +47,10 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
         let awaited = batch.awaited();
         if !batch.entries.is_empty() {
             store.write(&mut batch)?;
+            let mut counting = locked(&desk.counting);
+            counting.counts.records += batch.entries.len() as u64;
+            counting.counts.bytes += batch.bytes.len() as u64;
+            drop(counting);
             desk.written.store(store.next(), Ordering::Release);
             // Who awaits all of it is woken when it is durable, and not twice.
             let unawaited = batch.entries.iter().any(|entry| !entry.awaited);
@@ -59,17 +63,30 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
         }
         let due = sync_at.is_some_and(|at| at <= Instant::now());
         if awaited || due || store.dirty_bytes() >= options.sync_bytes {
-            store.sync()?;
+            sync(store, desk)?;
             sync_at = None;
         } else if store.dirty_bytes() > 0 && sync_at.is_none() {
             sync_at = Some(Instant::now() + options.sync_every);
         }
-        let all: u64 = batch.entries.iter().map(Batch::extent).sum();
-        desk.held.fetch_sub(all as usize, Ordering::Relaxed);
+        desk.held.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
         let waited = batch.entries.iter().filter(|entry| entry.awaited);
         desk.tell(waited.map(|entry| Done::Durable(entry.ticket)));
         batch.clear();
     }
+}
+
+/// Makes all that was written durable, and counts how long that takes.
+fn sync<D: Disk>(store: &mut Store<D>, desk: &Desk) -> Result<(), Error> {
+    let begun = Instant::now();
+    locked(&desk.counting).begun = Some(begun);
+    let synced = store.sync();
+    let lasted = begun.elapsed();
+    let mut counting = locked(&desk.counting);
+    counting.begun = None;
+    counting.counts.syncs += 1;
+    counting.counts.synced += lasted;
+    counting.counts.slowest = counting.counts.slowest.max(lasted);
+    synced
 }
 
 /// Waits for a batch; an empty one when the time is over. Whether there may be more: if not, this one
