@@ -122,6 +122,11 @@ fn appends_of_several_clients_get_each_position_once_while_nodes_are_killed() {
 }
 
 #[test]
+fn the_log_is_the_same_over_uniform_broadcasts_on_tcp() {
+    append_while_nodes_are_killed(&["--protocol", "bb-urcast-urcast", "--shards", "1"], 0);
+}
+
+#[test]
 fn values_in_files_go_over_to_nodes_that_come_back_and_are_read_from_there() {
     // A third of the memory is for the log's shard: the log is several times larger.
     let dir = std::env::temp_dir().display().to_string();
