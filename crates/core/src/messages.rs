@@ -98,6 +98,7 @@ where
             Input::Wake => Input::Wake,
             Input::Stored { number, record } => Input::Stored { number, record },
             Input::Torn => Input::Torn,
+            Input::Lost => Input::Lost,
             Input::Durable(t) => Input::Durable(t),
             Input::Loaded { ticket, record } => Input::Loaded { ticket, record },
             Input::Checkpointed(position) => Input::Checkpointed(position),

@@ -82,6 +82,9 @@ pub enum Input<'a, M: Medium> {
     /// Records at the end of the log may be missing, of those that were not awaited: the machine
     /// failed, and not just the process. Between the last [`Input::Stored`] and [`Input::Start`].
     Torn,
+    /// The log of the earlier lives is gone altogether, with what was awaited: its medium was replaced.
+    /// Before [`Input::Start`], and instead of all [`Input::Stored`].
+    Lost,
     /// The process starts. Once, and first but for what its log says.
     Start {
         /// Which life of this process it is: 0 at the first start of the cluster. A later life

@@ -6,13 +6,16 @@ use crate::mutant::Mutant;
 use crate::mutant::MutantInfo;
 #[cfg(feature = "mutants")]
 use crate::total::mutants::of;
-use crate::{skeen, total, tram};
+use crate::{multiring, skeen, total, tram};
 use amcast_core::Entry;
 
 /// Every protocol.
 pub const CATALOG: &[&dyn Entry] = &[
     &tram::Tram,
     &skeen::Skeen,
+    &multiring::SYNCED,
+    &multiring::WRITTEN,
+    &multiring::MEMORY,
     &total::BB_RCAST_RCAST,
     &total::BB_URCAST_URCAST,
     &total::BB_RCAST_URCAST,
@@ -30,6 +33,9 @@ pub const CATALOG: &[&dyn Entry] = &[
 const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
     (&tram::Tram, tram::Mutant::INFO),
     (&skeen::Skeen, skeen::Mutant::INFO),
+    (&multiring::SYNCED, multiring::Mutant::INFO),
+    (&multiring::WRITTEN, multiring::Mutant::INFO),
+    (&multiring::MEMORY, multiring::Mutant::INFO),
     (&total::BB_RCAST_RCAST, of::PLAIN_NUA_WNUTO),
     (&total::BB_URCAST_URCAST, of::UA_SUTO),
     (&total::BB_RCAST_URCAST, of::NUA_WUTO),

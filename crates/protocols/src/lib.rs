@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod catalog;
 pub mod layers;
+pub mod multiring;
 pub mod mutant;
 pub mod skeen;
 pub mod total;

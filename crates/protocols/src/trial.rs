@@ -118,7 +118,8 @@ pub fn suited(entry: &dyn Entry, raw: RawConfig) -> RawConfig {
     let single = RawConfig { replicas: 1, ..raw.clone() };
     let overlay = "breadth".to_string();
     let broadcast = RawConfig { groups: 1, clients: 0, overlay, ..raw.clone() };
-    let found = [&raw, &single, &broadcast].into_iter().find(|raw| takes(raw));
+    let members = RawConfig { clients: 0, ..raw.clone() };
+    let found = [&raw, &single, &members, &broadcast].into_iter().find(|raw| takes(raw));
     found.unwrap_or(&raw).clone()
 }
 

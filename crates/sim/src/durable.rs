@@ -106,7 +106,9 @@ impl World<'_> {
         if !process.checkpoint.is_empty() {
             letters.push(Letter::Installed(process.app.position()));
         }
-        letters.into_iter().for_each(|letter| self.letter(p, letter));
+        // Nothing comes between them.
+        letters.into_iter().for_each(|letter| self.procs[p.index()].put(letter));
+        self.pump(p);
     }
 
     fn mark(&mut self, name: &'static str) {

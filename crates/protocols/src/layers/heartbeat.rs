@@ -197,6 +197,11 @@ impl Heartbeat {
         }
     }
 
+    /// Whether the row of `rank` says that it has all state.
+    pub fn is_fit(&self, rank: usize) -> bool {
+        self.peers[rank].fit
+    }
+
     /// The rank that should lead: the one that a coordination service names, or the first one in
     /// order of preference that is fit and not suspected, this process included. None if there is
     /// no such rank: nobody that is known to have all state works.

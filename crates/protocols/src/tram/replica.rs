@@ -412,6 +412,7 @@ impl Protocol for Replica {
             // It keeps no log.
             Input::Stored { .. }
             | Input::Torn
+            | Input::Lost
             | Input::Durable(_)
             | Input::Loaded { .. }
             | Input::Checkpointed(_) => {}

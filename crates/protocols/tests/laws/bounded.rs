@@ -13,7 +13,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Start { .. } => "a start",
         Input::Submit(_) => "a submission",
         Input::Wake => "a wake-up",
-        Input::Stored { .. } | Input::Torn => "what survived",
+        Input::Stored { .. } | Input::Torn | Input::Lost => "what survived",
         Input::Durable(_) | Input::Checkpointed(_) => "durability",
         Input::Loaded { .. } => "a record",
         Input::Applied(_) => "what was applied",

@@ -133,6 +133,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Wake => Input::Wake,
         Input::Stored { number, record } => Input::Stored { number: *number, record },
         Input::Torn => Input::Torn,
+        Input::Lost => Input::Lost,
         Input::Durable(ticket) => Input::Durable(*ticket),
         Input::Loaded { ticket, record } => Input::Loaded { ticket: *ticket, record: *record },
         Input::Checkpointed(position) => Input::Checkpointed(*position),

@@ -1,0 +1,232 @@
+//! What a process holds of one ring: the value last accepted or learned for each instance.
+
+use super::value::{Ballot, Entry, Value};
+use alloc::collections::BTreeMap;
+
+/// A record number that no record has: what is held in memory alone.
+pub(super) const NO_RECORD: u64 = u64::MAX;
+
+/// The values of a ring's instances, from a floor on. Above it there may be gaps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Book {
+    /// By first instance; never overlapping.
+    slots: BTreeMap<u64, Slot>,
+    /// Bytes of the values that are in memory.
+    cached: usize,
+    /// What is below was trimmed.
+    floor: u64,
+    /// Values below this instance were looked at for eviction.
+    evicted_to: u64,
+}
+
+/// The value of an instance, or of several.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) ballot: Ballot,
+    pub(super) instances: u64,
+    /// None while it is only on disk.
+    pub(super) value: Option<Value>,
+    /// The record of the log that holds it.
+    pub(super) record: u64,
+}
+
+impl Book {
+    /// The first instance that was not trimmed.
+    pub(super) const fn floor(&self) -> u64 {
+        self.floor
+    }
+
+    /// Bytes of values in memory.
+    pub(super) const fn cached(&self) -> usize {
+        self.cached
+    }
+
+    /// The instance behind the last one that there is anything for.
+    pub(super) fn end(&self) -> u64 {
+        let last = self.slots.last_key_value();
+        last.map_or(self.floor, |(first, slot)| first + slot.instances)
+    }
+
+    /// The slot that holds `instance`, and its first instance.
+    pub(super) fn at(&self, instance: u64) -> Option<(u64, &Slot)> {
+        let (&first, slot) = self.slots.range(..=instance).next_back()?;
+        (instance < first + slot.instances).then_some((first, slot))
+    }
+
+    /// The entry that holds `instance`, cut to begin there, if it is in memory.
+    pub(super) fn entry(&self, instance: u64) -> Option<Entry> {
+        let (first, slot) = self.at(instance)?;
+        let value = match slot.value.as_ref()? {
+            Value::Skip(count) => Value::Skip(count - (instance - first)),
+            batch @ Value::Batch(_) => batch.clone(),
+        };
+        Some(Entry { first: instance, ballot: slot.ballot, value })
+    }
+
+    /// The first instance from `from` on whose value is in memory; the end of all if there is none.
+    pub(super) fn in_memory_from(&self, from: u64) -> u64 {
+        let mut slots = self.from(from);
+        let first = slots.find(|(_, slot)| slot.value.is_some());
+        first.map_or_else(|| self.end(), |(first, _)| first.max(from))
+    }
+
+    /// The slots from the one that holds `instance`, or the next one, on.
+    pub(super) fn from(&self, instance: u64) -> impl Iterator<Item = (u64, &Slot)> {
+        let begin = self.at(instance).map_or(instance, |(first, _)| first);
+        self.slots.range(begin..).map(|(first, slot)| (*first, slot))
+    }
+
+    /// Writes the value of some instances, over what is there.
+    pub(super) fn put(&mut self, entry: Entry, record: u64) {
+        let end = entry.end();
+        if end <= self.floor {
+            return;
+        }
+        self.clear(entry.first, end);
+        self.cached += entry.value.size();
+        self.evicted_to = self.evicted_to.min(entry.first);
+        let Entry { first, ballot, value } = entry;
+        let slot = Slot { ballot, instances: value.instances(), value: Some(value), record };
+        self.slots.insert(first, slot);
+    }
+
+    /// Takes out what there is for instances from `first` to before `end`. Only what is skipped
+    /// takes several instances, so only that is ever split.
+    fn clear(&mut self, first: u64, end: u64) {
+        while let Some((&at, slot)) = self.slots.range(..end).next_back() {
+            let (ends, ballot, record) = (at + slot.instances, slot.ballot, slot.record);
+            if ends <= first {
+                return;
+            }
+            self.remove(at);
+            for (from, upto) in [(at, first), (end, ends)] {
+                if from < upto {
+                    let value = Value::Skip(upto - from);
+                    self.cached += value.size();
+                    let (instances, value) = (upto - from, Some(value));
+                    self.slots.insert(from, Slot { ballot, instances, value, record });
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, first: u64) {
+        if let Some(slot) = self.slots.remove(&first) {
+            self.cached -= slot.value.as_ref().map_or(0, Value::size);
+        }
+    }
+
+    /// Gives back the value of a slot that was read from disk again, if it still is the one.
+    pub(super) fn fill(&mut self, first: u64, record: u64, value: Value) {
+        if let Some(slot) = self.slots.get_mut(&first)
+            && slot.record == record
+            && slot.value.is_none()
+            && slot.instances == value.instances()
+        {
+            self.cached += value.size();
+            slot.value = Some(value);
+            self.evicted_to = self.evicted_to.min(first);
+        }
+    }
+
+    /// Lets go of values below `below` that are on disk, the oldest first, until no more than `most`
+    /// bytes are in memory.
+    pub(super) fn evict(&mut self, below: u64, most: usize) {
+        if self.cached <= most || self.evicted_to >= below {
+            return;
+        }
+        for (first, slot) in self.slots.range_mut(self.evicted_to..below) {
+            if self.cached <= most {
+                return;
+            }
+            self.evicted_to = first + 1;
+            let size = slot.value.as_ref().map_or(0, Value::size);
+            if slot.record != NO_RECORD && matches!(slot.value, Some(Value::Batch(_))) {
+                self.cached -= size;
+                slot.value = None;
+            }
+        }
+        self.evicted_to = below;
+    }
+
+    /// Forgets what is below `floor`.
+    pub(super) fn trim(&mut self, floor: u64) {
+        if floor <= self.floor {
+            return;
+        }
+        self.clear(0, floor);
+        self.floor = floor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+    use alloc::vec::Vec;
+    use amcast_core::Pid;
+    use amcast_core::rng::Rng;
+
+    fn skip(first: u64, count: u64, round: u32) -> Entry {
+        Entry { first, ballot: Ballot::new(round, Pid(0)), value: Value::Skip(count) }
+    }
+
+    fn batch(first: u64, round: u32) -> Entry {
+        let value = Value::Batch(Arc::from([0_u8; 100]));
+        Entry { first, ballot: Ballot::new(round, Pid(0)), value }
+    }
+
+    /// The rounds of the instances, 0 where there is nothing.
+    fn rounds(book: &Book, upto: u64) -> Vec<u32> {
+        (0..upto).map(|i| book.at(i).map_or(0, |(_, slot)| slot.ballot.round)).collect()
+    }
+
+    #[test]
+    fn what_is_written_last_holds_and_the_rest_stays() {
+        let mut rng = Rng::stream(7, "book");
+        for _ in 0..500 {
+            let (mut book, mut slow) = (Book::default(), [0_u32; 24]);
+            for round in 1..12 {
+                let first = rng.below(20);
+                let count = 1 + rng.below(24 - first);
+                let entry =
+                    if rng.below(2) == 0 { batch(first, round) } else { skip(first, count, round) };
+                slow[first as usize..entry.end() as usize].fill(round);
+                book.put(entry, u64::from(round));
+                assert_eq!(rounds(&book, 24), slow);
+            }
+            let size: usize =
+                book.from(0).filter_map(|(_, s)| s.value.as_ref()).map(Value::size).sum();
+            assert_eq!(book.cached(), size);
+            let floor = rng.below(24);
+            book.trim(floor);
+            slow[..floor as usize].fill(0);
+            assert_eq!(rounds(&book, 24), slow);
+            assert!(book.end() >= floor);
+        }
+    }
+
+    #[test]
+    fn old_values_leave_memory_and_come_back() {
+        let mut book = Book::default();
+        (0..10).for_each(|i| book.put(batch(i, 1), i));
+        book.evict(8, 350);
+        assert_eq!(book.cached(), 300);
+        assert!(book.entry(6).is_none() && book.entry(7).is_some());
+        assert_eq!(book.at(3).map(|(first, slot)| (first, slot.record)), Some((3, 3)));
+        book.fill(3, 4, Value::Batch(Arc::from([1_u8; 100])));
+        assert!(book.entry(3).is_none(), "another record");
+        book.fill(3, 3, Value::Batch(Arc::from([0_u8; 100])));
+        assert_eq!(book.entry(3), Some(batch(3, 1)));
+        book.evict(8, 350);
+        assert!(book.entry(3).is_none());
+    }
+
+    #[test]
+    fn an_entry_is_cut_to_where_it_is_asked_for() {
+        let mut book = Book::default();
+        book.put(skip(2, 8, 1), NO_RECORD);
+        assert_eq!(book.entry(5), Some(skip(5, 5, 1)));
+        assert!(book.entry(1).is_none() && book.entry(10).is_none());
+    }
+}

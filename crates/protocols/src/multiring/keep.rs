@@ -1,0 +1,295 @@
+//! What a process keeps on disk, and what waits until it is there.
+//!
+//! All rings of a process share its log. A record is needed as long as an instance in it is; what
+//! the others say is said again in a [`Record::Base`] before the log is trimmed.
+
+use super::rings::{Point, RingId};
+use super::value::{Ballot, Entry};
+use super::word::{Rows, Word, put_all, put_pairs, take_all, take_pairs};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::Pid;
+use amcast_core::codec::{Codec, CodecError, Reader};
+
+/// Where an acceptor keeps what it promised and accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Storage {
+    /// On disk, before it says so.
+    Synced,
+    /// On disk, some time later.
+    Written,
+    /// In memory alone.
+    Memory,
+}
+
+/// A record of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Record {
+    /// The process promised this ballot.
+    Promise { ring: RingId, ballot: Ballot },
+    /// It accepted this entry, and knew all instances below `known` to be decided.
+    Accept { ring: RingId, known: u64, entry: Entry },
+    /// It learned that this entry is decided, as are all before it.
+    Learn { ring: RingId, entry: Entry },
+    /// Where it stands in a ring: all that must survive a trim. `table` is as of instance `at`.
+    Base { ring: RingId, promised: Ballot, floor: u64, at: u64, table: Rows },
+    /// Nothing is delivered between this position and this point.
+    Idle { position: u64, point: Point },
+    /// It has lost what it promised and accepted before this memory, and has not got it back before
+    /// a record of memories says so.
+    Lost { memory: u32 },
+    /// Which memory of each acceptor of its group it counts on.
+    Memories { of: Vec<u32> },
+}
+
+impl Codec for Record {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Promise { ring, ballot } => {
+                1_u8.encode(to);
+                ring.encode(to);
+                ballot.encode(to);
+            }
+            Self::Accept { ring, known, entry } => {
+                2_u8.encode(to);
+                ring.encode(to);
+                known.encode(to);
+                entry.encode(to);
+            }
+            Self::Learn { ring, entry } => {
+                3_u8.encode(to);
+                ring.encode(to);
+                entry.encode(to);
+            }
+            Self::Base { ring, promised, floor, at, table } => {
+                4_u8.encode(to);
+                ring.encode(to);
+                promised.encode(to);
+                floor.encode(to);
+                at.encode(to);
+                put_pairs(table, to);
+            }
+            Self::Idle { position, point } => {
+                6_u8.encode(to);
+                position.encode(to);
+                point.encode(to);
+            }
+            Self::Lost { memory } => {
+                7_u8.encode(to);
+                memory.encode(to);
+            }
+            Self::Memories { of } => {
+                5_u8.encode(to);
+                put_all(of, to);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(match u8::decode(from)? {
+            1 => Self::Promise { ring: Codec::decode(from)?, ballot: Codec::decode(from)? },
+            2 => Self::Accept {
+                ring: Codec::decode(from)?,
+                known: Codec::decode(from)?,
+                entry: Codec::decode(from)?,
+            },
+            3 => Self::Learn { ring: Codec::decode(from)?, entry: Codec::decode(from)? },
+            4 => Self::Base {
+                ring: Codec::decode(from)?,
+                promised: Codec::decode(from)?,
+                floor: Codec::decode(from)?,
+                at: Codec::decode(from)?,
+                table: take_pairs(from)?,
+            },
+            5 => Self::Memories { of: take_all(from)? },
+            7 => Self::Lost { memory: Codec::decode(from)? },
+            6 => Self::Idle { position: Codec::decode(from)?, point: Codec::decode(from)? },
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        })
+    }
+}
+
+impl Record {
+    /// The record in these bytes, if they are one and nothing else.
+    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes);
+        Self::decode(&mut reader).ok().filter(|_| reader.is_empty())
+    }
+
+    /// The ring and the instance behind the last one that it holds a value for.
+    fn reach(&self) -> Option<(RingId, u64)> {
+        match self {
+            Self::Accept { ring, entry, .. } | Self::Learn { ring, entry } => {
+                Some((*ring, entry.end()))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What follows once something is on disk.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// The process votes in `ballot` for the run up to there.
+    Vote { ring: RingId, ballot: Ballot, upto: u64 },
+    /// It says these words.
+    Say { to: Pid, words: Vec<Word> },
+    /// It has promised its own ballot.
+    Lead { ring: RingId, ballot: Ballot },
+    /// It may vote again.
+    Recovered,
+    /// Records before this number may go.
+    Trim { before: u64 },
+    /// The application's state may be counted on up to this point.
+    Idle { position: u64, point: Point },
+}
+
+/// The log of a process, as far as the protocol sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Keep {
+    storage: Storage,
+    /// The number of the next record.
+    next: u64,
+    /// Records that are still needed, and for which instances: none if only until the next base.
+    needed: VecDeque<(u64, Option<(RingId, u64)>)>,
+    /// Records to be written, and whether they are awaited.
+    pub(super) fresh: Vec<(Record, bool)>,
+    /// Acts, and the record that each waits for.
+    waiting: VecDeque<(u64, Act)>,
+    /// Acts that nothing holds back.
+    pub(super) due: VecDeque<Act>,
+}
+
+impl Keep {
+    pub(super) fn new(storage: Storage) -> Self {
+        Self {
+            storage,
+            next: 0,
+            needed: VecDeque::new(),
+            fresh: Vec::new(),
+            waiting: VecDeque::new(),
+            due: VecDeque::new(),
+        }
+    }
+
+    pub(super) const fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Whether anything is kept on disk.
+    pub(super) fn is_durable(&self) -> bool {
+        self.storage != Storage::Memory
+    }
+
+    /// A record of an earlier life.
+    pub(super) fn restore(&mut self, number: u64, record: &Record) {
+        self.next = number + 1;
+        self.needed.push_back((number, record.reach()));
+    }
+
+    /// Writes a record, if anything is written; gives its number. `act` follows when it must.
+    pub(super) fn write(&mut self, record: Record, act: Option<Act>) -> u64 {
+        if self.storage == Storage::Memory {
+            self.due.extend(act);
+            return super::book::NO_RECORD;
+        }
+        let number = self.next;
+        let lasting = matches!(act, Some(Act::Trim { .. } | Act::Idle { .. }));
+        let awaited = act.is_some() && (self.storage == Storage::Synced || lasting);
+        self.next += 1;
+        self.needed.push_back((number, record.reach()));
+        self.fresh.push((record, awaited));
+        match act {
+            Some(act) if awaited => self.waiting.push_back((number, act)),
+            act => self.due.extend(act),
+        }
+        number
+    }
+
+    /// The ticket of the first of the fresh records.
+    pub(super) fn first_ticket(&self) -> u64 {
+        self.next - self.fresh.len() as u64
+    }
+
+    /// All records up to `number` are durable.
+    pub(super) fn durable(&mut self, number: u64) {
+        while self.waiting.front().is_some_and(|(record, _)| *record <= number) {
+            self.due.extend(self.waiting.pop_front().map(|(_, act)| act));
+        }
+    }
+
+    /// How many records are not needed for any instance from `floors` on, by ring.
+    pub(super) fn idle(&self, floors: &dyn Fn(RingId) -> u64) -> usize {
+        let idle = |(_, reach): &&(u64, Option<(RingId, u64)>)| {
+            reach.is_none_or(|(ring, end)| end <= floors(ring))
+        };
+        self.needed.iter().take_while(idle).count()
+    }
+
+    /// Forgets so many records at the front; gives the number of the first that is needed.
+    pub(super) fn trim(&mut self, records: usize) -> u64 {
+        self.needed.drain(..records);
+        self.needed.front().map_or(self.next, |(number, _)| *number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Value;
+    use super::*;
+
+    fn accept(first: u64) -> Record {
+        let entry = Entry { first, ballot: Ballot::new(1, Pid(0)), value: Value::Skip(1) };
+        Record::Accept { ring: 0, known: 0, entry }
+    }
+
+    fn vote(upto: u64) -> Option<Act> {
+        Some(Act::Vote { ring: 0, ballot: Ballot::new(1, Pid(0)), upto })
+    }
+
+    #[test]
+    fn what_must_be_durable_waits_and_the_rest_does_not() {
+        let mut synced = Keep::new(Storage::Synced);
+        assert_eq!([synced.write(accept(0), vote(1)), synced.write(accept(1), vote(2))], [0, 1]);
+        assert!(synced.due.is_empty());
+        synced.durable(0);
+        assert_eq!(synced.due.len(), 1);
+        for storage in [Storage::Written, Storage::Memory] {
+            let mut keep = Keep::new(storage);
+            keep.write(accept(0), vote(1));
+            assert_eq!(keep.due.len(), 1);
+            assert_eq!(keep.fresh.is_empty(), storage == Storage::Memory);
+        }
+    }
+
+    #[test]
+    fn a_record_is_needed_as_long_as_its_instances() {
+        let mut keep = Keep::new(Storage::Synced);
+        keep.write(Record::Promise { ring: 0, ballot: Ballot::NONE }, None);
+        (0..3).for_each(|i| {
+            keep.write(accept(i), None);
+        });
+        assert_eq!(keep.idle(&|_| 2), 3);
+        assert_eq!(keep.trim(3), 3);
+        assert_eq!(keep.idle(&|_| 9), 1);
+        assert_eq!(keep.trim(1), 4);
+    }
+
+    #[test]
+    fn records_read_back() {
+        let table = alloc::vec![(1, 2), (3, 4)];
+        for record in [
+            Record::Promise { ring: 3, ballot: Ballot::new(7, Pid(2)) },
+            accept(9),
+            Record::Base { ring: 1, promised: Ballot::NONE, floor: 5, at: 6, table },
+            Record::Memories { of: alloc::vec![0, 4, 1] },
+        ] {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(Record::read(&bytes), Some(record));
+            assert!(Record::read(&bytes[..bytes.len() - 1]).is_none());
+            bytes.push(0);
+            assert!(Record::read(&bytes).is_none());
+        }
+    }
+}

@@ -1,0 +1,626 @@
+//! The coordinator of a ring: phase 1, packing of proposals, skips, and who is in the ring.
+
+use super::Mutant;
+use super::keep::{Act, Record};
+use super::ring::{Cx, Ring, cut};
+use super::value::{
+    BATCH_MAX, Ballot, Entry, INSTANCE_MAX, PROPOSAL_BYTES, Proposal, SKIP_MAX, Value,
+};
+use super::word::{Rows, Standing, Word};
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::Codec;
+use amcast_core::step::Note;
+use amcast_core::{Pid, Span, Time};
+
+/// The attempt of this process to lead a ring, and its leading.
+#[derive(Clone, Debug)]
+pub(super) struct Lead {
+    pub(super) ballot: Ballot,
+    /// When the promises were asked for last.
+    asked_at: Time,
+    /// By acceptor: its promise.
+    promises: Vec<Option<Promised>>,
+    /// By acceptor: what came of a promise before its end.
+    coming: Vec<Vec<Entry>>,
+    /// What everybody proposed last, as of the end of the run and with what is queued; none until
+    /// everything before the run is known.
+    table: Option<Rows>,
+    /// Proposals that have no instance yet.
+    queue: VecDeque<Proposal>,
+    /// Entries that are not decided: where each ends, and its bytes.
+    flights: VecDeque<(u64, usize)>,
+    flight_bytes: usize,
+    /// Entries that a majority of some group has not applied.
+    lags: VecDeque<(u64, usize)>,
+    lag_bytes: usize,
+    /// Others wait until the ring has come here.
+    want: u64,
+    /// To whom it owes a word that proposals are decided: the life, and up to which number.
+    acknowledged: BTreeMap<Pid, (u32, u64)>,
+    /// When the rate is levelled next, and where the run ended then.
+    level_at: Time,
+    level_end: u64,
+}
+
+/// What an acceptor promised with.
+#[derive(Clone, Debug)]
+struct Promised {
+    known: u64,
+    entries: Vec<Entry>,
+    /// What it knows of the memories of the acceptors.
+    memories: Vec<u32>,
+}
+
+impl Lead {
+    fn new(ballot: Ballot, acceptors: usize, now: Time) -> Self {
+        Self {
+            ballot,
+            asked_at: now,
+            promises: alloc::vec![None; acceptors],
+            coming: alloc::vec![Vec::new(); acceptors],
+            table: None,
+            queue: VecDeque::new(),
+            flights: VecDeque::new(),
+            flight_bytes: 0,
+            lags: VecDeque::new(),
+            lag_bytes: 0,
+            want: 0,
+            acknowledged: BTreeMap::new(),
+            level_at: now,
+            level_end: 0,
+        }
+    }
+
+    /// Whether it leads the run of `ballot`.
+    pub(super) fn is_active(&self, ballot: Ballot) -> bool {
+        self.ballot == ballot
+    }
+
+    /// What came from this acceptor is not whole any more.
+    pub(super) fn forget(&mut self, acceptor: Option<usize>) {
+        if let Some(at) = acceptor {
+            self.coming[at].clear();
+        }
+    }
+
+    /// The proposals of `sender` up to this one are decided.
+    pub(super) fn acknowledge(&mut self, sender: Pid, life: u32, number: u64) {
+        let row = self.acknowledged.entry(sender).or_default();
+        *row = (*row).max((life, number));
+    }
+}
+
+/// How often the time that is waited for a coordinator doubles.
+const VAIN_MAX: u32 = 8;
+
+/// Whether `number` of `life` is the one that comes after what `row` says.
+fn is_next(row: (u32, u64), life: u32, number: u64) -> bool {
+    if life == row.0 { number == row.1 + 1 } else { life > row.0 && number == 1 }
+}
+
+impl Ring {
+    /// This process leads no more; a ballot above its own is why.
+    pub(super) fn demoted(&mut self, above: Ballot, cx: &mut Cx<'_>) {
+        if let Some(lead) = self.take_lead()
+            && lead.is_active(self.ballot)
+        {
+            cx.notes.push(Note::Demoted(above.number()));
+        }
+    }
+
+    /// Makes this process coordinator if nobody who should be is.
+    pub(super) fn elect(&mut self, cx: &mut Cx<'_>) {
+        if self.my_vote.is_none() || !cx.votes || self.lead.is_some() {
+            return;
+        }
+        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
+        if self.awaited != self.promised {
+            (self.awaited, self.awaited_at) = (self.promised, cx.now);
+        }
+        let leads = self.promised.coordinator();
+        if leads == Some(cx.me) {
+            // Its own attempt, of an earlier life.
+            return self.prepare(cx);
+        }
+        // Who was promised something may never have heard of it, or have forgotten it.
+        let in_force = self.promised == self.ballot && !self.orphaned;
+        let waits = in_force || cx.now < self.elect_at(cx.shape.suspect);
+        if waits && leads.is_some_and(works) {
+            return;
+        }
+        if self.shape.acceptors.iter().copied().find(|&p| works(p)) == Some(cx.me) {
+            self.prepare(cx);
+        } else {
+            // It is another's turn.
+            self.awaited_at = cx.now;
+        }
+    }
+
+    /// How long it is waited for the run of a ballot that was promised.
+    pub(super) fn elect_at(&self, suspect: Span) -> Time {
+        if self.my_vote.is_none() || self.promised == self.ballot && !self.orphaned {
+            return Time::NEVER;
+        }
+        self.awaited_at + suspect.times(1 << self.vain.min(VAIN_MAX))
+    }
+
+    /// [MRP 4] Phase 1, for all instances from here on.
+    fn prepare(&mut self, cx: &mut Cx<'_>) {
+        let ballot = Ballot::new(self.promised.round + 1, cx.me);
+        self.vain += 1;
+        self.promised = ballot;
+        self.lead = Some(Lead::new(ballot, self.shape.acceptors.len(), cx.now));
+        let lead = Act::Lead { ring: self.id, ballot };
+        cx.keep.write(Record::Promise { ring: self.id, ballot }, Some(lead));
+        self.ask_for_promises(cx);
+    }
+
+    fn ask_for_promises(&mut self, cx: &mut Cx<'_>) {
+        let (ring, known) = (self.id, self.known);
+        let Some(lead) = &mut self.lead else { return };
+        lead.asked_at = cx.now;
+        for (at, &acceptor) in self.shape.acceptors.iter().enumerate() {
+            if acceptor != cx.me && lead.promises[at].is_none() {
+                lead.coming[at].clear();
+                cx.say(acceptor, Word::Prepare { ring, ballot: lead.ballot, known });
+            }
+        }
+    }
+
+    /// Phase 1B: a promise, and what was accepted before.
+    pub(super) fn on_prepare(&mut self, from: Pid, ballot: Ballot, cx: &mut Cx<'_>) {
+        if self.my_vote.is_none() || !cx.votes || !ballot.is_of(&self.shape.acceptors) {
+            return;
+        }
+        let ring = self.id;
+        if ballot < self.promised {
+            return cx.say(from, Word::Refuse { ring, promised: self.promised });
+        }
+        if ballot == self.ballot {
+            // Its run has begun: this is an old question.
+            return;
+        }
+        if self.lead.as_ref().is_some_and(|lead| lead.ballot < ballot) {
+            self.demoted(ballot, cx);
+        }
+        self.promised = ballot;
+        let mut words: Vec<Word> = self
+            .open_entries()
+            .into_iter()
+            .map(|entry| Word::Accepted { ring, ballot, entry })
+            .collect();
+        if cx.shape.mutants.is(Mutant::ForgetsWhatItAccepted) {
+            words.clear();
+        }
+        let count = words.len() as u32;
+        let of = |p: &Pid| cx.memories[p.index()];
+        let memories = self.shape.acceptors.iter().map(of).collect();
+        words.push(Word::Promise { ring, ballot, known: self.known, count, memories });
+        let act = Act::Say { to: from, words };
+        cx.keep.write(Record::Promise { ring, ballot }, Some(act));
+    }
+
+    pub(super) fn on_accepted(&mut self, from: Pid, ballot: Ballot, entry: Entry) {
+        if let Some(at) = self.shape.acceptor(from)
+            && let Some(lead) = &mut self.lead
+            && lead.ballot == ballot
+        {
+            lead.coming[at].push(entry);
+        }
+    }
+
+    pub(super) fn on_promise(
+        &mut self,
+        from: Pid,
+        (ballot, known, count): (Ballot, u64, u32),
+        memories: Vec<u32>,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), &'static str> {
+        let at = self.shape.acceptor(from).ok_or("a promise of one that is no acceptor")?;
+        if memories.len() != self.shape.acceptors.len() {
+            return Err("a promise of another ring");
+        }
+        let Some(lead) = self.lead.as_mut().filter(|l| l.ballot == ballot) else { return Ok(()) };
+        let entries = core::mem::take(&mut lead.coming[at]);
+        let Some(surplus) = entries.len().checked_sub(count as usize) else {
+            // Some of it was lost; it is asked for again.
+            return Ok(());
+        };
+        let processes = cx.shape.cluster.processes();
+        let sound = |entry: &Entry| entry.makes_sense(&self.shape.acceptors, processes);
+        if known > INSTANCE_MAX || !entries.iter().all(sound) {
+            return Err("a value that makes no sense");
+        }
+        let entries = entries.into_iter().skip(surplus).collect();
+        lead.promises[at].get_or_insert(Promised { known, entries, memories });
+        self.begin_run(cx);
+        Ok(())
+    }
+
+    /// The own promise is where it must be.
+    pub(super) fn promised_itself(&mut self, ballot: Ballot, cx: &mut Cx<'_>) {
+        let Some(at) = self.my_vote else { return };
+        let entries = self.open_entries();
+        let of = |p: &Pid| cx.memories[p.index()];
+        let memories = self.shape.acceptors.iter().map(of).collect();
+        let Some(lead) = self.lead.as_mut().filter(|l| l.ballot == ballot) else { return };
+        lead.promises[at] = Some(Promised { known: self.known, entries, memories });
+        self.begin_run(cx);
+    }
+
+    /// With promises of a majority: proposes again what may be decided, by the highest ballot.
+    fn begin_run(&mut self, cx: &mut Cx<'_>) {
+        let Some(lead) = &self.lead else { return };
+        if lead.ballot <= self.ballot {
+            return;
+        }
+        let ballot = lead.ballot;
+        // A promise from a memory that was lost since is none.
+        for promised in lead.promises.iter().flatten() {
+            for (at, &memory) in promised.memories.iter().enumerate() {
+                let held = &mut cx.memories[self.shape.acceptors[at].index()];
+                *held = (*held).max(memory);
+            }
+        }
+        let counts = |(at, promised): (usize, &Option<Promised>)| {
+            let now = cx.memories[self.shape.acceptors[at].index()];
+            promised.as_ref().is_some_and(|p| p.memories[at] == now)
+        };
+        let standing: Vec<bool> = lead.promises.iter().enumerate().map(counts).collect();
+        if standing.iter().filter(|&&counts| counts).count() < self.shape.quorum() {
+            return;
+        }
+        let promises = || {
+            let all = lead.promises.iter().zip(&standing);
+            all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
+        };
+        let start = promises().map(|p| p.known).max().unwrap_or(self.known).max(self.known);
+        let accepted: Vec<&Entry> = promises().flat_map(|p| &p.entries).collect();
+        let chosen = if cx.shape.mutants.is(Mutant::BeginsWithNothing) {
+            Vec::new()
+        } else {
+            choose(&accepted, start)
+        };
+        self.follow(ballot, start, cx);
+        cx.notes.push(Note::Leads(ballot.number()));
+        for value in chosen {
+            self.propose(value, cx);
+        }
+    }
+
+    /// The next entry of the run.
+    fn propose(&mut self, value: Value, cx: &mut Cx<'_>) {
+        if value_end(self.end, &value) <= self.end {
+            return;
+        }
+        let (size, entry) = (value.size(), Entry { first: self.end, ballot: self.ballot, value });
+        self.accept(entry, cx);
+        if let Some(lead) = &mut self.lead {
+            lead.flights.push_back((self.end, size));
+            lead.flight_bytes += size;
+            lead.lags.push_back((self.end, size));
+            lead.lag_bytes += size;
+        }
+    }
+
+    /// A proposer wants these ordered.
+    pub(super) fn on_propose(&mut self, from: Pid, proposals: Vec<Proposal>, cx: &mut Cx<'_>) {
+        let hint = Word::Lead { ring: self.id, ballot: self.ballot };
+        let table_known = self.table.get(from.index()).copied();
+        let active = self.leads();
+        let Some(lead) = self.lead.as_mut().filter(|_| active) else {
+            if from != cx.me && self.ballot != Ballot::NONE {
+                cx.say(from, hint);
+            }
+            return;
+        };
+        let Some(table) = &mut lead.table else { return };
+        let (row, mut done) = (&mut table[from.index()], None);
+        for proposal in proposals {
+            let Proposal { life, number, .. } = proposal;
+            let twice = cx.shape.mutants.is(Mutant::OrdersTwice) && (life, number) <= *row;
+            // Nobody has more on the way than its window.
+            let full = lead.queue.len() >= cx.shape.cluster.processes() * cx.shape.window;
+            if full {
+                break;
+            }
+            if is_next(*row, life, number) || twice {
+                *row = (*row).max((life, number));
+                lead.queue.push_back(proposal);
+            } else if table_known.is_some_and(|known| (life, number) <= known) {
+                done = table_known;
+            }
+        }
+        if let Some((life, number)) = done {
+            lead.acknowledge(from, life, number);
+        }
+    }
+
+    /// Others wait until this ring has come to instance `upto`.
+    pub(super) fn on_want(&mut self, upto: u64) {
+        let most = self.end.saturating_add(SKIP_MAX).min(INSTANCE_MAX);
+        if let Some(lead) = &mut self.lead {
+            lead.want = lead.want.max(upto.min(most));
+        }
+    }
+
+    /// What a coordinator, or one who wants to be, does now and then.
+    pub(super) fn lead(&mut self, cx: &mut Cx<'_>) {
+        let Some(lead) = &self.lead else { return };
+        if !lead.is_active(self.ballot) {
+            if cx.now.since(lead.asked_at) >= cx.shape.retry {
+                self.ask_for_promises(cx);
+            }
+            return;
+        }
+        self.take_stock(cx);
+        self.lay_out(cx);
+        if self.is_ready() {
+            self.pack(cx);
+            self.level(cx);
+        }
+        self.thank(cx);
+    }
+
+    /// Whether everything before the run is known, so that it is known what was proposed already.
+    fn is_ready(&mut self) -> bool {
+        if self.known < self.start || self.table_at != self.known {
+            return false;
+        }
+        let Some(lead) = &mut self.lead else { return false };
+        if lead.table.is_none() {
+            let mut table = self.table.clone();
+            for (_, slot) in self.book.from(self.known) {
+                for packed in slot.value.iter().flat_map(Value::messages) {
+                    table[packed.msg.sender.index()] = (packed.life, packed.number);
+                }
+            }
+            lead.table = Some(table);
+            lead.level_end = self.end;
+        }
+        true
+    }
+
+    /// Forgets what is decided, and what a majority of each group has applied; says what may be
+    /// trimmed.
+    fn take_stock(&mut self, cx: &Cx<'_>) {
+        let merged = self.reached(cx, |standing| standing.merged);
+        let safe = self.reached(cx, |standing| standing.safe);
+        self.trim = self.trim.max(safe.min(self.known));
+        let (decided, Some(lead)) = (self.decided, &mut self.lead) else { return };
+        while let Some(&(end, size)) = lead.flights.front().filter(|(end, _)| *end <= decided) {
+            lead.flight_bytes -= size;
+            lead.flights.pop_front();
+            debug_assert!(end <= decided);
+        }
+        while let Some(&(_, size)) = lead.lags.front().filter(|(end, _)| *end <= merged) {
+            lead.lag_bytes -= size;
+            lead.lags.pop_front();
+        }
+    }
+
+    /// [MRP 5.2] How far a majority of the replicas of each group has come (`K[x]T`).
+    fn reached(&self, cx: &Cx<'_>, what: impl Fn(&Standing) -> u64) -> u64 {
+        let cluster = &cx.shape.cluster;
+        let of_group = |g| {
+            let standing = |p: Pid| match self.shape.member(p) {
+                Some(_) if p == cx.me => what(&self.mine),
+                Some(at) => what(&self.peers[at]),
+                None => 0,
+            };
+            let mut all: Vec<u64> = cluster.members(g).map(standing).collect();
+            all.sort_unstable();
+            let quorum = match cx.shape.mutants.is(Mutant::TrimsForOne) {
+                true => 1,
+                false => cluster.quorum(),
+            };
+            all[all.len() - quorum]
+        };
+        self.shape.set.iter().map(of_group).min().unwrap_or(0)
+    }
+
+    /// Leaves out of the ring who seems to have failed, and takes in who is back.
+    fn lay_out(&mut self, cx: &Cx<'_>) {
+        let out: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
+        if out != self.out {
+            self.out = out;
+            self.layout += 1;
+        }
+    }
+
+    /// [MRP 4] Gives queued proposals their instances, several to one.
+    fn pack(&mut self, cx: &mut Cx<'_>) {
+        loop {
+            let Some(lead) = &mut self.lead else { return };
+            let full = lead.flight_bytes >= cx.shape.pipeline_bytes
+                || lead.lag_bytes >= cx.shape.lag_bytes
+                || lead.queue.is_empty();
+            if full {
+                return;
+            }
+            let (mut bytes, mut count) = (Vec::new(), 0);
+            while let Some(proposal) = lead.queue.front() {
+                let fits = bytes.len() + proposal.size() <= cx.shape.pack_bytes;
+                if count > 0 && (!fits || count == BATCH_MAX) {
+                    break;
+                }
+                proposal.encode(&mut bytes);
+                count += 1;
+                lead.queue.pop_front();
+            }
+            debug_assert!(bytes.len() >= PROPOSAL_BYTES);
+            let instance = self.end;
+            self.propose(Value::Batch(Arc::from(bytes)), cx);
+            self.pull_others(instance, cx);
+        }
+    }
+
+    /// Tells the coordinators of the rings that are merged with this one how far they must come for
+    /// what is in `instance` to be delivered.
+    fn pull_others(&self, instance: u64, cx: &mut Cx<'_>) {
+        for g in self.shape.set.iter() {
+            let (order, rings) = cx.shape.subscribed(g);
+            let Some(mine) = rings.iter().position(|&r| r == self.id) else { continue };
+            for (at, &ring) in rings.iter().enumerate().filter(|(at, _)| *at != mine) {
+                let upto = order.needs(mine, instance, at);
+                cx.want(ring, upto);
+            }
+        }
+    }
+
+    /// [MRP 4] Skips instances, so that nobody waits for this ring: as far as others want, and to
+    /// the agreed rate where rates are paced.
+    fn level(&mut self, cx: &mut Cx<'_>) {
+        let (end, Some(lead)) = (self.end, &mut self.lead) else { return };
+        let mut upto = lead.want;
+        if let Some((delta, rate)) = cx.shape.pace
+            && cx.now >= lead.level_at
+        {
+            let gone = cx.now.since(lead.level_at) + delta;
+            upto = upto.max(lead.level_end + instances(rate, gone));
+            (lead.level_at, lead.level_end) = (cx.now + delta, end.max(upto));
+        }
+        if upto > end && lead.lag_bytes < cx.shape.lag_bytes {
+            self.propose(Value::Skip((upto - end).min(SKIP_MAX)), cx);
+        }
+    }
+
+    /// Tells proposers what of theirs is decided.
+    fn thank(&mut self, cx: &mut Cx<'_>) {
+        let Some(lead) = &mut self.lead else { return };
+        for (pid, (life, upto)) in core::mem::take(&mut lead.acknowledged) {
+            cx.say(pid, Word::Done { ring: self.id, life, upto });
+        }
+    }
+
+    /// A higher ballot is about: the own attempt is over.
+    pub(super) fn on_refuse(&mut self, promised: Ballot, cx: &mut Cx<'_>) {
+        if !promised.is_of(&self.shape.acceptors) {
+            return;
+        }
+        if self.lead.as_ref().is_some_and(|lead| lead.ballot < promised) {
+            self.demoted(promised, cx);
+        }
+        self.promised = self.promised.max(promised);
+    }
+
+    /// When the coordinator has something to do, whatever happens.
+    pub(super) fn lead_at(&self, retry: Span, paced: bool) -> Time {
+        match &self.lead {
+            Some(lead) if !lead.is_active(self.ballot) => lead.asked_at + retry,
+            Some(lead) if paced && lead.table.is_some() => lead.level_at,
+            _ => Time::NEVER,
+        }
+    }
+}
+
+/// How many instances a rate makes in a time.
+fn instances(rate: u64, span: Span) -> u64 {
+    (u128::from(rate) * u128::from(span.0) / 1_000_000_000) as u64
+}
+
+fn value_end(first: u64, value: &Value) -> u64 {
+    first.saturating_add(value.instances())
+}
+
+/// [MRP 4] The values to propose again from instance `start` on: of each instance that which was
+/// accepted in the highest ballot; nothing where nothing was accepted.
+pub(super) fn choose(accepted: &[&Entry], start: u64) -> Vec<Value> {
+    let (mut at, mut chosen) = (start, Vec::new());
+    while let Some(next) = accepted.iter().filter(|e| e.end() > at).map(|e| e.first.max(at)).min() {
+        if next > at {
+            chosen.push(Value::Skip(next - at));
+            at = next;
+        }
+        let covers = |e: &&&Entry| e.first <= at && at < e.end();
+        let best =
+            accepted.iter().filter(covers).max_by_key(|e| e.ballot).expect("one begins here");
+        // A value of a higher ballot may begin within what a lower one skipped.
+        let over = |e: &&&Entry| e.ballot > best.ballot && e.first > at && e.first < best.end();
+        let end = accepted.iter().filter(over).map(|e| e.first).min().unwrap_or(best.end());
+        chosen.push(match cut((**best).clone(), at).value {
+            Value::Skip(_) => Value::Skip(end - at),
+            batch @ Value::Batch(_) => batch,
+        });
+        at = end;
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::rng::Rng;
+
+    fn entry(first: u64, round: u32, value: Value) -> Entry {
+        Entry { first, ballot: Ballot::new(round, Pid(0)), value }
+    }
+
+    fn batch(n: u8) -> Value {
+        Value::Batch(Arc::from([n]))
+    }
+
+    /// What is chosen, instance by instance: of each the highest ballot, found the slow way.
+    fn slowly(accepted: &[&Entry], start: u64) -> Vec<Value> {
+        let end = accepted.iter().map(|e| e.end()).max().unwrap_or(start);
+        (start..end)
+            .map(|i| {
+                let covers = accepted.iter().filter(|e| e.first <= i && i < e.end());
+                match covers.max_by_key(|e| e.ballot) {
+                    Some(Entry { value: batch @ Value::Batch(_), .. }) => batch.clone(),
+                    _ => Value::Skip(1),
+                }
+            })
+            .collect()
+    }
+
+    fn spread(values: Vec<Value>) -> Vec<Value> {
+        let each = |value: Value| match value {
+            Value::Skip(count) => alloc::vec![Value::Skip(1); count as usize],
+            batch => alloc::vec![batch],
+        };
+        values.into_iter().flat_map(each).collect()
+    }
+
+    #[test]
+    fn of_each_instance_the_highest_ballot_is_chosen() {
+        let mut rng = Rng::stream(3, "choose");
+        for _ in 0..2000 {
+            let all: Vec<Entry> = (0..rng.below(8))
+                .map(|n| {
+                    let (first, round) = (rng.below(10), 1 + rng.below(4) as u32);
+                    // Within a ballot an instance has one value.
+                    let value = match (first + u64::from(round)) % 2 {
+                        0 => batch(10 * round as u8 + first as u8),
+                        _ => Value::Skip(1 + (n + rng.below(3)) % 3),
+                    };
+                    entry(first, round, value)
+                })
+                .collect();
+            let clash = |a: &Entry, b: &Entry| {
+                a.ballot == b.ballot && a.first < b.end() && b.first < a.end() && a.value != b.value
+            };
+            if all.iter().any(|a| all.iter().any(|b| clash(a, b))) {
+                continue;
+            }
+            let all: Vec<&Entry> = all.iter().collect();
+            let start = rng.below(6);
+            assert_eq!(spread(choose(&all, start)), slowly(&all, start));
+        }
+    }
+
+    #[test]
+    fn proposals_follow_each_other_and_a_new_life_begins_again() {
+        assert!(is_next((0, 0), 0, 1) && is_next((0, 4), 0, 5) && is_next((0, 4), 1, 1));
+        assert!(!is_next((0, 4), 0, 4) && !is_next((0, 4), 0, 6) && !is_next((1, 1), 0, 2));
+        assert!(!is_next((0, 4), 2, 2));
+    }
+
+    #[test]
+    fn a_rate_makes_instances() {
+        assert_eq!(instances(9000, Span::millis(5)), 45);
+        assert_eq!(instances(2000, Span::millis(20)), 40);
+    }
+}

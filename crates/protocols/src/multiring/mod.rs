@@ -1,0 +1,501 @@
+//! Multi-Ring Paxos: atomic multicast out of many instances of Ring Paxos [MRP 4, 5].
+//!
+//! # What it orders and promises
+//! Multicasts of replicas to any set of groups for which there is a ring. Validity, uniform
+//! agreement, uniform integrity, uniform prefix order and uniform acyclic order. Where only one group
+//! is addressed, nobody else takes part; a message to several groups goes round the smallest ring that
+//! has them all.
+//!
+//! # What it assumes
+//! For safety nothing about time, of streams only that they are in order. What acceptors promised and
+//! accepted is on disk before they say so (`multi-ring`), written some time later
+//! (`multi-ring-async`: it survives the end of processes, not of more than a minority of machines at a
+//! time), or in memory (`multi-ring-memory`: a majority of each group must be fit at any time). For
+//! progress a majority of each ring's acceptors must hear each other.
+//!
+//! # The normal case
+//! ```text
+//!            coordinator      acceptor         acceptor
+//!  propose ----> | 2A, own vote  |                |
+//!                |-------------->| + vote: decided|
+//!                |               |--------------->| learns the decision
+//!                |<-------------------------------| votes only: learns the decision
+//! ```
+//! Votes are counters, one for each acceptor: how far it has accepted what the coordinator of this
+//! ballot proposed. They travel with the values, and whoever sees those of a majority knows what is
+//! decided; so there is no message for a decision, and an acceptor that waits for its disk holds up
+//! nobody who does not need its vote.
+//!
+//! # Roles and phases
+//! Each replica of a group is proposer, acceptor and learner in the ring of its group, and a learner
+//! in rings of several groups; there the replicas of the lowest group are the acceptors. One of the
+//! acceptors is *coordinator*: it runs phase 1 for all instances at once, proposes again what may be
+//! decided, and then gives each batch of messages the next instance. Learners merge their rings,
+//! `M` instances of each in turn; coordinators skip instances of rings that others wait for.
+//!
+//! # Limits
+//! - A process has at most `window` own messages of `window_bytes` for each ring that are not decided:
+//!   beyond that it has no room. A coordinator queues as much of each process, and has at most
+//!   `pipeline_bytes` undecided, and `lag_bytes` that a majority of some group has not applied.
+//! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
+//!   applied, and stops taking in at `held_bytes` of that. What is older is read from disk again; in
+//!   memory it is forgotten when a majority of each group has applied it.
+//! - The log is trimmed behind the checkpoints of a majority of each group [MRP 5.2].
+//!
+//! # Deviations
+//! - Who is in the ring, and who coordinates it, follows from signs of life that acceptors exchange,
+//!   and from the coordinator's order; no coordination service is asked. Neither matters for safety.
+//! - Proposals go straight to the coordinator, and values from there round the ring.
+//! - Votes are cumulative counters, see above; the last acceptor does not make them a decision.
+//! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
+//!   rings merged with its own to come as far, at once. With `leveling = paced` each also skips to
+//!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
+//! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
+//! - An acceptor whose log is lost asks a majority of the others before it votes again
+//!   (`recovery.rs`); [MRP 5.1] supposes that logs survive.
+//!
+//! # Read first
+//! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `lead.rs`, `merge.rs`; then
+//! `process.rs`, which puts them together.
+
+mod book;
+mod keep;
+mod lead;
+mod learn;
+mod logbook;
+mod merge;
+mod process;
+mod proposer;
+mod recovery;
+mod ring;
+mod rings;
+mod transfer;
+mod value;
+mod word;
+
+use crate::mutant::{self, Mutants};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::config::Kind;
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::messages::Wire;
+use amcast_core::{
+    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, MediumKind, Node, Param, Pid,
+    Property, Span,
+};
+use keep::{Record, Storage};
+use process::MultiRing;
+use rings::{Order, RingId, RingShape, Rings};
+use word::Packet;
+
+macro_rules! number {
+    ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $source:literal,
+     $about:literal, $cost:literal) => {
+        const $NAME: Param = Param {
+            name: $name,
+            kind: Kind::Number { default: $default, min: $min, max: $max },
+            about: $about,
+            cost: $cost,
+            source: $source,
+        };
+    };
+}
+
+const RINGS: Param = Param {
+    name: "rings",
+    kind: Kind::Choice { of: &["global", "pairs", "independent"] },
+    about: "Which rings there are besides one for each group: one for all groups, one also for every \
+            two, or none (then nothing goes to several groups).",
+    cost: "Whoever subscribes to a ring takes part in its skips.",
+    source: "MRP 4, 8.3.2",
+};
+
+number!(
+    M = "m",
+    1,
+    1,
+    1 << 16,
+    "MRP 4, `M`",
+    "Instances that a learner takes from a ring before it turns to the next.",
+    "More makes it wait longer for a ring that has nothing."
+);
+
+const LEVELING: Param = Param {
+    name: "leveling",
+    kind: Kind::Choice { of: &["demand", "paced"] },
+    about: "When rings skip instances: when others wait for them, or also at a steady rate.",
+    cost: "Paced, a skip in each ring and interval, also when nothing happens.",
+    source: "MRP 4",
+};
+
+number!(
+    DELTA_US = "delta_us",
+    5_000,
+    100,
+    10_000_000,
+    "MRP 4, `delta`",
+    "How often the rate of a ring is levelled, in microseconds, where it is paced.",
+    "Less makes learners wait less for idle rings."
+);
+number!(
+    LAMBDA = "lambda",
+    9_000,
+    1,
+    100_000_000,
+    "MRP 4, `lambda`",
+    "The rate that rings are levelled to, in instances a second, where they are paced.",
+    "It should be above that of every ring; a skip costs the same for any number."
+);
+number!(
+    WINDOW = "window",
+    4096,
+    1,
+    1 << 20,
+    "ours",
+    "Own messages that a process may have for each ring and not have decided.",
+    "Memory at the coordinator, times processes. More hides latency."
+);
+number!(
+    WINDOW_BYTES = "window_bytes",
+    8 << 20,
+    64,
+    1 << 30,
+    "ours",
+    "Their payload, in bytes.",
+    "As much memory at the coordinator for each process, at worst."
+);
+number!(
+    PAYLOAD_MAX_BYTES = "payload_max_bytes",
+    PAYLOAD_BYTES_MAX as u64,
+    0,
+    PAYLOAD_BYTES_MAX as u64,
+    "ours",
+    "The largest payload of one message, in bytes.",
+    "Must fit into window_bytes."
+);
+number!(
+    PACK_BYTES = "pack_bytes",
+    32 << 10,
+    1,
+    4 << 20,
+    "MRP 7.2",
+    "Bytes of small messages that are put into one instance.",
+    "More is faster under load; nothing waits for it."
+);
+number!(
+    PASS_BYTES = "pass_bytes",
+    128 << 10,
+    1,
+    4 << 20,
+    "ours",
+    "About how many bytes of values are passed on in one message.",
+    "More is a little faster, and holds up signs of life."
+);
+number!(
+    PIPELINE_BYTES = "pipeline_bytes",
+    2 << 20,
+    1,
+    1 << 30,
+    "ours",
+    "Bytes that a coordinator may have proposed and not decided.",
+    "What a new coordinator proposes again. More hides latency."
+);
+number!(
+    LAG_BYTES = "lag_bytes",
+    64 << 20,
+    1,
+    1 << 36,
+    "ours",
+    "Bytes that a majority of some group may have to apply before a ring takes no more.",
+    "Memory of every member."
+);
+number!(
+    HELD_BYTES = "held_bytes",
+    256 << 20,
+    1 << 10,
+    1 << 36,
+    "ours",
+    "Bytes of a ring that a member holds for its application before it takes no more.",
+    "Memory of the member."
+);
+number!(
+    APPLY_BYTES = "apply_bytes",
+    8 << 20,
+    1,
+    1 << 36,
+    "ours",
+    "Bytes that are delivered and not applied before a member delivers no more.",
+    "Memory of the application."
+);
+number!(
+    CACHE_BYTES = "cache_bytes",
+    64 << 20,
+    1 << 10,
+    1 << 36,
+    "MRP 7.1 (15,000 slots of 32 KB)",
+    "Bytes of a ring's applied values that a member keeps in memory.",
+    "Members that were away for longer are served from disk, or need a state."
+);
+number!(
+    HEARTBEAT_US = "heartbeat_us",
+    5_000,
+    10,
+    10_000_000,
+    "ours",
+    "How often a process shows that it lives, in microseconds.",
+    "A message to each acceptor of its rings."
+);
+number!(
+    SUSPECT_US = "suspect_us",
+    50_000,
+    20,
+    60_000_000,
+    "ours",
+    "How long a process may be silent before its ring does without it, in microseconds. Grows with \
+     each process that was suspected and lives.",
+    "Less makes a crash cost less time, and a slow process more."
+);
+number!(
+    RETRY_US = "retry_us",
+    5_000,
+    10,
+    10_000_000,
+    "ours",
+    "After how long without an answer something is asked again, in microseconds.",
+    "Less repairs losses sooner, and says more in vain."
+);
+
+static PARAMS: &[Param] = &[
+    RINGS,
+    M,
+    LEVELING,
+    DELTA_US,
+    LAMBDA,
+    WINDOW,
+    WINDOW_BYTES,
+    PAYLOAD_MAX_BYTES,
+    PACK_BYTES,
+    PASS_BYTES,
+    PIPELINE_BYTES,
+    LAG_BYTES,
+    HELD_BYTES,
+    APPLY_BYTES,
+    CACHE_BYTES,
+    HEARTBEAT_US,
+    SUSPECT_US,
+    RETRY_US,
+    #[cfg(feature = "mutants")]
+    <Mutant as mutant::Mutant>::PARAM,
+];
+
+mutant::mutants! {
+    /// Ways to break this protocol.
+    pub enum Mutant {
+        FewerVotes = "decides-with-one-vote-less":
+            "A value counts as decided with one vote less than a majority." breaks
+            [UniformAgreement, UniformPrefixOrder];
+        BeginsWithNothing = "begins-with-nothing":
+            "A new coordinator does not propose again what was accepted." breaks
+            [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+        ForgetsWhatItAccepted = "forgets-what-it-accepted":
+            "A promise does not say what was accepted before." breaks
+            [UniformAgreement, UniformPrefixOrder];
+        VotesBeforeItIsWritten = "votes-before-it-is-written":
+            "An acceptor votes before the value is on its disk." breaks
+            [UniformAgreement, UniformPrefixOrder];
+        ForgetsThatItForgot = "forgets-that-it-forgot":
+            "An acceptor that lost its memory votes at once." breaks
+            [UniformAgreement, UniformPrefixOrder];
+        DeliversUndecided = "delivers-undecided":
+            "A learner delivers what it has, decided or not." breaks
+            [UniformAgreement, UniformPrefixOrder];
+        MergesWhatIsThere = "merges-what-is-there":
+            "A learner does not wait for a ring that has not come so far." breaks
+            [UniformPrefixOrder, UniformAcyclicOrder];
+        OrdersTwice = "orders-twice":
+            "A retried proposal gets an instance again." breaks [UniformIntegrity];
+        TrimsForOne = "trims-for-one":
+            "What one replica of a group has is trimmed." breaks [Validity];
+        TellsAll = "tells-everybody":
+            "Messages to one group go round the ring of all groups." breaks [PartiallyGenuine];
+    }
+}
+
+/// Multi-Ring Paxos with one kind of storage, in the catalog.
+#[derive(Debug)]
+pub struct Row {
+    name: &'static str,
+    storage: Storage,
+    about: &'static About,
+}
+
+macro_rules! row {
+    ($NAME:ident = $name:literal, $storage:expr, $assumes:expr, $summary:literal) => {
+        #[doc = $summary]
+        pub static $NAME: Row = Row {
+            name: $name,
+            storage: $storage,
+            about: &About {
+                summary: $summary,
+                paper: "MRP 4, 5",
+                medium: MediumKind::Messages,
+                promises: &[
+                    Property::Validity,
+                    Property::UniformAgreement,
+                    Property::UniformIntegrity,
+                    Property::UniformPrefixOrder,
+                    Property::UniformAcyclicOrder,
+                    Property::PartiallyGenuine,
+                ],
+                assumes: $assumes,
+                params: PARAMS,
+            },
+        };
+    };
+}
+
+row!(
+    SYNCED = "multi-ring",
+    Storage::Synced,
+    &[Assumption::StreamsOnly],
+    "Durable atomic multicast by rings of Paxos, merged; acceptors sync before they vote."
+);
+row!(
+    WRITTEN = "multi-ring-async",
+    Storage::Written,
+    &[Assumption::StreamsOnly, Assumption::MajorityFit],
+    "As multi-ring; acceptors write to disk some time after they voted."
+);
+row!(
+    MEMORY = "multi-ring-memory",
+    Storage::Memory,
+    &[Assumption::StreamsOnly, Assumption::MajorityFit],
+    "As multi-ring; acceptors keep everything in memory."
+);
+
+impl Entry for Row {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let shape = Arc::new(Shape::of(self.storage, config)?);
+        Ok(Node::Messages(Box::new(Wire::new(MultiRing::new(me, &shape)))))
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        let mut reader = Reader::new(bytes);
+        match Packet::decode(&mut reader) {
+            Ok(packet) if reader.is_empty() => format!("{packet:?}"),
+            _ => match Record::read(bytes) {
+                Some(record) => format!("{record:?}"),
+                None => format!("{} bytes that are no word of Multi-Ring Paxos", bytes.len()),
+            },
+        }
+    }
+}
+
+/// What the processes of a cluster agree on.
+#[derive(Debug)]
+struct Shape {
+    cluster: Cluster,
+    storage: Storage,
+    rings: Vec<RingShape>,
+    /// By group: the rings that its replicas subscribe to, in the order in which they are merged.
+    subscriptions: Vec<Vec<RingId>>,
+    m: u64,
+    /// The interval and rate of levelling, where it is paced.
+    pace: Option<(Span, u64)>,
+    window: usize,
+    window_bytes: usize,
+    payload_max: usize,
+    pack_bytes: usize,
+    pass_bytes: usize,
+    pipeline_bytes: usize,
+    lag_bytes: usize,
+    held_bytes: usize,
+    apply_bytes: usize,
+    cache_bytes: usize,
+    heartbeat: Span,
+    suspect: Span,
+    retry: Span,
+    mutants: Mutants<Mutant>,
+}
+
+impl Shape {
+    fn of(storage: Storage, config: &Config) -> Result<Self, ConfigError> {
+        let get = |param: &Param| config.get(param);
+        let bytes = |param: &Param| config.get(param) as usize;
+        let cluster = *config.cluster();
+        let kinds = [Rings::Global, Rings::Pairs, Rings::Independent];
+        let rings = rings::shapes(&cluster, kinds[get(&RINGS) as usize]);
+        let subscribes = |g: Gid| {
+            let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
+            mine.map(|(id, _)| id as RingId).collect()
+        };
+        let pace = (get(&LEVELING) == 1).then(|| (Span::micros(get(&DELTA_US)), get(&LAMBDA)));
+        let shape = Self {
+            cluster,
+            storage,
+            subscriptions: cluster.all_groups().iter().map(subscribes).collect(),
+            rings,
+            m: get(&M),
+            pace,
+            window: bytes(&WINDOW),
+            window_bytes: bytes(&WINDOW_BYTES),
+            payload_max: bytes(&PAYLOAD_MAX_BYTES),
+            pack_bytes: bytes(&PACK_BYTES),
+            pass_bytes: bytes(&PASS_BYTES),
+            pipeline_bytes: bytes(&PIPELINE_BYTES),
+            lag_bytes: bytes(&LAG_BYTES),
+            held_bytes: bytes(&HELD_BYTES),
+            apply_bytes: bytes(&APPLY_BYTES),
+            cache_bytes: bytes(&CACHE_BYTES),
+            heartbeat: Span::micros(get(&HEARTBEAT_US)),
+            suspect: Span::micros(get(&SUSPECT_US)),
+            retry: Span::micros(get(&RETRY_US)),
+            mutants: Mutants::of(config),
+        };
+        shape.check(config.get(&HEARTBEAT_US), config.get(&SUSPECT_US))?;
+        Ok(shape)
+    }
+
+    /// The relations between values that do not go together.
+    fn check(&self, heartbeat: u64, suspect: u64) -> Result<(), ConfigError> {
+        let relation = |why: String| Err(ConfigError::Relation(why));
+        if self.cluster.clients() != 0 {
+            return relation(format!(
+                "clients = {}: in Multi-Ring Paxos every replica multicasts; give clients = 0",
+                self.cluster.clients()
+            ));
+        }
+        if heartbeat >= suspect {
+            return relation(format!(
+                "heartbeat_us = {heartbeat} is not below suspect_us = {suspect}: everybody would be \
+                 suspected; a tenth is a sound choice"
+            ));
+        }
+        if self.payload_max > self.window_bytes {
+            return relation(format!(
+                "payload_max_bytes = {} does not fit into window_bytes = {}: such a payload could \
+                 never be sent",
+                self.payload_max, self.window_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    /// How a replica of `group` merges, and which rings.
+    fn subscribed(&self, group: Gid) -> (Order, &[RingId]) {
+        let rings = &self.subscriptions[group.index()];
+        (Order { rings: rings.len() as u64, m: self.m }, rings)
+    }
+}

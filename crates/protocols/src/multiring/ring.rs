@@ -1,0 +1,616 @@
+//! A ring at one of its processes: what it promised, accepted and knows to be decided, and what it
+//! passes on to the next.
+
+use super::book::{Book, NO_RECORD};
+use super::keep::{Act, Keep, Record};
+use super::lead::Lead;
+use super::learn::Fetching;
+use super::rings::{RingId, RingShape};
+use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
+use super::word::{Pass, Rows, Standing, Vote, Word};
+use super::{Mutant, Shape};
+use crate::layers::heartbeat::Heartbeat;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use amcast_core::step::Note;
+use amcast_core::{Pid, Time};
+use core::mem;
+
+/// What a ring works with in a step.
+pub(super) struct Cx<'a> {
+    pub(super) now: Time,
+    pub(super) me: Pid,
+    /// Whether this process may vote: it has not lost its memory.
+    pub(super) votes: bool,
+    pub(super) shape: &'a Shape,
+    pub(super) heartbeat: &'a Heartbeat,
+    /// By process: which of its memories counts.
+    pub(super) memories: &'a mut Vec<u32>,
+    pub(super) keep: &'a mut Keep,
+    pub(super) post: &'a mut Vec<(Pid, Word)>,
+    pub(super) notes: &'a mut Vec<Note>,
+    /// Whether it is wanted who takes part in what.
+    pub(super) traces: bool,
+    /// How far rings must come, for what this process orders to be delivered.
+    pub(super) wants: &'a mut Vec<(RingId, u64)>,
+}
+
+impl Cx<'_> {
+    pub(super) fn say(&mut self, to: Pid, word: Word) {
+        self.post.push((to, word));
+    }
+
+    pub(super) fn want(&mut self, ring: RingId, upto: u64) {
+        self.wants.push((ring, upto));
+    }
+
+    pub(super) fn suspects(&self, pid: Pid) -> bool {
+        self.heartbeat.suspects(self.now, pid.index())
+    }
+}
+
+/// What was passed on to the next in the ring.
+#[derive(Clone, Debug, Default)]
+struct Link {
+    to: Option<Pid>,
+    ballot: Ballot,
+    layout: u32,
+    /// It was sent the run up to here.
+    end: u64,
+    votes: Vec<Vote>,
+    trim: u64,
+    /// When it was sent something last.
+    at: Time,
+    /// Whether it must be sent something, because the connection is new.
+    fresh: bool,
+}
+
+/// A ring at one of its members.
+#[derive(Clone, Debug)]
+pub(super) struct Ring {
+    pub(super) id: RingId,
+    pub(super) shape: RingShape,
+    /// The place of this process among the acceptors, if it is one.
+    pub(super) my_vote: Option<usize>,
+    /// The highest ballot that this process promised or has seen in force.
+    pub(super) promised: Ballot,
+    /// The ballot whose run is followed.
+    pub(super) ballot: Ballot,
+    /// The first instance of the run: all before it were decided when the run began.
+    pub(super) start: u64,
+    /// The run is held up to here.
+    pub(super) end: u64,
+    /// By acceptor: how far it has accepted the run.
+    pub(super) votes: Vec<Vote>,
+    /// The number of the coordinator's order who is not in the ring, and who that is.
+    pub(super) layout: u32,
+    pub(super) out: Vec<Pid>,
+    /// All instances below are decided; some may not be held.
+    pub(super) decided: u64,
+    /// All instances below are decided and held, or were passed.
+    pub(super) known: u64,
+    pub(super) book: Book,
+    /// By process: what it proposed last, as of instance `table_at`.
+    pub(super) table: Rows,
+    pub(super) table_at: u64,
+    /// What the coordinator says may be trimmed.
+    pub(super) trim: u64,
+    /// By member: where it stands.
+    pub(super) peers: Vec<Standing>,
+    /// How far the application of this process has this ring's messages, and how far they may be
+    /// trimmed for its sake.
+    pub(super) mine: Standing,
+    /// Decided entries that the application has not applied: where each ends, and its bytes.
+    held: VecDeque<(u64, usize)>,
+    held_bytes: usize,
+    pub(super) lead: Option<Lead>,
+    pub(super) fetching: Fetching,
+    link: Link,
+    /// The ballot whose run is waited for, and since when.
+    pub(super) awaited: Ballot,
+    pub(super) awaited_at: Time,
+    /// The coordinator of the run began a new life.
+    pub(super) orphaned: bool,
+    /// How often this process tried to lead since a run was followed.
+    pub(super) vain: u32,
+    /// When a lack was said last.
+    lacked_at: Time,
+}
+
+impl Ring {
+    pub(super) fn new(id: RingId, shape: RingShape, me: Pid, processes: usize) -> Self {
+        let my_vote = shape.acceptor(me);
+        let votes = alloc::vec![Vote::default(); shape.acceptors.len()];
+        let peers = alloc::vec![Standing::default(); shape.members.len()];
+        let table = if my_vote.is_some() { alloc::vec![(0, 0); processes] } else { Vec::new() };
+        Self {
+            id,
+            shape,
+            my_vote,
+            promised: Ballot::NONE,
+            ballot: Ballot::NONE,
+            start: 0,
+            end: 0,
+            votes,
+            layout: 0,
+            out: Vec::new(),
+            decided: 0,
+            known: 0,
+            book: Book::default(),
+            table,
+            table_at: 0,
+            trim: 0,
+            peers,
+            mine: Standing::default(),
+            held: VecDeque::new(),
+            held_bytes: 0,
+            lead: None,
+            fetching: Fetching::default(),
+            link: Link::default(),
+            awaited: Ballot::NONE,
+            awaited_at: Time::ZERO,
+            orphaned: false,
+            vain: 0,
+            lacked_at: Time::ZERO,
+        }
+    }
+
+    /// The coordinator whose run is followed.
+    pub(super) const fn coordinator(&self) -> Option<Pid> {
+        self.ballot.coordinator()
+    }
+
+    /// Whether this process leads the run.
+    pub(super) fn leads(&self) -> bool {
+        self.lead.as_ref().is_some_and(|lead| lead.is_active(self.ballot))
+    }
+
+    /// The members other than `me`.
+    pub(super) fn others(&self, me: Pid) -> impl Iterator<Item = Pid> + '_ {
+        self.shape.members.iter().copied().filter(move |&p| p != me)
+    }
+
+    /// Whether the application lags so far behind that this member takes in no more.
+    pub(super) fn is_full(&self, cx: &Cx<'_>) -> bool {
+        self.held_bytes > cx.shape.held_bytes
+    }
+
+    /// Begins to follow the run of a higher ballot.
+    pub(super) fn follow(&mut self, ballot: Ballot, start: u64, cx: &mut Cx<'_>) {
+        debug_assert!(ballot > self.ballot);
+        if let Some(lead) = &self.lead
+            && lead.ballot < ballot
+        {
+            self.demoted(ballot, cx);
+        }
+        self.promised = self.promised.max(ballot);
+        (self.ballot, self.start) = (ballot, start);
+        (self.orphaned, self.vain) = (false, 0);
+        (self.layout, self.out) = (0, Vec::new());
+        for vote in &mut self.votes {
+            vote.upto = start;
+        }
+        self.decided = self.decided.max(start);
+        // What is decided is what the coordinator proposes anew. What lies on disk of this ballot
+        // was accepted in an earlier life.
+        self.end = start.max(self.known);
+        let rest = self.book.from(self.end);
+        for (first, slot) in rest {
+            if first > self.end || slot.ballot != ballot {
+                break;
+            }
+            self.end = first + slot.instances;
+        }
+        if cx.votes
+            && let Some(mine) = self.my_vote
+        {
+            self.votes[mine].upto = self.end;
+        }
+        self.advance(cx);
+    }
+
+    /// [MRP 4] Phase 2A/2B and decisions come round.
+    pub(super) fn on_pass(
+        &mut self,
+        from: Pid,
+        pass: Pass,
+        cx: &mut Cx<'_>,
+    ) -> Result<(), &'static str> {
+        let coordinator = pass.ballot.coordinator().ok_or("a run of nobody's")?;
+        let far = pass.start.max(pass.end).max(pass.trim) > INSTANCE_MAX;
+        let other = !pass.ballot.is_of(&self.shape.acceptors) || far;
+        if other || pass.votes.len() != self.votes.len() {
+            return Err("a run that is not of this ring");
+        }
+        if pass.ballot < self.promised {
+            let word = Word::Refuse { ring: self.id, promised: self.promised };
+            cx.say(coordinator, word);
+            return Ok(());
+        }
+        if pass.ballot > self.ballot {
+            if coordinator == cx.me {
+                return Err("a run of this process's that it does not know");
+            }
+            self.follow(pass.ballot, pass.start, cx);
+        } else if pass.start != self.start {
+            return Err("a run with two beginnings");
+        }
+        if pass.layout > self.layout {
+            (self.layout, self.out) = (pass.layout, pass.out);
+        }
+        self.trim = self.trim.max(pass.trim);
+        for entry in pass.entries {
+            if entry.first > self.end || self.is_full(cx) {
+                break;
+            }
+            if entry.end() > self.end && coordinator != cx.me {
+                if !entry.makes_sense(&self.shape.acceptors, cx.shape.cluster.processes()) {
+                    return Err("a value that makes no sense");
+                }
+                let entry = cut(entry, self.end);
+                self.accept(Entry { ballot: pass.ballot, ..entry }, cx);
+            }
+        }
+        if pass.end > self.end && coordinator != cx.me {
+            self.lack(from, cx);
+        }
+        self.count(&pass.votes, cx);
+        self.advance(cx);
+        Ok(())
+    }
+
+    fn lack(&mut self, from: Pid, cx: &mut Cx<'_>) {
+        if cx.now.since(self.lacked_at) >= cx.shape.retry || self.lacked_at == Time::ZERO {
+            self.lacked_at = cx.now;
+            let word = Word::Lack { ring: self.id, ballot: self.ballot, from: self.end };
+            cx.say(from, word);
+        }
+    }
+
+    /// Takes the next entry of the run; an acceptor votes for it.
+    pub(super) fn accept(&mut self, entry: Entry, cx: &mut Cx<'_>) {
+        assert_eq!((entry.first, entry.ballot), (self.end, self.ballot), "a run has no gaps");
+        self.end = entry.end();
+        if cx.traces {
+            cx.notes.extend(entry.value.messages().map(|packed| Note::Part(packed.msg)));
+        }
+        // The next gap is told of at once.
+        self.lacked_at = Time::ZERO;
+        let record = match self.my_vote {
+            Some(_) if cx.votes => {
+                let vote = Act::Vote { ring: self.id, ballot: self.ballot, upto: self.end };
+                let (ring, known) = (self.id, self.known);
+                if cx.shape.mutants.is(Mutant::VotesBeforeItIsWritten) {
+                    cx.keep.due.push_back(vote.clone());
+                }
+                cx.keep.write(Record::Accept { ring, known, entry: entry.clone() }, Some(vote))
+            }
+            _ => NO_RECORD,
+        };
+        self.book.put(entry, record);
+    }
+
+    /// This process votes for the run up to there: what it accepted is where it must be.
+    pub(super) fn vote(&mut self, ballot: Ballot, upto: u64, cx: &mut Cx<'_>) {
+        if let Some(mine) = self.my_vote
+            && self.ballot == ballot
+            && cx.votes
+        {
+            let vote = &mut self.votes[mine];
+            vote.upto = vote.upto.max(upto);
+            vote.memory = cx.memories[cx.me.index()];
+            self.advance(cx);
+        }
+    }
+
+    /// Takes in votes; those from a memory that was lost do not count.
+    fn count(&mut self, votes: &[Vote], cx: &mut Cx<'_>) {
+        for (at, vote) in votes.iter().enumerate() {
+            let acceptor = self.shape.acceptors[at];
+            if acceptor == cx.me {
+                continue;
+            }
+            let memory = &mut cx.memories[acceptor.index()];
+            *memory = (*memory).max(vote.memory);
+            let held = &mut self.votes[at];
+            if vote.memory > held.memory {
+                *held = *vote;
+            } else if vote.memory == held.memory {
+                held.upto = held.upto.max(vote.upto);
+            }
+        }
+    }
+
+    /// How far a majority has accepted the run.
+    fn majority(&self, votes: &[Vote], cx: &Cx<'_>) -> u64 {
+        let current = |(at, vote): (usize, &Vote)| {
+            let memory = cx.memories[self.shape.acceptors[at].index()];
+            (vote.memory == memory).then_some(vote.upto)
+        };
+        let mut uptos: Vec<u64> = votes.iter().enumerate().filter_map(current).collect();
+        uptos.sort_unstable();
+        let quorum = match cx.shape.mutants.is(Mutant::FewerVotes) {
+            true => self.shape.quorum() - 1,
+            false => self.shape.quorum(),
+        };
+        let short = uptos.len().checked_sub(quorum.max(1));
+        short.map_or(self.start, |at| uptos[at].max(self.start))
+    }
+
+    /// Notes what is decided, and what of it is held.
+    pub(super) fn advance(&mut self, cx: &mut Cx<'_>) {
+        self.decided = self.decided.max(self.majority(&self.votes, cx));
+        if self.known >= self.start {
+            self.know(self.decided.min(self.end));
+        }
+    }
+
+    /// All instances below `upto` are decided and held: notes who proposed what.
+    pub(super) fn know(&mut self, upto: u64) {
+        if upto <= self.known {
+            return;
+        }
+        let tells = self.my_vote.is_some() && self.table_at == self.known;
+        for (first, slot) in self.book.from(self.known) {
+            if first >= upto {
+                break;
+            }
+            let size = slot.value.as_ref().map_or(0, Value::size);
+            self.held.push_back((first + slot.instances, size));
+            self.held_bytes += size;
+            for packed in slot.value.iter().filter(|_| tells).flat_map(Value::messages) {
+                self.table[packed.msg.sender.index()] = (packed.life, packed.number);
+                if let Some(lead) = &mut self.lead {
+                    lead.acknowledge(packed.msg.sender, packed.life, packed.number);
+                }
+            }
+        }
+        if tells {
+            self.table_at = upto;
+        }
+        self.known = upto;
+    }
+
+    /// The application has come so far.
+    pub(super) fn stand(&mut self, merged: u64, safe: u64) {
+        self.mine = Standing { known: self.known, merged, safe };
+        while let Some(&(_, size)) = self.held.front().filter(|(end, _)| *end <= merged) {
+            self.held_bytes -= size;
+            self.held.pop_front();
+        }
+    }
+
+    /// The next one in the ring that is not left out, if there is another.
+    fn successor(&self, me: Pid) -> Option<Pid> {
+        let at = self.shape.member(me)?;
+        let members = &self.shape.members;
+        let behind = members[at + 1..].iter().chain(&members[..at]);
+        behind.copied().find(|p| !self.out.contains(p))
+    }
+
+    /// `pid` began a new life: what it led is over.
+    pub(super) fn restarted(&mut self, pid: Pid) {
+        if self.coordinator() == Some(pid) {
+            self.orphaned = true;
+            self.awaited = Ballot::NONE;
+        }
+    }
+
+    /// The connection to `pid` is new: what was on the way may be lost.
+    pub(super) fn reconnected(&mut self, pid: Pid) {
+        if self.link.to == Some(pid) {
+            self.link.fresh = true;
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.forget(self.shape.acceptor(pid));
+        }
+    }
+
+    /// The next in the ring has the run only up to `from`.
+    pub(super) fn on_lack(&mut self, who: Pid, ballot: Ballot, from: u64) {
+        if self.link.to == Some(who) && ballot == self.ballot && from >= self.start {
+            self.link.end = from.min(self.end);
+        }
+    }
+
+    /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
+    /// something, and a sign of life now and then.
+    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
+        let Some(to) = self.successor(cx.me).filter(|_| self.ballot != Ballot::NONE) else {
+            return;
+        };
+        if self.link.to != Some(to) || self.link.ballot != self.ballot {
+            // Of a new run it has nothing; of an old one it will say what it lacks.
+            let end = if self.link.ballot == self.ballot { self.end } else { self.start };
+            let (to, ballot, votes) = (Some(to), self.ballot, Vec::new());
+            self.link = Link { to, ballot, end, votes, fresh: true, ..Link::default() };
+        }
+        let closes = Some(to) == self.coordinator();
+        // What is not in memory any more is decided, and to be fetched.
+        self.link.end = self.link.end.max(self.book.in_memory_from(self.link.end).min(self.end));
+        while self.has_news(closes, cx) {
+            let entries = if closes { Vec::new() } else { self.unsent(cx) };
+            let sent = entries.last().map_or(self.link.end, Entry::end);
+            self.link.end = if closes { self.end } else { sent };
+            (self.link.at, self.link.fresh) = (cx.now, false);
+            (self.link.layout, self.link.trim) = (self.layout, self.trim);
+            self.link.votes.clone_from(&self.votes);
+            let pass = Pass {
+                ring: self.id,
+                ballot: self.ballot,
+                layout: self.layout,
+                out: self.out.clone(),
+                start: self.start,
+                end: self.link.end,
+                votes: self.votes.clone(),
+                trim: self.trim,
+                entries,
+            };
+            cx.say(to, Word::Pass(pass));
+        }
+    }
+
+    /// Whether the next in the ring should be told something.
+    fn has_news(&self, closes: bool, cx: &Cx<'_>) -> bool {
+        let link = &self.link;
+        if link.fresh || link.layout != self.layout || link.trim != self.trim {
+            return true;
+        }
+        if !closes && link.end < self.end && self.book.entry(link.end).is_some() {
+            return true;
+        }
+        if cx.now.since(link.at) >= cx.shape.heartbeat {
+            return true;
+        }
+        // What is decided in its eyes needs no more votes.
+        let decided = self.majority(&link.votes, cx);
+        let told = |at: usize| link.votes.get(at).copied().unwrap_or_default();
+        let matters = |(at, vote): (usize, &Vote)| {
+            *vote != told(at) && vote.upto > decided && Some(self.shape.acceptors[at]) != link.to
+        };
+        self.votes.iter().enumerate().any(matters)
+    }
+
+    /// When something is to be passed on again, whatever happens.
+    pub(super) fn pass_at(&self, cx_heartbeat: amcast_core::Span) -> Time {
+        if self.ballot == Ballot::NONE { Time::NEVER } else { self.link.at + cx_heartbeat }
+    }
+
+    /// Entries of the run that the next in the ring was not sent, about one packet of them.
+    fn unsent(&self, cx: &Cx<'_>) -> Vec<Entry> {
+        let (mut at, mut bytes, mut entries) = (self.link.end, 0, Vec::new());
+        while at < self.end && bytes < cx.shape.pass_bytes {
+            let Some(entry) = self.book.entry(at) else { break };
+            bytes += entry.value.size();
+            at = entry.end();
+            entries.push(Entry { ballot: self.ballot, ..entry });
+        }
+        entries
+    }
+
+    /// Forgets what everybody has who must.
+    pub(super) fn forget(&mut self, floor: u64) {
+        let floor = floor.min(self.known);
+        self.book.trim(floor);
+    }
+
+    /// The entries that this process has accepted and does not know to be decided.
+    pub(super) fn open_entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for (first, _) in self.book.from(self.known) {
+            entries.extend(self.book.entry(first.max(self.known)));
+        }
+        entries
+    }
+
+    /// Takes what is written of an earlier life.
+    pub(super) fn restore(&mut self, number: u64, record: Record) {
+        match record {
+            Record::Promise { ballot, .. } => self.promised = self.promised.max(ballot),
+            Record::Accept { known, entry, .. } => {
+                self.promised = self.promised.max(entry.ballot);
+                self.book.put(entry, number);
+                if self.holds(known) {
+                    self.know(known);
+                }
+            }
+            Record::Learn { entry, .. } => {
+                let end = entry.end();
+                let next = entry.first <= self.known;
+                self.book.put(entry, number);
+                if next {
+                    self.know(end);
+                }
+            }
+            Record::Base { promised, floor, at, table, .. } => {
+                self.promised = self.promised.max(promised);
+                if floor > self.book.floor() {
+                    self.book.trim(floor);
+                }
+                if at > self.table_at && table.len() == self.table.len() {
+                    (self.table, self.table_at) = (table, at);
+                    self.known = self.known.max(at);
+                }
+                self.trim = self.trim.max(floor);
+            }
+            Record::Lost { .. } | Record::Memories { .. } | Record::Idle { .. } => {}
+        }
+    }
+
+    /// Takes what another acceptor accepted as if it had been accepted here, where there is nothing
+    /// of a higher ballot.
+    pub(super) fn recall(&mut self, entry: &Entry, keep: &mut Keep) {
+        let mut at = entry.first.max(self.known);
+        while at < entry.end() {
+            let piece = cut(entry.clone(), at);
+            let (end, better) = match self.book.at(at) {
+                Some((first, slot)) => (first + slot.instances, slot.ballot < entry.ballot),
+                None => (self.book.from(at).next().map_or(u64::MAX, |(first, _)| first), true),
+            };
+            let piece = shorten(piece, end.min(entry.end()));
+            at = piece.end();
+            if better {
+                let (ring, known) = (self.id, self.known);
+                let record = Record::Accept { ring, known, entry: piece.clone() };
+                let number = keep.write(record, None);
+                self.book.put(piece, number);
+            }
+        }
+    }
+
+    /// This process has its memory back: it accepts the run anew, and votes.
+    pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
+        let Some(mine) = self.my_vote else { return };
+        self.end = self.start.max(self.known);
+        self.lacked_at = Time::ZERO;
+        self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto: self.end };
+    }
+
+    /// Whether everything from what is known up to there is held.
+    fn holds(&self, upto: u64) -> bool {
+        let mut at = self.known;
+        for (first, slot) in self.book.from(at) {
+            if first > at || at >= upto {
+                break;
+            }
+            at = first + slot.instances;
+        }
+        at >= upto
+    }
+
+    /// The record that keeps what a trim of the log must not lose.
+    pub(super) fn base(&self) -> Record {
+        Record::Base {
+            ring: self.id,
+            promised: self.promised,
+            floor: self.book.floor(),
+            at: self.table_at,
+            table: self.table.clone(),
+        }
+    }
+
+    /// Takes the table out, for tests of what is in force.
+    pub(super) fn take_lead(&mut self) -> Option<Lead> {
+        mem::take(&mut self.lead)
+    }
+}
+
+/// The entry up to instance `upto`, which is behind its first.
+pub(super) fn shorten(entry: Entry, upto: u64) -> Entry {
+    match entry.value {
+        Value::Skip(_) if upto < entry.end() => {
+            Entry { value: Value::Skip(upto - entry.first), ..entry }
+        }
+        _ => entry,
+    }
+}
+
+/// The entry from instance `from` on, which lies in it.
+pub(super) fn cut(entry: Entry, from: u64) -> Entry {
+    match entry.value {
+        Value::Skip(count) if from > entry.first => {
+            Entry { first: from, value: Value::Skip(count - (from - entry.first)), ..entry }
+        }
+        _ => entry,
+    }
+}

@@ -1,0 +1,222 @@
+//! Which rings there are, who is in them, and where an instance lies in the merged order.
+
+use alloc::vec::Vec;
+use amcast_core::{Cluster, Gid, GroupSet, Pid};
+
+/// Bits of a position that number the messages of one instance.
+pub(super) const PLACE_BITS: u32 = 12;
+
+/// The number of a ring. Learners merge their rings in the order of these numbers.
+pub(super) type RingId = u16;
+
+/// A ring: a multicast group in the sense of [MRP 2], to which the replicas of some groups subscribe.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RingShape {
+    /// The groups whose replicas subscribe to it. It orders what goes to any of them.
+    pub(super) set: GroupSet,
+    /// Every process in it, in the order in which messages go round: rank by rank, so that
+    /// neighbours are mostly in the same node.
+    pub(super) members: Vec<Pid>,
+    /// Those whose votes count: the replicas of its lowest group. In the order in which they are to
+    /// be coordinator.
+    pub(super) acceptors: Vec<Pid>,
+}
+
+/// How a cluster's groups are given rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Rings {
+    /// One for each group, and one for all of them.
+    Global,
+    /// One for each group, and one for every pair of groups and for all of them.
+    Pairs,
+    /// One for each group: nothing goes to several.
+    Independent,
+}
+
+/// The rings of a cluster.
+pub(super) fn shapes(cluster: &Cluster, rings: Rings) -> Vec<RingShape> {
+    let groups = cluster.groups();
+    let mut sets: Vec<GroupSet> = cluster.all_groups().iter().map(GroupSet::one).collect();
+    if rings == Rings::Pairs {
+        for a in 0..groups {
+            for b in a + 1..groups {
+                sets.push(GroupSet::one(Gid(a as u8)).with(Gid(b as u8)));
+            }
+        }
+    }
+    if rings != Rings::Independent && !sets.contains(&cluster.all_groups()) {
+        sets.push(cluster.all_groups());
+    }
+    sets.into_iter().enumerate().map(|(id, set)| shape(cluster, id, set)).collect()
+}
+
+fn shape(cluster: &Cluster, id: usize, set: GroupSet) -> RingShape {
+    let ranks = cluster.replicas();
+    let of_rank = |rank| set.iter().map(move |g| cluster.replica(g, rank));
+    let members = (0..ranks).flat_map(of_rank).collect();
+    let lowest = set.lowest().expect("a ring is for some group");
+    // Who is to be coordinator goes round with the rings, so that nodes share the work.
+    let acceptors = (0..ranks).map(|i| cluster.replica(lowest, (id + i) % ranks)).collect();
+    RingShape { set, members, acceptors }
+}
+
+impl RingShape {
+    /// How many votes decide.
+    pub(super) const fn quorum(&self) -> usize {
+        self.acceptors.len() / 2 + 1
+    }
+
+    /// The place of `pid` among the acceptors.
+    pub(super) fn acceptor(&self, pid: Pid) -> Option<usize> {
+        self.acceptors.iter().position(|&a| a == pid)
+    }
+
+    /// The place of `pid` among the members.
+    pub(super) fn member(&self, pid: Pid) -> Option<usize> {
+        self.members.iter().position(|&m| m == pid)
+    }
+}
+
+/// The ring for messages to `dst`: the one for the fewest groups.
+pub(super) fn ring_for(shapes: &[RingShape], dst: GroupSet) -> Option<RingId> {
+    let able = shapes.iter().enumerate().filter(|(_, ring)| dst.within(ring.set));
+    able.min_by_key(|(id, ring)| (ring.set.len(), *id)).map(|(id, _)| id as RingId)
+}
+
+/// A point in the merged order of a learner: everything before it is passed. The papers' tuple `k`
+/// follows from it: `Order::tuple`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(super) struct Point {
+    /// Instances of all rings of the learner that are passed, in merged order.
+    pub(super) merged: u64,
+    /// Messages of the next instance that are passed.
+    pub(super) place: u64,
+}
+
+impl Point {
+    /// The position that a delivery reaches which is the message number `place` (from 0) of the
+    /// instance at this point.
+    pub(super) const fn position(self) -> u64 {
+        self.merged << PLACE_BITS | self.place
+    }
+
+    /// The point that a position names.
+    pub(super) const fn of(position: u64) -> Self {
+        Self { merged: position >> PLACE_BITS, place: position & ((1 << PLACE_BITS) - 1) }
+    }
+}
+
+/// The deterministic merge as arithmetic [MRP 4]: `m` instances of the first ring, `m` of the next,
+/// and so on, and round again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Order {
+    /// How many rings the learner subscribes to.
+    pub(super) rings: u64,
+    /// The papers' `M`.
+    pub(super) m: u64,
+}
+
+impl Order {
+    /// Which ring's which instance comes next at `point`.
+    pub(super) const fn next(self, point: Point) -> (usize, u64) {
+        let turn = point.merged / self.m;
+        let instance = turn / self.rings * self.m + point.merged % self.m;
+        ((turn % self.rings) as usize, instance)
+    }
+
+    /// How many instances of `ring` are passed at `point`. With `x < y` the tuple's entry for `x` is
+    /// never below that for `y` (predicate 1 of [MRP 5.2]).
+    pub(super) const fn passed(self, point: Point, ring: usize) -> u64 {
+        let turn = point.merged / self.m;
+        let (round, at) = (turn / self.rings, (turn % self.rings) as usize);
+        if ring < at {
+            (round + 1) * self.m
+        } else if ring == at {
+            round * self.m + point.merged % self.m
+        } else {
+            round * self.m
+        }
+    }
+
+    /// How far ring `other` must have come before instance `instance` of `ring` can be passed.
+    pub(super) const fn needs(self, ring: usize, instance: u64, other: usize) -> u64 {
+        let round = instance / self.m;
+        if other < ring { (round + 1) * self.m } else { round * self.m }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_are_for_each_group_and_for_all() {
+        let cluster = Cluster::new(3, 3, 0).unwrap();
+        let all = shapes(&cluster, Rings::Global);
+        assert_eq!(all.len(), 4);
+        assert_eq!(all[3].members.len(), 9);
+        assert_eq!(all[3].members[..4], [Pid(0), Pid(3), Pid(6), Pid(1)]);
+        assert_eq!(all[1].acceptors, [Pid(4), Pid(5), Pid(3)]);
+        assert_eq!(ring_for(&all, GroupSet::one(Gid(2))), Some(2));
+        assert_eq!(ring_for(&all, GroupSet::first(2)), Some(3));
+        let pairs = shapes(&cluster, Rings::Pairs);
+        assert_eq!(pairs.len(), 7);
+        assert_eq!(ring_for(&pairs, GroupSet::first(2)), Some(3));
+        assert_eq!(ring_for(&pairs, GroupSet::first(3)), Some(6));
+        let lone = shapes(&cluster, Rings::Independent);
+        assert_eq!((lone.len(), ring_for(&lone, GroupSet::first(2))), (3, None));
+        assert_eq!(shapes(&Cluster::new(1, 3, 0).unwrap(), Rings::Global).len(), 1);
+    }
+
+    /// The merge step by step, as [MRP 4] tells it.
+    fn slowly(rings: u64, m: u64, steps: u64) -> Vec<(usize, u64)> {
+        let mut next = alloc::vec![0; rings as usize];
+        let mut order = Vec::new();
+        while (order.len() as u64) < steps {
+            for (ring, next) in next.iter_mut().enumerate() {
+                for _ in 0..m {
+                    order.push((ring, *next));
+                    *next += 1;
+                }
+            }
+        }
+        order.truncate(steps as usize);
+        order
+    }
+
+    #[test]
+    fn arithmetic_merges_as_the_slow_way_does() {
+        for rings in 1..5 {
+            for m in 1..5 {
+                let order = Order { rings, m };
+                let all = slowly(rings, m, 60);
+                for merged in 0..60 {
+                    let point = Point { merged, place: 0 };
+                    let (ring, instance) = all[merged as usize];
+                    assert_eq!(order.next(point), (ring, instance));
+                    for other in 0..rings as usize {
+                        let count = |upto: u64| {
+                            let before = &all[..upto as usize];
+                            before.iter().filter(|(r, _)| *r == other).count() as u64
+                        };
+                        assert_eq!(order.passed(point, other), count(merged));
+                        if other != ring {
+                            assert_eq!(order.needs(ring, instance, other), count(merged));
+                        }
+                        if other > 0 {
+                            assert!(order.passed(point, other - 1) >= order.passed(point, other));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn positions_name_points_and_grow() {
+        let point = Point { merged: 77, place: 3 };
+        assert_eq!(Point::of(point.position()), point);
+        assert!(Point { merged: 78, place: 0 }.position() > point.position());
+        assert_eq!(Point::of(0), Point::default());
+    }
+}

@@ -1,0 +1,295 @@
+//! [MRP 5.2] The state of another replica of the group, for one that cannot get what it lacks from
+//! acceptors any more.
+
+use super::process::MultiRing;
+use super::rings::Point;
+use super::word::{Packet, Word};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::messages::Messages;
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{Outbox, Output, Pid, Span, Time};
+
+/// Marks the tickets of captures.
+const CAPTURE: u64 = 1 << 61;
+
+/// Bytes of a piece of state.
+const PIECE_BYTES: u64 = 64 << 10;
+
+/// The furthest point that makes sense.
+const MERGED_MAX: u64 = 1 << 51;
+
+/// How many times as long as `retry` an answer is waited for, at least and at most.
+const PATIENCE: (u64, u64) = (4, 256);
+
+/// The state on its way to this process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Intake {
+    /// Whether this process needs one.
+    pub(super) wanted: bool,
+    /// Grows with each attempt.
+    attempt: u32,
+    /// By rank: the position that each offers.
+    offers: Vec<Option<u64>>,
+    donor: Option<Pid>,
+    /// The position, point and size of what comes.
+    head: Option<(u64, Point, u64)>,
+    got: u64,
+    asked_at: Option<Time>,
+    patience: u64,
+    /// The position of the state that came and is not in force yet.
+    pub(super) installing: Option<u64>,
+}
+
+/// A state that this process gives to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Donation {
+    attempt: u32,
+    life: u32,
+    ticket: Ticket,
+    least: u64,
+    head: Option<(u64, Point, u64)>,
+}
+
+impl MultiRing {
+    /// This process lacks state that acceptors do not have any more.
+    pub(super) fn want_state(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if !self.intake.wanted {
+            self.intake.wanted = true;
+            self.intake.asked_at = None;
+            self.intake.donor = None;
+            out.note(Note::Recovering);
+            out.mark("multiring-wants-state");
+        }
+    }
+
+    fn patience(&self) -> Span {
+        let (least, most) = PATIENCE;
+        self.shape.retry.times((least << self.intake.patience.min(16)).min(most))
+    }
+
+    /// When to ask again.
+    pub(super) fn intake_at(&self) -> Time {
+        match self.intake.asked_at {
+            _ if !self.intake.wanted => Time::NEVER,
+            None => self.now,
+            Some(at) => at + self.patience(),
+        }
+    }
+
+    /// Asks all replicas of the group which state they have, again and again.
+    pub(super) fn ask_for_state(&mut self) {
+        if self.intake_at() > self.now {
+            return;
+        }
+        self.intake.patience += 1;
+        self.intake.attempt += 1;
+        self.intake.asked_at = Some(self.now);
+        (self.intake.donor, self.intake.head, self.intake.got) = (None, None, 0);
+        self.intake.offers = alloc::vec![None; self.shape.cluster.replicas()];
+        let attempt = self.intake.attempt;
+        for p in self.comrades() {
+            self.say(p, Word::Ask { attempt });
+        }
+    }
+
+    pub(super) fn on_ask(&mut self, from: Pid, attempt: u32) {
+        if self.has_state() {
+            let position = self.merge.applied;
+            self.say(from, Word::Offer { attempt, position });
+        }
+    }
+
+    /// [MRP 5.2] With offers of a quorum `Q_R`, this process included, the best one is taken
+    /// (predicate 3).
+    pub(super) fn on_offer(&mut self, from: Pid, attempt: u32, position: u64) {
+        let quorum = self.shape.cluster.quorum();
+        let Some(rank) = self.rank_of(from) else { return };
+        let intake = &mut self.intake;
+        if !intake.wanted || intake.attempt != attempt || intake.donor.is_some() {
+            return;
+        }
+        intake.offers[rank] = Some(position);
+        let offers = intake.offers.iter().enumerate();
+        let offers: Vec<(u64, usize)> = offers.filter_map(|(r, o)| o.map(|o| (o, r))).collect();
+        if offers.len() + 1 < quorum.max(2) {
+            return;
+        }
+        let best = offers.into_iter().max_by_key(|&(position, _)| position);
+        let Some((_, rank)) = best.filter(|&(position, _)| position >= self.merge.delivered) else {
+            return;
+        };
+        let donor = self.shape.cluster.replica(self.group, rank);
+        self.intake.donor = Some(donor);
+        let least = self.merge.delivered;
+        self.say(donor, Word::Take { attempt, least });
+    }
+
+    pub(super) fn on_take(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        least: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let Some(rank) = self.rank_of(from).filter(|_| self.has_state()) else { return };
+        self.end_donation(rank, out);
+        self.captures += 1;
+        let ticket = Ticket(CAPTURE | (rank as u64) << 32 | u64::from(self.captures));
+        let life = self.lives[from.index()];
+        self.donations[rank] = Some(Donation { attempt, life, ticket, least, head: None });
+        out.push(Output::Capture { ticket, reader: from });
+    }
+
+    pub(super) fn end_donation(&mut self, rank: usize, out: &mut Outbox<Messages<Packet>>) {
+        if let Some(donation) = self.donations[rank].take() {
+            out.push(Output::Release { ticket: donation.ticket });
+        }
+    }
+
+    /// Forgets donations to those that are gone.
+    pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        for rank in 0..self.donations.len() {
+            let reader = self.shape.cluster.replica(self.group, rank);
+            let gone = self.donations[rank].is_some_and(|d| {
+                d.life != self.lives[reader.index()]
+                    || self.heartbeat.suspects(self.now, reader.index())
+            });
+            if gone {
+                self.end_donation(rank, out);
+            }
+        }
+    }
+
+    /// For whom the capture with this ticket is.
+    fn reader(&self, ticket: Ticket) -> Option<usize> {
+        let rank = (ticket.0 & !CAPTURE) >> 32;
+        let donation = self.donations.get(rank as usize)?.as_ref()?;
+        (donation.ticket == ticket).then_some(rank as usize)
+    }
+
+    pub(super) fn on_captured(
+        &mut self,
+        ticket: Ticket,
+        position: u64,
+        bytes: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let point = self.merge.point_of(position);
+        let Some(rank) = self.reader(ticket) else { return };
+        let Some(donation) = &mut self.donations[rank] else { return };
+        if position < donation.least {
+            return self.end_donation(rank, out);
+        }
+        donation.head = Some((position, point, bytes));
+        let attempt = donation.attempt;
+        let reader = self.shape.cluster.replica(self.group, rank);
+        self.say(reader, Word::State { attempt, position, point, bytes });
+    }
+
+    pub(super) fn on_state(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        head: (u64, Point, u64),
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let (position, point, bytes) = head;
+        let asked = self.intake.attempt == attempt && self.intake.donor == Some(from);
+        if !asked || self.intake.head.is_some() || !self.intake.wanted {
+            return;
+        }
+        let strange = point < Point::of(position) || point.merged > MERGED_MAX;
+        if position < self.merge.delivered || strange {
+            return out.note(Note::Malformed(from, "a state older than asked for"));
+        }
+        self.intake.head = Some((position, point, bytes));
+        self.intake.asked_at = Some(self.now);
+        if bytes == 0 {
+            self.install(&[], out);
+        } else {
+            self.say(from, Word::Need { attempt, offset: 0 });
+        }
+    }
+
+    pub(super) fn on_need(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        offset: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let Some(rank) = self.rank_of(from) else { return };
+        let Some(donation) = self.donations[rank].filter(|d| d.attempt == attempt) else { return };
+        let Some((_, _, bytes)) = donation.head.filter(|(_, _, bytes)| offset < *bytes) else {
+            return;
+        };
+        let bytes = PIECE_BYTES.min(bytes - offset) as u32;
+        out.push(Output::Piece { ticket: donation.ticket, offset, bytes });
+    }
+
+    /// The application gives a piece of a state that was captured.
+    pub(super) fn on_own_piece(&mut self, ticket: Ticket, offset: u64, bytes: &[u8]) {
+        let Some(rank) = self.reader(ticket) else { return };
+        let Some(donation) = self.donations[rank] else { return };
+        let reader = self.shape.cluster.replica(self.group, rank);
+        let (attempt, bytes) = (donation.attempt, Arc::from(bytes));
+        self.say(reader, Word::Piece { attempt, offset, bytes });
+    }
+
+    pub(super) fn on_piece(
+        &mut self,
+        from: Pid,
+        (attempt, offset): (u32, u64),
+        bytes: &[u8],
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        let intake = &mut self.intake;
+        let asked = intake.wanted && intake.attempt == attempt && intake.donor == Some(from);
+        let Some((_, _, all)) = intake.head.filter(|_| asked && offset == intake.got) else {
+            return;
+        };
+        if bytes.is_empty() || bytes.len() as u64 > all - offset {
+            return out.note(Note::Malformed(from, "a piece that is not of the state"));
+        }
+        intake.asked_at = Some(self.now);
+        self.install(bytes, out);
+        if self.intake.wanted {
+            let offset = self.intake.got;
+            self.say(from, Word::Need { attempt, offset });
+        }
+    }
+
+    /// Gives the application a piece of its new state; with the last one, goes on from there.
+    fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+        let Some((position, point, all)) = self.intake.head else { return };
+        let first = self.intake.got == 0;
+        self.intake.got += bytes.len() as u64;
+        let last = self.intake.got == all;
+        let piece = out.fill(|to| to.extend_from_slice(bytes));
+        out.push(Output::Install { piece, first, last, position });
+        if !last {
+            return;
+        }
+        let (attempt, donor) = (self.intake.attempt, self.intake.donor);
+        (self.intake.wanted, self.intake.patience) = (false, 0);
+        self.intake.installing = Some(position);
+        self.merge.install(position, point);
+        if let Some(donor) = donor {
+            self.say(donor, Word::Thanks { attempt });
+        }
+    }
+
+    pub(super) fn on_thanks(
+        &mut self,
+        from: Pid,
+        attempt: u32,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        if let Some(rank) = self.rank_of(from)
+            && self.donations[rank].is_some_and(|d| d.attempt == attempt)
+        {
+            self.end_donation(rank, out);
+        }
+    }
+}

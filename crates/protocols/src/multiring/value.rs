@@ -1,0 +1,260 @@
+//! What is agreed on: the values of instances, by ballot.
+
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::{GroupSet, MsgId, Pid};
+use core::fmt;
+
+/// The number of an attempt to lead a ring: higher ones win, and no two coordinators have the same.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(super) struct Ballot {
+    /// Counts the attempts.
+    pub(super) round: u32,
+    /// One more than the number of the coordinator whose attempt it is; 0 in [`Ballot::NONE`].
+    owner: u32,
+}
+
+impl Ballot {
+    /// Below every coordinator's ballot.
+    pub(super) const NONE: Self = Self { round: 0, owner: 0 };
+
+    pub(super) const fn new(round: u32, pid: Pid) -> Self {
+        Self { round, owner: pid.0 + 1 }
+    }
+
+    /// The coordinator whose attempt it is, if it is one's.
+    pub(super) const fn coordinator(self) -> Option<Pid> {
+        if self.owner == 0 { None } else { Some(Pid(self.owner - 1)) }
+    }
+
+    /// Whether one of `acceptors` may have begun it; so is [`Ballot::NONE`].
+    pub(super) fn is_of(self, acceptors: &[Pid]) -> bool {
+        let known = self.coordinator().is_none_or(|pid| acceptors.contains(&pid));
+        known && self.round <= ROUND_MAX
+    }
+
+    /// As a number that orders like the ballot, for people and traces.
+    pub(super) const fn number(self) -> u64 {
+        (self.round as u64) << 32 | self.owner as u64
+    }
+}
+
+impl fmt::Debug for Ballot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.coordinator() {
+            Some(pid) => write!(f, "{}@{pid:?}", self.round),
+            None => f.write_str("-"),
+        }
+    }
+}
+
+impl Codec for Ballot {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.round.encode(to);
+        self.owner.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self { round: Codec::decode(from)?, owner: Codec::decode(from)? })
+    }
+}
+
+/// The last attempt to lead a ring.
+const ROUND_MAX: u32 = u32::MAX / 2;
+
+/// The last instance of a ring: positions have room for those of many rings.
+pub(super) const INSTANCE_MAX: u64 = 1 << 44;
+
+/// A multicast on its way to its coordinator, or in a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Proposal {
+    pub(super) msg: MsgId,
+    /// The life in which its sender proposed it.
+    pub(super) life: u32,
+    /// Its number among the proposals of that life to this ring, from 1 and without gaps.
+    pub(super) number: u64,
+    pub(super) dst: GroupSet,
+    pub(super) payload: Arc<[u8]>,
+}
+
+/// Bytes of a proposal on the wire beside its payload.
+pub(super) const PROPOSAL_BYTES: usize = 4 + 8 + 4 + 8 + 8 + 4;
+
+impl Proposal {
+    /// How many bytes it takes in a batch.
+    pub(super) fn size(&self) -> usize {
+        PROPOSAL_BYTES + self.payload.len()
+    }
+}
+
+impl Codec for Proposal {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.msg.encode(to);
+        self.life.encode(to);
+        self.number.encode(to);
+        self.dst.encode(to);
+        put_bytes(&self.payload, to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self {
+            msg: Codec::decode(from)?,
+            life: Codec::decode(from)?,
+            number: Codec::decode(from)?,
+            dst: Codec::decode(from)?,
+            payload: Arc::from(from.bytes()?),
+        })
+    }
+}
+
+/// A proposal that lies in the bytes of a batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed<'a> {
+    pub(super) msg: MsgId,
+    pub(super) life: u32,
+    pub(super) number: u64,
+    pub(super) dst: GroupSet,
+    pub(super) payload: &'a [u8],
+}
+
+/// The value of one instance, or of several that are skipped together.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Messages packed together, as [`Proposal`]s one behind the other. One instance.
+    Batch(Arc<[u8]>),
+    /// So many instances without anything in them; at least one.
+    Skip(u64),
+}
+
+/// Messages in one batch, at most: their numbers fit into a position.
+pub(super) const BATCH_MAX: usize = (1 << super::rings::PLACE_BITS) - 2;
+
+impl Value {
+    /// How many instances it takes.
+    pub(super) const fn instances(&self) -> u64 {
+        match self {
+            Self::Batch(_) => 1,
+            Self::Skip(count) => *count,
+        }
+    }
+
+    /// How many bytes it has.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Batch(bytes) => bytes.len(),
+            Self::Skip(_) => 8,
+        }
+    }
+
+    /// The messages in it, in order.
+    pub(super) fn messages(&self) -> impl Iterator<Item = Packed<'_>> {
+        let bytes: &[u8] = match self {
+            Self::Batch(bytes) => bytes,
+            Self::Skip(_) => &[],
+        };
+        let mut reader = Reader::new(bytes);
+        core::iter::from_fn(move || packed(&mut reader).ok())
+    }
+
+    /// Whether it is what a coordinator may propose: whole, and not too much.
+    pub(super) fn makes_sense(&self, processes: usize) -> bool {
+        match self {
+            Self::Skip(count) => *count > 0 && *count <= SKIP_MAX,
+            Self::Batch(bytes) => {
+                let mut reader = Reader::new(bytes);
+                let mut count = 0;
+                while !reader.is_empty() {
+                    match packed(&mut reader) {
+                        Ok(one) if one.msg.sender.index() < processes => count += 1,
+                        _ => return false,
+                    }
+                }
+                (1..=BATCH_MAX).contains(&count)
+            }
+        }
+    }
+}
+
+/// Instances that are skipped together, at most.
+pub(super) const SKIP_MAX: u64 = 1 << 32;
+
+fn packed<'a>(from: &mut Reader<'a>) -> Result<Packed<'a>, CodecError> {
+    Ok(Packed {
+        msg: Codec::decode(from)?,
+        life: Codec::decode(from)?,
+        number: Codec::decode(from)?,
+        dst: Codec::decode(from)?,
+        payload: from.bytes()?,
+    })
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Batch(_) => f.debug_list().entries(self.messages().map(|m| m.msg)).finish(),
+            Self::Skip(count) => write!(f, "skip {count}"),
+        }
+    }
+}
+
+impl Codec for Value {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Batch(bytes) => {
+                0_u8.encode(to);
+                put_bytes(bytes, to);
+            }
+            Self::Skip(count) => {
+                1_u8.encode(to);
+                count.encode(to);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(match u8::decode(from)? {
+            0 => Self::Batch(Arc::from(from.bytes()?)),
+            1 => Self::Skip(Codec::decode(from)?),
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        })
+    }
+}
+
+/// The value that an acceptor has accepted, in which ballot, from which instance on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Entry {
+    pub(super) first: u64,
+    pub(super) ballot: Ballot,
+    pub(super) value: Value,
+}
+
+impl Entry {
+    /// Whether a coordinator may have proposed it.
+    pub(super) fn makes_sense(&self, acceptors: &[Pid], processes: usize) -> bool {
+        self.end() <= INSTANCE_MAX
+            && self.ballot.is_of(acceptors)
+            && self.value.makes_sense(processes)
+    }
+
+    /// The instance behind its last one.
+    pub(super) const fn end(&self) -> u64 {
+        self.first.saturating_add(self.value.instances())
+    }
+}
+
+impl Codec for Entry {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.first.encode(to);
+        self.ballot.encode(to);
+        self.value.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self {
+            first: Codec::decode(from)?,
+            ballot: Codec::decode(from)?,
+            value: Codec::decode(from)?,
+        })
+    }
+}

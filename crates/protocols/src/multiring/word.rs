@@ -1,0 +1,361 @@
+//! What processes say to each other.
+
+use super::rings::{Point, RingId};
+use super::value::{Ballot, Entry, Proposal};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use amcast_core::Pid;
+use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+
+/// A word and the life of who says it: what an earlier life said is not listened to any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Packet {
+    pub(super) life: u32,
+    pub(super) word: Word,
+}
+
+/// How far an acceptor has accepted what the coordinator of the ballot proposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Vote {
+    /// The memory that the vote is from: [`super::recovery`].
+    pub(super) memory: u32,
+    /// The instance behind the last one.
+    pub(super) upto: u64,
+}
+
+/// Where a process stands in a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Standing {
+    /// Decided instances that it holds, all up to here.
+    pub(super) known: u64,
+    /// How far its application has applied them.
+    pub(super) merged: u64,
+    /// How far they may be trimmed for its sake (`k[x]p` of [MRP 5.2]).
+    pub(super) safe: u64,
+}
+
+/// Per process: the life in which it proposed last, and its last number in it.
+pub(super) type Rows = Vec<(u32, u64)>;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Word {
+    /// The sender lives, and stands so in the rings that it shares with the receiver.
+    Alive { count: u64, fit: bool, rings: Vec<(RingId, Standing)> },
+    /// To a coordinator: order these.
+    Propose { ring: RingId, proposals: Vec<Proposal> },
+    /// To a proposer: its proposals of this life up to this number are decided.
+    Done { ring: RingId, life: u32, upto: u64 },
+    /// To a proposer: the ballot that the ring is in, for all the sender knows.
+    Lead { ring: RingId, ballot: Ballot },
+    /// To a coordinator: others wait until this ring has come to this instance.
+    Want { ring: RingId, upto: u64 },
+    /// Phase 1A, for all instances from `known` on.
+    Prepare { ring: RingId, ballot: Ballot, known: u64 },
+    /// Before a promise: what the sender accepted last for some instances.
+    Accepted { ring: RingId, ballot: Ballot, entry: Entry },
+    /// Phase 1B: `count` entries went before. `memories` are what the sender knows of acceptors.
+    Promise { ring: RingId, ballot: Ballot, known: u64, count: u32, memories: Vec<u32> },
+    /// The sender has promised a higher ballot.
+    Refuse { ring: RingId, promised: Ballot },
+    /// Phases 2A and 2B and decisions, along the ring: `entries` of the ballot's run, which began
+    /// at `start` and which the sender has up to `end`, and all votes it knows of. `out` are not
+    /// in the ring, by the order of the coordinator that has this number.
+    Pass(Pass),
+    /// To the one before in the ring: the sender has the run up to here only.
+    Lack { ring: RingId, ballot: Ballot, from: u64 },
+    /// Asks for decided instances from `from` on, and, if `table`, for who proposed what.
+    Fetch { ring: RingId, from: u64, table: bool },
+    /// Decided instances: these, of those from `from` on, which end at `upto`. The sender knows all
+    /// up to `known`, and nothing below `floor`.
+    Learn {
+        ring: RingId,
+        from: u64,
+        upto: u64,
+        entries: Vec<Entry>,
+        known: u64,
+        floor: u64,
+        table: Option<Rows>,
+    },
+    /// The sender has lost its memory, and asks what it had promised and accepted.
+    Lost { memory: u32 },
+    /// Part of the answer: what the sender accepted last for some instances.
+    Recalled { ring: RingId, memory: u32, entry: Entry },
+    /// The answer for a ring, after `count` entries.
+    Recall {
+        ring: RingId,
+        memory: u32,
+        promised: Ballot,
+        known: u64,
+        count: u32,
+        memories: Vec<u32>,
+    },
+    /// The sender lacks state: who of its group has which.
+    Ask { attempt: u32 },
+    /// The sender's application has applied everything up to this position.
+    Offer { attempt: u32, position: u64 },
+    /// Asks for a state, no older than `least`.
+    Take { attempt: u32, least: u64 },
+    /// The state is at hand: it holds every delivery up to `position`, and nothing else is
+    /// delivered before `point`.
+    State { attempt: u32, position: u64, point: Point, bytes: u64 },
+    /// Asks for the state from this byte on.
+    Need { attempt: u32, offset: u64 },
+    /// A piece of it.
+    Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
+    /// The sender has the whole state.
+    Thanks { attempt: u32 },
+}
+
+/// See [`Word::Pass`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Pass {
+    pub(super) ring: RingId,
+    pub(super) ballot: Ballot,
+    pub(super) layout: u32,
+    pub(super) out: Vec<Pid>,
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) votes: Vec<Vote>,
+    /// Everything below is trimmed.
+    pub(super) trim: u64,
+    pub(super) entries: Vec<Entry>,
+}
+
+pub(super) fn put_all<T: Codec>(all: &[T], to: &mut Vec<u8>) {
+    (all.len() as u32).encode(to);
+    all.iter().for_each(|one| one.encode(to));
+}
+
+pub(super) fn take_all<T: Codec>(from: &mut Reader<'_>) -> Result<Vec<T>, CodecError> {
+    let count = u32::decode(from)?;
+    (0..count).map(|_| T::decode(from)).collect()
+}
+
+/// Declares structs whose encoding is that of their fields, in order.
+macro_rules! fields {
+    ($($t:ident { $($field:ident),* })*) => {$(
+        impl Codec for $t {
+            fn encode(&self, to: &mut Vec<u8>) {
+                $(self.$field.encode(to);)*
+            }
+            fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+                Ok(Self { $($field: Codec::decode(from)?),* })
+            }
+        }
+    )*};
+}
+fields! {
+    Vote { memory, upto }
+    Standing { known, merged, safe }
+    Point { merged, place }
+}
+
+/// Two values.
+pub(super) struct Two<A, B>(pub(super) A, pub(super) B);
+
+impl<A: Codec, B: Codec> Codec for Two<A, B> {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.0.encode(to);
+        self.1.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self(Codec::decode(from)?, Codec::decode(from)?))
+    }
+}
+
+pub(super) fn put_pairs<A: Codec + Copy, B: Codec + Copy>(all: &[(A, B)], to: &mut Vec<u8>) {
+    (all.len() as u32).encode(to);
+    all.iter().for_each(|&(a, b)| Two(a, b).encode(to));
+}
+
+pub(super) fn take_pairs<A: Codec, B: Codec>(
+    from: &mut Reader<'_>,
+) -> Result<Vec<(A, B)>, CodecError> {
+    Ok(take_all::<Two<A, B>>(from)?.into_iter().map(|Two(a, b)| (a, b)).collect())
+}
+
+fn take_bool(from: &mut Reader<'_>) -> Result<bool, CodecError> {
+    match u8::decode(from)? {
+        n @ 0..=1 => Ok(n == 1),
+        n => Err(CodecError::Unknown(u64::from(n))),
+    }
+}
+
+impl Codec for Packet {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.life.encode(to);
+        self.word.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self { life: Codec::decode(from)?, word: Codec::decode(from)? })
+    }
+}
+
+impl Codec for Pass {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.ring.encode(to);
+        self.ballot.encode(to);
+        self.layout.encode(to);
+        put_all(&self.out, to);
+        self.start.encode(to);
+        self.end.encode(to);
+        put_all(&self.votes, to);
+        self.trim.encode(to);
+        put_all(&self.entries, to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self {
+            ring: Codec::decode(from)?,
+            ballot: Codec::decode(from)?,
+            layout: Codec::decode(from)?,
+            out: take_all(from)?,
+            start: Codec::decode(from)?,
+            end: Codec::decode(from)?,
+            votes: take_all(from)?,
+            trim: Codec::decode(from)?,
+            entries: take_all(from)?,
+        })
+    }
+}
+
+/// Encodes the tag of a word and then its fields, in order.
+macro_rules! say {
+    ($to:expr, $tag:literal $(, $field:expr)*) => {{
+        u8::encode(&$tag, $to);
+        $($field.encode($to);)*
+    }};
+}
+
+impl Codec for Word {
+    fn encode(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Alive { count, fit, rings } => {
+                say!(to, 1, count, u8::from(*fit));
+                put_pairs(rings, to);
+            }
+            Self::Propose { ring, proposals } => {
+                say!(to, 2, ring);
+                put_all(proposals, to);
+            }
+            Self::Done { ring, life, upto } => say!(to, 3, ring, life, upto),
+            Self::Lead { ring, ballot } => say!(to, 4, ring, ballot),
+            Self::Want { ring, upto } => say!(to, 5, ring, upto),
+            Self::Prepare { ring, ballot, known } => say!(to, 6, ring, ballot, known),
+            Self::Accepted { ring, ballot, entry } => say!(to, 7, ring, ballot, entry),
+            Self::Promise { ring, ballot, known, count, memories } => {
+                say!(to, 8, ring, ballot, known, count);
+                put_all(memories, to);
+            }
+            Self::Refuse { ring, promised } => say!(to, 9, ring, promised),
+            Self::Pass(pass) => say!(to, 10, pass),
+            Self::Lack { ring, ballot, from } => say!(to, 11, ring, ballot, from),
+            Self::Fetch { ring, from, table } => say!(to, 12, ring, from, u8::from(*table)),
+            Self::Learn { ring, from, upto, entries, known, floor, table } => {
+                say!(to, 13, ring, from, upto, known, floor, u8::from(table.is_some()));
+                put_all(entries, to);
+                put_pairs(table.as_deref().unwrap_or_default(), to);
+            }
+            Self::Lost { memory } => say!(to, 14, memory),
+            Self::Recalled { ring, memory, entry } => say!(to, 15, ring, memory, entry),
+            Self::Recall { ring, memory, promised, known, count, memories } => {
+                say!(to, 16, ring, memory, promised, known, count);
+                put_all(memories, to);
+            }
+            Self::Ask { attempt } => say!(to, 17, attempt),
+            Self::Offer { attempt, position } => say!(to, 18, attempt, position),
+            Self::Take { attempt, least } => say!(to, 19, attempt, least),
+            Self::State { attempt, position, point, bytes } => {
+                say!(to, 20, attempt, position, point, bytes)
+            }
+            Self::Need { attempt, offset } => say!(to, 21, attempt, offset),
+            Self::Piece { attempt, offset, bytes } => {
+                say!(to, 22, attempt, offset);
+                put_bytes(bytes, to);
+            }
+            Self::Thanks { attempt } => say!(to, 23, attempt),
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        let tag = u8::decode(from)?;
+        match tag {
+            1..=13 => Self::decode_of_ring(tag, from),
+            _ => Self::decode_of_state(tag, from),
+        }
+    }
+}
+
+impl Word {
+    fn decode_of_ring(tag: u8, from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        macro_rules! hear {
+            () => {
+                Codec::decode(from)?
+            };
+        }
+        Ok(match tag {
+            1 => Self::Alive { count: hear!(), fit: take_bool(from)?, rings: take_pairs(from)? },
+            2 => Self::Propose { ring: hear!(), proposals: take_all(from)? },
+            3 => Self::Done { ring: hear!(), life: hear!(), upto: hear!() },
+            4 => Self::Lead { ring: hear!(), ballot: hear!() },
+            5 => Self::Want { ring: hear!(), upto: hear!() },
+            6 => Self::Prepare { ring: hear!(), ballot: hear!(), known: hear!() },
+            7 => Self::Accepted { ring: hear!(), ballot: hear!(), entry: hear!() },
+            8 => Self::Promise {
+                ring: hear!(),
+                ballot: hear!(),
+                known: hear!(),
+                count: hear!(),
+                memories: take_all(from)?,
+            },
+            9 => Self::Refuse { ring: hear!(), promised: hear!() },
+            10 => Self::Pass(hear!()),
+            11 => Self::Lack { ring: hear!(), ballot: hear!(), from: hear!() },
+            12 => Self::Fetch { ring: hear!(), from: hear!(), table: take_bool(from)? },
+            13 => {
+                let (ring, first, upto) = (hear!(), hear!(), hear!());
+                let (known, floor) = (hear!(), hear!());
+                let has_table = take_bool(from)?;
+                let entries = take_all(from)?;
+                let table = take_pairs(from)?;
+                let table = has_table.then_some(table);
+                Self::Learn { ring, from: first, upto, entries, known, floor, table }
+            }
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        })
+    }
+
+    fn decode_of_state(tag: u8, from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        macro_rules! hear {
+            () => {
+                Codec::decode(from)?
+            };
+        }
+        Ok(match tag {
+            14 => Self::Lost { memory: hear!() },
+            15 => Self::Recalled { ring: hear!(), memory: hear!(), entry: hear!() },
+            16 => Self::Recall {
+                ring: hear!(),
+                memory: hear!(),
+                promised: hear!(),
+                known: hear!(),
+                count: hear!(),
+                memories: take_all(from)?,
+            },
+            17 => Self::Ask { attempt: hear!() },
+            18 => Self::Offer { attempt: hear!(), position: hear!() },
+            19 => Self::Take { attempt: hear!(), least: hear!() },
+            20 => {
+                Self::State { attempt: hear!(), position: hear!(), point: hear!(), bytes: hear!() }
+            }
+            21 => Self::Need { attempt: hear!(), offset: hear!() },
+            22 => {
+                Self::Piece { attempt: hear!(), offset: hear!(), bytes: Arc::from(from.bytes()?) }
+            }
+            23 => Self::Thanks { attempt: hear!() },
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        })
+    }
+}

@@ -1,0 +1,80 @@
+//! Every promise of every row is kept, whatever strikes within what it assumes.
+
+use crate::shapes::{first, judge, rows, seeds, settings, shape};
+use amcast_core::Entry;
+use amcast_protocols::multiring::Row;
+use amcast_sim::Profile;
+use amcast_sim::faults::keeps_log;
+use std::collections::BTreeMap;
+
+/// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
+const SEEDS: u64 = 15;
+
+/// Runs seeds of a profile, and fails at the first that breaks a promise or does not settle.
+fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
+    let (mut marks, mut failed) = (BTreeMap::new(), Vec::new());
+    // Who may lose what is in memory has no disk to attack.
+    let suits = |row: &&'static Row| profile != Profile::Disk || keeps_log(row.about());
+    for row in rows().into_iter().filter(suits) {
+        let (mut deliveries, mut bad) = (0, Vec::new());
+        for seed in first()..first() + seeds(SEEDS) {
+            let judged = judge(row, &shape(row, seed, "none"), &settings(profile), seed);
+            if let Some(wrong) = judged.wrong {
+                if bad.is_empty() {
+                    eprintln!("{} {} {seed}: {wrong}", row.name(), profile.name());
+                }
+                bad.push(seed);
+                continue;
+            }
+            let report = judged.report.expect("it ran");
+            deliveries += report.deliveries;
+            for (mark, times) in report.marks {
+                *marks.entry(mark).or_default() += times;
+            }
+        }
+        if !bad.is_empty() {
+            failed.push(format!("{} under {}: seeds {bad:?}", row.name(), profile.name()));
+        }
+        assert!(deliveries > 50 * seeds(SEEDS), "{}: only {deliveries} deliveries", row.name());
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    marks
+}
+
+#[test]
+fn every_promise_is_kept_without_faults() {
+    kept(Profile::None);
+}
+
+#[test]
+fn every_promise_is_kept_when_processes_crash_and_come_back() {
+    let marks = kept(Profile::Crash);
+    for mark in ["multiring-remembers", "multiring-wants-state"] {
+        assert!(marks.contains_key(mark), "{mark} was never seen in {marks:?}");
+    }
+}
+
+#[test]
+fn every_promise_is_kept_when_processes_stop_for_a_while() {
+    kept(Profile::Pause);
+}
+
+#[test]
+fn every_promise_is_kept_when_ways_fail() {
+    kept(Profile::Network);
+}
+
+#[test]
+fn every_promise_is_kept_when_disks_stall_and_fill_up_and_power_fails() {
+    kept(Profile::Disk);
+}
+
+#[test]
+fn every_promise_is_kept_when_oracles_lie() {
+    kept(Profile::Oracle);
+}
+
+#[test]
+fn every_promise_is_kept_under_all_faults_at_once() {
+    kept(Profile::All);
+}
