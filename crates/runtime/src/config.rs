@@ -66,7 +66,8 @@ pub struct ClusterFile {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub durable: bool,
     /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
-    /// milliseconds: where state outlives its machine, that time goes on. `amcast up` chooses.
+    /// milliseconds: where state outlives its machine, that time goes on. `amcast up` chooses; where
+    /// nodes are started by hand it follows the wall clock of each.
     #[serde(skip_serializing_if = "is_zero")]
     pub clock_ahead_ms: u64,
 }
@@ -298,9 +299,18 @@ impl ClusterFile {
             }
         }
         // What the logs take decides what commands do: the same commands may run again from disk.
-        let log_mb = |file: &Self| file.log_mb.map_or("its default".into(), |mb| mb.to_string());
-        if self.log_mb != earlier.log_mb {
-            return was("log_mb", &log_mb(self), &log_mb(earlier));
+        let told = |mb: Option<usize>| mb.map_or("its default".to_string(), |mb| mb.to_string());
+        for (what, here, there) in [
+            ("log_mb", self.log_mb, earlier.log_mb),
+            ("log_disk_mb", self.log_disk_mb, earlier.log_disk_mb),
+        ] {
+            if here != there {
+                return was(what, &told(here), &told(there));
+            }
+        }
+        if self.log_dir.is_some() != earlier.log_dir.is_some() {
+            let dir = |file: &Self| if file.log_dir.is_some() { "one" } else { "none" };
+            return was("log_dir", &dir(self), &dir(earlier));
         }
         for name in self.set.keys().chain(earlier.set.keys()) {
             let of =
@@ -317,6 +327,12 @@ impl ClusterFile {
         self.id = earlier.id;
         self.clock_ahead_ms = self.clock_ahead_ms.max(earlier.clock_ahead_ms);
         Ok(())
+    }
+
+    /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
+    /// milliseconds, where state outlives the machine: as the file says, or else by the wall clock.
+    pub fn clock_ahead(&self) -> u64 {
+        if self.clock_ahead_ms > 0 { self.clock_ahead_ms } else { crate::clock::ahead_ms() }
     }
 
     /// Forgets what an earlier run of the cluster chose for itself and the next one chooses anew: the

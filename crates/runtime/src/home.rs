@@ -12,6 +12,7 @@
 //! HOME/n0.in             where a node takes commands of fronts, for protocols that send messages
 //! HOME/n0.life           which life of the node is the next; locked while it lives
 //! HOME/c0.life           the same of a front that is not a node's
+//! HOME/n0.begun          is there if the processes of the node had logs before
 //! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
 //!                        each of its processes, and the application's state
 //! ```
@@ -93,6 +94,8 @@ pub struct Fronts {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keeping {
     pub(crate) path: PathBuf,
+    /// A file that is there if the processes had logs before, and that is not lost with them.
+    pub(crate) begun: PathBuf,
     /// They do not await what they persist: what they say waits until it survives the end of their
     /// process.
     pub(crate) holds: bool,
@@ -113,6 +116,20 @@ impl Keeping {
     /// Sees to it that what was made in it is there after the end of the machine.
     pub(crate) fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+
+    /// Whether the processes had logs before.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.begun.exists()
+    }
+
+    /// Says that the processes have logs from now on: one that is new later is one that was lost.
+    pub(crate) fn begun(&self) -> io::Result<()> {
+        if self.is_begun() {
+            return Ok(());
+        }
+        private().create(true).truncate(true).open(&self.begun)?.sync_all()?;
+        File::open(self.begun.parent().unwrap_or(&self.begun))?.sync_all()
     }
 
     /// Where the application's state is written.
@@ -189,8 +206,13 @@ impl Home {
     /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.
     pub fn keeping(&self, file: &ClusterFile, keeps: Keeps, rank: usize) -> Option<Keeping> {
         let holds = keeps == Keeps::Written;
-        let path = || self.data(rank);
-        (keeps != Keeps::Nothing).then(|| Keeping { path: path(), holds, lasts: file.durable })
+        let begun = || self.path.join(format!("{}.begun", node_name(rank)));
+        (keeps != Keeps::Nothing).then(|| Keeping {
+            path: self.data(rank),
+            begun: begun(),
+            holds,
+            lasts: file.durable,
+        })
     }
 
     /// What a node keeps that it must not forget.

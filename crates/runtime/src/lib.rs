@@ -2,9 +2,9 @@
 //!
 //! Read [`seat`] first (one process of a protocol at its carrier), then [`node`] (the loop of a node
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
-//! `replicas` is what the loop knows of the replicas, `member` the one of a protocol that sends
-//! messages, `dues` what any driver owes; `house` is what stands behind a node's replicas, `handover`
-//! how it gets its state back; [`answers`] carries answers back through memory, [`ingress`] commands and
+//! `replicas` is what the loop knows of the replicas, `member` those of a protocol that sends messages,
+//! `post` what carries these, `journal` the log of each, `dues` what any driver owes; `house` is what
+//! stands behind a node's replicas, `handover` how it gets its state back, `checkpoint` how it keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
 //! [`clock`] the time.

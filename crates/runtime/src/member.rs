@@ -142,6 +142,10 @@ impl Members {
         if let Some(torn) = &found.torn {
             tracing::warn!("{name}: {}: cut at byte {}", torn.path.display(), torn.offset);
         }
+        if found.life == 0 && keeping.is_begun() {
+            tracing::warn!("{name}: its log is gone: it asks the others what it had promised");
+            self.step(now, group, Input::Lost, above);
+        }
         if found.lossy {
             tracing::warn!("{name}: the machine failed: the end of its log may be missing");
             self.step(now, group, Input::Torn, above);
@@ -284,7 +288,8 @@ impl Replicas for Members {
             for group in self.cluster.all_groups().iter() {
                 self.open_journal(now, group, keeping, above)?;
             }
-            keeping.sync().map_err(|e| format!("{}: {e}", keeping.path.display()))?;
+            let begun = keeping.sync().and_then(|()| keeping.begun());
+            begun.map_err(|e| format!("{}: {e}", keeping.path.display()))?;
         }
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Start { incarnation }, above);

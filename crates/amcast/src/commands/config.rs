@@ -2,7 +2,7 @@
 
 use super::up::give_places;
 use super::{Failure, entry};
-use amcast_core::{ConfigError, Entry, MediumKind, Property};
+use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Directory;
 use amcast_runtime::config::{ClusterFile, explain};
 use amcast_runtime::home::{Room, megabytes};
@@ -66,6 +66,14 @@ address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
 listen = "0.0.0.0:7400"      # where it listens; left out: at its address
 control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
 "#;
+
+/// What nodes keep, where the protocol has them keep something.
+const KEEPS: &str = "
+# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file: what
+# was answered is there again, whatever is killed. `amcast up` removes it when the cluster ends, unless
+# the cluster was given a directory (--data); then the file in it has durable = true, and the next
+# `amcast up` there goes on with the data.
+";
 
 /// What an answer is worth under uniform agreement.
 const UNIFORM: &str = "
@@ -159,8 +167,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
     }
     if about.medium == MediumKind::Messages {
-        let uniform = about.promises.contains(&Property::Ua);
-        print!("{NETWORK}{}", if uniform { UNIFORM } else { NOT_UNIFORM });
+        let uniform = [Property::Ua, Property::UniformAgreement];
+        let uniform = uniform.iter().any(|property| about.promises.contains(property));
+        let worth = match entry.keeps() {
+            Keeps::Nothing if uniform => UNIFORM,
+            Keeps::Nothing => NOT_UNIFORM,
+            Keeps::Written | Keeps::Synced => KEEPS,
+        };
+        print!("{NETWORK}{worth}");
     }
     for param in about.params {
         println!("\n{}", explain(param).trim_end());

@@ -2,7 +2,7 @@
 //! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
 use super::Failure;
-use crate::service::{CallBook, ClusterBackend, LogBackend, Watch};
+use crate::service::{CallBook, ClusterBackend, LogBackend, Watch, forgets};
 use amcast_core::Cluster;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_runtime::clock;
@@ -122,7 +122,7 @@ impl Listening {
         let mut config = front::redis::Config::new(at.redis, first_session + 1);
         // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
         let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
-        config.clock_ahead_ms = file.clock_ahead_ms;
+        config.clock_ahead_ms = if forgets(file) { 0 } else { file.clock_ahead() };
         config.command_bytes_max = front.payload_max().saturating_sub(beside);
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);

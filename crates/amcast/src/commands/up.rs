@@ -45,8 +45,10 @@ const PLACES_SPARE: usize = 4;
 /// names the ports.
 ///
 /// When it stops it removes its own files and nothing else. A cluster whose `up` was killed (-9) stops
-/// as well; its directory is taken over by the next `up` with the same --data. All data is in memory:
-/// it ends with the cluster.
+/// as well; its directory is taken over by the next `up` with the same --data. All data is in memory
+/// and ends with the cluster, unless the protocol keeps a log (multi-ring, multi-ring-async): then
+/// nodes that are killed, even all at once, lose nothing that was acknowledged; and with --data the
+/// data stay there when the cluster ends, however it does. `up --data DIR` goes on with them.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
@@ -77,9 +79,10 @@ pub(super) struct Args {
     /// MB that the logs of a node may hold in files [10000]
     #[arg(long, value_name = "MB")]
     log_disk_mb: Option<usize>,
-    /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster that
-    /// was killed. If it was there before, it stays; other files in it are never touched [one in
-    /// /dev/shm]
+    /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
+    /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
+    /// log, the data stay in it, and a cluster that left them there is gone on with: what is not said
+    /// then is as it was [one in /dev/shm]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Read the cluster from this file; flags win over it

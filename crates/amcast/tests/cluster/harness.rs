@@ -53,10 +53,14 @@ impl Up {
 
     /// The same, in the directory `data`.
     pub(crate) fn start_in(data: PathBuf, more: &[&str]) -> Self {
+        Self::start_in_bare(data, &[small_rings(more), more].concat())
+    }
+
+    /// Starts a cluster on free ports in the directory `data`, and chooses nothing else.
+    pub(crate) fn start_in_bare(data: PathBuf, more: &[&str]) -> Self {
         let mut child = Command::new(AMCAST)
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
-            .args(small_rings(more))
             .args(more)
             .stdout(Stdio::piped())
             .spawn()

@@ -1,6 +1,7 @@
 //! Clusters of real processes: what a user sees who starts, uses, hurts and stops one.
 
 mod directories;
+mod durable;
 mod harness;
 mod interrupted;
 mod operating;

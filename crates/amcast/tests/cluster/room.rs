@@ -41,12 +41,16 @@ fn a_cluster_takes_as_much_shared_memory_as_it_says() {
 }
 
 /// A memory of its own for one test, of a certain size.
-struct Memory(PathBuf);
+pub(crate) struct Memory(PathBuf);
 
 impl Memory {
     /// None where this user may not have one.
     fn new(bytes: u64) -> Option<Self> {
-        let path = unique("memory");
+        Self::at(unique("memory"), bytes)
+    }
+
+    /// The same, in a directory that is not there yet.
+    pub(crate) fn at(path: PathBuf, bytes: u64) -> Option<Self> {
         fs::create_dir(&path).unwrap();
         let size = format!("size={bytes},mode=700");
         let mut mount = Command::new("mount");

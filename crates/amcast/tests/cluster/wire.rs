@@ -34,6 +34,56 @@ fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
     assert!(!exists(&up.data), "{} stays", up.data.display());
 }
 
+#[test]
+fn a_cluster_over_rings_serves_several_shards_from_every_node() {
+    let record = unique("rings");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
+    let mut c = up.connect();
+    let pairs = ["MSET", "a", "1", "b", "2", "c", "3", "d", "4"];
+    assert_eq!(call(&mut c, &pairs), Answer::Word("OK".into()));
+    let status = up.status();
+    for n in 0..3 {
+        let at = status["nodes"][n]["fronts"]["redis"].as_str().expect("it serves");
+        let mut c = Connection::open(at).unwrap();
+        let all = ["1", "2", "3", "4"].map(bytes).to_vec();
+        assert_eq!(call(&mut c, &["MGET", "a", "b", "c", "d"]), Answer::Array(all), "n{n}");
+        assert_eq!(call(&mut c, &["INCR", &format!("n{n}")]), Answer::Number(1));
+        // One connection to each of the others, for all shards.
+        assert_eq!(status["nodes"][n]["status"]["network"]["connected"], 2, "{status}");
+        assert_eq!(status["nodes"][n]["status"]["replicas"].as_array().map(Vec::len), Some(3));
+    }
+    for g in 0..3 {
+        let page = up.page("/metrics");
+        assert!(page.contains(&format!("amcast_shard_replicas_up{{shard=\"{g}\"}} 3")), "{page}");
+    }
+    assert_eq!(up.stop(), Some(0));
+    assert!(!exists(&up.data), "{} stays", up.data.display());
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    for holds in ["validity", "uniform-agreement", "uniform-acyclic-order", "linearizable"] {
+        assert!(report.contains(&format!("holds       {holds}")), "{report}");
+    }
+    fs::remove_dir_all(&record).unwrap();
+}
+
+#[test]
+fn nodes_with_rings_killed_in_turn_lose_nothing_that_was_acknowledged() {
+    let record = unique("rings");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
+    survives_kills_in_turn(&up);
+    assert_eq!(up.stop(), Some(0));
+    let checked = run(&["check", &dir]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    for holds in ["uniform-agreement", "uniform-acyclic-order", "linearizable"] {
+        assert!(report.contains(&format!("holds       {holds}")), "{report}");
+    }
+    fs::remove_dir_all(&record).unwrap();
+}
+
 /// Kills each node in turn under load; what the recorded history is judged to be.
 fn killed_in_turn(protocol: &str, lane: &str) {
     let record = unique("wire");

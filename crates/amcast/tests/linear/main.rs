@@ -112,6 +112,18 @@ fn commands_over_a_token_on_tcp_are_linearizable_while_nodes_are_killed() {
 }
 
 #[test]
+fn commands_over_rings_on_tcp_are_linearizable_while_nodes_are_killed() {
+    let options = ["--protocol", "multi-ring-memory", "--shards", "3"];
+    run("multi-ring-memory", &options, 3, Target::MostLeaders, Duration::from_secs(5));
+}
+
+#[test]
+fn commands_over_rings_on_disk_are_linearizable_while_two_of_three_nodes_are_killed() {
+    let options = ["--protocol", "multi-ring", "--shards", "3"];
+    run("multi-ring", &options, 3, Target::TwoNodes, Duration::from_secs(5));
+}
+
+#[test]
 fn nobody_sees_half_of_a_command_over_all_shards() {
     let _alone = alone();
     let up = Up::start(&["--shards", "3"]);

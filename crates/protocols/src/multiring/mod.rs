@@ -84,8 +84,8 @@ use amcast_core::config::Kind;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::messages::Wire;
 use amcast_core::{
-    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, MediumKind, Node, Param, Pid,
-    Property, Span,
+    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, Keeps, MediumKind, Node, Param,
+    Pid, Property, Span,
 };
 use keep::{Record, Storage};
 use process::MultiRing;
@@ -389,6 +389,14 @@ impl Entry for Row {
     fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
         let shape = Arc::new(Shape::of(self.storage, config)?);
         Ok(Node::Messages(Box::new(Wire::new(MultiRing::new(me, &shape)))))
+    }
+
+    fn keeps(&self) -> Keeps {
+        match self.storage {
+            Storage::Synced => Keeps::Synced,
+            Storage::Written => Keeps::Written,
+            Storage::Memory => Keeps::Nothing,
+        }
     }
 
     fn show(&self, bytes: &[u8]) -> String {

@@ -67,7 +67,8 @@ impl Place {
     fn new(name: &str) -> Self {
         let name = format!("amcast-checkpoint-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let keeping = Keeping { path, holds: false, lasts: true };
+        let begun = path.with_extension("begun");
+        let keeping = Keeping { path, begun, holds: false, lasts: true };
         keeping.make().unwrap();
         Self(keeping)
     }

@@ -315,16 +315,17 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
 }
 
 /// Whether the data that nodes keep are of no use without the file of this name: the cluster's own,
-/// and the numbers of lives, which must not be given out again.
+/// the numbers of lives, which must not be given out again, and who
+/// had a log.
 fn goes_with_data(name: &[u8]) -> bool {
-    name == b"cluster.toml" || name.ends_with(b".life")
+    name == b"cluster.toml" || name.ends_with(b".life") || name.ends_with(b".begun")
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.
 fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
-    let of_node = |rest: &str| matches!(rest, "sock" | "in" | "life" | "fronts.json");
+    let of_node = |rest: &str| matches!(rest, "sock" | "in" | "life" | "begun" | "fronts.json");
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
     matches!(name, "cluster.toml" | "fronts.json" | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {

@@ -118,6 +118,7 @@ impl Protocol for Scribe {
     fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
         match input {
             Input::Stored { number, record } => self.tell(format!("stored {number} {record:?}")),
+            Input::Lost => self.tell("lost"),
             Input::Start { incarnation } => self.tell(format!("start {incarnation}")),
             Input::Submit(Submission { seq, dst, payload }) => {
                 let record = out.fill(|to| to.extend_from_slice(payload));
@@ -386,9 +387,18 @@ impl Lone {
 
 fn keeping(name: &str, holds: bool) -> Keeping {
     let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
-    let keeping = Keeping { path, holds, lasts: false };
+    let begun = path.with_extension("begun");
+    let keeping = Keeping { path, begun, holds, lasts: false };
     keeping.make().unwrap();
     keeping
+}
+
+fn remove(keeping: &Keeping) {
+    std::fs::remove_dir_all(&keeping.path).unwrap();
+    match std::fs::remove_file(&keeping.begun) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => panic!("{e}"),
+        _ => {}
+    }
 }
 
 #[test]
@@ -409,7 +419,13 @@ fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
     let expected: Vec<String> = stored.chain(["start 1".to_string()]).collect();
     assert_eq!(lone.told(), expected, "what is trimmed goes with its whole piece of the log");
     drop(lone);
+    // The disk is replaced.
     std::fs::remove_dir_all(&keeping.path).unwrap();
+    keeping.make().unwrap();
+    let lone = Lone::begin(&keeping, true, 2).unwrap();
+    assert_eq!(lone.told(), ["lost", "start 2"]);
+    drop(lone);
+    remove(&keeping);
 }
 
 #[test]
@@ -427,7 +443,7 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     assert_eq!(delivered, [1, 2]);
     assert_eq!(lone.members.post.waiting_bytes(), 0);
     drop(lone);
-    std::fs::remove_dir_all(&keeping.path).unwrap();
+    remove(&keeping);
 }
 
 #[test]
@@ -436,5 +452,6 @@ fn a_log_that_cannot_be_used_keeps_its_node_from_starting() {
     std::fs::write(keeping.path.join("g0"), "a file where a directory should be").unwrap();
     let Err(why) = Lone::begin(&keeping, true, 0) else { panic!("it starts") };
     assert!(why.contains("g0"), "{why}");
-    std::fs::remove_dir_all(&keeping.path).unwrap();
+    assert!(!keeping.is_begun());
+    remove(&keeping);
 }

@@ -1,0 +1,252 @@
+//! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
+
+use crate::harness::{Up, bytes, call, errors, exists, run, runs, signal, wait_until_gone};
+use crate::room::Memory;
+use crate::write_while;
+use amcast::client::{Answer, Connection};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+const DURABLE: [&str; 2] = ["--protocol", "multi-ring"];
+
+const NODES: [usize; 3] = [0, 1, 2];
+
+/// Checks that everything that was acknowledged is there.
+fn all_there(up: &Up, acked: &BTreeMap<String, String>) {
+    let mut c = up.connect();
+    let wrong: Vec<_> =
+        acked.iter().filter(|(k, v)| call(&mut c, &["GET", k]) != bytes(v)).collect();
+    assert!(wrong.is_empty(), "{} of {} are lost: {wrong:?}", wrong.len(), acked.len());
+}
+
+/// Kills all nodes at once, several times, while clients write; what was acknowledged.
+fn kill_all_under_load(up: &Up, times: usize) -> BTreeMap<String, String> {
+    let acked = write_while(up, || {
+        for _ in 0..times {
+            thread::sleep(Duration::from_millis(500));
+            up.wait_until_ready();
+            for (node, before) in up.kill_all(&NODES) {
+                up.wait_for_return(node, before);
+            }
+        }
+        thread::sleep(Duration::from_millis(300));
+    });
+    assert!(acked.len() > 50, "only {} writes were acknowledged", acked.len());
+    acked
+}
+
+/// Kills the supervisor and all nodes at once, while clients write; what was acknowledged.
+fn kill_everything_under_load(up: Up) -> BTreeMap<String, String> {
+    let write = |client: usize| {
+        let (mut c, mut acked) = (up.connect(), BTreeMap::new());
+        for i in 0.. {
+            let (key, value) = (format!("end{client}-{i}"), i.to_string());
+            // Until nobody is there any more.
+            match c.call(&[b"SET", key.as_bytes(), value.as_bytes()]) {
+                Ok(Answer::Word(ok)) if ok == "OK" => acked.insert(key, value),
+                Ok(answer) => panic!("{answer:?}"),
+                Err(_) => return acked,
+            };
+        }
+        acked
+    };
+    let all = thread::scope(|scope| {
+        let clients = [0, 1, 2].map(|client| {
+            scope.spawn({
+                let write = &write;
+                move || write(client)
+            })
+        });
+        thread::sleep(Duration::from_millis(400));
+        let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
+        signal(up.os_pid(), Signal::KILL);
+        os_pids.iter().filter(|&&p| runs(p)).for_each(|&p| signal(p, Signal::KILL));
+        wait_until_gone(&os_pids);
+        clients.map(|c| c.join().expect("no write is refused"))
+    });
+    let acked: BTreeMap<String, String> = all.into_iter().flatten().collect();
+    assert!(acked.len() > 20, "only {} writes were acknowledged", acked.len());
+    acked
+}
+
+#[test]
+fn all_nodes_killed_at_once_lose_nothing_that_was_acknowledged() {
+    for protocol in ["multi-ring", "multi-ring-async"] {
+        let mut up = Up::start(&["--protocol", protocol]);
+        let acked = kill_all_under_load(&up, 2);
+        all_there(&up, &acked);
+        assert_eq!(up.stop(), Some(0));
+        fs::remove_dir_all(&up.data).unwrap();
+    }
+}
+
+#[test]
+fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
+    let up = Up::start(&DURABLE);
+    let stop = AtomicBool::new(false);
+    let count = |client: usize| {
+        let (mut c, key) = (up.connect(), format!("count{client}"));
+        let mut last = 0;
+        while !stop.load(Ordering::Relaxed) {
+            // The front asks again until nodes are back; nobody else changes the key.
+            let answer = call(&mut c, &["INCR", &key]);
+            assert_eq!(answer, Answer::Number(last + 1), "{key} is counted once for each call");
+            last += 1;
+        }
+        (key, last)
+    };
+    let counted: Vec<(String, i64)> = thread::scope(|scope| {
+        let clients = [0, 1, 2].map(|client| {
+            let count = &count;
+            scope.spawn(move || count(client))
+        });
+        for _ in 0..2 {
+            thread::sleep(Duration::from_millis(400));
+            for (node, before) in up.kill_all(&NODES) {
+                up.wait_for_return(node, before);
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+        clients.into_iter().map(|c| c.join().expect("every call is answered")).collect()
+    });
+    let mut c = up.connect();
+    for (key, last) in counted {
+        assert!(last > 10, "{key} was counted to {last} only");
+        assert_eq!(call(&mut c, &["GET", &key]), bytes(&last.to_string()), "{key}");
+    }
+    let data = up.data.clone();
+    drop((c, up));
+    fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
+    let mut up = Up::start(&DURABLE);
+    let data = up.data.clone();
+    let dir = data.display().to_string();
+    let mut acked = kill_all_under_load(&up, 1);
+    assert_eq!(up.stop(), Some(0));
+    assert!(exists(&data.join("n0.data")));
+    let status = run(&["status", "--data", &dir]);
+    assert!(errors(&status).contains("goes on with its data"), "{}", errors(&status));
+    // It knows what it is.
+    let up = Up::start_in_bare(data.clone(), &[]);
+    all_there(&up, &acked);
+    acked.extend(kill_everything_under_load(up));
+    let mut up = Up::start_in_bare(data.clone(), &[]);
+    all_there(&up, &acked);
+    let counted = call(&mut up.connect(), &["INCR", "fresh"]);
+    assert_eq!(counted, Answer::Number(1), "a new front's command is not taken for an old one");
+    assert_eq!(up.stop(), Some(0));
+    for (args, says) in [
+        (&["--shards", "2"][..], "shards = 2, and what is there was written with 3"),
+        (&["--protocol", "tram"], "protocol = tram, and what is there"),
+        (&["--set", "m=7"], "set.m = 7, and what is there"),
+    ] {
+        let refused = run(&[&["up", "--data", &dir], args].concat());
+        assert_eq!(refused.status.code(), Some(2), "{args:?}: {}", errors(&refused));
+        assert!(errors(&refused).contains(says), "{args:?}: {}", errors(&refused));
+    }
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// Writes so much that the state is written to disk, and old records are forgotten.
+#[test]
+fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
+    let mut up = Up::start(&DURABLE);
+    let data = up.data.clone();
+    let value = "x".repeat(400_000);
+    let mut c: Connection = up.connect();
+    // Twice as much as a checkpoint comes after.
+    for i in 0..350 {
+        let key = format!("big{}", i % 40);
+        assert_eq!(call(&mut c, &["SET", &key, &value]), Answer::Word("OK".into()), "{i}");
+    }
+    assert_eq!(call(&mut c, &["SET", "last", "word"]), Answer::Word("OK".into()));
+    assert_eq!(up.stop(), Some(0));
+    for n in NODES {
+        let states = fs::read_dir(data.join(format!("n{n}.data/state"))).unwrap().count();
+        assert!(states > 0, "n{n} wrote its state");
+    }
+    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let mut c = up.connect();
+    assert_eq!(call(&mut c, &["GET", "last"]), bytes("word"));
+    assert_eq!(call(&mut c, &["STRLEN", "big39"]), Answer::Number(400_000));
+    assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(41));
+    let log = fs::read_to_string(data.join("n0.log")).unwrap();
+    assert!(log.contains("goes on from the state on disk"), "{log}");
+    assert_eq!(up.stop(), Some(0));
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// A node whose disk is full says so and ends, the others go on, and it is back when there is room.
+#[test]
+fn a_full_disk_ends_one_node_and_no_other_until_there_is_room() {
+    let mut up = Up::start(&DURABLE);
+    let (data, own) = (up.data.clone(), up.data.join("n2.data"));
+    assert_eq!(up.stop(), Some(0));
+    fs::rename(&own, data.join("before")).unwrap();
+    let Some(disk) = Memory::at(own.clone(), 160 << 20) else {
+        return fs::remove_dir_all(&data).unwrap();
+    };
+    let copied = Command::new("cp").arg("-a").arg(data.join("before/.")).arg(&own).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let ballast = own.join("ballast");
+    let fill = Command::new("dd").args(["if=/dev/zero", "bs=1M"]).arg(of(&ballast)).output();
+    assert!(fill.is_ok_and(|output| !output.status.success()), "it ends when the disk is full");
+    let (mut c, value) = (up.connect(), "x".repeat(400_000));
+    let begun = Instant::now();
+    let mut last = 0;
+    let dir = data.display().to_string();
+    let status = || String::from_utf8_lossy(&run(&["status", "--data", &dir]).stdout).into_owned();
+    while !status().contains("the disk is full") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", status());
+        for _ in 0..5 {
+            last += 1;
+            let key = format!("big{}", last % 5);
+            assert_eq!(call(&mut c, &["SET", &key, &value]), Answer::Word("OK".into()));
+        }
+    }
+    assert_eq!(call(&mut c, &["SET", "last", "word"]), Answer::Word("OK".into()));
+    fs::remove_file(&ballast).unwrap();
+    up.wait_until_ready();
+    assert_eq!(call(&mut c, &["GET", "last"]), bytes("word"));
+    assert_eq!(up.stop(), Some(0));
+    drop(disk);
+    fs::remove_dir_all(&data).unwrap();
+}
+
+/// The word of `dd` that says where to write.
+fn of(path: &Path) -> OsString {
+    let mut word = OsString::from("of=");
+    word.push(path);
+    word
+}
+
+#[test]
+fn a_node_whose_disk_was_replaced_gets_everything_back_from_the_others() {
+    let mut up = Up::start(&DURABLE);
+    let data = up.data.clone();
+    let acked = write_while(&up, || thread::sleep(Duration::from_millis(400)));
+    assert_eq!(up.stop(), Some(0));
+    fs::remove_dir_all(data.join("n1.data")).unwrap();
+    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let log = fs::read_to_string(data.join("n1.log")).unwrap();
+    assert!(log.contains("its log is gone"), "{log}");
+    all_there(&up, &acked);
+    // It counts again: without it there is no majority.
+    up.wait_until_ready();
+    for (node, before) in up.kill_all(&[0, 2]) {
+        up.wait_for_return(node, before);
+    }
+    all_there(&up, &acked);
+    assert_eq!(up.stop(), Some(0));
+    fs::remove_dir_all(&data).unwrap();
+}
