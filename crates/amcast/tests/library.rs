@@ -31,4 +31,5 @@ fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
 #[test]
 fn a_state_machine_of_ones_own_is_replicated_over_the_network_as_well() {
     bank(&["bb-urcast-urcast"]);
+    bank(&["multi-ring"]);
 }

@@ -8,8 +8,9 @@
 //! acknowledged one survives the crash of any minority of the nodes, and a node that dies is started
 //! again and gets its state back.
 //!
-//! The protocol is whatever the cluster's file names: one over shared memory, or, with one shard, one of
-//! uniform broadcasts over the network.
+//! The protocol is whatever the cluster's file names: one over shared memory, or one over the network,
+//! such as rings of Paxos, which keep a log, or, with one shard, uniform broadcasts. Where the protocol
+//! keeps a log and the cluster is given a directory, the next one there goes on with its data.
 //!
 //! `examples/bank.rs` is a whole program of this kind: accounts in shards, transfers between any of
 //! them, and nodes that are killed meanwhile.
