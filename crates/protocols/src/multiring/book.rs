@@ -149,6 +149,11 @@ impl Book {
         self.evicted_to = below;
     }
 
+    /// Takes out everything from `from` on.
+    pub(super) fn cut_off(&mut self, from: u64) {
+        self.clear(from, u64::MAX);
+    }
+
     /// Forgets what is below `floor`.
     pub(super) fn trim(&mut self, floor: u64) {
         if floor <= self.floor {

@@ -5,7 +5,7 @@
 
 use super::rings::{Point, RingId};
 use super::value::{Ballot, Entry};
-use super::word::{Rows, Word, put_all, put_pairs, take_all, take_pairs};
+use super::word::{Rows, Word, put_all, put_pairs, take_all, take_bool, take_pairs};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -27,12 +27,16 @@ pub(super) enum Storage {
 pub(super) enum Record {
     /// The process promised this ballot.
     Promise { ring: RingId, ballot: Ballot },
-    /// It accepted this entry, and knew all instances below `known` to be decided.
-    Accept { ring: RingId, known: u64, entry: Entry },
+    /// It accepted this entry, and knew all instances below `known` to be decided. `settled` if the
+    /// beginning of the run was there, and the entry counts; else it counts from [`Record::Settle`] on.
+    Accept { ring: RingId, known: u64, settled: bool, entry: Entry },
+    /// The beginning of the run of this ballot is there: what was held from instance `from` on is
+    /// replaced by it.
+    Settle { ring: RingId, ballot: Ballot, from: u64 },
     /// It learned that this entry is decided, as are all before it.
     Learn { ring: RingId, entry: Entry },
     /// Where it stands in a ring: all that must survive a trim. `table` is as of instance `at`.
-    Base { ring: RingId, promised: Ballot, floor: u64, at: u64, table: Rows },
+    Base { ring: RingId, promised: Ballot, settled: Ballot, floor: u64, at: u64, table: Rows },
     /// Nothing is delivered between this position and this point.
     Idle { position: u64, point: Point },
     /// It has lost what it promised and accepted before this memory, and has not got it back before
@@ -50,21 +54,29 @@ impl Codec for Record {
                 ring.encode(to);
                 ballot.encode(to);
             }
-            Self::Accept { ring, known, entry } => {
+            Self::Accept { ring, known, settled, entry } => {
                 2_u8.encode(to);
                 ring.encode(to);
                 known.encode(to);
+                u8::from(*settled).encode(to);
                 entry.encode(to);
+            }
+            Self::Settle { ring, ballot, from } => {
+                8_u8.encode(to);
+                ring.encode(to);
+                ballot.encode(to);
+                from.encode(to);
             }
             Self::Learn { ring, entry } => {
                 3_u8.encode(to);
                 ring.encode(to);
                 entry.encode(to);
             }
-            Self::Base { ring, promised, floor, at, table } => {
+            Self::Base { ring, promised, settled, floor, at, table } => {
                 4_u8.encode(to);
                 ring.encode(to);
                 promised.encode(to);
+                settled.encode(to);
                 floor.encode(to);
                 at.encode(to);
                 put_pairs(table, to);
@@ -91,12 +103,19 @@ impl Codec for Record {
             2 => Self::Accept {
                 ring: Codec::decode(from)?,
                 known: Codec::decode(from)?,
+                settled: take_bool(from)?,
                 entry: Codec::decode(from)?,
+            },
+            8 => Self::Settle {
+                ring: Codec::decode(from)?,
+                ballot: Codec::decode(from)?,
+                from: Codec::decode(from)?,
             },
             3 => Self::Learn { ring: Codec::decode(from)?, entry: Codec::decode(from)? },
             4 => Self::Base {
                 ring: Codec::decode(from)?,
                 promised: Codec::decode(from)?,
+                settled: Codec::decode(from)?,
                 floor: Codec::decode(from)?,
                 at: Codec::decode(from)?,
                 table: take_pairs(from)?,
@@ -240,7 +259,7 @@ mod tests {
 
     fn accept(first: u64) -> Record {
         let entry = Entry { first, ballot: Ballot::new(1, Pid(0)), value: Value::Skip(1) };
-        Record::Accept { ring: 0, known: 0, entry }
+        Record::Accept { ring: 0, known: 0, settled: true, entry }
     }
 
     fn vote(upto: u64) -> Option<Act> {
@@ -281,7 +300,15 @@ mod tests {
         for record in [
             Record::Promise { ring: 3, ballot: Ballot::new(7, Pid(2)) },
             accept(9),
-            Record::Base { ring: 1, promised: Ballot::NONE, floor: 5, at: 6, table },
+            Record::Base {
+                ring: 1,
+                promised: Ballot::NONE,
+                settled: Ballot::new(2, Pid(1)),
+                floor: 5,
+                at: 6,
+                table,
+            },
+            Record::Settle { ring: 2, ballot: Ballot::new(3, Pid(0)), from: 7 },
             Record::Memories { of: alloc::vec![0, 4, 1] },
         ] {
             let mut bytes = Vec::new();

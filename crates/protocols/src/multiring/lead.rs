@@ -48,6 +48,8 @@ pub(super) struct Lead {
 #[derive(Clone, Debug)]
 struct Promised {
     known: u64,
+    /// What it accepted beyond that, of the run of this ballot.
+    settled: Ballot,
     entries: Vec<Entry>,
     /// What it knows of the memories of the acceptors.
     memories: Vec<u32>,
@@ -197,7 +199,8 @@ impl Ring {
         let count = words.len() as u32;
         let of = |p: &Pid| cx.memories[p.index()];
         let memories = self.shape.acceptors.iter().map(of).collect();
-        words.push(Word::Promise { ring, ballot, known: self.known, count, memories });
+        let (known, settled) = (self.known, self.settled);
+        words.push(Word::Promise { ring, ballot, known, settled, count, memories });
         let act = Act::Say { to: from, words };
         cx.keep.write(Record::Promise { ring, ballot }, Some(act));
     }
@@ -214,7 +217,7 @@ impl Ring {
     pub(super) fn on_promise(
         &mut self,
         from: Pid,
-        (ballot, known, count): (Ballot, u64, u32),
+        (ballot, known, settled, count): (Ballot, u64, Ballot, u32),
         memories: Vec<u32>,
         cx: &mut Cx<'_>,
     ) -> Result<(), &'static str> {
@@ -230,11 +233,13 @@ impl Ring {
         };
         let processes = cx.shape.cluster.processes();
         let sound = |entry: &Entry| entry.makes_sense(&self.shape.acceptors, processes);
-        if known > INSTANCE_MAX || !entries.iter().all(sound) {
-            return Err("a value that makes no sense");
+        let entries: Vec<Entry> = entries.into_iter().skip(surplus).collect();
+        let far = known > INSTANCE_MAX || !settled.is_of(&self.shape.acceptors);
+        if far || !entries.iter().all(sound) || !is_whole(known, &entries) {
+            return Err("a promise that makes no sense");
         }
-        let entries = entries.into_iter().skip(surplus).collect();
-        lead.promises[at].get_or_insert(Promised { known, entries, memories });
+        let promised = Promised { known, settled, entries, memories };
+        lead.promises[at].get_or_insert(promised);
         self.begin_run(cx);
         Ok(())
     }
@@ -246,11 +251,14 @@ impl Ring {
         let of = |p: &Pid| cx.memories[p.index()];
         let memories = self.shape.acceptors.iter().map(of).collect();
         let Some(lead) = self.lead.as_mut().filter(|l| l.ballot == ballot) else { return };
-        lead.promises[at] = Some(Promised { known: self.known, entries, memories });
+        let (known, settled) = (self.known, self.settled);
+        lead.promises[at] = Some(Promised { known, settled, entries, memories });
         self.begin_run(cx);
     }
 
-    /// With promises of a majority: proposes again what may be decided, by the highest ballot.
+    /// With promises of a majority: proposes again what may be decided. That is in the book of whoever
+    /// accepted most of the run of the highest ballot, because whatever a majority accepted in an
+    /// earlier one is in that run.
     fn begin_run(&mut self, cx: &mut Cx<'_>) {
         let Some(lead) = &self.lead else { return };
         if lead.ballot <= self.ballot {
@@ -277,13 +285,13 @@ impl Ring {
             all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
         };
         let start = promises().map(|p| p.known).max().unwrap_or(self.known).max(self.known);
-        let accepted: Vec<&Entry> = promises().flat_map(|p| &p.entries).collect();
-        let chosen = if cx.shape.mutants.is(Mutant::BeginsWithNothing) {
-            Vec::new()
-        } else {
-            choose(&accepted, start)
+        let best = promises().max_by_key(|p| (p.settled, p.end()));
+        let chosen: Vec<Value> = match cx.shape.mutants.is(Mutant::BeginsWithNothing) {
+            true => Vec::new(),
+            false => best.map_or(Vec::new(), |best| best.values_from(start)),
         };
-        self.follow(ballot, start, cx);
+        let fresh = chosen.iter().fold(start, value_end);
+        self.follow(ballot, (start, fresh), cx);
         cx.notes.push(Note::Leads(ballot.number()));
         for value in chosen {
             self.propose(value, cx);
@@ -366,7 +374,8 @@ impl Ring {
 
     /// Whether everything before the run is known, so that it is known what was proposed already.
     fn is_ready(&mut self) -> bool {
-        if self.known < self.start || self.table_at != self.known {
+        let behind = self.known < self.start || self.table_at != self.known;
+        if behind || self.settled != self.ballot {
             return false;
         }
         let Some(lead) = &mut self.lead else { return false };
@@ -525,90 +534,52 @@ fn value_end(first: u64, value: &Value) -> u64 {
     first.saturating_add(value.instances())
 }
 
-/// [MRP 4] The values to propose again from instance `start` on: of each instance that which was
-/// accepted in the highest ballot; nothing where nothing was accepted.
-pub(super) fn choose(accepted: &[&Entry], start: u64) -> Vec<Value> {
-    let (mut at, mut chosen) = (start, Vec::new());
-    while let Some(next) = accepted.iter().filter(|e| e.end() > at).map(|e| e.first.max(at)).min() {
-        if next > at {
-            chosen.push(Value::Skip(next - at));
-            at = next;
-        }
-        let covers = |e: &&&Entry| e.first <= at && at < e.end();
-        let best =
-            accepted.iter().filter(covers).max_by_key(|e| e.ballot).expect("one begins here");
-        // A value of a higher ballot may begin within what a lower one skipped.
-        let over = |e: &&&Entry| e.ballot > best.ballot && e.first > at && e.first < best.end();
-        let end = accepted.iter().filter(over).map(|e| e.first).min().unwrap_or(best.end());
-        chosen.push(match cut((**best).clone(), at).value {
-            Value::Skip(_) => Value::Skip(end - at),
-            batch @ Value::Batch(_) => batch,
-        });
-        at = end;
+/// Whether the entries follow each other, from what is known on.
+fn is_whole(known: u64, entries: &[Entry]) -> bool {
+    let mut at = known;
+    entries.iter().all(|entry| {
+        let next = entry.first == at;
+        at = entry.end();
+        next
+    })
+}
+
+impl Promised {
+    /// Where what it accepted ends.
+    fn end(&self) -> u64 {
+        self.entries.last().map_or(self.known, Entry::end)
     }
-    chosen
+
+    /// The values that it accepted from instance `start` on.
+    fn values_from(&self, start: u64) -> Vec<Value> {
+        let rest = self.entries.iter().filter(|entry| entry.end() > start);
+        rest.map(|entry| cut(entry.clone(), start.max(entry.first)).value).collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::rng::Rng;
 
-    fn entry(first: u64, round: u32, value: Value) -> Entry {
-        Entry { first, ballot: Ballot::new(round, Pid(0)), value }
-    }
-
-    fn batch(n: u8) -> Value {
-        Value::Batch(Arc::from([n]))
-    }
-
-    /// What is chosen, instance by instance: of each the highest ballot, found the slow way.
-    fn slowly(accepted: &[&Entry], start: u64) -> Vec<Value> {
-        let end = accepted.iter().map(|e| e.end()).max().unwrap_or(start);
-        (start..end)
-            .map(|i| {
-                let covers = accepted.iter().filter(|e| e.first <= i && i < e.end());
-                match covers.max_by_key(|e| e.ballot) {
-                    Some(Entry { value: batch @ Value::Batch(_), .. }) => batch.clone(),
-                    _ => Value::Skip(1),
-                }
-            })
-            .collect()
-    }
-
-    fn spread(values: Vec<Value>) -> Vec<Value> {
-        let each = |value: Value| match value {
-            Value::Skip(count) => alloc::vec![Value::Skip(1); count as usize],
-            batch => alloc::vec![batch],
-        };
-        values.into_iter().flat_map(each).collect()
+    fn entry(first: u64, value: Value) -> Entry {
+        Entry { first, ballot: Ballot::new(1, Pid(0)), value }
     }
 
     #[test]
-    fn of_each_instance_the_highest_ballot_is_chosen() {
-        let mut rng = Rng::stream(3, "choose");
-        for _ in 0..2000 {
-            let all: Vec<Entry> = (0..rng.below(8))
-                .map(|n| {
-                    let (first, round) = (rng.below(10), 1 + rng.below(4) as u32);
-                    // Within a ballot an instance has one value.
-                    let value = match (first + u64::from(round)) % 2 {
-                        0 => batch(10 * round as u8 + first as u8),
-                        _ => Value::Skip(1 + (n + rng.below(3)) % 3),
-                    };
-                    entry(first, round, value)
-                })
-                .collect();
-            let clash = |a: &Entry, b: &Entry| {
-                a.ballot == b.ballot && a.first < b.end() && b.first < a.end() && a.value != b.value
-            };
-            if all.iter().any(|a| all.iter().any(|b| clash(a, b))) {
-                continue;
-            }
-            let all: Vec<&Entry> = all.iter().collect();
-            let start = rng.below(6);
-            assert_eq!(spread(choose(&all, start)), slowly(&all, start));
-        }
+    fn what_was_accepted_is_proposed_again_from_what_is_known_on() {
+        let batch = Value::Batch(Arc::from([7]));
+        let entries = alloc::vec![
+            entry(3, Value::Skip(4)),
+            entry(7, batch.clone()),
+            entry(8, Value::Skip(2)),
+        ];
+        assert!(is_whole(3, &entries) && !is_whole(2, &entries) && !is_whole(3, &entries[1..]));
+        let settled = Ballot::new(1, Pid(0));
+        let promised = Promised { known: 3, settled, entries, memories: Vec::new() };
+        assert_eq!(promised.end(), 10);
+        assert_eq!(promised.values_from(5), [Value::Skip(2), batch.clone(), Value::Skip(2)]);
+        assert_eq!(promised.values_from(9), [Value::Skip(1)]);
+        assert!(promised.values_from(10).is_empty());
     }
 
     #[test]

@@ -166,9 +166,7 @@ impl Ring {
         self.book.trim(floor);
         self.known = self.known.max(floor);
         self.decided = self.decided.max(floor);
-        if self.ballot != Ballot::NONE {
-            self.end = self.end.max(self.known);
-        }
+        self.outran();
     }
 
     /// A decided entry, whose first instance is not beyond what is known.
@@ -187,6 +185,7 @@ impl Ring {
         while self.known < entry.end() {
             let entry = cut(entry.clone(), self.known);
             let in_run = self.ballot != Ballot::NONE
+                && self.settled == self.ballot
                 && entry.ballot <= self.ballot
                 && self.known >= self.start;
             if in_run && self.known < self.end {
@@ -211,6 +210,7 @@ impl Ring {
             };
             self.book.put(entry, record);
             self.know(end);
+            self.outran();
         }
     }
 }

@@ -169,6 +169,7 @@ impl MultiRing {
             }
             Record::Promise { ring, .. }
             | Record::Accept { ring, .. }
+            | Record::Settle { ring, .. }
             | Record::Learn { ring, .. }
             | Record::Base { ring, .. } => {
                 let (id, cache) = (*ring, self.shape.cache_bytes);

@@ -184,7 +184,7 @@ impl MultiRing {
     }
 
     /// Does something with a ring, if this process is in it.
-    fn with_ring<T>(
+    pub(super) fn with_ring<T>(
         &mut self,
         id: RingId,
         does: impl FnOnce(&mut Ring, &mut Cx<'_>) -> T,
@@ -307,8 +307,8 @@ impl MultiRing {
             Word::Accepted { ring, ballot, entry } => {
                 self.with_ring(ring, |r, _| r.on_accepted(from, ballot, entry));
             }
-            Word::Promise { ring, ballot, known, count, memories } => {
-                let head = (ballot, known, count);
+            Word::Promise { ring, ballot, known, settled, count, memories } => {
+                let head = (ballot, known, settled, count);
                 let done = self.with_ring(ring, |r, cx| r.on_promise(from, head, memories, cx));
                 wrong = done.and_then(Result::err);
             }
@@ -339,8 +339,9 @@ impl MultiRing {
         match word {
             Word::Lost { memory } => self.on_lost(from, memory),
             Word::Recalled { ring, memory, entry } => self.on_recalled(from, ring, memory, entry),
-            Word::Recall { ring, memory, promised, known: _, count, memories } => {
-                self.on_recall(from, (ring, memory, promised, count), memories, out);
+            Word::Recall { ring, memory, promised, known, settled, count, memories } => {
+                let said = (promised, settled, known);
+                self.on_recall(from, (ring, memory, count), said, memories, out);
             }
             Word::Ask { attempt } => self.on_ask(from, attempt),
             Word::Offer { attempt, position } => self.on_offer(from, attempt, position),
@@ -431,6 +432,7 @@ impl MultiRing {
     fn tick(&mut self, out: &mut Outbox<Messages<Packet>>) {
         self.beat();
         self.ask_for_memory();
+        self.remember(out);
         self.ask_for_state();
         self.end_donations(out);
         self.stand();

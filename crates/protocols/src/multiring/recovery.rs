@@ -12,7 +12,7 @@
 use super::keep::{Act, Record};
 use super::process::MultiRing;
 use super::rings::RingId;
-use super::value::{Ballot, Entry};
+use super::value::{Ballot, Entry, INSTANCE_MAX};
 use super::word::{Packet, Word};
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -29,13 +29,15 @@ pub(super) struct Recovery {
     /// By rank, and by ring: the answer.
     answers: Vec<Vec<Option<Answer>>>,
     asked_at: Option<Time>,
-    /// The answers suffice, and what they say is being written.
+    /// What they say is being written.
     done: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Answer {
     promised: Ballot,
+    known: u64,
+    settled: Ballot,
     entries: Vec<Entry>,
     memories: Vec<u32>,
 }
@@ -101,10 +103,12 @@ impl MultiRing {
             let Some(ring) = &self.rings[usize::from(id)] else { continue };
             let entries = ring.open_entries();
             let (count, known, promised) = (entries.len() as u32, ring.known, ring.promised);
+            let settled = ring.settled;
             let recalled = entries.into_iter();
             words.extend(recalled.map(|entry| Word::Recalled { ring: id, memory, entry }));
             let memories = memories.clone();
-            words.push(Word::Recall { ring: id, memory, promised, known, count, memories });
+            let ring = id;
+            words.push(Word::Recall { ring, memory, promised, known, settled, count, memories });
         }
         let act = Act::Say { to: from, words };
         self.keep.write(Record::Memories { of: memories }, Some(act));
@@ -128,7 +132,8 @@ impl MultiRing {
     pub(super) fn on_recall(
         &mut self,
         from: Pid,
-        (ring, memory, promised, count): (RingId, u32, Ballot, u32),
+        (ring, memory, count): (RingId, u32, u32),
+        (promised, settled, known): (Ballot, Ballot, u64),
         memories: Vec<u32>,
         out: &mut Outbox<Messages<Packet>>,
     ) {
@@ -145,26 +150,35 @@ impl MultiRing {
         let processes = self.shape.cluster.processes();
         let acceptors = &self.shape.rings[usize::from(ring)].acceptors;
         let sound = |entry: &Entry| entry.makes_sense(acceptors, processes);
-        if !promised.is_of(acceptors) || !entries.iter().all(sound) {
+        let far = known > INSTANCE_MAX || !promised.max(settled).is_of(acceptors);
+        if far || !entries.iter().all(sound) {
             return out.note(Note::Malformed(from, "a value that makes no sense"));
         }
         let entries = entries.into_iter().skip(surplus).collect();
-        let answer = Answer { promised, entries, memories };
+        let answer = Answer { promised, known, settled, entries, memories };
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
-        self.remember(out);
     }
 
-    /// With answers of enough others: takes over what they say.
-    fn remember(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    /// With answers of enough others, and once everything is known that they knew to be decided:
+    /// takes over what they say.
+    pub(super) fn remember(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        if !self.recovery.lost || self.recovery.done || self.recovery.answers.is_empty() {
+            return;
+        }
         let rings: Vec<RingId> = self.voted_rings().collect();
         let whole = |answers: &&Vec<Option<Answer>>| {
             rings.iter().all(|&id| answers[usize::from(id)].is_some())
         };
-        if self.recovery.answers.iter().filter(whole).count() < self.shape.cluster.quorum() {
+        let answers: Vec<_> = self.recovery.answers.iter().filter(whole).collect();
+        let behind = |id: &RingId| {
+            let known = self.rings[usize::from(*id)].as_ref().map_or(0, |ring| ring.known);
+            answers.iter().filter_map(|a| a[usize::from(*id)].as_ref()).any(|a| a.known > known)
+        };
+        if answers.len() < self.shape.cluster.quorum() || rings.iter().any(behind) {
             return;
         }
+        let answers: Vec<Vec<Option<Answer>>> = answers.into_iter().cloned().collect();
         self.recovery.done = true;
-        let answers = core::mem::take(&mut self.recovery.answers);
         for answer in answers.iter().flatten().flatten() {
             for (rank, &memory) in answer.memories.iter().enumerate() {
                 let p = self.shape.cluster.replica(self.group, rank);
@@ -173,16 +187,18 @@ impl MultiRing {
             }
         }
         for id in rings {
-            let Some(ring) = &mut self.rings[usize::from(id)] else { continue };
-            let of_ring = answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
-            for answer in of_ring {
-                ring.promised = ring.promised.max(answer.promised);
-                for entry in &answer.entries {
-                    ring.recall(entry, &mut self.keep);
+            let of_ring = || answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
+            let promised = of_ring().map(|a| a.promised).max().unwrap_or(Ballot::NONE);
+            let end = |a: &Answer| a.entries.last().map_or(a.known, Entry::end);
+            let best = of_ring().max_by_key(|a| (a.settled, end(a))).cloned();
+            self.with_ring(id, |ring, cx| {
+                ring.promised = ring.promised.max(promised);
+                let ballot = ring.promised;
+                cx.keep.write(Record::Promise { ring: id, ballot }, None);
+                if let Some(Answer { settled, entries, .. }) = best {
+                    ring.remember(settled, entries, cx);
                 }
-            }
-            let ballot = ring.promised;
-            self.keep.write(Record::Promise { ring: id, ballot }, None);
+            });
         }
         let of = self.group_memories();
         self.keep.write(Record::Memories { of }, Some(Act::Recovered));

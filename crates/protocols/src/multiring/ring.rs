@@ -78,8 +78,15 @@ pub(super) struct Ring {
     pub(super) ballot: Ballot,
     /// The first instance of the run: all before it were decided when the run began.
     pub(super) start: u64,
+    /// What the coordinator proposed again ends here, and new values begin.
+    fresh: u64,
     /// The run is held up to here.
     pub(super) end: u64,
+    /// The ballot whose run the book holds, from what is known on. It counts as accepted as a whole.
+    pub(super) settled: Ballot,
+    /// The beginning of the run that is followed, until all that was proposed again is there: until
+    /// then nothing of it counts as accepted. With the records.
+    staged: VecDeque<(Entry, u64)>,
     /// By acceptor: how far it has accepted the run.
     pub(super) votes: Vec<Vote>,
     /// The number of the coordinator's order who is not in the ring, and who that is.
@@ -130,7 +137,10 @@ impl Ring {
             promised: Ballot::NONE,
             ballot: Ballot::NONE,
             start: 0,
+            fresh: 0,
             end: 0,
+            settled: Ballot::NONE,
+            staged: VecDeque::new(),
             votes,
             layout: 0,
             out: Vec::new(),
@@ -175,8 +185,8 @@ impl Ring {
         self.held_bytes > cx.shape.held_bytes
     }
 
-    /// Begins to follow the run of a higher ballot.
-    pub(super) fn follow(&mut self, ballot: Ballot, start: u64, cx: &mut Cx<'_>) {
+    /// Begins to follow the run of a higher ballot, which begins with what was proposed before.
+    pub(super) fn follow(&mut self, ballot: Ballot, (start, fresh): (u64, u64), cx: &mut Cx<'_>) {
         debug_assert!(ballot > self.ballot);
         if let Some(lead) = &self.lead
             && lead.ballot < ballot
@@ -184,27 +194,22 @@ impl Ring {
             self.demoted(ballot, cx);
         }
         self.promised = self.promised.max(ballot);
-        (self.ballot, self.start) = (ballot, start);
+        (self.ballot, self.start, self.fresh) = (ballot, start, fresh);
         (self.orphaned, self.vain) = (false, 0);
         (self.layout, self.out) = (0, Vec::new());
         for vote in &mut self.votes {
             vote.upto = start;
         }
         self.decided = self.decided.max(start);
-        // What is decided is what the coordinator proposes anew. What lies on disk of this ballot
-        // was accepted in an earlier life.
+        self.staged.clear();
+        // What is decided is what the coordinator proposes again. What was accepted of this ballot in
+        // an earlier life is still there.
         self.end = start.max(self.known);
-        let rest = self.book.from(self.end);
-        for (first, slot) in rest {
-            if first > self.end || slot.ballot != ballot {
-                break;
+        if self.settled == ballot {
+            self.end = self.end.max(self.book.end());
+            if let Some(mine) = self.my_vote.filter(|_| cx.votes) {
+                self.votes[mine].upto = self.end;
             }
-            self.end = first + slot.instances;
-        }
-        if cx.votes
-            && let Some(mine) = self.my_vote
-        {
-            self.votes[mine].upto = self.end;
         }
         self.advance(cx);
     }
@@ -217,7 +222,7 @@ impl Ring {
         cx: &mut Cx<'_>,
     ) -> Result<(), &'static str> {
         let coordinator = pass.ballot.coordinator().ok_or("a run of nobody's")?;
-        let far = pass.start.max(pass.end).max(pass.trim) > INSTANCE_MAX;
+        let far = pass.start > pass.fresh || pass.fresh.max(pass.end).max(pass.trim) > INSTANCE_MAX;
         let other = !pass.ballot.is_of(&self.shape.acceptors) || far;
         if other || pass.votes.len() != self.votes.len() {
             return Err("a run that is not of this ring");
@@ -231,8 +236,8 @@ impl Ring {
             if coordinator == cx.me {
                 return Err("a run of this process's that it does not know");
             }
-            self.follow(pass.ballot, pass.start, cx);
-        } else if pass.start != self.start {
+            self.follow(pass.ballot, (pass.start, pass.fresh), cx);
+        } else if (pass.start, pass.fresh) != (self.start, self.fresh) {
             return Err("a run with two beginnings");
         }
         if pass.layout > self.layout {
@@ -276,18 +281,54 @@ impl Ring {
         }
         // The next gap is told of at once.
         self.lacked_at = Time::ZERO;
+        let settled = self.settled == self.ballot;
         let record = match self.my_vote {
             Some(_) if cx.votes => {
                 let vote = Act::Vote { ring: self.id, ballot: self.ballot, upto: self.end };
-                let (ring, known) = (self.id, self.known);
+                let vote = settled.then_some(vote);
+                let (ring, known, entry) = (self.id, self.known, entry.clone());
                 if cx.shape.mutants.is(Mutant::VotesBeforeItIsWritten) {
-                    cx.keep.due.push_back(vote.clone());
+                    cx.keep.due.extend(vote.clone());
                 }
-                cx.keep.write(Record::Accept { ring, known, entry: entry.clone() }, Some(vote))
+                cx.keep.write(Record::Accept { ring, known, settled, entry }, vote)
             }
             _ => NO_RECORD,
         };
-        self.book.put(entry, record);
+        if settled {
+            self.book.put(entry, record);
+        } else {
+            self.staged.push_back((entry, record));
+            self.settle(cx);
+        }
+    }
+
+    /// Once all that the coordinator proposed again is there, and everything before: the run takes the
+    /// place of what was accepted of earlier ones. So an acceptor's book is always that of one run as
+    /// its coordinator wrote it, and each run goes on from one that held all that may be decided;
+    /// nothing can be in it twice.
+    fn settle(&mut self, cx: &mut Cx<'_>) {
+        let whole = self.end >= self.fresh && self.known >= self.start;
+        if self.settled == self.ballot || !whole {
+            return;
+        }
+        self.settled = self.ballot;
+        if self.my_vote.is_some() && cx.votes {
+            let (ring, ballot, from) = (self.id, self.ballot, self.known);
+            let vote = Act::Vote { ring, ballot, upto: self.end };
+            cx.keep.write(Record::Settle { ring, ballot, from }, Some(vote));
+        }
+        self.unstage(self.known);
+    }
+
+    /// What was staged replaces what is held from instance `from` on.
+    fn unstage(&mut self, from: u64) {
+        self.book.cut_off(from);
+        for (entry, record) in mem::take(&mut self.staged) {
+            if entry.end() > from {
+                let first = from.max(entry.first);
+                self.book.put(cut(entry, first), record);
+            }
+        }
     }
 
     /// This process votes for the run up to there: what it accepted is where it must be.
@@ -340,7 +381,10 @@ impl Ring {
     /// Notes what is decided, and what of it is held.
     pub(super) fn advance(&mut self, cx: &mut Cx<'_>) {
         self.decided = self.decided.max(self.majority(&self.votes, cx));
-        if self.known >= self.start {
+        if self.ballot != Ballot::NONE {
+            self.settle(cx);
+        }
+        if self.known >= self.start && self.settled == self.ballot {
             self.know(self.decided.min(self.end));
         }
     }
@@ -427,7 +471,10 @@ impl Ring {
         }
         let closes = Some(to) == self.coordinator();
         // What is not in memory any more is decided, and to be fetched.
-        self.link.end = self.link.end.max(self.book.in_memory_from(self.link.end).min(self.end));
+        if self.link.end < self.known {
+            let held = self.book.in_memory_from(self.link.end).min(self.known);
+            self.link.end = self.link.end.max(held);
+        }
         while self.has_news(closes, cx) {
             let entries = if closes { Vec::new() } else { self.unsent(cx) };
             let sent = entries.last().map_or(self.link.end, Entry::end);
@@ -441,6 +488,7 @@ impl Ring {
                 layout: self.layout,
                 out: self.out.clone(),
                 start: self.start,
+                fresh: self.fresh,
                 end: self.link.end,
                 votes: self.votes.clone(),
                 trim: self.trim,
@@ -456,7 +504,7 @@ impl Ring {
         if link.fresh || link.layout != self.layout || link.trim != self.trim {
             return true;
         }
-        if !closes && link.end < self.end && self.book.entry(link.end).is_some() {
+        if !closes && link.end < self.end && self.run_entry(link.end).is_some() {
             return true;
         }
         if cx.now.since(link.at) >= cx.shape.heartbeat {
@@ -480,12 +528,24 @@ impl Ring {
     fn unsent(&self, cx: &Cx<'_>) -> Vec<Entry> {
         let (mut at, mut bytes, mut entries) = (self.link.end, 0, Vec::new());
         while at < self.end && bytes < cx.shape.pass_bytes {
-            let Some(entry) = self.book.entry(at) else { break };
+            let Some(entry) = self.run_entry(at) else { break };
             bytes += entry.value.size();
             at = entry.end();
             entries.push(Entry { ballot: self.ballot, ..entry });
         }
         entries
+    }
+
+    /// The entry of the run that holds this instance, from there on.
+    fn run_entry(&self, at: u64) -> Option<Entry> {
+        if self.settled == self.ballot || at < self.known {
+            return self.book.entry(at).map(|entry| match self.settled == self.ballot {
+                true => entry,
+                false => shorten(entry, self.known),
+            });
+        }
+        let (entry, _) = self.staged.iter().find(|(e, _)| e.first <= at && at < e.end())?;
+        Some(cut(entry.clone(), at))
     }
 
     /// Forgets what everybody has who must.
@@ -507,12 +567,24 @@ impl Ring {
     pub(super) fn restore(&mut self, number: u64, record: Record) {
         match record {
             Record::Promise { ballot, .. } => self.promised = self.promised.max(ballot),
-            Record::Accept { known, entry, .. } => {
+            Record::Accept { known, settled, entry, .. } => {
                 self.promised = self.promised.max(entry.ballot);
-                self.book.put(entry, number);
+                if settled {
+                    self.settled = entry.ballot;
+                    self.book.put(entry, number);
+                } else {
+                    self.staged.retain(|(e, _)| e.ballot == entry.ballot);
+                    self.staged.push_back((entry, number));
+                }
                 if self.holds(known) {
                     self.know(known);
                 }
+            }
+            Record::Settle { ballot, from, .. } => {
+                self.staged.retain(|(e, _)| e.ballot == ballot);
+                self.settled = ballot;
+                self.promised = self.promised.max(ballot);
+                self.unstage(from);
             }
             Record::Learn { entry, .. } => {
                 let end = entry.end();
@@ -522,7 +594,8 @@ impl Ring {
                     self.know(end);
                 }
             }
-            Record::Base { promised, floor, at, table, .. } => {
+            Record::Base { promised, settled, floor, at, table, .. } => {
+                self.settled = self.settled.max(settled);
                 self.promised = self.promised.max(promised);
                 if floor > self.book.floor() {
                     self.book.trim(floor);
@@ -537,33 +610,44 @@ impl Ring {
         }
     }
 
-    /// Takes what another acceptor accepted as if it had been accepted here, where there is nothing
-    /// of a higher ballot.
-    pub(super) fn recall(&mut self, entry: &Entry, keep: &mut Keep) {
-        let mut at = entry.first.max(self.known);
-        while at < entry.end() {
-            let piece = cut(entry.clone(), at);
-            let (end, better) = match self.book.at(at) {
-                Some((first, slot)) => (first + slot.instances, slot.ballot < entry.ballot),
-                None => (self.book.from(at).next().map_or(u64::MAX, |(first, _)| first), true),
-            };
-            let piece = shorten(piece, end.min(entry.end()));
-            at = piece.end();
-            if better {
-                let (ring, known) = (self.id, self.known);
-                let record = Record::Accept { ring, known, entry: piece.clone() };
-                let number = keep.write(record, None);
-                self.book.put(piece, number);
-            }
+    /// Takes over what another acceptor accepted of the run of `settled`, as if it had been accepted
+    /// here. Everything that is decided among it, and before it, is known here.
+    pub(super) fn remember(&mut self, settled: Ballot, entries: Vec<Entry>, cx: &mut Cx<'_>) {
+        self.settled = settled;
+        self.staged.clear();
+        let (ring, known) = (self.id, self.known);
+        cx.keep.write(Record::Settle { ring, ballot: settled, from: known }, None);
+        self.book.cut_off(known);
+        for entry in entries.into_iter().filter(|entry| entry.end() > known) {
+            let first = known.max(entry.first);
+            let entry = cut(entry, first);
+            let kept = entry.clone();
+            let record = Record::Accept { ring, known, settled: true, entry: kept };
+            let number = cx.keep.write(record, None);
+            self.book.put(entry, number);
         }
     }
 
-    /// This process has its memory back: it accepts the run anew, and votes.
+    /// This process has its memory back, and votes.
     pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
         let Some(mine) = self.my_vote else { return };
+        self.staged.clear();
         self.end = self.start.max(self.known);
+        if self.settled == self.ballot {
+            self.end = self.end.max(self.book.end());
+        }
         self.lacked_at = Time::ZERO;
-        self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto: self.end };
+        let upto = if self.settled == self.ballot { self.end } else { self.start };
+        self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto };
+        self.advance(cx);
+    }
+
+    /// What was staged is of no use below what is known.
+    pub(super) fn outran(&mut self) {
+        if self.ballot != Ballot::NONE && self.known > self.end {
+            self.end = self.known;
+            self.staged.clear();
+        }
     }
 
     /// Whether everything from what is known up to there is held.
@@ -583,6 +667,7 @@ impl Ring {
         Record::Base {
             ring: self.id,
             promised: self.promised,
+            settled: self.settled,
             floor: self.book.floor(),
             at: self.table_at,
             table: self.table.clone(),

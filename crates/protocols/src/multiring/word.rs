@@ -53,8 +53,16 @@ pub(super) enum Word {
     Prepare { ring: RingId, ballot: Ballot, known: u64 },
     /// Before a promise: what the sender accepted last for some instances.
     Accepted { ring: RingId, ballot: Ballot, entry: Entry },
-    /// Phase 1B: `count` entries went before. `memories` are what the sender knows of acceptors.
-    Promise { ring: RingId, ballot: Ballot, known: u64, count: u32, memories: Vec<u32> },
+    /// Phase 1B: `count` entries went before, of the run of ballot `settled`. `memories` are what the
+    /// sender knows of acceptors.
+    Promise {
+        ring: RingId,
+        ballot: Ballot,
+        known: u64,
+        settled: Ballot,
+        count: u32,
+        memories: Vec<u32>,
+    },
     /// The sender has promised a higher ballot.
     Refuse { ring: RingId, promised: Ballot },
     /// Phases 2A and 2B and decisions, along the ring: `entries` of the ballot's run, which began
@@ -86,6 +94,7 @@ pub(super) enum Word {
         memory: u32,
         promised: Ballot,
         known: u64,
+        settled: Ballot,
         count: u32,
         memories: Vec<u32>,
     },
@@ -114,6 +123,8 @@ pub(super) struct Pass {
     pub(super) layout: u32,
     pub(super) out: Vec<Pid>,
     pub(super) start: u64,
+    /// Where what the coordinator proposed again ends, and new values begin.
+    pub(super) fresh: u64,
     pub(super) end: u64,
     pub(super) votes: Vec<Vote>,
     /// Everything below is trimmed.
@@ -175,7 +186,7 @@ pub(super) fn take_pairs<A: Codec, B: Codec>(
     Ok(take_all::<Two<A, B>>(from)?.into_iter().map(|Two(a, b)| (a, b)).collect())
 }
 
-fn take_bool(from: &mut Reader<'_>) -> Result<bool, CodecError> {
+pub(super) fn take_bool(from: &mut Reader<'_>) -> Result<bool, CodecError> {
     match u8::decode(from)? {
         n @ 0..=1 => Ok(n == 1),
         n => Err(CodecError::Unknown(u64::from(n))),
@@ -200,6 +211,7 @@ impl Codec for Pass {
         self.layout.encode(to);
         put_all(&self.out, to);
         self.start.encode(to);
+        self.fresh.encode(to);
         self.end.encode(to);
         put_all(&self.votes, to);
         self.trim.encode(to);
@@ -213,6 +225,7 @@ impl Codec for Pass {
             layout: Codec::decode(from)?,
             out: take_all(from)?,
             start: Codec::decode(from)?,
+            fresh: Codec::decode(from)?,
             end: Codec::decode(from)?,
             votes: take_all(from)?,
             trim: Codec::decode(from)?,
@@ -245,8 +258,8 @@ impl Codec for Word {
             Self::Want { ring, upto } => say!(to, 5, ring, upto),
             Self::Prepare { ring, ballot, known } => say!(to, 6, ring, ballot, known),
             Self::Accepted { ring, ballot, entry } => say!(to, 7, ring, ballot, entry),
-            Self::Promise { ring, ballot, known, count, memories } => {
-                say!(to, 8, ring, ballot, known, count);
+            Self::Promise { ring, ballot, known, settled, count, memories } => {
+                say!(to, 8, ring, ballot, known, settled, count);
                 put_all(memories, to);
             }
             Self::Refuse { ring, promised } => say!(to, 9, ring, promised),
@@ -260,8 +273,8 @@ impl Codec for Word {
             }
             Self::Lost { memory } => say!(to, 14, memory),
             Self::Recalled { ring, memory, entry } => say!(to, 15, ring, memory, entry),
-            Self::Recall { ring, memory, promised, known, count, memories } => {
-                say!(to, 16, ring, memory, promised, known, count);
+            Self::Recall { ring, memory, promised, known, settled, count, memories } => {
+                say!(to, 16, ring, memory, promised, known, settled, count);
                 put_all(memories, to);
             }
             Self::Ask { attempt } => say!(to, 17, attempt),
@@ -307,6 +320,7 @@ impl Word {
                 ring: hear!(),
                 ballot: hear!(),
                 known: hear!(),
+                settled: hear!(),
                 count: hear!(),
                 memories: take_all(from)?,
             },
@@ -341,6 +355,7 @@ impl Word {
                 memory: hear!(),
                 promised: hear!(),
                 known: hear!(),
+                settled: hear!(),
                 count: hear!(),
                 memories: take_all(from)?,
             },
