@@ -134,6 +134,15 @@ impl<A: Application> House<A> {
         self.tell = true;
     }
 
+    /// The replicas have started. One that remarked that it lacks state did not know yet of the one on
+    /// disk; it is told now, and says so again if that is not enough.
+    pub(crate) fn has_begun(&mut self) {
+        if self.tell {
+            self.lacks.fill(false);
+            self.warn = false;
+        }
+    }
+
     /// Records what came with a state, which is in force.
     fn record_taken_over(&mut self, history: &[u8], from: &str) {
         let groups = self.cluster.all_groups();

@@ -230,6 +230,7 @@ impl<A: Application> Node<A> {
     /// When what it keeps on disk cannot be used, or takes nothing more.
     pub fn run(&mut self, stop: &Arc<AtomicBool>) -> Result<(), NodeError> {
         self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
+        self.house.has_begun();
         self.catch_up(clock::now());
         while !stop.load(Ordering::Relaxed) {
             self.keep(clock::now())?;

@@ -174,14 +174,22 @@ fn a_long_log_is_trimmed_behind_the_state_and_both_are_read_again() {
         let states = fs::read_dir(data.join(format!("n{n}.data/state"))).unwrap().count();
         assert!(states > 0, "n{n} wrote its state");
     }
-    let mut up = Up::start_in_bare(data.clone(), &[]);
-    let mut c = up.connect();
-    assert_eq!(call(&mut c, &["GET", "last"]), bytes("word"));
-    assert_eq!(call(&mut c, &["STRLEN", "big39"]), Answer::Number(400_000));
-    assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(41));
-    let log = fs::read_to_string(data.join("n0.log")).unwrap();
-    assert!(log.contains("goes on from the state on disk"), "{log}");
-    assert_eq!(up.stop(), Some(0));
+    // Again and again: nodes begin with states and logs of different ages, and go on saving.
+    for round in 0..4 {
+        let mut up = Up::start_in_bare(data.clone(), &[]);
+        let mut c = up.connect();
+        assert_eq!(call(&mut c, &["GET", "last"]), bytes("word"));
+        assert_eq!(call(&mut c, &["STRLEN", "big39"]), Answer::Number(400_000));
+        assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(41));
+        for i in 0..100 {
+            let key = format!("big{}", i % 40);
+            let said = call(&mut c, &["SET", &key, &value]);
+            assert_eq!(said, Answer::Word("OK".into()), "{i} of round {round}");
+        }
+        let log = fs::read_to_string(data.join("n0.log")).unwrap();
+        assert!(log.contains("goes on from the state on disk"), "{log}");
+        assert_eq!(up.stop(), Some(0));
+    }
     fs::remove_dir_all(&data).unwrap();
 }
 
