@@ -343,7 +343,7 @@ impl MultiRing {
                 let said = (promised, settled, known);
                 self.on_recall(from, (ring, memory, count), said, memories, out);
             }
-            Word::Ask { attempt } => self.on_ask(from, attempt),
+            Word::Ask { attempt } => self.on_ask(from, attempt, out),
             Word::Offer { attempt, position } => self.on_offer(from, attempt, position),
             Word::Take { attempt, least } => self.on_take(from, attempt, least, out),
             Word::State { attempt, position, point, bytes } => {
@@ -642,7 +642,7 @@ impl Protocol for MultiRing {
             Some(_) => since.max(self.wanted[usize::from(id)].1) + retry,
             None => Time::NEVER,
         });
-        let others = [self.recovery_at(), self.intake_at()].into_iter();
+        let others = [self.recovery_at(), self.intake_at(), self.donations_at()].into_iter();
         let next = rings.chain(proposers).chain(blocked).chain(others).min();
         let (beat, why) = self.heartbeat.deadline();
         Some(match next {

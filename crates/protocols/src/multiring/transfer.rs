@@ -49,6 +49,8 @@ pub(super) struct Donation {
     ticket: Ticket,
     least: u64,
     head: Option<(u64, Point, u64)>,
+    /// When the reader asked for something last.
+    asked_at: Time,
 }
 
 impl MultiRing {
@@ -66,6 +68,13 @@ impl MultiRing {
     fn patience(&self) -> Span {
         let (least, most) = PATIENCE;
         self.shape.retry.times((least << self.intake.patience.min(16)).min(most))
+    }
+
+    /// When a donation that nobody asks for is over.
+    pub(super) fn donations_at(&self) -> Time {
+        let ends = self.donations.iter().flatten();
+        let patience = self.shape.retry.times(PATIENCE.1);
+        ends.map(|d| d.asked_at + patience).min().unwrap_or(Time::NEVER)
     }
 
     /// When to ask again.
@@ -93,7 +102,11 @@ impl MultiRing {
         }
     }
 
-    pub(super) fn on_ask(&mut self, from: Pid, attempt: u32) {
+    pub(super) fn on_ask(&mut self, from: Pid, attempt: u32, out: &mut Outbox<Messages<Packet>>) {
+        // Who asks anew has given up what it was given.
+        if let Some(rank) = self.rank_of(from) {
+            self.end_donation(rank, out);
+        }
         if self.has_state() {
             let position = self.merge.applied;
             self.say(from, Word::Offer { attempt, position });
@@ -137,7 +150,8 @@ impl MultiRing {
         self.captures += 1;
         let ticket = Ticket(CAPTURE | (rank as u64) << 32 | u64::from(self.captures));
         let life = self.lives[from.index()];
-        self.donations[rank] = Some(Donation { attempt, life, ticket, least, head: None });
+        let (head, asked_at) = (None, self.now);
+        self.donations[rank] = Some(Donation { attempt, life, ticket, least, head, asked_at });
         out.push(Output::Capture { ticket, reader: from });
     }
 
@@ -153,6 +167,7 @@ impl MultiRing {
             let reader = self.shape.cluster.replica(self.group, rank);
             let gone = self.donations[rank].is_some_and(|d| {
                 d.life != self.lives[reader.index()]
+                    || self.now >= d.asked_at + self.shape.retry.times(PATIENCE.1)
                     || self.heartbeat.suspects(self.now, reader.index())
             });
             if gone {
@@ -220,7 +235,11 @@ impl MultiRing {
         out: &mut Outbox<Messages<Packet>>,
     ) {
         let Some(rank) = self.rank_of(from) else { return };
-        let Some(donation) = self.donations[rank].filter(|d| d.attempt == attempt) else { return };
+        let now = self.now;
+        let Some(donation) = self.donations[rank].as_mut().filter(|d| d.attempt == attempt) else {
+            return;
+        };
+        donation.asked_at = now;
         let Some((_, _, bytes)) = donation.head.filter(|(_, _, bytes)| offset < *bytes) else {
             return;
         };
