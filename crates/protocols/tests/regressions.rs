@@ -16,6 +16,11 @@ fn what_failed_once_in_total_order_holds() {
     replay(include_str!("../../../regressions/total.txt"), None);
 }
 
+#[test]
+fn what_failed_once_in_rings_holds() {
+    replay(include_str!("../../../regressions/multi-ring.txt"), None);
+}
+
 /// Runs each line: of `protocol`, or of the one that its first word names.
 fn replay(file: &str, protocol: Option<&str>) {
     let lines = file.lines();

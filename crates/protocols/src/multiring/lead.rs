@@ -365,7 +365,7 @@ impl Ring {
         }
         self.take_stock(cx);
         self.lay_out(cx);
-        if self.is_ready() {
+        if self.is_ready(cx) {
             self.pack(cx);
             self.level(cx);
         }
@@ -373,7 +373,7 @@ impl Ring {
     }
 
     /// Whether everything before the run is known, so that it is known what was proposed already.
-    fn is_ready(&mut self) -> bool {
+    fn is_ready(&mut self, cx: &mut Cx<'_>) -> bool {
         let behind = self.known < self.start || self.table_at != self.known;
         if behind || self.settled != self.ballot {
             return false;
@@ -388,6 +388,10 @@ impl Ring {
             }
             lead.table = Some(table);
             lead.level_end = self.end;
+            // What was proposed before is to be proposed again, at once.
+            for p in cx.shape.cluster.pids() {
+                cx.post.push((p, Word::Lead { ring: self.id, ballot: self.ballot }));
+            }
         }
         true
     }

@@ -308,8 +308,7 @@ mutant::mutants! {
             "An acceptor votes before the value is on its disk." breaks
             [UniformAgreement, UniformPrefixOrder];
         ForgetsThatItForgot = "forgets-that-it-forgot":
-            "An acceptor that lost its memory votes at once." breaks
-            [UniformAgreement, UniformPrefixOrder];
+            "An acceptor that lost its memory votes at once." breaks [UniformAgreement];
         DeliversUndecided = "delivers-undecided":
             "A learner delivers what it has, decided or not." breaks
             [UniformAgreement, UniformPrefixOrder];

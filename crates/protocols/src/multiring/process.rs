@@ -294,6 +294,10 @@ impl MultiRing {
                     && ballot.is_of(&self.shape.rings[usize::from(ring)].acceptors)
                 {
                     p.hint(ballot);
+                    if ballot.coordinator() == Some(from) {
+                        // It takes them from now on; what it was sent before is lost.
+                        p.reconnected(from);
+                    }
                 }
             }
             Word::Want { ring, upto } => self.on_want(ring, upto),

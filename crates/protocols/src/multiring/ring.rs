@@ -234,7 +234,9 @@ impl Ring {
         }
         if pass.ballot > self.ballot {
             if coordinator == cx.me {
-                return Err("a run of this process's that it does not know");
+                // Of an earlier life, or given up. The next attempt must be above it.
+                self.promised = self.promised.max(pass.ballot);
+                return Ok(());
             }
             self.follow(pass.ballot, (pass.start, pass.fresh), cx);
         } else if (pass.start, pass.fresh) != (self.start, self.fresh) {

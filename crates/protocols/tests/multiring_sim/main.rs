@@ -1,5 +1,6 @@
 //! Multi-Ring Paxos in the simulator: with every kind of storage it keeps what it promises, through
 //! whatever strikes within what it assumes.
 
+mod mutants;
 mod promises;
 mod shapes;

@@ -1,6 +1,6 @@
 //! Runs of a row, judged.
 
-use amcast_check::{History, Verdict, check};
+use amcast_check::{History, Property, Verdict, check};
 use amcast_core::Entry;
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
@@ -60,6 +60,8 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
 /// What came of a run.
 pub(crate) struct Judged {
     pub(crate) report: Option<Report>,
+    /// What the checker says of each promise.
+    pub(crate) findings: Vec<(Property, Verdict)>,
     /// What is wrong, if anything.
     pub(crate) wrong: Option<String>,
 }
@@ -75,7 +77,8 @@ pub(crate) fn judge(row: &Row, config: &Config, settings: &Settings, seed: u64) 
         record(row, config, settings, seed, &mut recorded, &mut push).expect("it is built")
     }));
     let Ok(report) = ran else {
-        return Judged { report: None, wrong: Some("it stops itself".to_string()) };
+        let wrong = Some("it stops itself".to_string());
+        return Judged { report: None, findings: Vec::new(), wrong };
     };
     let stopped = match &report.outcome {
         Outcome::Settled => None,
@@ -89,8 +92,8 @@ pub(crate) fn judge(row: &Row, config: &Config, settings: &Settings, seed: u64) 
         Verdict::Violated(why) => Some(format!("{property}: {why}")),
         _ => None,
     });
-    // A run that does not go on breaks validity only if it should have gone on.
-    Judged { report: Some(report), wrong: violated.or(stopped) }
+    let findings = findings.findings;
+    Judged { report: Some(report), findings, wrong: violated.or(stopped) }
 }
 
 /// The usual run under `profile`.
