@@ -56,6 +56,10 @@ fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Durat
     let kills: Vec<Kill> = load.run(|load| kills::again_and_again(&up, load, target, lasting));
     let recording = load.into_recording();
     assert_eq!(up.stop(), Some(0));
+    // Where a log was kept, the data stay when the cluster ends.
+    if up.data.exists() {
+        std::fs::remove_dir_all(&up.data).expect("it is ours");
+    }
     let report = judge(&recording);
     println!("{name}: {}\n{report}", recording.figures());
     for kill in &kills {
