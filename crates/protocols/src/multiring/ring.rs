@@ -310,7 +310,10 @@ impl Ring {
     /// nothing can be in it twice.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         let whole = self.end >= self.fresh && self.known >= self.start;
-        if self.settled == self.ballot || !whole {
+        // To count is to vote: not in a ballot below one that was promised meanwhile, whose coordinator
+        // was not told of it.
+        let late = self.ballot < self.promised;
+        if self.settled == self.ballot || !whole || late {
             return;
         }
         self.settled = self.ballot;
