@@ -206,6 +206,12 @@ impl Keep {
         self.needed.push_back((number, record.reach()));
     }
 
+    /// A record of an earlier life that says nothing.
+    pub(super) fn skip(&mut self, number: u64) {
+        self.next = number + 1;
+        self.needed.push_back((number, None));
+    }
+
     /// Writes a record, if anything is written; gives its number. `act` follows when it must.
     pub(super) fn write(&mut self, record: Record, act: Option<Act>) -> u64 {
         if self.storage == Storage::Memory {

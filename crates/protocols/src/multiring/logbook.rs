@@ -146,6 +146,9 @@ impl MultiRing {
         out: &mut Outbox<Messages<Packet>>,
     ) {
         let Some(record) = Record::read(bytes) else {
+            // It may have been a promise: nothing that the log says is relied on.
+            self.unreadable = true;
+            self.keep.skip(number);
             return out.note(Note::Malformed(self.me, "a record of the log that makes no sense"));
         };
         self.keep.restore(number, &record);

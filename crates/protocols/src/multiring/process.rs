@@ -66,6 +66,8 @@ pub(super) struct MultiRing {
     torn: bool,
     /// It is gone altogether.
     gone: bool,
+    /// It has a record that makes no sense.
+    pub(super) unreadable: bool,
     /// The application's state up to here survives, and the point that it stands at.
     pub(super) checkpoint: (u64, Point),
     /// Nothing is delivered between this position and this point: as written.
@@ -132,6 +134,7 @@ impl MultiRing {
             keep: Keep::new(shape.storage),
             torn: false,
             gone: false,
+            unreadable: false,
             checkpoint: (0, Point::default()),
             idle: (0, Point::default()),
             idle_written: Point::default(),
@@ -221,7 +224,7 @@ impl MultiRing {
             };
         let torn = self.torn && self.keep.storage() == Storage::Written;
         self.fit = !gone;
-        let forgot = gone || torn || self.recovery.lost;
+        let forgot = gone || torn || self.unreadable || self.recovery.lost;
         if forgot && !self.shape.mutants.is(Mutant::ForgetsThatItForgot) {
             self.lose_memory();
             out.note(Note::Recovering);

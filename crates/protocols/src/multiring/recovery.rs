@@ -214,3 +214,37 @@ impl MultiRing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::multiring::SYNCED;
+    use alloc::vec::Vec;
+    use amcast_core::codec::Codec;
+    use amcast_core::{Entry, Input, Node, Outbox, Pid, RawConfig, Time};
+
+    use super::{Ballot, Record};
+
+    /// Whether a process votes that starts again with these records in its log.
+    fn votes(records: &[&[u8]]) -> bool {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(SYNCED.about().params).expect("a sound configuration");
+        let Ok(Node::Messages(mut node)) = SYNCED.build(Pid(0), &config) else {
+            panic!("it sends messages")
+        };
+        let mut out = Outbox::default();
+        for (number, record) in (0..).zip(records) {
+            node.step(Time(1), (), Input::Stored { number, record }, &mut out);
+        }
+        node.step(Time(1), (), Input::Start { incarnation: 1 }, &mut out);
+        node.fit()
+    }
+
+    #[test]
+    fn an_acceptor_with_a_log_that_it_cannot_read_does_not_vote() {
+        let mut promise = Vec::new();
+        Record::Promise { ring: 0, ballot: Ballot::new(1, Pid(0)) }.encode(&mut promise);
+        assert!(votes(&[&promise]) && votes(&[]));
+        assert!(!votes(&[&promise, &[99, 1, 2]]));
+        assert!(!votes(&[&promise[..promise.len() - 1], &promise]));
+    }
+}
