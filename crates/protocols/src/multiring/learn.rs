@@ -134,7 +134,7 @@ impl Ring {
         self.peers[at].known = self.peers[at].known.max(known);
         let before = (self.known, self.table_at);
         if floor > self.known {
-            self.jump(floor);
+            self.jump(floor, cx);
         }
         for entry in entries {
             if !entry.makes_sense(&self.shape.acceptors, cx.shape.cluster.processes()) {
@@ -162,10 +162,15 @@ impl Ring {
 
     /// Everything below `floor` is gone everywhere: goes on from there. Whoever has not applied it
     /// needs the state of another.
-    pub(super) fn jump(&mut self, floor: u64) {
+    fn jump(&mut self, floor: u64, cx: &mut Cx<'_>) {
         self.book.trim(floor);
         self.known = self.known.max(floor);
         self.decided = self.decided.max(floor);
+        if self.my_vote.is_some() {
+            // Else what was accepted there, and not decided, would be taken for decided after a
+            // restart.
+            cx.keep.write(self.base(), None);
+        }
         self.outran();
     }
 

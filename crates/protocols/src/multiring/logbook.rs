@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use amcast_core::messages::Messages;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Outbox, Output, Pid};
+use core::mem;
 
 impl MultiRing {
     pub(super) fn checkpointed(&mut self, position: u64) {
@@ -145,11 +146,16 @@ impl MultiRing {
         bytes: &[u8],
         out: &mut Outbox<Messages<Packet>>,
     ) {
-        let Some(record) = Record::read(bytes) else {
-            // It may have been a promise: nothing that the log says is relied on.
-            self.unreadable = true;
+        let record = Record::read(bytes).filter(|_| !self.unreadable);
+        let Some(record) = record else {
+            // It may have been a promise, or have replaced what was accepted: nothing is relied on
+            // that the log says from there on.
             self.keep.skip(number);
-            return out.note(Note::Malformed(self.me, "a record of the log that makes no sense"));
+            if !mem::replace(&mut self.unreadable, true) {
+                let why = "a record of the log that makes no sense";
+                out.note(Note::Malformed(self.me, why));
+            }
+            return;
         };
         self.keep.restore(number, &record);
         match &record {

@@ -284,17 +284,17 @@ impl Ring {
         // The next gap is told of at once.
         self.lacked_at = Time::ZERO;
         let settled = self.settled == self.ballot;
-        let record = match self.my_vote {
-            Some(_) if cx.votes => {
-                let vote = Act::Vote { ring: self.id, ballot: self.ballot, upto: self.end };
-                let vote = settled.then_some(vote);
-                let (ring, known, entry) = (self.id, self.known, entry.clone());
-                if cx.shape.mutants.is(Mutant::VotesBeforeItIsWritten) {
-                    cx.keep.due.extend(vote.clone());
-                }
-                cx.keep.write(Record::Accept { ring, known, settled, entry }, vote)
+        // Also who may not vote writes: what its log says must be what its book says.
+        let record = if self.my_vote.is_some() {
+            let vote = Act::Vote { ring: self.id, ballot: self.ballot, upto: self.end };
+            let vote = (settled && cx.votes).then_some(vote);
+            let (ring, known, entry) = (self.id, self.known, entry.clone());
+            if cx.shape.mutants.is(Mutant::VotesBeforeItIsWritten) {
+                cx.keep.due.extend(vote.clone());
             }
-            _ => NO_RECORD,
+            cx.keep.write(Record::Accept { ring, known, settled, entry }, vote)
+        } else {
+            NO_RECORD
         };
         if settled {
             self.book.put(entry, record);
@@ -317,10 +317,10 @@ impl Ring {
             return;
         }
         self.settled = self.ballot;
-        if self.my_vote.is_some() && cx.votes {
+        if self.my_vote.is_some() {
             let (ring, ballot, from) = (self.id, self.ballot, self.known);
             let vote = Act::Vote { ring, ballot, upto: self.end };
-            cx.keep.write(Record::Settle { ring, ballot, from }, Some(vote));
+            cx.keep.write(Record::Settle { ring, ballot, from }, cx.votes.then_some(vote));
         }
         self.unstage(self.known);
     }
@@ -607,8 +607,8 @@ impl Ring {
                 }
                 if at > self.table_at && table.len() == self.table.len() {
                     (self.table, self.table_at) = (table, at);
-                    self.known = self.known.max(at);
                 }
+                self.known = self.known.max(floor.max(self.table_at));
                 self.trim = self.trim.max(floor);
             }
             Record::Lost { .. } | Record::Memories { .. } | Record::Idle { .. } => {}
