@@ -164,7 +164,10 @@ impl Ring {
         let Some(lead) = &mut self.lead else { return };
         lead.asked_at = cx.now;
         for (at, &acceptor) in self.shape.acceptors.iter().enumerate() {
-            if acceptor != cx.me && lead.promises[at].is_none() {
+            // Who knew more than could be learned since may have died.
+            let promised = lead.promises[at].as_ref().is_some_and(|p| p.known <= known);
+            if acceptor != cx.me && !promised {
+                lead.promises[at] = None;
                 lead.coming[at].clear();
                 cx.say(acceptor, Word::Prepare { ring, ballot: lead.ballot, known });
             }
@@ -240,6 +243,10 @@ impl Ring {
         }
         let promised = Promised { known, settled, entries, memories };
         lead.promises[at].get_or_insert(promised);
+        if let Some(member) = self.shape.member(from) {
+            let held = &mut self.peers[member].known;
+            *held = (*held).max(known);
+        }
         self.begin_run(cx);
         Ok(())
     }
@@ -259,6 +266,9 @@ impl Ring {
     /// With promises of a majority: proposes again what may be decided. That is in the book of whoever
     /// accepted most of the run of the highest ballot, because whatever a majority accepted in an
     /// earlier one is in that run.
+    ///
+    /// What one of them knows to be decided already must be known here first: others get it from here,
+    /// and there may be nobody else, because who knows that something is decided may forget it.
     fn begin_run(&mut self, cx: &mut Cx<'_>) {
         let Some(lead) = &self.lead else { return };
         if lead.ballot <= self.ballot {
@@ -284,7 +294,10 @@ impl Ring {
             let all = lead.promises.iter().zip(&standing);
             all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
         };
-        let start = promises().map(|p| p.known).max().unwrap_or(self.known).max(self.known);
+        let start = self.known;
+        if promises().any(|p| p.known > start) {
+            return;
+        }
         let best = promises().max_by_key(|p| (p.settled, p.end()));
         let chosen: Vec<Value> = match cx.shape.mutants.is(Mutant::BeginsWithNothing) {
             true => Vec::new(),
@@ -361,7 +374,7 @@ impl Ring {
             if cx.now.since(lead.asked_at) >= cx.shape.retry {
                 self.ask_for_promises(cx);
             }
-            return;
+            return self.begin_run(cx);
         }
         self.take_stock(cx);
         self.lay_out(cx);

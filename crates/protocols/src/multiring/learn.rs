@@ -40,12 +40,14 @@ impl Ring {
     /// Whether this member has less than it should have by now.
     fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.my_vote.is_some() && self.table_at != self.known;
+        let waits = self.lead.as_ref().is_some_and(|lead| !lead.is_active(self.ballot));
         let at_once = table || self.known < self.start;
         let ahead = || {
             let others = self.shape.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
             others.map(|(_, standing)| standing.known).max().unwrap_or(0)
         };
-        at_once || now.since(self.fetching.seen_at) >= retry && ahead() > self.known
+        let soon = waits || now.since(self.fetching.seen_at) >= retry;
+        at_once || soon && ahead() > self.known
     }
 
     /// Asks for what it lacks, another one each time.
