@@ -159,6 +159,8 @@ pub(super) enum Act {
     Recovered,
     /// Records before this number may go.
     Trim { before: u64 },
+    /// Its table of what everybody proposed may be counted on, up to this instance.
+    Noted { ring: RingId, at: u64 },
     /// The application's state may be counted on up to this point.
     Idle { position: u64, point: Point },
 }
@@ -219,7 +221,7 @@ impl Keep {
             return super::book::NO_RECORD;
         }
         let number = self.next;
-        let lasting = matches!(act, Some(Act::Trim { .. } | Act::Idle { .. }));
+        let lasting = matches!(act, Some(Act::Trim { .. } | Act::Idle { .. } | Act::Noted { .. }));
         let awaited = act.is_some() && (self.storage == Storage::Synced || lasting);
         self.next += 1;
         self.needed.push_back((number, record.reach()));

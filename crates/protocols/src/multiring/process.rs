@@ -267,9 +267,7 @@ impl MultiRing {
         for at in 0..self.merge.rings.len() {
             let id = self.merge.rings[at];
             let (safe, merged) = (self.merge.passed(safe, id), self.merge.passed(merged, id));
-            if let Some(ring) = &mut self.rings[usize::from(id)] {
-                ring.stand(merged, safe);
-            }
+            self.with_ring(id, |ring, cx| ring.stand(merged, safe, cx));
         }
     }
 
@@ -404,6 +402,9 @@ impl MultiRing {
                     self.with_ring(id, Ring::votes_again);
                 }
                 out.note(Note::Recovered(self.merge.delivered));
+            }
+            Act::Noted { ring, at } => {
+                self.with_ring(ring, |r, _| r.noted(at));
             }
             Act::Trim { before } => out.push(Output::Trim { before }),
             Act::Idle { position, point } => {
@@ -678,7 +679,8 @@ impl Protocol for MultiRing {
     }
 
     fn fit(&self) -> bool {
-        self.has_state() && self.may_vote()
+        let able = |ring: &Ring| ring.my_vote.is_none() || ring.table_at == ring.known;
+        self.has_state() && self.may_vote() && self.rings.iter().flatten().all(|ring| able(ring))
     }
 
     fn status(&self) -> Status {

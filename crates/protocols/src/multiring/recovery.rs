@@ -159,8 +159,8 @@ impl MultiRing {
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
     }
 
-    /// With answers of enough others, and once everything is known that they knew to be decided:
-    /// takes over what they say.
+    /// With answers of enough others, and once everything is known that they knew to be decided, and
+    /// who proposed it: takes over what they say.
     pub(super) fn remember(&mut self, out: &mut Outbox<Messages<Packet>>) {
         if !self.recovery.lost || self.recovery.done || self.recovery.answers.is_empty() {
             return;
@@ -171,8 +171,9 @@ impl MultiRing {
         };
         let answers: Vec<_> = self.recovery.answers.iter().filter(whole).collect();
         let behind = |id: &RingId| {
-            let known = self.rings[usize::from(*id)].as_ref().map_or(0, |ring| ring.known);
-            answers.iter().filter_map(|a| a[usize::from(*id)].as_ref()).any(|a| a.known > known)
+            let Some(ring) = &self.rings[usize::from(*id)] else { return false };
+            let mut answers = answers.iter().filter_map(|a| a[usize::from(*id)].as_ref());
+            answers.any(|a| a.known > ring.known) || ring.table_at != ring.known
         };
         if answers.len() < self.shape.cluster.quorum() || rings.iter().any(behind) {
             return;

@@ -100,6 +100,9 @@ pub(super) struct Ring {
     /// By process: what it proposed last, as of instance `table_at`.
     pub(super) table: Rows,
     pub(super) table_at: u64,
+    /// The table as of this instance is kept for good, and as of that one it is being written.
+    noted: u64,
+    noting: u64,
     /// What the coordinator says may be trimmed.
     pub(super) trim: u64,
     /// By member: where it stands.
@@ -149,6 +152,8 @@ impl Ring {
             book: Book::default(),
             table,
             table_at: 0,
+            noted: 0,
+            noting: 0,
             trim: 0,
             peers,
             mine: Standing::default(),
@@ -420,13 +425,25 @@ impl Ring {
         self.known = upto;
     }
 
-    /// The application has come so far.
-    pub(super) fn stand(&mut self, merged: u64, safe: u64) {
+    /// The application has come so far. An acceptor lets nothing be trimmed before it has kept who
+    /// proposed it: a majority of them must have that, or nobody could lead any more.
+    pub(super) fn stand(&mut self, merged: u64, safe: u64, cx: &mut Cx<'_>) {
+        if self.my_vote.is_some() && safe > self.noting && self.table_at >= safe {
+            self.noting = self.table_at;
+            let noted = Act::Noted { ring: self.id, at: self.noting };
+            cx.keep.write(self.base(), Some(noted));
+        }
+        let safe = if self.my_vote.is_some() { safe.min(self.noted) } else { safe };
         self.mine = Standing { known: self.known, merged, safe };
         while let Some(&(_, size)) = self.held.front().filter(|(end, _)| *end <= merged) {
             self.held_bytes -= size;
             self.held.pop_front();
         }
+    }
+
+    /// The table as of instance `at` is kept for good.
+    pub(super) fn noted(&mut self, at: u64) {
+        self.noted = self.noted.max(at);
     }
 
     /// The next one in the ring that is not left out, if there is another.
