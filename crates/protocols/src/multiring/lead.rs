@@ -271,7 +271,10 @@ impl Ring {
     /// and there may be nobody else, because who knows that something is decided may forget it.
     fn begin_run(&mut self, cx: &mut Cx<'_>) {
         let Some(lead) = &self.lead else { return };
-        if lead.ballot <= self.ballot {
+        // Not before the own promise is where it must be: or this process might forget that it led
+        // this ballot, and lead another run of it.
+        let promised = self.my_vote.is_some_and(|mine| lead.promises[mine].is_some());
+        if lead.ballot <= self.ballot || !promised {
             return;
         }
         let ballot = lead.ballot;
