@@ -36,6 +36,10 @@ fn replay(file: &str, protocol: Option<&str>) {
         let mut settings = Settings { payload_max: 1500, ..Settings::with(profile) };
         let mut raw = RawConfig::default();
         for word in words {
+            if word == "kept" {
+                settings.replaces = false;
+                continue;
+            }
             let Some((name, value)) = word.split_once('=') else {
                 raw = match word {
                     "wide" => trial::wide(entry, seed, None),

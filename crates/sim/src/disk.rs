@@ -56,6 +56,8 @@ struct File {
     used: bool,
     /// Whether the machine failed since something was written last.
     torn: bool,
+    /// Whether the disk was replaced since something was written last.
+    lost: bool,
     stalled_until: Time,
     full_until: Time,
 }
@@ -100,7 +102,7 @@ impl Disk {
             return false;
         }
         let number = file.next();
-        (file.used, file.torn) = (true, false);
+        (file.used, file.torn, file.lost) = (true, false, false);
         file.records.push_back(record.to_vec());
         file.waiting.push_back(awaited.then_some(ticket));
         let at = if awaited {
@@ -179,6 +181,19 @@ impl Disk {
         file.records.truncate(file.records.len() - lost as usize);
         file.torn = file.used;
         lost
+    }
+
+    /// The disk of a process that is dead is replaced: its log is empty.
+    pub fn replace(&mut self, p: Pid) {
+        let file = &mut self.files[p.index()];
+        let (life, used) = (file.life + 1, file.used);
+        let (stalled_until, full_until) = (file.stalled_until, file.full_until);
+        *file = File { life, used, stalled_until, full_until, lost: true, ..File::default() };
+    }
+
+    /// Whether the disk of a process was replaced and nothing was written since.
+    pub fn lost(&self, p: Pid) -> bool {
+        self.files[p.index()].lost
     }
 
     /// Opens the log of a process that starts again: what is there is durable from here on. Gives

@@ -8,7 +8,7 @@ use crate::run::Told;
 use crate::world::{Due, World};
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Ticket};
-use amcast_core::{Assumption, Medium, Outbox, Pid, Span};
+use amcast_core::{Assumption, Gid, Medium, Outbox, Pid, Span};
 
 /// What ends with a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,13 +79,42 @@ impl World<'_> {
         }
     }
 
+    /// Whether the others of its group, without those that are gone or lost what they had, are a
+    /// majority, which knows all that `p` has on its disk.
+    pub(crate) fn may_replace(&self, p: Pid) -> bool {
+        let process = &self.procs[p.index()];
+        process.group.is_some_and(|group| !process.gone && self.keepers(group, p))
+    }
+
+    fn keepers(&self, group: Gid, besides: Pid) -> bool {
+        let keeps = |q: &Pid| {
+            let process = &self.procs[q.index()];
+            *q != besides && !process.gone && process.owes.is_none()
+        };
+        self.cluster.members(group).filter(keeps).count() >= self.cluster.quorum()
+    }
+
+    /// The disk of a process that is dead is replaced by an empty one.
+    pub(crate) fn replace(&mut self, p: Pid) {
+        if !self.disk.used(p) {
+            return;
+        }
+        let owes = self.ledger.delivered(p);
+        let process = &mut self.procs[p.index()];
+        process.owes = Some(owes);
+        process.checkpoint.clear();
+        self.disk.replace(p);
+        self.mark("sim-disk-replaced");
+        self.tell_of(&Told::Replaced(p));
+    }
+
     /// How long a process is dead that was to be so for `down`: as long, but of each group a
-    /// majority comes back, be it at the end of all faults.
+    /// majority comes back, be it at the end of all faults. Who lost its disk does not count before
+    /// it has kept again as much as it had.
     pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
         let group = self.procs[p.index()].group;
         if let (None, Some(group), false) = (down, group, self.assumes(Assumption::MajorityFit)) {
-            let back = |q: &Pid| *q != p && !self.procs[q.index()].gone;
-            if self.cluster.members(group).filter(back).count() < self.cluster.quorum() {
+            if !self.keepers(group, p) {
                 return Some(self.plan.calm.since(self.now));
             }
         }
@@ -99,6 +128,9 @@ impl World<'_> {
         let mut letters: Vec<Letter> = letters.collect();
         if self.disk.torn(p) {
             letters.push(Letter::Torn);
+        }
+        if self.disk.lost(p) {
+            letters.push(Letter::Lost);
         }
         let process = &mut self.procs[p.index()];
         process.app = App::resumed(&process.checkpoint);
@@ -140,6 +172,7 @@ impl World<'_> {
         let position = |items: &[Item]| items.last().map_or(0, |item| item.position);
         let reached = position(&items);
         if process.life == life && reached > position(&process.checkpoint) {
+            process.owes = process.owes.filter(|&owed| !process.fit || items.len() < owed);
             process.checkpoint = items;
             self.mark("sim-checkpoint");
             self.tell_of(&Told::Checkpoint(p, reached));

@@ -102,6 +102,14 @@ pub enum Fault {
         /// How long.
         span: Span,
     },
+    /// The machine of a process fails with its disk, and is replaced by one with an empty disk. Spared
+    /// is whose group could not do without what it had.
+    Replace {
+        /// Who.
+        p: Pid,
+        /// How long it is dead.
+        span: Span,
+    },
     /// The application of a process takes a checkpoint, beside those that it takes by itself. That
     /// is no fault, but where it falls between faults matters.
     Checkpoint {
@@ -193,7 +201,7 @@ pub(crate) fn draw(
     profile: Profile,
     about: &About,
     cluster: &Cluster,
-    calm: Time,
+    (calm, replaces): (Time, bool),
     chooser: &mut Chooser,
 ) -> Vec<Strike> {
     let least = u64::from(profile != Profile::All);
@@ -223,6 +231,9 @@ pub(crate) fn draw(
         if profile.has(Profile::Disk) {
             draw.some(5, Drawing::stall);
             draw.some(3, Drawing::full);
+        }
+        if profile.has(Profile::Disk) && replaces {
+            draw.replacements();
         }
     }
     draw.strikes
@@ -318,6 +329,17 @@ impl Drawing<'_> {
     fn full(&mut self) -> Fault {
         let p = self.replica();
         Fault::Full { p, span: self.span(self.faulty_part()) }
+    }
+
+    /// Disks that are replaced, in every other run; drawn apart from all other faults.
+    fn replacements(&mut self) {
+        let mut pick = |n: u64| self.chooser.pick(Concern::Disk, n);
+        for _ in 0..pick(2) * (1 + pick(3)) {
+            let at = When::Time(Time(pick(self.calm.0)));
+            let p = Pid(pick((self.cluster.groups() * self.cluster.replicas()) as u64) as u32);
+            let span = Span(1 + pick(self.calm.0));
+            self.strikes.push(Strike { at, fault: Fault::Replace { p, span } });
+        }
     }
 
     fn pause(&mut self) -> Fault {

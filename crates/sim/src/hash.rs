@@ -80,6 +80,7 @@ impl RunHash {
                 self.bytes(record);
             }
             Letter::Torn => self.word(27),
+            Letter::Lost => self.word(39),
             Letter::Checkpointed(position) => self.words(&[38, *position]),
             Letter::Applied(position) => self.words(&[15, *position]),
             Letter::Installed(position) => self.words(&[28, *position]),

@@ -302,6 +302,11 @@ impl Ledger {
         }
     }
 
+    /// How many deliveries `p` has made, in all its lives.
+    pub(crate) fn delivered(&self, p: Pid) -> usize {
+        self.ever[p.index()].len()
+    }
+
     /// Multicasts of `p` that are not yet delivered in every destination group.
     pub(crate) fn open_of(&self, p: Pid) -> u32 {
         self.open[p.index()]

@@ -31,6 +31,7 @@ impl World<'_> {
             }
             Fault::Stall { p, span } => self.disk.stall(*p, self.over(*span)),
             Fault::Full { p, span } => self.disk.fill(*p, self.over(*span)),
+            Fault::Replace { p, span } => self.strike_replace(*p, *span),
             Fault::Checkpoint { p } => self.checkpoint(*p),
             Fault::Pause { p, span } => {
                 let over = self.over(*span);
@@ -102,6 +103,17 @@ impl World<'_> {
         } else if !self.procs[p.index()].alive() {
             self.end_log(p, end);
         }
+    }
+
+    fn strike_replace(&mut self, p: Pid, span: Span) {
+        let alive = self.procs[p.index()].alive();
+        if !self.may_replace(p) || alive && !self.may_crash(p) {
+            return;
+        }
+        if alive {
+            self.end_for(p, End::Machine { lost: None }, Some(span));
+        }
+        self.replace(p);
     }
 
     /// Whether a process that is doomed may die in this step: the time of faults is not over, and

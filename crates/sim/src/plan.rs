@@ -228,7 +228,7 @@ impl Plan {
         let calm = Time::ZERO + faulty;
         let profile = settings.profile;
         let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
-        let mut strikes = faults::draw(profile, about, cluster, calm, chooser);
+        let mut strikes = faults::draw(profile, about, cluster, (calm, settings.replaces), chooser);
         let stays_dead = |p| match cluster.group_of(p) {
             None => !settings.clients_return,
             Some(_) => !settings.restarts,

@@ -14,6 +14,7 @@ pub(crate) enum Letter {
     /// The number of a record, and the record.
     Stored(u64, Vec<u8>),
     Torn,
+    Lost,
     /// Which life it is.
     Start(u32),
     Wake,
@@ -49,6 +50,7 @@ impl Letter {
         Some(match self {
             Self::Stored(number, record) => Input::Stored { number: *number, record },
             Self::Torn => Input::Torn,
+            Self::Lost => Input::Lost,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
@@ -100,6 +102,8 @@ pub(crate) struct Process {
     pub doomed: Option<Option<Span>>,
     /// Dead for ever.
     pub gone: bool,
+    /// Its disk was lost, and what it has in checkpoints since is not as many deliveries as these.
+    pub owes: Option<usize>,
     /// How much faster its clock runs, in parts per million.
     pub drift_ppm: i32,
 }
@@ -123,6 +127,7 @@ impl Process {
             fit: true,
             doomed: None,
             gone: false,
+            owes: None,
             drift_ppm,
         }
     }

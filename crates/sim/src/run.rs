@@ -32,6 +32,8 @@ pub struct Settings {
     pub model: Option<Model>,
     /// Whether replicas that crashed come back.
     pub restarts: bool,
+    /// Whether disks may be lost and replaced by empty ones.
+    pub replaces: bool,
     /// Whether the places of clients that crashed are taken again, with a higher incarnation and
     /// higher numbers. A judge must then not hold a client that came back to what it had cast
     /// before: it has forgotten it.
@@ -56,6 +58,7 @@ impl Default for Settings {
             faulty: None,
             model: None,
             restarts: true,
+            replaces: true,
             clients_return: false,
             settle: Span::secs(5),
             quiet: Span::millis(1),
@@ -207,6 +210,8 @@ pub(crate) enum Told<'a> {
     Full(Pid),
     /// The machine of a process failed, with so many of its records.
     Torn(Pid, u64),
+    /// The disk of a process is replaced by an empty one.
+    Replaced(Pid),
     /// The application of a process has a checkpoint durable that stands at this position.
     Checkpoint(Pid, u64),
     /// A process is told that a write of it was denied or lost.

@@ -196,6 +196,8 @@ impl MultiRing {
                 ring.promised = ring.promised.max(promised);
                 let ballot = ring.promised;
                 cx.keep.write(Record::Promise { ring: id, ballot }, None);
+                // Who proposed what is kept here, too, although not from the beginning.
+                cx.keep.write(ring.base(), None);
                 if let Some(Answer { settled, entries, .. }) = best {
                     ring.remember(settled, entries, cx);
                 }

@@ -26,6 +26,7 @@
 //! | `at TIME crash P [after N] [for SPAN]` | a crash, for good or not; after the first N outputs of its next step, or at once |
 //! | `at TIME power P,.. [keeps] [for SPAN]` | their machines fail at one moment: of their logs all is lost that is not durable, or nothing |
 //! | `at TIME stall P for SPAN` | nothing that P has written becomes durable |
+//! | `at TIME replace P for SPAN` | P loses its machine and its disk, and has an empty one then |
 //! | `at TIME full P for SPAN` | the disk of P is full: it dies if it writes, until there is room |
 //! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
 //! | `at TIME pause P for SPAN` | a process takes no step |
@@ -183,6 +184,7 @@ fn lasts(fault: &Fault) -> Span {
         Fault::Checkpoint { .. } => Span::ZERO,
         Fault::Stall { span, .. }
         | Fault::Full { span, .. }
+        | Fault::Replace { span, .. }
         | Fault::Pause { span, .. }
         | Fault::Partition { span, .. }
         | Fault::Cut { span, .. }

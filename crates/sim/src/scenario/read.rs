@@ -205,6 +205,9 @@ impl Reading<'_> {
             ["power", names, ref how @ ..] => self.power(names, how)?,
             ["stall", p, "for", time] => Fault::Stall { p: self.process(p)?, span: span(time)? },
             ["full", p, "for", time] => Fault::Full { p: self.process(p)?, span: span(time)? },
+            ["replace", p, "for", time] => {
+                Fault::Replace { p: self.process(p)?, span: span(time)? }
+            }
             ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
             ["pause", p, "for", time] => Fault::Pause { p: self.process(p)?, span: span(time)? },
             ["cut", a, b, "for", time] => {

@@ -46,6 +46,7 @@ impl<'a> Teller<'a> {
             Told::Torn(p, lost) => {
                 Some((p, format!("loses its machine, and {lost} of its records")))
             }
+            Told::Replaced(p) => Some((p, "gets a new disk".to_string())),
             Told::Full(p) => Some((p, "has no room for a record".to_string())),
             Told::Record(..) | Told::Checkpoint(..) => None,
             Told::Failed(p, how) if self.shows(how) => {

@@ -110,6 +110,9 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
             format!("nothing that {} wrote becomes durable for {}", name(p), us(span))
         }
         Fault::Full { p, span } => format!("the disk of {} is full for {}", name(p), us(span)),
+        Fault::Replace { p, span } => {
+            format!("{} loses its machine and its disk, and is back after {}", name(p), us(span))
+        }
         Fault::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
         Fault::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
         Fault::Partition { side, both, span } => {

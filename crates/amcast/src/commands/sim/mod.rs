@@ -81,7 +81,7 @@ pub(super) struct Args {
     #[arg(long)]
     faulty_us: Option<u64>,
     /// How long after the last fault a run may take to settle, in simulated microseconds [5000000;
-    /// 100000 with --mutant over memory]
+    /// 60000000 with --vary, 100000 with --mutant over memory]
     #[arg(long)]
     settle_us: Option<u64>,
     /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100: microseconds that a

@@ -12,6 +12,10 @@ use std::fmt::Write as _;
 /// How long faults last in a hunt for a mutant's mistakes.
 const HUNT_FAULTY: Span = Span::millis(4);
 
+/// How long a run of any shape may take to settle: one message at a time, over the slowest disks and
+/// with the hastiest timers, takes some seconds.
+const VARIED_SETTLE: Span = Span::secs(60);
+
 /// How long a run may then take to settle: what is not delivered soon after the faults never will
 /// be. Messages are slower than memory, and where they get lost, far slower.
 const fn hunt_settle(medium: MediumKind) -> Span {
@@ -278,6 +282,8 @@ impl Args {
         if hunt {
             settings.faulty = Some(HUNT_FAULTY);
             settings.settle = hunt_settle(entry.about().medium);
+        } else if self.vary {
+            settings.settle = VARIED_SETTLE;
         }
         if hunt || self.vary {
             settings.payload_max = DRAWN_PAYLOAD_MAX;
