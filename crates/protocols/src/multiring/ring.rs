@@ -648,17 +648,17 @@ impl Ring {
             let number = cx.keep.write(record, None);
             self.book.put(entry, number);
         }
-    }
-
-    /// This process has its memory back, and votes.
-    pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
-        let Some(mine) = self.my_vote else { return };
-        self.staged.clear();
+        // What came of the run meanwhile comes again.
         self.end = self.start.max(self.known);
         if self.settled == self.ballot {
             self.end = self.end.max(self.book.end());
         }
         self.lacked_at = Time::ZERO;
+    }
+
+    /// This process has its memory back, and votes.
+    pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
+        let Some(mine) = self.my_vote else { return };
         let upto = if self.settled == self.ballot { self.end } else { self.start };
         self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto };
         self.advance(cx);
