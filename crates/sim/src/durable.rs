@@ -113,10 +113,10 @@ impl World<'_> {
     /// it has kept again as much as it had.
     pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
         let group = self.procs[p.index()].group;
-        if let (None, Some(group), false) = (down, group, self.assumes(Assumption::MajorityFit)) {
-            if !self.keepers(group, p) {
-                return Some(self.plan.calm.since(self.now));
-            }
+        if let (None, Some(group), false) = (down, group, self.assumes(Assumption::MajorityFit))
+            && !self.keepers(group, p)
+        {
+            return Some(self.plan.calm.since(self.now));
         }
         self.procs[p.index()].gone = down.is_none();
         down
