@@ -125,6 +125,11 @@ impl Journal {
         self.log.room()
     }
 
+    /// How often it was synced.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.log.counts().syncs
+    }
+
     /// Why it cannot go on, if it cannot.
     pub(crate) fn failed(&self) -> Option<&str> {
         self.failed.as_deref()

@@ -7,7 +7,7 @@
 //! stands behind a node's replicas, `handover` how it gets its state back, `checkpoint` how it keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
-//! [`clock`] the time.
+//! [`clock`] the time; [`bare`] is a node for measurements, with nothing behind its replicas.
 //!
 //! One thread a node runs everything between memory and the state machine. It takes no lock, waits
 //! on nobody, and parks when there is nothing to do.
@@ -16,6 +16,7 @@ mod alarm;
 pub mod answers;
 pub mod application;
 pub mod at;
+pub mod bare;
 mod checkpoint;
 pub mod clock;
 pub mod config;

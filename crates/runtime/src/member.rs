@@ -20,7 +20,7 @@ use crate::seat::Above;
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Oracle, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
-use amcast_net::{Carrier, Error, Options, Peer};
+use amcast_net::{Carrier, Counts, Error, Options, Peer};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
@@ -258,6 +258,16 @@ impl Members {
         let pids = self.others().map(|rank| Pid(rank as u32));
         let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
         connected.map(|node| self.post.carrier.backlog(node))
+    }
+
+    /// What the connections did.
+    pub(crate) fn counts(&self) -> Counts {
+        self.post.carrier.counts()
+    }
+
+    /// How often their logs were synced.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.members.iter().filter_map(Dues::journal).map(Journal::syncs).sum()
     }
 
     fn log(&mut self) {

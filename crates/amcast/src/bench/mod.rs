@@ -14,10 +14,13 @@ mod machine;
 mod part;
 mod plan;
 mod report;
+pub mod rivals;
 pub mod service;
 mod shared;
 mod simulated;
 mod stop;
+pub mod wire;
+pub mod ycsb;
 
 pub use machine::{Machine, line_one_way_ns};
 pub use plan::{Choice, Load, Plan};
@@ -50,6 +53,9 @@ pub struct Measured {
     pub deliveries_judged: u64,
     /// Properties that were judged and hold.
     pub holds: Vec<&'static str>,
+    /// What each node used meanwhile, where nodes are processes on a network.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<wire::Used>,
 }
 
 /// Percentiles of a latency, in nanoseconds.
@@ -196,6 +202,7 @@ mod tests {
                     threads: 1,
                     pin: false,
                     processes: false,
+                    senders: 0,
                 };
                 for _ in 0..100 {
                     let dst = destinations(&overlay, &mut rng, &load);

@@ -45,6 +45,8 @@ pub struct Load {
     pub pin: bool,
     /// Whether each part is an OS process rather than a thread.
     pub processes: bool,
+    /// Where replicas multicast themselves: on how many nodes they do.
+    pub senders: usize,
 }
 
 impl Load {

@@ -95,6 +95,7 @@ pub fn run(entry: &dyn Entry, config: &Config, plan: &Plan) -> Result<Measured, 
         deliveries: all.iter().map(Kept::count).sum(),
         deliveries_judged: all.iter().map(|kept| kept.first().len() as u64).sum(),
         holds,
+        nodes: Vec::new(),
     })
 }
 

@@ -1,15 +1,19 @@
-//! `amcast bench`: a protocol measured, on shared memory or in the simulator.
+//! `amcast bench`: a protocol measured, on shared memory, over a network of processes, or in the
+//! simulator.
 
 use super::{Failure, entry, setting};
+use crate::bench::bursts::Wire;
+use crate::bench::ycsb::Kind;
 use crate::bench::{
     self, Choice, Load, Machine, Plan, Row, STOPPED, line_one_way_ns, report, run_part, run_shared,
-    run_simulated,
+    run_simulated, wire,
 };
 use amcast_core::entry::{MediumKind, Node};
-use amcast_core::{Entry, Span};
+use amcast_core::{Entry, Gid, Span};
 use amcast_sim::Model;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What clients do in a sweep's rows of throughput.
@@ -19,7 +23,8 @@ const SWEEP_OUTSTANDING: usize = 256;
 /// Measures a protocol: latency and throughput of its multicasts.
 ///
 /// On shared memory the loops of all nodes and clients are threads of this process over mapped
-/// files, or OS processes; a loop that spins wants a core of its own, and is bound to it. In the
+/// files, or OS processes; a loop that spins wants a core of its own, and is bound to it. Over TCP or
+/// UDP each node is an OS process of this machine that multicasts itself. In the
 /// simulator every write and every message takes the same time, and the machine does not matter.
 /// What was delivered is judged afterwards. Several values of a flag, as in `--destinations 1,2,4`
 /// or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
@@ -38,6 +43,16 @@ pub(super) struct Args {
     /// and 5 replicas unless said otherwise, so that a majority outlives all leaders
     #[arg(long, requires = "service")]
     pub(super) failover: bool,
+    /// Measure stores instead, under YCSB's workloads: A,B or A..F or all; clusters of its own, and
+    /// other stores, in turns
+    #[arg(long, value_name = "WORKLOADS", conflicts_with = "service")]
+    ycsb: Option<String>,
+    /// With --ycsb: which stores [all that are installed]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "ycsb")]
+    pub(super) stores: Vec<Kind>,
+    /// With --ycsb: records of 1 KB that each store is filled with [10000]
+    #[arg(long, requires = "ycsb")]
+    pub(super) records: Option<u64>,
     /// What it runs on
     #[arg(long, value_enum, default_value_t = On::Shm)]
     medium: On,
@@ -69,12 +84,19 @@ pub(super) struct Args {
     /// A parameter of the protocol
     #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
     pub(super) set: Vec<(String, String)>,
+    /// Over TCP or UDP: on how many nodes replicas multicast [all]
+    #[arg(long)]
+    senders: Option<usize>,
+    /// Over TCP: where protocols that keep logs keep them, in a directory of its own that is removed
+    /// afterwards [the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
     /// Multicasts that each client has on the way: 1 for latency, many for throughput
     #[arg(long, value_delimiter = ',', default_value = "1")]
     outstanding: Vec<usize>,
     /// Multicasts a second of each client instead; latency then counts from when one was due
     #[arg(long, conflicts_with = "outstanding")]
-    rate: Option<u64>,
+    pub(super) rate: Option<u64>,
     /// Seconds of measuring [1; 0.3 in a sweep; 0.1 if quick]
     #[arg(long, allow_negative_numbers = true)]
     duration: Option<f64>,
@@ -109,6 +131,9 @@ pub(super) struct Args {
     /// Be one part of a measurement that another process leads
     #[arg(long, hide = true)]
     part: bool,
+    /// Be one node of a measurement over a network
+    #[arg(long, hide = true)]
+    node: bool,
     /// Be one process of a measurement of bursts
     #[arg(long, hide = true)]
     member: bool,
@@ -124,8 +149,32 @@ enum Service {
 enum On {
     /// Shared memory of this machine
     Shm,
+    /// TCP between processes of this machine
+    Tcp,
+    /// UDP between processes of this machine
+    Udp,
     /// The simulator
     Sim,
+}
+
+impl On {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sim => "sim",
+        }
+    }
+
+    /// What messages travel on, if they do.
+    const fn wire(self) -> Option<Wire> {
+        match self {
+            Self::Tcp => Some(Wire::Tcp),
+            Self::Udp => Some(Wire::Udp),
+            Self::Shm | Self::Sim => None,
+        }
+    }
 }
 
 /// Some counts, written `2`, `1,2,4` or `1..8`, the last one included.
@@ -144,13 +193,21 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
     }
+    if args.node {
+        return wire::run_node().map_err(Failure::Failed);
+    }
     if args.part {
         return run_part().map_err(Failure::failed);
     }
+    if let Some(text) = &args.ycsb {
+        let workloads = super::bench_ycsb::workloads(text).map_err(Failure::Misuse)?;
+        bench::heed_signals();
+        return super::bench_ycsb::run(args, &workloads);
+    }
     let entry = entry(&args.protocol)?;
     args.check(entry)?;
-    if args.medium == On::Shm || args.service.is_some() {
-        // In memory that outlives this process: it is not to end before that is removed.
+    if args.medium != On::Sim || args.service.is_some() {
+        // In memory or files that outlive this process: it is not to end before they are removed.
         bench::heed_signals();
         bench::clear_left_over();
     }
@@ -180,8 +237,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 impl Args {
     fn tell(&self, machine: &Machine, lines_ns: &[f64], rows: &[Row]) {
         if self.json {
-            let medium = if self.medium == On::Shm { "shm" } else { "sim" };
-            println!("{}", report(medium, machine, lines_ns, rows));
+            println!("{}", report(self.medium.name(), machine, lines_ns, rows));
         } else {
             print(rows, machine, lines_ns);
         }
@@ -251,13 +307,46 @@ impl Args {
         }
         if self.medium == On::Shm && entry.about().medium != MediumKind::Memory {
             return misuse(format!(
-                "{} passes messages: measure it with --medium sim; `amcast protocols` lists those \
-                 that run on shared memory",
+                "{} passes messages: measure it with --medium tcp, udp or sim; `amcast protocols` \
+                 lists those that run on shared memory",
                 self.protocol
             ));
         }
+        if let Some(wire) = self.medium.wire() {
+            self.check_wire(entry, wire)?;
+        }
         if self.medium == On::Sim && self.choices().contains(&Choice::Neighbouring) {
             return misuse("in the simulator destinations are drawn uniformly".to_string());
+        }
+        Ok(())
+    }
+
+    /// Checks what only goes for processes on a network.
+    fn check_wire(&self, entry: &dyn Entry, wire: Wire) -> Result<(), Failure> {
+        let misuse = |why: String| Err(Failure::Misuse(why));
+        let about = entry.about();
+        if about.medium != MediumKind::Messages {
+            return misuse(format!(
+                "{} runs on shared memory: measure it with --medium shm",
+                self.protocol
+            ));
+        }
+        let has_lanes = about.params.iter().any(|p| p.name == "lane");
+        if wire == Wire::Udp && !has_lanes {
+            return misuse(format!(
+                "{} runs on streams only: measure it with --medium tcp",
+                self.protocol
+            ));
+        }
+        if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {
+            return misuse(
+                "over a network nodes multicast themselves, each in a process of its own: give \
+                 --senders, and no --clients, --sweep, --threads or --pin"
+                    .to_string(),
+            );
+        }
+        if self.senders.is_some_and(|n| n == 0 || n > self.replicas.unwrap_or(3)) {
+            return misuse("--senders: give 1 to as many as there are --replicas".to_string());
         }
         Ok(())
     }
@@ -346,16 +435,32 @@ impl Args {
             duration_s: self.duration_s(),
             threads: 0,
             pin: false,
-            processes: self.processes,
+            processes: self.processes || self.medium.wire().is_some(),
+            senders: 0,
         }
     }
 
     fn plan(&self, groups: usize, overlay: &str, clients: usize, cores: usize, load: Load) -> Plan {
         let replicas = self.replicas.unwrap_or(3);
+        if let Some(wire) = self.medium.wire() {
+            let senders = self.senders.unwrap_or(replicas);
+            let load = Load { threads: replicas, senders, ..load };
+            return wire::completed(self.bare_plan((groups, replicas, 0), overlay, load), wire);
+        }
         let each = replicas + clients;
         let few = if self.processes { each } else { each.min(cores) };
         let threads = self.threads.unwrap_or(few).min(each);
         let pin = self.pin || threads <= cores;
+        let load = Load { threads, pin, ..load };
+        self.bare_plan((groups, replicas, clients), overlay, load)
+    }
+
+    fn bare_plan(
+        &self,
+        (groups, replicas, clients): (usize, usize, usize),
+        overlay: &str,
+        load: Load,
+    ) -> Plan {
         Plan {
             protocol: self.protocol.clone(),
             groups,
@@ -363,16 +468,24 @@ impl Args {
             clients,
             overlay: overlay.to_string(),
             set: self.set.clone(),
-            load: Load { threads, pin, ..load },
+            load,
         }
     }
 
     /// The plan, if it makes sense.
     fn checked(&self, entry: &dyn Entry, plan: Plan) -> Result<Plan, Failure> {
         let plan = match plan.config(entry) {
-            Err(_) if self.replicas.is_none() => {
+            Err(_) => {
                 let alone = Plan { replicas: 1, ..plan.clone() };
-                if alone.config(entry).is_ok() { alone } else { plan }
+                let without = Plan { clients: 0, ..plan.clone() };
+                let fits = |plan: &Plan| plan.config(entry).is_ok();
+                if self.replicas.is_none() && fits(&alone) {
+                    alone
+                } else if self.clients.is_none() && fits(&without) {
+                    without
+                } else {
+                    plan
+                }
             }
             _ => plan,
         };
@@ -382,10 +495,12 @@ impl Args {
             let why = format!("--destinations {destinations}: give 1 to {groups}, the groups");
             return Err(Failure::Misuse(why));
         }
-        let client = entry.build(config.cluster().client(0), &config).map_err(Failure::misuse)?;
-        let most = match &client {
-            Node::Memory(client, _) => client.payload_max(),
-            _ => usize::MAX,
+        let cluster = config.cluster();
+        let sender =
+            if cluster.clients() > 0 { cluster.client(0) } else { cluster.replica(Gid(0), 0) };
+        let most = match &entry.build(sender, &config).map_err(Failure::misuse)? {
+            Node::Memory(sender, _) => sender.payload_max(),
+            Node::Messages(sender) => sender.payload_max(),
         };
         if plan.load.payload > most {
             let why =
@@ -399,6 +514,10 @@ impl Args {
         let config = plan.config(entry).map_err(|e| e.to_string())?;
         let measured = match self.medium {
             On::Shm => run_shared(entry, &config, plan)?,
+            On::Tcp | On::Udp => {
+                let base = self.data.clone().unwrap_or_else(std::env::temp_dir);
+                wire::run(&config, plan, &base)?
+            }
             On::Sim => {
                 let delay = Span::nanos(self.delay_ns);
                 let model = Model::constant(delay, delay);
@@ -424,15 +543,10 @@ fn title(plan: &Plan) -> String {
         Some(rate) => format!("{rate}/s"),
         None => format!("{} on the way", load.outstanding),
     };
+    let senders = if plan.clients == 0 { load.senders } else { plan.clients };
     format!(
-        "{} {}x{} {} {choice} dst {} {} B, {} x {way}",
-        plan.protocol,
-        plan.groups,
-        plan.replicas,
-        plan.overlay,
-        load.destinations,
-        load.payload,
-        plan.clients
+        "{} {}x{} {} {choice} dst {} {} B, {senders} x {way}",
+        plan.protocol, plan.groups, plan.replicas, plan.overlay, load.destinations, load.payload,
     )
 }
 

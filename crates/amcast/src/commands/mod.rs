@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_service;
+mod bench_ycsb;
 mod check;
 mod choose;
 mod config;

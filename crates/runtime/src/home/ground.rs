@@ -29,6 +29,11 @@ pub struct Net {
 }
 
 impl Net {
+    /// Of the cluster with this number, whose nodes are at these places.
+    pub(crate) fn of(home: PathBuf, id: u64, places: Vec<Place>) -> Self {
+        Self { home, id, places }
+    }
+
     /// Where a node gives its state to other hosts, with the cluster's number.
     pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, u64)> {
         self.places[rank].control.map(|at| (at, self.id))

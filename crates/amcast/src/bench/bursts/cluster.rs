@@ -57,7 +57,7 @@ pub(super) struct Said {
 }
 
 /// Members that are ended when this goes out of scope, whatever happened.
-struct Members(Vec<Child>);
+pub(in crate::bench) struct Members(pub(in crate::bench) Vec<Child>);
 
 impl Drop for Members {
     fn drop(&mut self) {
@@ -77,7 +77,7 @@ impl Drop for Members {
 pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
     let warm = bursts.iter().max().copied().unwrap_or(1);
     let bursts: Vec<_> = std::iter::once(warm).chain(bursts.iter().copied()).collect();
-    let addresses = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
+    let addresses = addresses(MEMBERS).map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
     let cluster_id = u64::from(addresses[0].0.port()) << 32 | u64::from(std::process::id());
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
     let mut members = Members(Vec::new());
@@ -113,9 +113,11 @@ pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, 
 }
 
 /// Free addresses, by member. They are free a moment later, too, unless somebody is very quick.
-fn addresses() -> std::io::Result<Vec<(SocketAddr, SocketAddr)>> {
+pub(in crate::bench) fn addresses(
+    members: usize,
+) -> std::io::Result<Vec<(SocketAddr, SocketAddr)>> {
     let any = (Ipv4Addr::LOCALHOST, 0);
-    let held = (0..MEMBERS).map(|_| Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?)));
+    let held = (0..members).map(|_| Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?)));
     let held = held.collect::<std::io::Result<Vec<_>>>()?;
     held.iter().map(|(tcp, udp)| Ok((tcp.local_addr()?, udp.local_addr()?))).collect()
 }

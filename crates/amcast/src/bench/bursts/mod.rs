@@ -11,6 +11,7 @@ mod cluster;
 mod member;
 mod simulated;
 
+pub(super) use cluster::{Members, addresses};
 pub use cluster::{Wire, run as run_on};
 pub use member::{parameters, run as run_member};
 pub use simulated::run as run_simulated;
@@ -39,7 +40,7 @@ pub struct Repeat {
 
 impl Repeat {
     /// Of what each process saw.
-    fn of(all: &[Self]) -> Self {
+    pub(super) fn of(all: &[Self]) -> Self {
         let latencies: f64 = all.iter().map(|one| one.latency_us).sum();
         Self {
             latency_us: latencies / all.len().max(1) as f64,

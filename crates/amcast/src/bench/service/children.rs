@@ -8,15 +8,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to start, to come back, or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A child that ends with this, by its number and by no name.
-struct Owned(Child);
+pub(super) struct Owned(pub(super) Child);
 
 impl Drop for Owned {
     fn drop(&mut self) {
@@ -37,30 +37,77 @@ impl Drop for Owned {
     }
 }
 
+/// A directory on disk for this measurement, removed with this.
+pub(super) struct Private(PathBuf);
+
+impl Private {
+    /// Makes one.
+    pub(super) fn make(name: &str) -> Result<Self, String> {
+        let path = std::env::temp_dir().join(format!("amcast-bench-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Private {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            tracing::warn!("{} is not removed: {e}", self.0.display());
+        }
+    }
+}
+
 /// A cluster of its own: `amcast up` on free ports, in a directory of its own.
-pub(super) struct Own {
+pub(crate) struct Own {
     _child: Owned,
     _stdout: BufReader<ChildStdout>,
     data: PathBuf,
     nodes: usize,
     /// Where its Redis front listens.
-    pub(super) redis: String,
+    pub(crate) redis: String,
+    /// Its directory, where that is on disk and goes after it.
+    _disk: Option<Private>,
 }
 
 impl Own {
-    /// Starts one and waits until it serves.
-    pub(super) fn start(
+    /// Starts one in memory and waits until it serves.
+    pub(crate) fn start(
         shards: usize,
         replicas: usize,
         set: &[(String, String)],
     ) -> Result<Self, String> {
-        let program = std::env::current_exe().map_err(|e| e.to_string())?;
         // A name that the next `amcast up` clears away if this one is killed.
         let name = format!("amcast-up-bench-{}", std::process::id());
         let data = Directory::usual_base().join(name);
+        Self::start_in((data, None), "tram", (shards, replicas), set)
+    }
+
+    /// Starts one on disk, with a protocol that keeps what it orders.
+    pub(crate) fn start_durable(
+        protocol: &str,
+        shards: usize,
+        replicas: usize,
+    ) -> Result<Self, String> {
+        let disk = Private::make("durable")?;
+        let data = disk.path().join("cluster");
+        Self::start_in((data, Some(disk)), protocol, (shards, replicas), &[])
+    }
+
+    fn start_in(
+        (data, disk): (PathBuf, Option<Private>),
+        protocol: &str,
+        (shards, replicas): (usize, usize),
+        set: &[(String, String)],
+    ) -> Result<Self, String> {
+        let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new(program);
         command
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0"])
+            .args(["--protocol", protocol])
             .args(["--shards", &shards.to_string(), "--replicas", &replicas.to_string()])
             .arg("--data")
             .arg(&data)
@@ -80,7 +127,7 @@ impl Own {
         stdout.read_line(&mut line).map_err(|e| e.to_string())?;
         let redis = line.split_whitespace().find_map(|word| word.strip_prefix("redis="));
         let redis = redis.ok_or("the cluster did not start; it said why above")?.to_string();
-        Ok(Self { _child: child, _stdout: stdout, data, nodes: replicas, redis })
+        Ok(Self { _child: child, _stdout: stdout, data, nodes: replicas, redis, _disk: disk })
     }
 
     /// What each node says, if it answers.
@@ -139,21 +186,34 @@ impl Own {
     }
 }
 
-/// A single Redis server without persistence.
-pub(super) struct Redis {
+/// A single Redis server.
+pub(crate) struct Redis {
     _child: Owned,
     /// Where it listens.
-    pub(super) at: String,
+    pub(crate) at: String,
+    /// Where its log is, if it keeps one.
+    _disk: Option<Private>,
 }
 
 impl Redis {
-    /// Starts `program` on a free port; none if there is no such program.
+    /// Starts `program` on a free port, without persistence; none if there is no such program.
     pub(super) fn start(program: &str) -> Result<Option<Self>, String> {
+        Self::start_with(program, false)
+    }
+
+    /// The same; if it `syncs`, it writes a log and syncs it before it answers.
+    pub(crate) fn start_with(program: &str, syncs: bool) -> Result<Option<Self>, String> {
+        let disk = if syncs { Some(Private::make("redis")?) } else { None };
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|l| l.local_addr());
         let port = free.map_err(|e| e.to_string())?.port();
-        let spawned = Command::new(program)
+        let mut command = Command::new(program);
+        if let Some(disk) = &disk {
+            command.args(["--appendfsync", "always", "--dir"]).arg(disk.path());
+        }
+        let keeps = if syncs { "yes" } else { "no" };
+        let spawned = command
             .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["--save", "", "--appendonly", keeps, "--daemonize", "no"])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn();
@@ -171,6 +231,6 @@ impl Redis {
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Ok(Some(Self { _child: child, at }))
+        Ok(Some(Self { _child: child, at, _disk: disk }))
     }
 }

@@ -1,6 +1,7 @@
 //! The key-value service measured: beside a rival, and while its leaders are killed.
 
-mod children;
+pub(super) mod children;
+pub(super) mod etcd;
 mod failover;
 mod load;
 mod rival;

@@ -1,11 +1,14 @@
 //! `to-fig4` and `to-fig5`: latency and throughput of the ten protocols under bursts [TO 4.2], on real
-//! processes of this machine and in the simulator; see [`crate::bench::bursts`].
+//! processes of this machine and in the simulator; see [`crate::bench::bursts`]. With `--rivals` programs
+//! of others take turns with them: `versus.rs` compares.
 
 use super::Session;
 use super::chart::{Axes, Line, lines};
 use super::page::{Account, Claim, Holds, Part};
+use super::versus::{self, Versus};
 use crate::bench::bursts::{MEMBERS, PAYLOAD_BYTES, Point, ROUNDS, Repeat, Seen, WINDOW, Wire};
 use crate::bench::bursts::{config, parameters, run_on, run_simulated};
+use crate::bench::rivals::{Absent, Group, Rival};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
@@ -19,6 +22,15 @@ const QUICK_REPEATS: usize = 3;
 const BURSTS: [usize; 11] = [1, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100];
 const QUICK_BURSTS: [usize; 3] = [1, 10, 100];
 const MEDIA: [&str; 3] = ["tcp", "udp", "sim"];
+
+/// What came out of all turns.
+#[derive(Default)]
+pub(super) struct Turns {
+    points: Vec<Point>,
+    versus: Vec<Versus>,
+    /// Rivals that were asked for and could not be measured, and why.
+    absent: Vec<String>,
+}
 
 fn bursts(session: &Session<'_>) -> &'static [usize] {
     if session.quick { &QUICK_BURSTS } else { &BURSTS }
@@ -47,49 +59,82 @@ fn simulated(session: &Session<'_>) -> Result<Vec<Point>, Failure> {
     Ok(points.into_iter().map(|(_, point)| point).collect())
 }
 
-/// Real processes: in each repeat all protocols take turns.
-fn on_the_wire(session: &Session<'_>, wire: Wire) -> Result<Vec<Point>, Failure> {
+/// The groups of rivals that can be measured here; of the others it is said why not.
+fn rivals(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Vec<(Rival, Group)> {
+    let mut up = Vec::new();
+    for &rival in Rival::over(wire).iter().filter(|_| session.rivals) {
+        match rival.start(session.quick) {
+            Ok(group) => up.push((rival, group)),
+            Err(Absent(why)) => {
+                let why = format!("{} over {} is left out: {why}", rival.name(), wire.name());
+                eprintln!("amcast: {why}");
+                turns.absent.push(why);
+            }
+        }
+    }
+    up
+}
+
+/// Real processes: in each repeat all protocols take turns, and rivals with them.
+fn on_the_wire(session: &Session<'_>, wire: Wire, turns: &mut Turns) -> Result<(), Failure> {
     let bursts = bursts(session);
-    let mut seen: Vec<Vec<Vec<Repeat>>> = vec![vec![Vec::new(); bursts.len()]; TABLE_3.len()];
-    let turns = repeats(session) * TABLE_3.len();
-    let bar = progress(turns as u64, &format!("groups over {}", wire.name()));
+    let mut rivals = rivals(session, wire, turns);
+    let sides = TABLE_3.len() + rivals.len();
+    // By side, size and repeat.
+    let mut seen: Vec<Vec<Vec<Repeat>>> = vec![vec![Vec::new(); bursts.len()]; sides];
+    let count = repeats(session) * sides;
+    let bar = progress(count as u64, &format!("groups over {}", wire.name()));
     for turn in 0..repeats(session) {
         // Each begins once: what else the machine does meets all alike.
-        for at in (0..TABLE_3.len()).map(|at| (at + turn) % TABLE_3.len()) {
-            let repeat = run_on(TABLE_3[at].name(), wire, bursts).map_err(Failure::Failed)?;
+        for at in (0..sides).map(|at| (at + turn) % sides) {
+            let repeat = match TABLE_3.get(at) {
+                Some(row) => run_on(row.name(), wire, bursts),
+                None => rivals[at - TABLE_3.len()].1.run(bursts),
+            };
+            let repeat = repeat.map_err(Failure::Failed)?;
             seen[at].iter_mut().zip(repeat).for_each(|(all, one)| all.push(one));
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
-    let of_row = |(row, seen): (&&amcast_protocols::total::Row, Vec<Vec<Repeat>>)| {
-        let name = row.name();
+    let names = TABLE_3.iter().map(|row| row.name());
+    let names = names.chain(rivals.iter().map(|(rival, _)| rival.name()));
+    for (name, seen) in names.zip(&seen) {
         let point =
-            move |(burst, all): (&usize, Vec<Repeat>)| Point::of(name, wire.name(), *burst, &all);
-        bursts.iter().zip(seen).map(point).collect::<Vec<_>>()
-    };
-    Ok(TABLE_3.iter().zip(seen).flat_map(of_row).collect())
+            |(burst, all): (&usize, &Vec<Repeat>)| Point::of(name, wire.name(), *burst, all);
+        turns.points.extend(bursts.iter().zip(seen).map(point));
+    }
+    for ((rival, _), theirs) in rivals.iter().zip(&seen[TABLE_3.len()..]) {
+        let ours = TABLE_3.iter().zip(&seen);
+        for (n, &burst) in bursts.iter().enumerate() {
+            let ours = ours.clone().map(|(row, seen)| (*row, &seen[n][..]));
+            turns.versus.extend(versus::compare(*rival, burst, ours, &theirs[n]));
+        }
+    }
+    Ok(())
 }
 
-fn measure(session: &Session<'_>) -> Result<Vec<Point>, Failure> {
-    let mut points = on_the_wire(session, Wire::Tcp)?;
-    points.extend(on_the_wire(session, Wire::Udp)?);
-    points.extend(simulated(session)?);
-    Ok(points)
+fn measure(session: &Session<'_>) -> Result<Turns, Failure> {
+    let mut turns = Turns::default();
+    on_the_wire(session, Wire::Tcp, &mut turns)?;
+    on_the_wire(session, Wire::Udp, &mut turns)?;
+    turns.points.extend(simulated(session)?);
+    Ok(turns)
 }
 
-fn points<'a>(session: &'a Session<'_>) -> Result<&'a [Point], Failure> {
+fn turns<'a>(session: &'a Session<'_>) -> Result<&'a Turns, Failure> {
     if session.bursts.get().is_none() {
         let made = measure(session)?;
         session.bursts.get_or_init(|| made);
     }
-    Ok(session.bursts.get().map_or(&[], |points| points))
+    Ok(session.bursts.get_or_init(Turns::default))
 }
 
 /// Figure 4.
 pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
-    let points = points(session)?;
-    let mut claims = Vec::new();
+    let turns = turns(session)?;
+    let points = &turns.points;
+    let mut claims = versus::claims(&turns.versus, versus::Figure::Latency);
     for medium in MEDIA {
         let at = |name: &str| value(points, medium, name, |p| p.latency_us.mean);
         let sequencer = (at("bb-rcast-rcast") + at("sb-rcast")) / 2.0;
@@ -113,13 +158,14 @@ pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
         ));
     }
     let axes = ["average message latency, four processes", "burst size B", "microseconds"];
-    account(session, points, axes, |p| p.latency_us, claims)
+    account(session, turns, axes, |p| p.latency_us, claims)
 }
 
 /// Figure 5.
 pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
-    let points = points(session)?;
-    let mut claims = Vec::new();
+    let turns = turns(session)?;
+    let points = &turns.points;
+    let mut claims = versus::claims(&turns.versus, versus::Figure::Throughput);
     for medium in MEDIA {
         let at = |name: &str| value(points, medium, name, |p| p.per_second.mean);
         let sequencer = (at("bb-rcast-rcast") + at("sb-rcast")) / 2.0;
@@ -137,7 +183,7 @@ pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
         ));
     }
     let axes = ["overall throughput, four processes", "burst size B", "deliveries a second"];
-    account(session, points, axes, |p| p.per_second, claims)
+    account(session, turns, axes, |p| p.per_second, claims)
 }
 
 /// A figure of a protocol with the largest bursts.
@@ -173,22 +219,25 @@ fn told(wire: Wire) -> serde_json::Map<String, serde_json::Value> {
 
 fn account(
     session: &Session<'_>,
-    points: &[Point],
+    turns: &Turns,
     [title, x, y]: [&str; 3],
     of: impl Fn(&Point) -> Seen,
     claims: Vec<Claim>,
 ) -> Result<Account, Failure> {
+    let Turns { points, versus, absent } = turns;
     let mut parts = Vec::new();
     for medium in MEDIA {
-        let line = |row: &&amcast_protocols::total::Row| Line {
-            name: row.name().to_string(),
-            points: points
-                .iter()
-                .filter(|p| p.protocol == row.name() && p.medium == medium)
+        let here = || points.iter().filter(|p| p.medium == medium);
+        let mut names: Vec<&str> = here().map(|p| &*p.protocol).collect();
+        names.dedup();
+        let line = |name: &str| Line {
+            name: name.to_string(),
+            points: here()
+                .filter(|p| p.protocol == name)
                 .map(|p| (p.burst as f64, of(p).mean))
                 .collect(),
         };
-        let drawn: Vec<_> = TABLE_3.iter().map(line).collect();
+        let drawn: Vec<_> = names.into_iter().map(line).collect();
         let title = format!("{title}, {}", on(medium));
         let svg = lines(&Axes { title: &title, x, y }, &drawn)?;
         let caption = format!("Means of {} repeats.", repeats(session));
@@ -207,20 +256,24 @@ fn account(
     let head = ["protocol", "medium", "burst", y, "least and most of the repeats"];
     let head = head.map(String::from).to_vec();
     parts.push(Part::Table { caption: title.to_string(), head, rows: rows.collect() });
+    parts.extend(versus::table(versus));
     Ok(Account {
         how: format!(
             "{MEMBERS} processes, {ROUNDS} rounds, {} repeats, payloads of {PAYLOAD_BYTES} bytes. Over \
              TCP and UDP: OS processes on this machine, which share its cores; in each repeat all \
              protocols take turns. In the simulator: 100 Mbit/s at every port, 60 us for a message \
              besides its bytes, 10 us of a processor for each. The paper measured other programs, on \
-             computers of its time: what can be compared are ratios.",
-            repeats(session)
+             computers of its time: what can be compared are ratios.{}",
+            repeats(session),
+            versus::told(versus, absent)
         ),
         parts,
         claims,
         failures: Vec::new(),
         figures: json!({
             "points": points,
+            "versus": versus,
+            "absent": absent,
             "parameters": {
                 "all": { "members": MEMBERS, "rounds": ROUNDS, "payload_bytes": PAYLOAD_BYTES,
                          "window": WINDOW },

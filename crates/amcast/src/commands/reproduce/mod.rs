@@ -9,6 +9,7 @@ mod bursts;
 mod chart;
 mod page;
 mod patterns;
+mod versus;
 mod witness;
 
 use super::Failure;
@@ -34,6 +35,10 @@ pub(super) struct Args {
     /// Fewer runs: minutes instead of hours
     #[arg(long)]
     quick: bool,
+    /// For to-fig4 and to-fig5: measure JGroups and corosync too, in turns with our protocols. What
+    /// they need and is not installed is said
+    #[arg(long)]
+    rivals: bool,
     /// Where to write [amcast-reproduced]
     #[arg(long, value_name = "DIR", default_value = "amcast-reproduced")]
     out: PathBuf,
@@ -72,8 +77,10 @@ const EXPERIMENTS: &[Experiment] = &[
 struct Session<'a> {
     out: &'a Path,
     quick: bool,
+    /// Whether programs of others are measured as well.
+    rivals: bool,
     /// Figures 4 and 5 are two views of the same runs.
-    bursts: OnceCell<Vec<crate::bench::bursts::Point>>,
+    bursts: OnceCell<bursts::Turns>,
 }
 
 impl Session<'_> {
@@ -96,7 +103,8 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let chosen = chosen(args)?;
     std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
-    let session = Session { out: &args.out, quick: args.quick, bursts: OnceCell::new() };
+    let (quick, rivals) = (args.quick, args.rivals);
+    let session = Session { out: &args.out, quick, rivals, bursts: OnceCell::new() };
     let mut made = Vec::new();
     for experiment in chosen {
         let begun = Instant::now();

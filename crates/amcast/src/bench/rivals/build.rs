@@ -1,0 +1,79 @@
+//! Building what drives a rival: its sources are part of this program.
+
+use super::Absent;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A source file: where it lies in its directory, and its text.
+pub(super) type Source = (&'static str, &'static str);
+
+/// The directory in which `sources` were built by `how`, which is done now if it was not before. It
+/// lies in the user's cache, and its name tells the sources apart.
+///
+/// # Errors
+/// With what cannot be written, or what the build says.
+pub(super) fn built(
+    name: &str,
+    sources: &[Source],
+    how: impl Fn(&Path) -> Result<(), Absent>,
+) -> Result<PathBuf, Absent> {
+    let mut hasher = DefaultHasher::new();
+    sources.hash(&mut hasher);
+    let home = cache()?.join(format!("{name}-{:016x}", hasher.finish()));
+    let whole = home.join("built");
+    if whole.exists() {
+        return Ok(home);
+    }
+    let unwritten = |e: io::Error| Absent(format!("{}: {e}", home.display()));
+    for (path, text) in sources {
+        let path = home.join(path);
+        fs::create_dir_all(path.parent().unwrap_or(&home)).map_err(unwritten)?;
+        fs::write(path, text).map_err(unwritten)?;
+    }
+    how(&home)?;
+    fs::write(whole, "").map_err(unwritten)?;
+    Ok(home)
+}
+
+fn cache() -> Result<PathBuf, Absent> {
+    let set = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+    let base = base.ok_or_else(|| Absent("neither XDG_CACHE_HOME nor HOME is set".to_string()))?;
+    Ok(base.join("amcast").join("rivals"))
+}
+
+/// Runs a build's command to its end.
+///
+/// # Errors
+/// When it is not installed, which `install` says how to do, or fails.
+pub(super) fn run(command: &mut Command, install: &str) -> Result<(), Absent> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Absent(format!("{name} is not installed: {install}")),
+        _ => Absent(format!("{name}: {e}")),
+    })?;
+    if done.status.success() {
+        return Ok(());
+    }
+    let said = [done.stdout, done.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).take(4).collect();
+    Err(Absent(format!("{name} fails ({install}): {}", lines.join("; "))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_is_not_there_is_told_with_how_to_install_it() {
+        let Absent(why) = run(&mut Command::new("amcast-no-such"), "apt install it").unwrap_err();
+        assert_eq!(why, "amcast-no-such is not installed: apt install it");
+        let Absent(why) =
+            run(Command::new("sh").args(["-c", "echo no; false"]), "apt x").unwrap_err();
+        assert_eq!(why, "sh fails (apt x): no");
+    }
+}

@@ -1,0 +1,304 @@
+//! Rivals: programs of others that order broadcasts, measured with the same bursts as our protocols,
+//! in turns with them. What drives them is in `rivals/` of the source, is part of this program, and is
+//! built on demand in the user's cache directory.
+//!
+//! A rival's group stays up between its turns, so that what it warms up stays warm. Members say
+//! `ready` once all of them are there; a line `ROUNDS BURST BURST ..` starts a run of each, and each
+//! answers with a line of JSON. What is timed, and where, is as in [`crate::bench::bursts`].
+
+mod build;
+mod corosync;
+mod jgroups;
+
+use super::bursts::{ROUNDS, Repeat, Wire};
+use super::stop::go_on;
+use amcast_check::Specification;
+use serde::Deserialize;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// How long a group may take to come up, and a run to end.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// How often it is looked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Lines that may wait: members say one for each run.
+const LINES_MAX: usize = 64;
+
+/// A program that orders broadcasts in one group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rival {
+    /// JGroups with SEQUENCER: members send to a coordinator, which broadcasts.
+    Jgroups(Wire),
+    /// corosync's closed process groups: Totem, a token ring; its agreed delivery.
+    Corosync,
+}
+
+/// Why a rival cannot be measured here: what is missing, and the command that installs it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Absent(pub String);
+
+impl Rival {
+    /// Those whose messages travel so.
+    pub fn over(wire: Wire) -> &'static [Self] {
+        match wire {
+            Wire::Tcp => &[Self::Jgroups(Wire::Tcp)],
+            Wire::Udp => &[Self::Jgroups(Wire::Udp), Self::Corosync],
+        }
+    }
+
+    /// Its name in figures.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Jgroups(_) => "JGroups SEQUENCER",
+            Self::Corosync => "corosync CPG",
+        }
+    }
+
+    /// What its messages travel on.
+    pub const fn wire(self) -> Wire {
+        match self {
+            Self::Jgroups(wire) => wire,
+            Self::Corosync => Wire::Udp,
+        }
+    }
+
+    /// The specification that its protocol enforces on virtual synchrony [TO table 3]: SEQUENCER is
+    /// send-broadcast over a reliable, non-uniform broadcast; Totem's agreed delivery is privilege-based
+    /// over one.
+    ///
+    /// # Panics
+    /// Never: the names are those of specifications.
+    pub fn specification(self) -> Specification {
+        let name = match self {
+            Self::Jgroups(_) => "TO(NUA,WNUTO)",
+            Self::Corosync => "TO(NUA,WUTO)",
+        };
+        Specification::parse(name).expect("it is one")
+    }
+
+    /// How it was set up, in a sentence.
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Jgroups(Wire::Tcp) => {
+                "JGroups 5.5.7, its own tcp.xml with SEQUENCER and tcp_nodelay, a Java machine a member \
+                 with 256 MB, warmed up by at least ten seconds of bursts"
+            }
+            Self::Jgroups(Wire::Udp) => {
+                "JGroups 5.5.7, its own udp.xml with SEQUENCER, a Java machine a member with 256 MB, \
+                 warmed up by at least ten seconds of bursts"
+            }
+            Self::Corosync => {
+                "corosync as installed, a daemon a member, udpu, packets of 8982 bytes, no encryption, no \
+                 real-time priority (with it, it is slower here), warmed up by two seconds of bursts"
+            }
+        }
+    }
+
+    const fn warm_up(self, quick: bool) -> Duration {
+        Duration::from_secs(match (self, quick) {
+            (Self::Jgroups(_), false) => 10,
+            (Self::Jgroups(_), true) => 5,
+            (Self::Corosync, _) => 2,
+        })
+    }
+
+    /// Starts a group of it and warms it up.
+    ///
+    /// # Errors
+    /// When it is not installed, or does not start; how to install it is said.
+    pub fn start(self, quick: bool) -> Result<Group, Absent> {
+        let mut group = match self {
+            Self::Jgroups(wire) => jgroups::start(wire)?,
+            Self::Corosync => corosync::start()?,
+        };
+        let fails = |why| Absent(format!("{} does not run: {why}", self.name()));
+        group.await_ready().map_err(fails)?;
+        let begun = Instant::now();
+        while begun.elapsed() < self.warm_up(quick) {
+            group.run_of(100, &[100, 10, 1]).map_err(fails)?;
+        }
+        Ok(group)
+    }
+}
+
+/// A group of a rival's processes, which end with this.
+pub struct Group {
+    processes: Vec<Process>,
+    /// How many members say something in each process.
+    members_each: usize,
+    said: Receiver<Option<String>>,
+    tell: SyncSender<Option<String>>,
+    /// A directory of its own that is removed in the end.
+    directory: Option<PathBuf>,
+}
+
+struct Process {
+    child: Child,
+    input: ChildStdin,
+}
+
+/// What a member says.
+#[derive(Deserialize)]
+struct Said {
+    seen: Vec<Repeat>,
+    digest: u64,
+}
+
+impl Group {
+    fn new(members_each: usize, directory: Option<PathBuf>) -> Self {
+        let (tell, said) = sync_channel(LINES_MAX);
+        Self { processes: Vec::new(), members_each, said, tell, directory }
+    }
+
+    /// Starts one more process.
+    fn add(&mut self, command: &mut Command) -> Result<(), String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = piped.spawn().map_err(|e| format!("{name}: {e}"))?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let input = input.ok_or("its input is not piped")?;
+        self.processes.push(Process { child, input });
+        let output = BufReader::new(output.ok_or("its output is not piped")?);
+        let tell = self.tell.clone();
+        let listen = move || {
+            for line in output.lines().map_while(Result::ok) {
+                // Whoever listened may have given up.
+                let _ = tell.send(Some(line));
+            }
+            let _ = tell.send(None);
+        };
+        std::thread::Builder::new().spawn(listen).map_err(|e| e.to_string())?;
+        Ok(())
+    }
+
+    fn members(&self) -> usize {
+        self.processes.len() * self.members_each
+    }
+
+    /// The next line of each member, in any order.
+    fn lines(&self) -> Result<Vec<String>, String> {
+        let begun = Instant::now();
+        let mut lines = Vec::new();
+        while lines.len() < self.members() {
+            match self.said.recv_timeout(LOOK_EVERY) {
+                Ok(Some(line)) => lines.push(line),
+                Ok(None) | Err(RecvTimeoutError::Disconnected) => {
+                    return Err("a member ended before its time".to_string());
+                }
+                Err(RecvTimeoutError::Timeout) if begun.elapsed() > PATIENCE => {
+                    return Err(format!("a member said nothing for {} s", PATIENCE.as_secs()));
+                }
+                Err(RecvTimeoutError::Timeout) => go_on()?,
+            }
+        }
+        Ok(lines)
+    }
+
+    fn await_ready(&self) -> Result<(), String> {
+        match self.lines()?.iter().find(|line| line.trim() != "ready") {
+            Some(line) => Err(format!("it said {line:?}")),
+            None => Ok(()),
+        }
+    }
+
+    /// One repeat of every size of bursts; the largest is done once more before all, to warm up.
+    ///
+    /// # Errors
+    /// When a member ended, or members delivered in different orders.
+    pub fn run(&mut self, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
+        let warm = bursts.iter().max().copied().unwrap_or(1);
+        let all: Vec<_> = std::iter::once(warm).chain(bursts.iter().copied()).collect();
+        Ok(self.run_of(ROUNDS, &all)?.split_off(1))
+    }
+
+    fn run_of(&mut self, rounds: usize, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
+        let sizes: Vec<String> = bursts.iter().map(ToString::to_string).collect();
+        let line = format!("{rounds} {}\n", sizes.join(" "));
+        for process in &mut self.processes {
+            process.input.write_all(line.as_bytes()).map_err(|e| e.to_string())?;
+        }
+        let read = |line: String| {
+            serde_json::from_str::<Said>(&line).map_err(|e| format!("it said {line:?}: {e}"))
+        };
+        let said = self.lines()?.into_iter().map(read).collect::<Result<Vec<_>, _>>()?;
+        if said.iter().any(|one| one.digest != said[0].digest) {
+            return Err("its members delivered in different orders".to_string());
+        }
+        if said.iter().any(|one| one.seen.len() != bursts.len()) {
+            return Err("a member did not do all sizes".to_string());
+        }
+        let of = |n: usize| Repeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
+        Ok((0..bursts.len()).map(of).collect())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for process in &mut self.processes {
+            // One that has ended already cannot be killed: that is as well.
+            let _ = process.child.kill();
+            let _ = process.child.wait();
+        }
+        if let Some(directory) = &self.directory
+            && let Err(e) = std::fs::remove_dir_all(directory)
+        {
+            tracing::warn!("{} is not removed: {e}", directory.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two processes with one member each that say what they are told to.
+    fn group(says: [&str; 2]) -> Group {
+        let mut group = Group::new(1, None);
+        for line in says {
+            let script = format!("read l; echo '{line}'; read l");
+            group.add(Command::new("sh").args(["-c", &script])).unwrap();
+        }
+        group
+    }
+
+    fn said(latency_us: f64, digest: u64) -> String {
+        format!(
+            "{{\"seen\":[{{\"latency_us\":{latency_us},\"per_second\":100.0}}],\"digest\":{digest}}}"
+        )
+    }
+
+    #[test]
+    fn latency_is_averaged_over_members_and_throughput_is_summed() {
+        let seen = group([&said(10.0, 1), &said(30.0, 1)]).run_of(1, &[5]).unwrap();
+        assert_eq!((seen[0].latency_us, seen[0].per_second), (20.0, 200.0));
+    }
+
+    #[test]
+    fn a_rival_that_delivers_in_different_orders_is_found() {
+        let why = group([&said(1.0, 1), &said(1.0, 2)]).run_of(1, &[5]).unwrap_err();
+        assert!(why.contains("different orders"), "{why}");
+    }
+
+    #[test]
+    fn a_member_that_ends_or_talks_nonsense_is_an_error() {
+        assert!(group(["what", "what"]).run_of(1, &[5]).unwrap_err().contains("it said"));
+        let mut group = Group::new(1, None);
+        group.add(Command::new("true").args(["x"])).unwrap();
+        assert!(group.await_ready().unwrap_err().contains("before its time"));
+    }
+
+    #[test]
+    fn a_rival_is_compared_with_protocols_that_enforce_what_it_does() {
+        for wire in [Wire::Tcp, Wire::Udp] {
+            for rival in Rival::over(wire) {
+                assert_eq!(rival.wire(), wire);
+                assert!(!rival.specification().uniform, "neither waits for a majority");
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! etcd as a rival: three members on this machine, on disk.
+
+use super::children::{Owned, PATIENCE, Private};
+use super::go_on;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Members.
+const MEMBERS: usize = 3;
+
+/// Three members of etcd, ended with this; their directories are removed.
+pub(crate) struct Etcd {
+    _members: Vec<Owned>,
+    _directory: Private,
+    /// Where one of them takes clients.
+    pub(crate) at: String,
+}
+
+impl Etcd {
+    /// Starts them and waits until they serve; none if etcd is not installed.
+    ///
+    /// # Errors
+    /// When they do not start.
+    pub(crate) fn start() -> Result<Option<Self>, String> {
+        let directory = Private::make("etcd")?;
+        let free = || -> io::Result<Vec<SocketAddr>> {
+            let any = (Ipv4Addr::LOCALHOST, 0);
+            let held = (0..2 * MEMBERS).map(|_| TcpListener::bind(any));
+            held.collect::<io::Result<Vec<_>>>()?.iter().map(TcpListener::local_addr).collect()
+        };
+        let free = free().map_err(|e| e.to_string())?;
+        let (clients, peers) = free.split_at(MEMBERS);
+        let all: Vec<String> = (0..MEMBERS).map(|n| format!("m{n}=http://{}", peers[n])).collect();
+        let mut members = Vec::new();
+        for n in 0..MEMBERS {
+            let (client, peer) = (format!("http://{}", clients[n]), format!("http://{}", peers[n]));
+            let spawned = Command::new("etcd")
+                .args(["--name", &format!("m{n}"), "--log-level", "error"])
+                .arg("--data-dir")
+                .arg(directory.path().join(format!("m{n}")))
+                .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
+                .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+                .args(["--initial-cluster", &all.join(",")])
+                .args(["--initial-cluster-state", "new"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn();
+            match spawned {
+                Ok(child) => members.push(Owned(child)),
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+                Err(e) => return Err(format!("etcd: {e}")),
+            }
+        }
+        let begun = Instant::now();
+        while !is_healthy(clients[0]) {
+            go_on()?;
+            if begun.elapsed() > PATIENCE {
+                return Err("etcd does not serve".to_string());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(Some(Self { _members: members, _directory: directory, at: clients[0].to_string() }))
+    }
+}
+
+/// Whether a member has a leader.
+fn is_healthy(at: SocketAddr) -> bool {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect(at)?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /health HTTP/1.0\r\n\r\n")?;
+        let mut said = String::new();
+        stream.read_to_string(&mut said)?;
+        Ok(said)
+    };
+    ask().is_ok_and(|said| said.contains("\"health\":\"true\""))
+}

@@ -1,0 +1,99 @@
+//! The stores, started for a measurement and ended after it.
+
+use super::store::Speaks;
+use crate::bench::service::children::{Own, Redis};
+use crate::bench::service::etcd::Etcd;
+use std::any::Any;
+
+/// A store that is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Kind {
+    /// Ours in memory, over shared memory (tram)
+    Amcast,
+    /// Ours on disk: acceptors sync before they vote (multi-ring)
+    AmcastDurable,
+    /// One Redis in memory
+    Redis,
+    /// One Redis that syncs before it answers
+    RedisAlways,
+    /// etcd, three members that sync before they answer
+    Etcd,
+}
+
+impl Kind {
+    /// All of them, ours first.
+    pub const ALL: [Self; 5] =
+        [Self::Amcast, Self::AmcastDurable, Self::Redis, Self::RedisAlways, Self::Etcd];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Amcast => "amcast",
+            Self::AmcastDurable => "amcast-durable",
+            Self::Redis => "redis",
+            Self::RedisAlways => "redis-always",
+            Self::Etcd => "etcd",
+        }
+    }
+
+    /// What it promises, in a sentence.
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Amcast => "tram: replicated in memory, linearizable, sharded",
+            Self::AmcastDurable => {
+                "multi-ring: replicated, synced to disk before an answer, linearizable, sharded"
+            }
+            Self::Redis => "one server, in memory, --appendonly no",
+            Self::RedisAlways => "one server, --appendonly yes --appendfsync always",
+            Self::Etcd => "three members, synced to disk before an answer, linearizable",
+        }
+    }
+}
+
+/// A store that runs.
+pub(super) struct Running {
+    pub(super) kind: Kind,
+    /// Where it listens.
+    pub(super) at: String,
+    /// Its processes, which end with this.
+    _kept: Box<dyn Any>,
+}
+
+impl Running {
+    /// Starts one; the inner error says what is not installed.
+    pub(super) fn start(
+        kind: Kind,
+        (shards, replicas): (usize, usize),
+    ) -> Result<Result<Self, String>, String> {
+        let absent = |what: &str| Ok(Err(format!("{what} is not installed: apt install {what}")));
+        let (at, kept): (String, Box<dyn Any>) = match kind {
+            Kind::Amcast => {
+                let own = Own::start(shards, replicas, &[])?;
+                (own.redis.clone(), Box::new(own))
+            }
+            Kind::AmcastDurable => {
+                let own = Own::start_durable("multi-ring", shards, replicas)?;
+                (own.redis.clone(), Box::new(own))
+            }
+            Kind::Redis | Kind::RedisAlways => {
+                let syncs = kind == Kind::RedisAlways;
+                let Some(redis) = Redis::start_with("redis-server", syncs)? else {
+                    return absent("redis-server");
+                };
+                (redis.at.clone(), Box::new(redis))
+            }
+            Kind::Etcd => {
+                let Some(etcd) = Etcd::start()? else { return absent("etcd-server") };
+                (etcd.at.clone(), Box::new(etcd))
+            }
+        };
+        Ok(Ok(Self { kind, at, _kept: kept }))
+    }
+
+    pub(super) fn speaks(&self) -> Speaks {
+        match self.kind {
+            Kind::Etcd => Speaks::Etcd,
+            _ => Speaks::Redis,
+        }
+    }
+}

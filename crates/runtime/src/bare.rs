@@ -1,0 +1,137 @@
+//! A node without a house: the replicas of a protocol that sends messages, at their connections and
+//! logs, with whatever stands above them. What a measurement drives, and nothing else of a node: no
+//! fronts, no application, no control socket.
+
+use crate::application::Wake;
+use crate::config::Place;
+use crate::home::{Keeping, Net};
+use crate::member::Members;
+use crate::replicas::Replicas;
+use crate::seat::Above;
+use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, Node, Pid, Span, Submission, Time};
+use amcast_net::Counts;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// What a bare node is started with.
+#[derive(Clone, Copy)]
+pub struct BareOptions<'a> {
+    /// The protocol.
+    pub entry: &'a dyn Entry,
+    /// The cluster's checked configuration; it has no clients.
+    pub config: &'a Config,
+    /// A number of the cluster's own: nodes of another are not let in.
+    pub cluster_id: u64,
+    /// Where each node listens, by rank.
+    pub addresses: &'a [SocketAddr],
+    /// Which replica of each group it hosts.
+    pub rank: usize,
+    /// A directory for its logs, if its protocol keeps any: its own, and there already.
+    pub logs: &'a Path,
+}
+
+/// A node's replicas, one of each group, and what carries their messages.
+pub struct Bare {
+    members: Members,
+    groups: GroupSet,
+}
+
+impl Bare {
+    /// Opens its sockets, and begins to connect.
+    ///
+    /// # Errors
+    /// When the protocol does not send messages, or an address cannot be used.
+    pub fn start(options: BareOptions<'_>) -> Result<Self, String> {
+        let BareOptions { entry, config, rank, .. } = options;
+        let cluster = *config.cluster();
+        let process = |group: Gid| match entry.build(cluster.replica(group, rank), config) {
+            Ok(Node::Messages(process)) => Ok(process),
+            Ok(Node::Memory(..)) => Err(format!("{} does not send messages", entry.name())),
+            Err(e) => Err(e.to_string()),
+        };
+        let groups = cluster.all_groups();
+        let processes = groups.iter().map(process).collect::<Result<Vec<_>, _>>()?;
+        let places = options.addresses.iter().map(|&at| Place::at(at)).collect();
+        let net = Net::of(PathBuf::new(), options.cluster_id, places);
+        let keeping = (entry.keeps() != Keeps::Nothing).then(|| Keeping {
+            path: options.logs.to_path_buf(),
+            begun: options.logs.join("begun"),
+            holds: entry.keeps() == Keeps::Written,
+            lasts: true,
+        });
+        let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), false);
+        Ok(Self { members: members.map_err(|e| e.to_string())?, groups })
+    }
+
+    /// Gives each replica its first inputs. Once, before anything else.
+    ///
+    /// # Errors
+    /// When its logs cannot be made.
+    pub fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
+        self.members.begin(now, above)
+    }
+
+    /// Takes in what came: messages, and what logs have done. Whether there was anything.
+    pub fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        self.members.round(now, above)
+    }
+
+    /// Ends a round: does what is due, and sends. Whether anything was due.
+    pub fn flush(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        self.members.flush(now, above)
+    }
+
+    /// Whether every replica has its place in its group.
+    pub fn is_ready(&self) -> bool {
+        let works = |group| {
+            let (status, fit) = self.members.status(group);
+            fit && status.follows
+        };
+        self.groups.iter().all(works)
+    }
+
+    /// The process that multicasts what goes to `dst`: the replica of the lowest group.
+    pub fn sender(&self, dst: GroupSet) -> Option<Pid> {
+        dst.lowest().map(|group| self.members.pid(group))
+    }
+
+    /// How many messages of `bytes` bytes to `dst` may be multicast now.
+    pub fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        self.members.room(dst, bytes)
+    }
+
+    /// Multicasts. There was room; `seq` grows over all that the node multicasts.
+    pub fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
+        self.members.submit(now, submission, above);
+    }
+
+    /// All that the replica of `group` delivered up to `position` is done with.
+    pub fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
+        self.members.applied(now, group, position, above);
+    }
+
+    /// Why it cannot go on, if it cannot.
+    pub fn failed(&self) -> Option<String> {
+        self.members.failed()
+    }
+
+    /// What its connections did so far.
+    pub fn counts(&self) -> Counts {
+        self.members.counts()
+    }
+
+    /// How often its logs were synced so far, all of them together.
+    pub fn syncs(&self) -> u64 {
+        self.members.syncs()
+    }
+
+    /// Wakes the loop, from any thread.
+    pub fn wake(&self) -> Wake {
+        self.members.wake()
+    }
+
+    /// Sleeps until there may be something to do, or for `at_most`.
+    pub fn sleep(&mut self, now: Time, at_most: Span) {
+        self.members.sleep(now, at_most);
+    }
+}
