@@ -28,6 +28,13 @@ impl Idle {
     /// Nothing is wasted: parks at once.
     pub const PARK: Self = Self { spins: 0, yields: 0, parks: true };
 
+    /// The same for a loop that the system wakes, as it does for what comes on a socket: it parks and
+    /// never yields. Who yields a core that others want, too, gets it back only after a whole slice of
+    /// theirs, milliseconds, whatever has come meanwhile; who sleeps is woken at once.
+    pub const fn woken(self) -> Self {
+        Self { spins: self.spins, yields: 0, parks: true }
+    }
+
     /// [`Idle::SHARED`] or, if there is a core to spare for each of `loops`, a longer spin first.
     pub fn for_loops(loops: usize, cores: usize) -> Self {
         if loops < cores { Self { spins: 20_000, ..Self::SHARED } } else { Self::SHARED }
@@ -118,6 +125,12 @@ mod tests {
         idler.busy();
         assert_eq!(idler.pause(), Pause::Again);
         assert_eq!(idler.counts(), IdleCounts { busy: 1, spins: 3, yields: 1, parks: 2 });
+    }
+
+    #[test]
+    fn a_loop_that_is_woken_parks_where_it_would_yield() {
+        let mut idler = Idler::new(Idle { spins: 1, yields: 9, parks: false }.woken());
+        assert_eq!([idler.pause(), idler.pause()], [Pause::Again, Pause::Park]);
     }
 
     #[test]

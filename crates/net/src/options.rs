@@ -77,8 +77,8 @@ pub struct Options {
     pub interface: Interface,
     /// How many routers multicast may pass.
     pub multicast_hops: u8,
-    /// The congestion control of streams, as the system names it; the system's own choice if none.
-    /// On one machine, and on a network that drops nothing, `cubic` is over twice as fast as `bbr`.
+    /// The congestion control of streams, as the system names it; if none, `cubic` on the loopback, and
+    /// the system's own choice elsewhere. Where nothing is dropped `cubic` is over twice as fast as `bbr`.
     pub congestion: Option<String>,
 }
 

@@ -194,5 +194,17 @@ pub(crate) fn tune(fd: &OwnedFd, options: &Options, told: &mut Told) {
     set("TCP_KEEPINTVL", sockopt::set_tcp_keepintvl(fd, probe));
     if let Some(name) = &options.congestion {
         set("TCP_CONGESTION", sockopt::set_tcp_congestion(fd, name));
+    } else if is_local(fd) {
+        // A system without it has its own choice, which works as well.
+        let _ = sockopt::set_tcp_congestion(fd, LOCAL_CONGESTION);
     }
+}
+
+/// Within one machine nothing is lost, and what paces only delays.
+const LOCAL_CONGESTION: &str = "cubic";
+
+/// Whether the other end of a connection is on the loopback.
+fn is_local(fd: &OwnedFd) -> bool {
+    let peer = rustix::net::getpeername(fd).ok().flatten();
+    peer.and_then(|at| SocketAddr::try_from(at).ok()).is_some_and(|at| at.ip().is_loopback())
 }

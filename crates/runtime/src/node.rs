@@ -213,7 +213,11 @@ impl<A: Application> Node<A> {
         if let Some(keeping) = &options.keeping {
             keep_state(keeping, rank, (&mut house, replicas.wake()))?;
         }
-        let (idler, nodes) = (Idler::new(options.idle), options.nodes.clone());
+        let idle = match options.ground {
+            Ground::Memory(_) => options.idle,
+            Ground::Net(_) => options.idle.woken(),
+        };
+        let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
         Ok(Self { name, rank, nodes, replicas, house, requests, idler, command, _life: life })
     }

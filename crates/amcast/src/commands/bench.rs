@@ -338,6 +338,14 @@ impl Args {
                 self.protocol
             ));
         }
+        let has_clients = self.bare_plan((1, 1, 1), "breadth", self.load(1, Choice::Uniform, 0, 1));
+        if has_clients.config(entry).is_ok() {
+            return misuse(format!(
+                "in {} clients multicast, and over a network none are measured: measure it with \
+                 --medium sim",
+                self.protocol
+            ));
+        }
         if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {
             return misuse(
                 "over a network nodes multicast themselves, each in a process of its own: give \
@@ -543,7 +551,11 @@ fn title(plan: &Plan) -> String {
         Some(rate) => format!("{rate}/s"),
         None => format!("{} on the way", load.outstanding),
     };
-    let senders = if plan.clients == 0 { load.senders } else { plan.clients };
+    let senders = match (plan.clients, load.senders) {
+        (0, 0) => plan.replicas,
+        (0, senders) => senders,
+        (clients, _) => clients,
+    };
     format!(
         "{} {}x{} {} {choice} dst {} {} B, {senders} x {way}",
         plan.protocol, plan.groups, plan.replicas, plan.overlay, load.destinations, load.payload,

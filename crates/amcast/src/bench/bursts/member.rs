@@ -81,7 +81,7 @@ impl Member {
         let peers: Vec<_> = task.addresses.iter().map(peer).collect();
         let options = Options { cluster_id: task.cluster_id, ..Options::default() };
         let carrier = Carrier::start(pid, 0, &peers, &options).map_err(|e| e.to_string())?;
-        let idler = Idler::new(Idle::SHARED);
+        let idler = Idler::new(Idle::SHARED.woken());
         let outbox = Outbox::new(false);
         let seen = task.bursts.iter().map(|burst| Watch::new(*burst)).collect();
         Ok(Self {

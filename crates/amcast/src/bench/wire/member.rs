@@ -130,7 +130,7 @@ impl Member {
         let mut rng = Rng::stream(task.rank as u64, "destinations");
         let dst = destinations(config.overlay(), &mut rng, &plan.load);
         let (load, payload) = (plan.load.clone(), vec![0x5a; plan.load.payload]);
-        let idler = Idler::new(Idle::SHARED);
+        let idler = Idler::new(Idle::SHARED.woken());
         let sends = task.rank < plan.load.senders;
         Ok(Self { node, tally, idler, config, load, rng, payload, dst, sends })
     }
