@@ -145,7 +145,8 @@ pub(super) fn told(all: &[Versus], absent: &[String]) -> String {
             " Programs of others take turns with ours, with the same definitions of latency and \
              throughput; their groups stay up in between. They deliver without waiting for a majority \
              and keep nothing, so each is compared with what enforces the same specification of ours, or \
-             a stronger one. ",
+             a stronger one; of these with the best of this run, which chance favours where repeats are \
+             few. ",
         );
         text.push_str(&settings.join(". "));
         text.push('.');
