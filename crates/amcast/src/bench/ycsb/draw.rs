@@ -1,5 +1,7 @@
 //! What is drawn: which record, which operation, and records themselves. The definitions are those
-//! that YCSB published (Cooper et al., 2010), with its constants.
+//! that YCSB published (Cooper et al., 2010), with its constants. One thing differs from its program: that
+//! draws from 10^10 numbers, whatever the number of records, and takes the remainder, which is less
+//! skewed; here the distribution is over the records themselves.
 
 use amcast_core::rng::Rng;
 
@@ -62,7 +64,7 @@ fn unit(rng: &mut Rng) -> f64 {
     (rng.below(1 << 53)) as f64 / (1_u64 << 53) as f64
 }
 
-/// FNV-1 of 64 bits over the bytes of a number: it scatters the frequent records.
+/// FNV-1a of 64 bits over the bytes of a number: it scatters the frequent records.
 pub(super) fn scatter(n: u64) -> u64 {
     n.to_le_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
