@@ -123,7 +123,7 @@ where
         self.outbox.clear();
         self.inner.step(now, (), input, &mut self.outbox);
         self.outbox.take(&mut self.taken);
-        let base = out.adopt_bytes(&self.outbox);
+        let base = out.adopt_bytes(&mut self.outbox);
         for output in self.taken.drain(..) {
             let output = match output {
                 Output::Medium(asked) => {

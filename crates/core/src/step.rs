@@ -442,8 +442,13 @@ impl<M: Medium> Outbox<M> {
         });
     }
 
-    /// Takes over the bytes of an inner layer's outbox; gives the base to relay with.
-    pub fn adopt_bytes<N: Medium>(&mut self, inner: &Outbox<N>) -> u32 {
+    /// Takes over the bytes of an inner layer's outbox, whose outputs were taken out; gives the base to
+    /// relay with. Where there are none yet they are not copied.
+    pub fn adopt_bytes<N: Medium>(&mut self, inner: &mut Outbox<N>) -> u32 {
+        if self.bytes.is_empty() {
+            core::mem::swap(&mut self.bytes, &mut inner.bytes);
+            return 0;
+        }
         let base = self.bytes.len() as u32;
         self.bytes.extend_from_slice(&inner.bytes);
         base

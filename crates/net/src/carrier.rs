@@ -219,6 +219,22 @@ impl Carrier {
         }
     }
 
+    /// As [`Carrier::carry`], for one message to another process on its stream that has two parts.
+    ///
+    /// # Panics
+    /// The same, and when it is to this process.
+    #[inline]
+    pub fn carry_parts(&mut self, to: Pid, head: &[u8], rest: &[u8]) {
+        assert!(to != self.me, "a message to another process");
+        assert!(
+            head.len() + rest.len() <= self.frame_bytes_max,
+            "a message of {} bytes: frame_bytes_max is {}",
+            head.len() + rest.len(),
+            self.frame_bytes_max
+        );
+        self.streams.send(to, head, rest, &mut self.told);
+    }
+
     /// One datagram for all members; this process hears itself without the network.
     fn send_to_group(&mut self, group: Gid, target: usize, message: &[u8]) {
         if self.members[group.index()].contains(&self.me) {
@@ -234,7 +250,7 @@ impl Carrier {
             return self.own.put(message);
         }
         match lane {
-            Lane::Stream => self.streams.send(to, message, &mut self.told),
+            Lane::Stream => self.streams.send(to, &[], message, &mut self.told),
             Lane::Datagram => {
                 self.outbound.put(self.inbound.own(), to.index(), message, &mut self.told);
             }

@@ -205,8 +205,12 @@ impl Post {
         if rank == self.rank {
             return self.inside.put(from, to, message);
         }
+        let node = Pid(rank as u32);
+        if lane == Lane::Stream {
+            return self.carrier.carry_parts(node, &[from.0, to.0], message);
+        }
         self.address(from, to, message);
-        self.carrier.carry(&Out::To(Pid(rank as u32), lane, ()), &self.letter);
+        self.carrier.carry(&Out::To(node, lane, ()), &self.letter);
     }
 
     fn address(&mut self, from: Gid, to: Gid, message: &[u8]) {

@@ -132,19 +132,19 @@ impl Streams {
 
     // ---- sending
 
-    /// Puts a frame in for a peer.
+    /// Puts a frame in for a peer, in two parts.
     #[inline]
-    pub(crate) fn send(&mut self, to: Pid, frame: &[u8], told: &mut Told) {
+    pub(crate) fn send(&mut self, to: Pid, head: &[u8], rest: &[u8], told: &mut Told) {
         let link = &mut self.links[to.index()];
         if link.muted {
             told.counts.dropped_down += 1;
             return;
         }
-        let bytes = frame.len() + LENGTH_BYTES;
+        let bytes = head.len() + rest.len() + LENGTH_BYTES;
         if link.queue.len() + bytes > self.options.queue_bytes_max {
             return self.overflow(to, told);
         }
-        link.queue.push(frame);
+        link.queue.push(head, rest);
         told.counts.stream_sent += 1;
         if !link.dirty {
             link.dirty = true;

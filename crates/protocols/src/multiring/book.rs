@@ -166,8 +166,8 @@ impl Book {
 
 #[cfg(test)]
 mod tests {
+    use super::super::bytes::Bytes;
     use super::*;
-    use alloc::sync::Arc;
     use alloc::vec::Vec;
     use amcast_core::Pid;
     use amcast_core::rng::Rng;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn batch(first: u64, round: u32) -> Entry {
-        let value = Value::Batch(Arc::from([0_u8; 100]));
+        let value = Value::Batch(Bytes::from(&[0_u8; 100][..]));
         Entry { first, ballot: Ballot::new(round, Pid(0)), value }
     }
 
@@ -219,9 +219,9 @@ mod tests {
         assert_eq!(book.cached(), 300);
         assert!(book.entry(6).is_none() && book.entry(7).is_some());
         assert_eq!(book.at(3).map(|(first, slot)| (first, slot.record)), Some((3, 3)));
-        book.fill(3, 4, Value::Batch(Arc::from([1_u8; 100])));
+        book.fill(3, 4, Value::Batch(Bytes::from(&[1_u8; 100][..])));
         assert!(book.entry(3).is_none(), "another record");
-        book.fill(3, 3, Value::Batch(Arc::from([0_u8; 100])));
+        book.fill(3, 3, Value::Batch(Bytes::from(&[0_u8; 100][..])));
         assert_eq!(book.entry(3), Some(batch(3, 1)));
         book.evict(8, 350);
         assert!(book.entry(3).is_none());

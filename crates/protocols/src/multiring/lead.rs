@@ -1,18 +1,17 @@
 //! The coordinator of a ring: phase 1, packing of proposals, skips, and who is in the ring.
 
 use super::Mutant;
+use super::bytes::Bytes;
 use super::keep::{Act, Record};
+use super::queue::{Queue, Queued};
 use super::ring::{Cx, Ring, cut};
-use super::value::{
-    BATCH_MAX, Ballot, Entry, INSTANCE_MAX, PROPOSAL_BYTES, Proposal, SKIP_MAX, Value,
-};
+use super::value::{Ballot, Entry, INSTANCE_MAX, SKIP_MAX, Value, proposals};
 use super::word::{Rows, Standing, Word};
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::Codec;
 use amcast_core::step::Note;
 use amcast_core::{Pid, Span, Time};
+use core::mem;
 
 /// The attempt of this process to lead a ring, and its leading.
 #[derive(Clone, Debug)]
@@ -28,7 +27,7 @@ pub(super) struct Lead {
     /// everything before the run is known.
     table: Option<Rows>,
     /// Proposals that have no instance yet.
-    queue: VecDeque<Proposal>,
+    queue: Queue,
     /// Entries that are not decided: where each ends, and its bytes.
     flights: VecDeque<(u64, usize)>,
     flight_bytes: usize,
@@ -63,7 +62,7 @@ impl Lead {
             promises: alloc::vec![None; acceptors],
             coming: alloc::vec![Vec::new(); acceptors],
             table: None,
-            queue: VecDeque::new(),
+            queue: Queue::default(),
             flights: VecDeque::new(),
             flight_bytes: 0,
             lags: VecDeque::new(),
@@ -150,6 +149,7 @@ impl Ring {
 
     /// [MRP 4] Phase 1, for all instances from here on.
     fn prepare(&mut self, cx: &mut Cx<'_>) {
+        // [MRP 1:1]
         let ballot = Ballot::new(self.promised.round + 1, cx.me);
         self.vain += 1;
         self.promised = ballot;
@@ -229,7 +229,7 @@ impl Ring {
             return Err("a promise of another ring");
         }
         let Some(lead) = self.lead.as_mut().filter(|l| l.ballot == ballot) else { return Ok(()) };
-        let entries = core::mem::take(&mut lead.coming[at]);
+        let entries = mem::take(&mut lead.coming[at]);
         let Some(surplus) = entries.len().checked_sub(count as usize) else {
             // Some of it was lost; it is asked for again.
             return Ok(());
@@ -319,6 +319,7 @@ impl Ring {
         if value_end(self.end, &value) <= self.end {
             return;
         }
+        // [MRP 1:3]
         let (size, entry) = (value.size(), Entry { first: self.end, ballot: self.ballot, value });
         self.accept(entry, cx);
         if let Some(lead) = &mut self.lead {
@@ -330,7 +331,7 @@ impl Ring {
     }
 
     /// A proposer wants these ordered.
-    pub(super) fn on_propose(&mut self, from: Pid, proposals: Vec<Proposal>, cx: &mut Cx<'_>) {
+    pub(super) fn on_propose(&mut self, from: Pid, bytes: &Bytes, cx: &mut Cx<'_>) {
         let hint = Word::Lead { ring: self.id, ballot: self.ballot };
         let table_known = self.table.get(from.index()).copied();
         let active = self.leads();
@@ -342,21 +343,31 @@ impl Ring {
         };
         let Some(table) = &mut lead.table else { return };
         let (row, mut done) = (&mut table[from.index()], None);
-        for proposal in proposals {
-            let Proposal { life, number, .. } = proposal;
+        // New ones that lie behind each other go on together.
+        let (mut at, mut first, mut end, mut count) = (0, 0, 0, 0);
+        for proposal in proposals(bytes) {
+            let (life, number) = (proposal.life, proposal.number);
+            let begins = at;
+            at += proposal.size();
             let twice = cx.shape.mutants.is(Mutant::OrdersTwice) && (life, number) <= *row;
             // Nobody has more on the way than its window.
-            let full = lead.queue.len() >= cx.shape.cluster.processes() * cx.shape.window;
+            let full = lead.queue.len() + count >= cx.shape.cluster.processes() * cx.shape.window;
             if full {
                 break;
             }
             if is_next(*row, life, number) || twice {
                 *row = (*row).max((life, number));
-                lead.queue.push_back(proposal);
-            } else if table_known.is_some_and(|known| (life, number) <= known) {
+                first = if count == 0 { begins } else { first };
+                (end, count) = (at, count + 1);
+                continue;
+            }
+            lead.queue.push(Queued { bytes: bytes.slice(first..end), count });
+            count = 0;
+            if table_known.is_some_and(|known| (life, number) <= known) {
                 done = table_known;
             }
         }
+        lead.queue.push(Queued { bytes: bytes.slice(first..end), count });
         if let Some((life, number)) = done {
             lead.acknowledge(from, life, number);
         }
@@ -416,6 +427,7 @@ impl Ring {
     /// trimmed.
     fn take_stock(&mut self, cx: &Cx<'_>) {
         let merged = self.reached(cx, |standing| standing.merged);
+        // [MRP 3:4]
         let safe = self.reached(cx, |standing| standing.safe);
         self.trim = self.trim.max(safe.min(self.known));
         let (decided, Some(lead)) = (self.decided, &mut self.lead) else { return };
@@ -469,19 +481,10 @@ impl Ring {
             if full {
                 return;
             }
-            let (mut bytes, mut count) = (Vec::new(), 0);
-            while let Some(proposal) = lead.queue.front() {
-                let fits = bytes.len() + proposal.size() <= cx.shape.pack_bytes;
-                if count > 0 && (!fits || count == BATCH_MAX) {
-                    break;
-                }
-                proposal.encode(&mut bytes);
-                count += 1;
-                lead.queue.pop_front();
-            }
-            debug_assert!(bytes.len() >= PROPOSAL_BYTES);
+            // [MRP 1:8]
+            let batch = lead.queue.batch(cx.shape.pack_bytes);
             let instance = self.end;
-            self.propose(Value::Batch(Arc::from(bytes)), cx);
+            self.propose(Value::Batch(batch), cx);
             self.pull_others(instance, cx);
         }
     }
@@ -504,6 +507,7 @@ impl Ring {
     fn level(&mut self, cx: &mut Cx<'_>) {
         let (end, Some(lead)) = (self.end, &mut self.lead) else { return };
         let mut upto = lead.want;
+        // [MRP 2:3]
         if let Some((delta, rate)) = cx.shape.pace
             && cx.now >= lead.level_at
         {
@@ -512,6 +516,7 @@ impl Ring {
             (lead.level_at, lead.level_end) = (cx.now + delta, end.max(upto));
         }
         if upto > end && lead.lag_bytes < cx.shape.lag_bytes {
+            // [MRP 2:4]
             self.propose(Value::Skip((upto - end).min(SKIP_MAX)), cx);
         }
     }
@@ -519,7 +524,7 @@ impl Ring {
     /// Tells proposers what of theirs is decided.
     fn thank(&mut self, cx: &mut Cx<'_>) {
         let Some(lead) = &mut self.lead else { return };
-        for (pid, (life, upto)) in core::mem::take(&mut lead.acknowledged) {
+        for (pid, (life, upto)) in mem::take(&mut lead.acknowledged) {
             cx.say(pid, Word::Done { ring: self.id, life, upto });
         }
     }
@@ -587,7 +592,7 @@ mod tests {
 
     #[test]
     fn what_was_accepted_is_proposed_again_from_what_is_known_on() {
-        let batch = Value::Batch(Arc::from([7]));
+        let batch = Value::Batch(Bytes::from(&[7][..]));
         let entries = alloc::vec![
             entry(3, Value::Skip(4)),
             entry(7, batch.clone()),

@@ -72,6 +72,7 @@ impl Ring {
         if able.is_empty() {
             return;
         }
+        // [MRP 3:7]
         self.fetching.turn += 1;
         self.fetching.asked_at = cx.now;
         let to = able[self.fetching.turn % able.len()];

@@ -52,6 +52,7 @@ impl MultiRing {
         out: &mut Outbox<Messages<Packet>>,
     ) {
         let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return };
+        // [MRP 3:2]
         match ring.serve(at, table, self.shape.pass_bytes) {
             Served::Word(word) => self.say(from, word),
             Served::Load(first, record) => {
@@ -129,6 +130,7 @@ impl MultiRing {
         if idle < TRIM_RECORDS || !self.begun || self.recovery.lost {
             return;
         }
+        // [MRP 3:5]
         let before = self.keep.trim(idle);
         for ring in self.rings.iter().flatten().filter(|ring| ring.my_vote.is_some()) {
             self.keep.write(ring.base(), None);

@@ -124,6 +124,7 @@ impl Merge {
             if self.skip_rounds(rings) {
                 continue;
             }
+            // [MRP 2:2]
             let (at, instance) = self.order.next(self.point);
             let id = self.rings[at];
             let Some(ring) = &rings[usize::from(id)] else { return Stop::Lacks(id) };

@@ -59,6 +59,7 @@
 //! `process.rs`, which puts them together.
 
 mod book;
+mod bytes;
 mod keep;
 mod lead;
 mod learn;
@@ -66,6 +67,7 @@ mod logbook;
 mod merge;
 mod process;
 mod proposer;
+mod queue;
 mod recovery;
 mod ring;
 mod rings;
@@ -89,7 +91,7 @@ use amcast_core::{
 };
 use keep::{Record, Storage};
 use process::MultiRing;
-use rings::{Order, RingId, RingShape, Rings};
+use rings::{Around, Order, RingId, RingShape, Rings};
 use word::Packet;
 
 macro_rules! number {
@@ -112,6 +114,16 @@ const RINGS: Param = Param {
             two, or none (then nothing goes to several groups).",
     cost: "Whoever subscribes to a ring takes part in its skips.",
     source: "MRP 4, 8.3.2",
+};
+
+const AROUND: Param = Param {
+    name: "around",
+    kind: Kind::Choice { of: &["nodes", "groups"] },
+    about: "In which order messages go round a ring of several groups: node by node, or, where groups \
+            are far apart, group by group.",
+    cost: "Node by node, each message of such a ring goes from region to region as often as groups \
+           have replicas.",
+    source: "ours",
 };
 
 number!(
@@ -271,6 +283,7 @@ number!(
 
 static PARAMS: &[Param] = &[
     RINGS,
+    AROUND,
     M,
     LEVELING,
     DELTA_US,
@@ -443,7 +456,8 @@ impl Shape {
         let bytes = |param: &Param| config.get(param) as usize;
         let cluster = *config.cluster();
         let kinds = [Rings::Global, Rings::Pairs, Rings::Independent];
-        let rings = rings::shapes(&cluster, kinds[get(&RINGS) as usize]);
+        let around = [Around::Nodes, Around::Groups][get(&AROUND) as usize];
+        let rings = rings::shapes(&cluster, kinds[get(&RINGS) as usize], around);
         let subscribes = |g: Gid| {
             let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
             mine.map(|(id, _)| id as RingId).collect()

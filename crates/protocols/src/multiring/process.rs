@@ -8,6 +8,7 @@ use super::recovery::Recovery;
 use super::ring::{Cx, Ring};
 use super::rings::{Point, RingId, ring_for};
 use super::transfer::{Donation, Intake};
+use super::value::count;
 use super::word::{Packet, Standing, Word};
 use super::{Mutant, Shape};
 use crate::layers::heartbeat::Heartbeat;
@@ -276,11 +277,10 @@ impl MultiRing {
         match word {
             Word::Alive { count, fit, rings } => self.on_alive(from, count, fit, &rings),
             Word::Propose { ring, proposals } => {
-                let known = |p: &super::value::Proposal| p.msg.sender == from;
-                if proposals.iter().all(known) {
-                    self.with_ring(ring, |r, cx| r.on_propose(from, proposals, cx));
+                if count(&proposals, |sender| sender == from).is_some() {
+                    self.with_ring(ring, |r, cx| r.on_propose(from, &proposals, cx));
                 } else {
-                    wrong = Some("a proposal in another's name");
+                    wrong = Some("what is no proposal, or in another's name");
                 }
             }
             Word::Done { ring, life, upto } => {
@@ -460,7 +460,10 @@ impl MultiRing {
         self.pull();
         self.settle(out);
         for id in self.ring_ids() {
-            self.with_ring(id, Ring::pass_on);
+            self.with_ring(id, |ring, cx| {
+                ring.pass_on(cx);
+                ring.report(cx);
+            });
         }
         self.trim();
         self.settle(out);
@@ -482,8 +485,8 @@ impl MultiRing {
     fn propose(&mut self) {
         for id in self.ring_ids() {
             let target = self.target(id);
-            let limits = (self.shape.suspect, self.shape.pass_bytes);
-            self.proposers[usize::from(id)].send(self.now, (id, target), limits, &mut self.post);
+            let (retry, post) = (self.shape.suspect, &mut self.post);
+            self.proposers[usize::from(id)].send(self.now, (id, target), retry, post);
         }
     }
 
@@ -704,8 +707,9 @@ impl MultiRing {
             true => self.shape.cluster.all_groups(),
             false => submission.dst,
         };
+        // [MRP 2:1]
         let id = ring_for(&self.shape.rings, dst).expect("room was asked for");
-        let (me, life) = (self.me, self.life);
-        self.proposers[usize::from(id)].submit(me, life, submission);
+        let (from, block_bytes) = ((self.me, self.life), self.shape.pack_bytes);
+        self.proposers[usize::from(id)].submit(from, submission, block_bytes);
     }
 }

@@ -1,21 +1,43 @@
 //! The multicasts of this process to one ring, until they are decided.
 
+use super::bytes::Bytes;
 use super::value::{Ballot, Proposal};
 use super::word::Word;
 use alloc::collections::VecDeque;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::{MsgId, Pid, Span, Submission, Time};
+use core::mem;
+
+/// A proposal on its way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    msg: MsgId,
+    number: u64,
+    payload_bytes: usize,
+}
+
+/// Proposals one behind the other, as they travel.
+#[derive(Clone, Debug)]
+struct Block {
+    bytes: Bytes,
+    /// The number of the last one.
+    last: u64,
+}
 
 /// What this process has to propose to a ring.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposer {
     /// In order; numbered without gaps.
-    pending: VecDeque<Proposal>,
+    pending: VecDeque<Pending>,
+    /// Payload of these.
     bytes: usize,
+    /// What was sent of them, in order. Of the first one some may be decided.
+    blocks: VecDeque<Block>,
+    /// Those behind that, which will be the next block.
+    open: Vec<u8>,
     /// The number of the last proposal of this life.
     last: u64,
-    /// How many of the pending ones the coordinator was sent.
+    /// How many of the blocks the coordinator was sent.
     sent: usize,
     /// Whom they were sent to.
     to: Option<Pid>,
@@ -35,30 +57,45 @@ impl Proposer {
 
     /// The messages on their way.
     pub(super) fn messages(&self) -> impl Iterator<Item = MsgId> + '_ {
-        self.pending.iter().map(|proposal| proposal.msg)
+        self.pending.iter().map(|pending| pending.msg)
     }
 
-    pub(super) fn submit(&mut self, me: Pid, life: u32, submission: &Submission<'_>) {
+    /// `block_bytes` is about how much travels together.
+    pub(super) fn submit(
+        &mut self,
+        (me, life): (Pid, u32),
+        submission: &Submission<'_>,
+        block_bytes: usize,
+    ) {
         self.last += 1;
         let Submission { seq, dst, payload } = *submission;
+        let (msg, number) = (MsgId { sender: me, seq }, self.last);
         self.bytes += payload.len();
-        self.pending.push_back(Proposal {
-            msg: MsgId { sender: me, seq },
-            life,
-            number: self.last,
-            dst,
-            payload: Arc::from(payload),
-        });
+        self.pending.push_back(Pending { msg, number, payload_bytes: payload.len() });
+        Proposal { msg, life, number, dst, payload }.encode(&mut self.open);
+        if self.open.len() >= block_bytes {
+            self.close();
+        }
+    }
+
+    /// What was gathered is a block.
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            let bytes = Bytes::from(mem::take(&mut self.open));
+            self.blocks.push_back(Block { bytes, last: self.last });
+        }
     }
 
     /// Those up to this number are decided.
     pub(super) fn done(&mut self, upto: u64, now: Time) {
-        while self.pending.front().is_some_and(|proposal| proposal.number <= upto) {
-            if let Some(proposal) = self.pending.pop_front() {
-                self.bytes -= proposal.payload.len();
-            }
-            self.sent = self.sent.saturating_sub(1);
+        while let Some(pending) = self.pending.front().filter(|p| p.number <= upto) {
+            self.bytes -= pending.payload_bytes;
             self.moved_at = now;
+            self.pending.pop_front();
+        }
+        while self.blocks.front().is_some_and(|block| block.last <= upto) {
+            self.blocks.pop_front();
+            self.sent = self.sent.saturating_sub(1);
         }
     }
 
@@ -81,28 +118,21 @@ impl Proposer {
         &mut self,
         now: Time,
         (ring, target): (u16, Pid),
-        (retry, pass_bytes): (Span, usize),
+        retry: Span,
         post: &mut Vec<(Pid, Word)>,
     ) {
+        self.close();
         if self.to != Some(target) {
             (self.to, self.sent) = (Some(target), 0);
         }
         if self.sent > 0 && now.since(self.moved_at) >= retry {
             (self.sent, self.turn) = (0, self.turn + 1);
         }
-        while self.sent < self.pending.len() {
-            let (mut bytes, mut proposals) = (0, Vec::new());
-            for proposal in self.pending.iter().skip(self.sent) {
-                if bytes >= pass_bytes {
-                    break;
-                }
-                bytes += proposal.size();
-                proposals.push(proposal.clone());
-            }
-            self.sent += proposals.len();
+        for Block { bytes, .. } in self.blocks.range(self.sent..) {
             self.moved_at = now;
-            post.push((target, Word::Propose { ring, proposals }));
+            post.push((target, Word::Propose { ring, proposals: bytes.clone() }));
         }
+        self.sent = self.blocks.len();
     }
 
     /// The coordinator is `ballot`'s: no need to look for it.

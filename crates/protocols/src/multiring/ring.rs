@@ -116,6 +116,8 @@ pub(super) struct Ring {
     pub(super) lead: Option<Lead>,
     pub(super) fetching: Fetching,
     link: Link,
+    /// The votes that the coordinator was told of beside the ring.
+    reported: Vec<Vote>,
     /// The ballot whose run is waited for, and since when.
     pub(super) awaited: Ballot,
     pub(super) awaited_at: Time,
@@ -162,6 +164,7 @@ impl Ring {
             lead: None,
             fetching: Fetching::default(),
             link: Link::default(),
+            reported: Vec::new(),
             awaited: Ballot::NONE,
             awaited_at: Time::ZERO,
             orphaned: false,
@@ -202,6 +205,7 @@ impl Ring {
         (self.ballot, self.start, self.fresh) = (ballot, start, fresh);
         (self.orphaned, self.vain) = (false, 0);
         (self.layout, self.out) = (0, Vec::new());
+        self.reported.clear();
         for vote in &mut self.votes {
             vote.upto = start;
         }
@@ -297,6 +301,7 @@ impl Ring {
             if cx.shape.mutants.is(Mutant::VotesBeforeItIsWritten) {
                 cx.keep.due.extend(vote.clone());
             }
+            // [MRP 1:4] [MRP 3:1]
             cx.keep.write(Record::Accept { ring, known, settled, entry }, vote)
         } else {
             NO_RECORD
@@ -395,6 +400,7 @@ impl Ring {
             self.settle(cx);
         }
         if self.known >= self.start && self.settled == self.ballot {
+            // [MRP 1:7]
             self.know(self.decided.min(self.end));
         }
     }
@@ -467,6 +473,9 @@ impl Ring {
         if self.link.to == Some(pid) {
             self.link.fresh = true;
         }
+        if self.coordinator() == Some(pid) {
+            self.reported.clear();
+        }
         if let Some(lead) = &mut self.lead {
             lead.forget(self.shape.acceptor(pid));
         }
@@ -498,25 +507,46 @@ impl Ring {
             self.link.end = self.link.end.max(held);
         }
         while self.has_news(closes, cx) {
+            // [MRP 1:6]
             let entries = if closes { Vec::new() } else { self.unsent(cx) };
             let sent = entries.last().map_or(self.link.end, Entry::end);
             self.link.end = if closes { self.end } else { sent };
             (self.link.at, self.link.fresh) = (cx.now, false);
             (self.link.layout, self.link.trim) = (self.layout, self.trim);
             self.link.votes.clone_from(&self.votes);
-            let pass = Pass {
-                ring: self.id,
-                ballot: self.ballot,
-                layout: self.layout,
-                out: self.out.clone(),
-                start: self.start,
-                fresh: self.fresh,
-                end: self.link.end,
-                votes: self.votes.clone(),
-                trim: self.trim,
-                entries,
-            };
+            let pass = self.pass(entries);
             cx.say(to, Word::Pass(pass));
+        }
+    }
+
+    /// Tells the coordinator of votes that decide something, where the way round the ring leads through
+    /// many who have none.
+    pub(super) fn report(&mut self, cx: &mut Cx<'_>) {
+        let Some(to) = self.coordinator().filter(|&to| to != cx.me && self.my_vote.is_some())
+        else {
+            return;
+        };
+        let far = |next: Pid| next != to && self.shape.acceptor(next).is_none();
+        let news = self.majority(&self.votes, cx) > self.majority(&self.reported, cx);
+        if news && self.successor(cx.me).is_some_and(far) {
+            self.reported.clone_from(&self.votes);
+            cx.say(to, Word::Pass(self.pass(Vec::new())));
+        }
+    }
+
+    /// What is said of the run, with these entries of it.
+    fn pass(&self, entries: Vec<Entry>) -> Pass {
+        Pass {
+            ring: self.id,
+            ballot: self.ballot,
+            layout: self.layout,
+            out: self.out.clone(),
+            start: self.start,
+            fresh: self.fresh,
+            end: self.link.end,
+            votes: self.votes.clone(),
+            trim: self.trim,
+            entries,
         }
     }
 

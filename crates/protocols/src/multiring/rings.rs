@@ -14,8 +14,7 @@ pub(super) type RingId = u16;
 pub(super) struct RingShape {
     /// The groups whose replicas subscribe to it. It orders what goes to any of them.
     pub(super) set: GroupSet,
-    /// Every process in it, in the order in which messages go round: rank by rank, so that
-    /// neighbours are mostly in the same node.
+    /// Every process in it, in the order in which messages go round.
     pub(super) members: Vec<Pid>,
     /// Those whose votes count: the replicas of its lowest group. In the order in which they are to
     /// be coordinator.
@@ -33,8 +32,17 @@ pub(super) enum Rings {
     Independent,
 }
 
+/// In which order messages go round a ring of several groups.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Around {
+    /// Rank by rank: neighbours are mostly in the same node.
+    Nodes,
+    /// Group by group, for groups that are far apart: acceptors are neighbours, the coordinator in front.
+    Groups,
+}
+
 /// The rings of a cluster.
-pub(super) fn shapes(cluster: &Cluster, rings: Rings) -> Vec<RingShape> {
+pub(super) fn shapes(cluster: &Cluster, rings: Rings, around: Around) -> Vec<RingShape> {
     let groups = cluster.groups();
     let mut sets: Vec<GroupSet> = cluster.all_groups().iter().map(GroupSet::one).collect();
     if rings == Rings::Pairs {
@@ -47,16 +55,23 @@ pub(super) fn shapes(cluster: &Cluster, rings: Rings) -> Vec<RingShape> {
     if rings != Rings::Independent && !sets.contains(&cluster.all_groups()) {
         sets.push(cluster.all_groups());
     }
-    sets.into_iter().enumerate().map(|(id, set)| shape(cluster, id, set)).collect()
+    sets.into_iter().enumerate().map(|(id, set)| shape(cluster, id, set, around)).collect()
 }
 
-fn shape(cluster: &Cluster, id: usize, set: GroupSet) -> RingShape {
+fn shape(cluster: &Cluster, id: usize, set: GroupSet, around: Around) -> RingShape {
     let ranks = cluster.replicas();
     let of_rank = |rank| set.iter().map(move |g| cluster.replica(g, rank));
-    let members = (0..ranks).flat_map(of_rank).collect();
     let lowest = set.lowest().expect("a ring is for some group");
     // Who is to be coordinator goes round with the rings, so that nodes share the work.
-    let acceptors = (0..ranks).map(|i| cluster.replica(lowest, (id + i) % ranks)).collect();
+    let acceptors: Vec<Pid> =
+        (0..ranks).map(|i| cluster.replica(lowest, (id + i) % ranks)).collect();
+    let members = match around {
+        Around::Nodes => (0..ranks).flat_map(of_rank).collect(),
+        Around::Groups => {
+            let others = set.iter().filter(|&g| g != lowest).flat_map(|g| cluster.members(g));
+            acceptors.iter().copied().chain(others).collect()
+        }
+    };
     RingShape { set, members, acceptors }
 }
 
@@ -127,6 +142,7 @@ impl Order {
     /// How many instances of `ring` are passed at `point`. With `x < y` the tuple's entry for `x` is
     /// never below that for `y` (predicate 1 of [MRP 5.2]).
     pub(super) const fn passed(self, point: Point, ring: usize) -> u64 {
+        // [MRP 3:3]
         let turn = point.merged / self.m;
         let (round, at) = (turn / self.rings, (turn % self.rings) as usize);
         if ring < at {
@@ -152,20 +168,24 @@ mod tests {
     #[test]
     fn rings_are_for_each_group_and_for_all() {
         let cluster = Cluster::new(3, 3, 0).unwrap();
-        let all = shapes(&cluster, Rings::Global);
+        let all = shapes(&cluster, Rings::Global, Around::Nodes);
         assert_eq!(all.len(), 4);
         assert_eq!(all[3].members.len(), 9);
         assert_eq!(all[3].members[..4], [Pid(0), Pid(3), Pid(6), Pid(1)]);
+        let far = shapes(&cluster, Rings::Global, Around::Groups);
+        assert_eq!(far[1].members, far[1].acceptors);
+        assert_eq!(far[3].members[..4], [Pid(0), Pid(1), Pid(2), Pid(3)]);
+        assert_eq!(far[3].acceptors, all[3].acceptors);
         assert_eq!(all[1].acceptors, [Pid(4), Pid(5), Pid(3)]);
         assert_eq!(ring_for(&all, GroupSet::one(Gid(2))), Some(2));
         assert_eq!(ring_for(&all, GroupSet::first(2)), Some(3));
-        let pairs = shapes(&cluster, Rings::Pairs);
+        let pairs = shapes(&cluster, Rings::Pairs, Around::Nodes);
         assert_eq!(pairs.len(), 7);
         assert_eq!(ring_for(&pairs, GroupSet::first(2)), Some(3));
         assert_eq!(ring_for(&pairs, GroupSet::first(3)), Some(6));
-        let lone = shapes(&cluster, Rings::Independent);
+        let lone = shapes(&cluster, Rings::Independent, Around::Nodes);
         assert_eq!((lone.len(), ring_for(&lone, GroupSet::first(2))), (3, None));
-        assert_eq!(shapes(&Cluster::new(1, 3, 0).unwrap(), Rings::Global).len(), 1);
+        assert_eq!(shapes(&Cluster::new(1, 3, 0).unwrap(), Rings::Global, Around::Nodes).len(), 1);
     }
 
     /// The merge step by step, as [MRP 4] tells it.

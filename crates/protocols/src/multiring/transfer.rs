@@ -128,6 +128,7 @@ impl MultiRing {
         if offers.len() + 1 < quorum.max(2) {
             return;
         }
+        // [MRP 3:6,8]
         let best = offers.into_iter().max_by_key(|&(position, _)| position);
         let Some((_, rank)) = best.filter(|&(position, _)| position >= self.merge.delivered) else {
             return;

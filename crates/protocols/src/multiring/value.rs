@@ -1,6 +1,6 @@
 //! What is agreed on: the values of instances, by ballot.
 
-use alloc::sync::Arc;
+use super::bytes::Bytes;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
 use amcast_core::{GroupSet, MsgId, Pid};
@@ -66,63 +66,69 @@ const ROUND_MAX: u32 = u32::MAX / 2;
 /// The last instance of a ring: positions have room for those of many rings.
 pub(super) const INSTANCE_MAX: u64 = 1 << 44;
 
-/// A multicast on its way to its coordinator, or in a batch.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Proposal {
+/// A multicast on its way to its coordinator, or in a batch: as it lies in their bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Proposal<'a> {
     pub(super) msg: MsgId,
     /// The life in which its sender proposed it.
     pub(super) life: u32,
     /// Its number among the proposals of that life to this ring, from 1 and without gaps.
     pub(super) number: u64,
     pub(super) dst: GroupSet,
-    pub(super) payload: Arc<[u8]>,
+    pub(super) payload: &'a [u8],
 }
 
 /// Bytes of a proposal on the wire beside its payload.
 pub(super) const PROPOSAL_BYTES: usize = 4 + 8 + 4 + 8 + 8 + 4;
 
-impl Proposal {
+impl<'a> Proposal<'a> {
     /// How many bytes it takes in a batch.
     pub(super) fn size(&self) -> usize {
         PROPOSAL_BYTES + self.payload.len()
     }
-}
 
-impl Codec for Proposal {
-    fn encode(&self, to: &mut Vec<u8>) {
+    /// Appends it, as it lies in a batch.
+    pub(super) fn encode(&self, to: &mut Vec<u8>) {
         self.msg.encode(to);
         self.life.encode(to);
         self.number.encode(to);
         self.dst.encode(to);
-        put_bytes(&self.payload, to);
+        put_bytes(self.payload, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+    /// Reads one.
+    pub(super) fn decode(from: &mut Reader<'a>) -> Result<Self, CodecError> {
         Ok(Self {
             msg: Codec::decode(from)?,
             life: Codec::decode(from)?,
             number: Codec::decode(from)?,
             dst: Codec::decode(from)?,
-            payload: Arc::from(from.bytes()?),
+            payload: from.bytes()?,
         })
     }
 }
 
-/// A proposal that lies in the bytes of a batch.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Packed<'a> {
-    pub(super) msg: MsgId,
-    pub(super) life: u32,
-    pub(super) number: u64,
-    pub(super) dst: GroupSet,
-    pub(super) payload: &'a [u8],
+/// The proposals that lie in these bytes, one behind the other, up to the first that is none.
+pub(super) fn proposals(bytes: &[u8]) -> impl Iterator<Item = Proposal<'_>> {
+    let mut reader = Reader::new(bytes);
+    core::iter::from_fn(move || Proposal::decode(&mut reader).ok())
+}
+
+/// How many proposals these bytes are, if they are proposals of such senders and nothing else.
+pub(super) fn count(bytes: &[u8], sender: impl Fn(Pid) -> bool) -> Option<usize> {
+    let (mut reader, mut count) = (Reader::new(bytes), 0);
+    while !reader.is_empty() {
+        Proposal::decode(&mut reader).ok().filter(|one| sender(one.msg.sender))?;
+        count += 1;
+    }
+    Some(count)
 }
 
 /// The value of one instance, or of several that are skipped together.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Value {
     /// Messages packed together, as [`Proposal`]s one behind the other. One instance.
-    Batch(Arc<[u8]>),
+    Batch(Bytes),
     /// So many instances without anything in them; at least one.
     Skip(u64),
 }
@@ -148,46 +154,25 @@ impl Value {
     }
 
     /// The messages in it, in order.
-    pub(super) fn messages(&self) -> impl Iterator<Item = Packed<'_>> {
-        let bytes: &[u8] = match self {
+    pub(super) fn messages(&self) -> impl Iterator<Item = Proposal<'_>> {
+        proposals(match self {
             Self::Batch(bytes) => bytes,
             Self::Skip(_) => &[],
-        };
-        let mut reader = Reader::new(bytes);
-        core::iter::from_fn(move || packed(&mut reader).ok())
+        })
     }
 
     /// Whether it is what a coordinator may propose: whole, and not too much.
     pub(super) fn makes_sense(&self, processes: usize) -> bool {
         match self {
             Self::Skip(count) => *count > 0 && *count <= SKIP_MAX,
-            Self::Batch(bytes) => {
-                let mut reader = Reader::new(bytes);
-                let mut count = 0;
-                while !reader.is_empty() {
-                    match packed(&mut reader) {
-                        Ok(one) if one.msg.sender.index() < processes => count += 1,
-                        _ => return false,
-                    }
-                }
-                (1..=BATCH_MAX).contains(&count)
-            }
+            Self::Batch(bytes) => count(bytes, |p| p.index() < processes)
+                .is_some_and(|count| (1..=BATCH_MAX).contains(&count)),
         }
     }
 }
 
 /// Instances that are skipped together, at most.
 pub(super) const SKIP_MAX: u64 = 1 << 32;
-
-fn packed<'a>(from: &mut Reader<'a>) -> Result<Packed<'a>, CodecError> {
-    Ok(Packed {
-        msg: Codec::decode(from)?,
-        life: Codec::decode(from)?,
-        number: Codec::decode(from)?,
-        dst: Codec::decode(from)?,
-        payload: from.bytes()?,
-    })
-}
 
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -214,7 +199,7 @@ impl Codec for Value {
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         Ok(match u8::decode(from)? {
-            0 => Self::Batch(Arc::from(from.bytes()?)),
+            0 => Self::Batch(Bytes::from(from.bytes()?)),
             1 => Self::Skip(Codec::decode(from)?),
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })

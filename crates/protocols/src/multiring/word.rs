@@ -1,7 +1,8 @@
 //! What processes say to each other.
 
+use super::bytes::Bytes;
 use super::rings::{Point, RingId};
-use super::value::{Ballot, Entry, Proposal};
+use super::value::{Ballot, Entry};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -41,8 +42,8 @@ pub(super) type Rows = Vec<(u32, u64)>;
 pub(super) enum Word {
     /// The sender lives, and stands so in the rings that it shares with the receiver.
     Alive { count: u64, fit: bool, rings: Vec<(RingId, Standing)> },
-    /// To a coordinator: order these.
-    Propose { ring: RingId, proposals: Vec<Proposal> },
+    /// To a coordinator: order these proposals of the sender's, which lie one behind the other.
+    Propose { ring: RingId, proposals: Bytes },
     /// To a proposer: its proposals of this life up to this number are decided.
     Done { ring: RingId, life: u32, upto: u64 },
     /// To a proposer: the ballot that the ring is in, for all the sender knows.
@@ -251,7 +252,7 @@ impl Codec for Word {
             }
             Self::Propose { ring, proposals } => {
                 say!(to, 2, ring);
-                put_all(proposals, to);
+                put_bytes(proposals, to);
             }
             Self::Done { ring, life, upto } => say!(to, 3, ring, life, upto),
             Self::Lead { ring, ballot } => say!(to, 4, ring, ballot),
@@ -310,7 +311,7 @@ impl Word {
         }
         Ok(match tag {
             1 => Self::Alive { count: hear!(), fit: take_bool(from)?, rings: take_pairs(from)? },
-            2 => Self::Propose { ring: hear!(), proposals: take_all(from)? },
+            2 => Self::Propose { ring: hear!(), proposals: Bytes::from(from.bytes()?) },
             3 => Self::Done { ring: hear!(), life: hear!(), upto: hear!() },
             4 => Self::Lead { ring: hear!(), ballot: hear!() },
             5 => Self::Want { ring: hear!(), upto: hear!() },

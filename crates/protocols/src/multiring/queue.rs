@@ -1,0 +1,143 @@
+//! Proposals that wait at a coordinator for their instances, and how they are packed into batches.
+
+use super::bytes::Bytes;
+use super::value::{BATCH_MAX, proposals};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Proposals that came together, one behind the other.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) bytes: Bytes,
+    /// How many.
+    pub(super) count: usize,
+}
+
+impl Queued {
+    /// None of these bytes.
+    pub(super) fn none(bytes: &Bytes) -> Self {
+        Self { bytes: bytes.slice(0..0), count: 0 }
+    }
+
+    /// Takes out of the front as many as fit into so many bytes and so many messages; at least one
+    /// if `one`.
+    fn split(&mut self, bytes_max: usize, count_max: usize, one: bool) -> Self {
+        if self.bytes.len() <= bytes_max && self.count <= count_max {
+            return core::mem::replace(self, Self::none(&self.bytes));
+        }
+        let (mut end, mut count) = (0, 0);
+        for proposal in proposals(&self.bytes) {
+            let fits = end + proposal.size() <= bytes_max && count < count_max;
+            if !(fits || one && count == 0) {
+                break;
+            }
+            end += proposal.size();
+            count += 1;
+        }
+        let front = Self { bytes: self.bytes.slice(0..end), count };
+        self.bytes = self.bytes.slice(end..self.bytes.len());
+        self.count -= count;
+        front
+    }
+}
+
+/// Proposals that have no instance yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queue {
+    all: VecDeque<Queued>,
+    count: usize,
+}
+
+impl Queue {
+    /// How many.
+    pub(super) const fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Puts some at the end.
+    pub(super) fn push(&mut self, queued: Queued) {
+        if queued.count > 0 {
+            self.count += queued.count;
+            self.all.push_back(queued);
+        }
+    }
+
+    /// Takes out the next batch: as many as fit into `bytes_max`, and at least one. What came together
+    /// is not copied.
+    pub(super) fn batch(&mut self, bytes_max: usize) -> Bytes {
+        let (mut taken, mut bytes, mut count) = (Vec::new(), 0, 0);
+        while let Some(front) = self.all.front_mut() {
+            let room = bytes_max.saturating_sub(bytes);
+            let some = front.split(room, BATCH_MAX - count, taken.is_empty());
+            let whole = front.count == 0;
+            (bytes, count) = (bytes + some.bytes.len(), count + some.count);
+            if some.count > 0 {
+                taken.push(some.bytes);
+            }
+            if !whole {
+                break;
+            }
+            self.all.pop_front();
+        }
+        self.count -= count;
+        match taken.as_slice() {
+            [one] => one.clone(),
+            all => {
+                let mut together = Vec::with_capacity(bytes);
+                all.iter().for_each(|some| together.extend_from_slice(some));
+                Bytes::from(together)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::{PROPOSAL_BYTES, Proposal};
+    use super::*;
+    use amcast_core::{GroupSet, MsgId, Pid};
+
+    /// Proposals with payloads of these sizes, numbered from `first` on.
+    fn queued(first: u64, sizes: &[usize]) -> Queued {
+        let mut bytes = Vec::new();
+        for (number, &size) in (first..).zip(sizes) {
+            let (msg, payload) = (MsgId { sender: Pid(1), seq: number }, [7; 500]);
+            let (dst, payload) = (GroupSet::first(1), &payload[..size]);
+            Proposal { msg, life: 0, number, dst, payload }.encode(&mut bytes);
+        }
+        Queued { bytes: Bytes::from(bytes), count: sizes.len() }
+    }
+
+    fn numbers(batch: &Bytes) -> Vec<u64> {
+        proposals(batch).map(|one| one.number).collect()
+    }
+
+    #[test]
+    fn batches_hold_what_fits_in_order_and_at_least_one() {
+        let mut queue = Queue::default();
+        let small = PROPOSAL_BYTES + 10;
+        queue.push(queued(1, &[10, 10, 10]));
+        queue.push(queued(4, &[]));
+        queue.push(queued(4, &[10, 500, 10]));
+        assert_eq!(queue.len(), 6);
+        assert_eq!(numbers(&queue.batch(2 * small)), [1, 2]);
+        assert_eq!(numbers(&queue.batch(2 * small)), [3, 4]);
+        assert_eq!(numbers(&queue.batch(2 * small)), [5], "larger than a batch");
+        assert_eq!(numbers(&queue.batch(1)), [6]);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_batch_has_no_more_messages_than_positions_have_room_for() {
+        let mut queue = Queue::default();
+        (0..3).for_each(|n| queue.push(queued(1 + n * 2000, &[0; 2000])));
+        let first = numbers(&queue.batch(usize::MAX));
+        assert_eq!((first.len(), first[BATCH_MAX - 1]), (BATCH_MAX, BATCH_MAX as u64));
+        assert_eq!(numbers(&queue.batch(usize::MAX)).len(), 6000 - BATCH_MAX);
+        assert!(queue.is_empty());
+    }
+}
