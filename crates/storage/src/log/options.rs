@@ -19,7 +19,7 @@ pub struct Options {
     pub queue_bytes: usize,
     /// How long what nobody waits for may stay unsynced: 200 ms.
     pub sync_every: Duration,
-    /// How many bytes of it may, at most: 8 MiB.
+    /// From how many bytes of it on a sync begins: 8 MiB. Eight times as many may wait for one that lasts.
     pub sync_bytes: u64,
 }
 

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// After how long without work the log says in itself that all of it is durable.
 const MARK_AFTER: Duration = Duration::from_millis(20);
 
+/// How many times as much as is synced together may wait for that, where nobody waits for it.
+const UNSYNCED_MOST: u64 = 8;
+
 /// Writes until the log is closed or fails.
 pub(super) fn run<D: Disk>(mut store: Store<D>, desk: &Desk, options: &Options) {
     if let Err(e) = write(&mut store, desk, options) {
@@ -26,12 +29,17 @@ pub(super) fn run<D: Disk>(mut store: Store<D>, desk: &Desk, options: &Options) 
 
 fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Result<(), Error> {
     let mut batch = Batch::default();
+    if let Err(e) = store.start_aside() {
+        // Then what nobody waits for is synced in between.
+        desk.tell([Done::Warned(store.shelf().error("", "start a thread for syncs", e))]);
+    }
     // When what is written must be synced though nobody waits for it.
     let mut sync_at: Option<Instant> = None;
     loop {
+        let quiet = store.hear_aside()?;
         let timeout = match sync_at {
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
-            None => store.wants_mark().then_some(MARK_AFTER),
+            None => (store.wants_mark() || !quiet).then_some(MARK_AFTER),
         };
         let open = next(desk, &mut batch, timeout);
         if desk.failed.load(Ordering::Acquire) {
@@ -62,9 +70,14 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
             desk.chore.notify_one();
         }
         let due = sync_at.is_some_and(|at| at <= Instant::now());
-        if awaited || due || store.dirty_bytes() >= options.sync_bytes {
+        if awaited || store.dirty_bytes() >= UNSYNCED_MOST * options.sync_bytes {
             sync(store, desk)?;
             sync_at = None;
+        } else if due || store.dirty_bytes() >= options.sync_bytes {
+            let begun = store.sync_aside()?;
+            locked(&desk.counting).counts.syncs += u64::from(begun);
+            // The one before has not ended: a moment later.
+            sync_at = (!begun).then(|| Instant::now() + options.sync_every.min(MARK_AFTER));
         } else if store.dirty_bytes() > 0 && sync_at.is_none() {
             sync_at = Some(Instant::now() + options.sync_every);
         }

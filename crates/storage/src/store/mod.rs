@@ -1,5 +1,6 @@
 //! A log as its one writer has it: no thread, no queue.
 
+mod aside;
 mod recover;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
 use crate::format::segment::RECORDS_AT;
 use crate::shelf::{Segment, Shelf};
 use crate::walk::{Stand, Step, Walk};
+use aside::Aside;
 use std::fmt;
 use std::sync::Arc;
 
@@ -32,8 +34,10 @@ pub(crate) struct Store<D: Disk> {
     durable: u64,
     /// The same, as far as a head in the log says it.
     said: u64,
-    /// How many bytes were written and not synced.
+    /// How many bytes were written since the last sync began.
     dirty_bytes: u64,
+    /// Syncs what nobody waits for, if there is a thread for it.
+    aside: Option<Aside<D::File>>,
 }
 
 impl<D: Disk> Store<D> {
@@ -47,7 +51,7 @@ impl<D: Disk> Store<D> {
         self.next
     }
 
-    /// How many bytes are written and not synced.
+    /// How many bytes are written since the last sync began.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         self.dirty_bytes
     }
@@ -94,12 +98,54 @@ impl<D: Disk> Store<D> {
     /// After an error nothing may be written any more: the kernel may have dropped what it could not
     /// write, and a second try would succeed without it.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        // The file tells of an error once: not to this one if that one has it.
+        if let Some(ended) = self.aside.as_mut().and_then(Aside::wait) {
+            ended.map_err(|e| self.error("sync it", e))?;
+        }
         if self.dirty_bytes > 0 {
             self.segment.file.sync().map_err(|e| self.error("sync it", e))?;
             self.dirty_bytes = 0;
         }
         self.durable = self.next;
         Ok(())
+    }
+
+    /// From now on [`Store::sync_aside`] does not wait.
+    ///
+    /// # Errors
+    /// When there is no thread to be had.
+    pub(crate) fn start_aside(&mut self) -> std::io::Result<()> {
+        self.aside = Some(Aside::start()?);
+        Ok(())
+    }
+
+    /// Begins to make all durable that was written, while more is written. False if the one before has
+    /// not ended.
+    ///
+    /// After an error nothing may be written any more.
+    pub(crate) fn sync_aside(&mut self) -> Result<bool, Error> {
+        self.hear_aside()?;
+        if self.aside.as_ref().is_some_and(Aside::is_busy) {
+            return Ok(false);
+        }
+        let (segment, next) = (&self.segment, self.next);
+        if self.aside.as_mut().is_some_and(|aside| aside.begin(segment, next)) {
+            self.dirty_bytes = 0;
+        } else {
+            self.sync()?;
+        }
+        Ok(true)
+    }
+
+    /// Takes note of a sync beside that has ended; whether there is none under way.
+    ///
+    /// After an error nothing may be written any more.
+    pub(crate) fn hear_aside(&mut self) -> Result<bool, Error> {
+        if let Some(ended) = self.aside.as_mut().and_then(Aside::poll) {
+            let next = ended.map_err(|e| self.error("sync it", e))?;
+            self.durable = self.durable.max(next);
+        }
+        Ok(self.aside.as_ref().is_none_or(|aside| !aside.is_busy()))
     }
 
     /// Says in the log that all before is durable, so that later damage to the last records is told

@@ -138,7 +138,18 @@ impl<D: Disk> Store<D> {
     fn at(shelf: Shelf<D>, segment: Arc<Segment<D::File>>, life: u32, at: u64, next: u64) -> Self {
         let seed = Seed::of(shelf.log);
         let shelf = Arc::new(shelf);
-        Self { shelf, seed, life, segment, at, next, durable: next, said: 0, dirty_bytes: 0 }
+        Self {
+            shelf,
+            seed,
+            life,
+            segment,
+            at,
+            next,
+            durable: next,
+            said: 0,
+            dirty_bytes: 0,
+            aside: None,
+        }
     }
 }
 
