@@ -8,6 +8,7 @@ use crate::home::{Keeping, Net};
 use crate::member::Members;
 use crate::replicas::Replicas;
 use crate::seat::Above;
+use amcast_core::step::Status;
 use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, Node, Pid, Span, Submission, Time};
 use amcast_net::Counts;
 use std::net::SocketAddr;
@@ -108,6 +109,23 @@ impl Bare {
     /// All that the replica of `group` delivered up to `position` is done with.
     pub fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {
         self.members.applied(now, group, position, above);
+    }
+
+    /// The application has the state in force that was given to it, with everything of each group up to
+    /// its position.
+    pub fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+        self.members.installed(now, positions, above);
+    }
+
+    /// The application's state with everything of each group up to its position would survive the end
+    /// of the machine.
+    pub fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
+        self.members.checkpointed(now, positions, above);
+    }
+
+    /// Where the replica of `group` stands.
+    pub fn status(&self, group: Gid) -> Status {
+        self.members.status(group).0
     }
 
     /// Why it cannot go on, if it cannot.

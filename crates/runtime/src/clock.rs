@@ -1,6 +1,6 @@
 //! The clock of a host: one monotonic time for all processes on it.
 
-use amcast_core::Time;
+use amcast_core::{Span, Time};
 use rustix::time::{ClockId, clock_gettime};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -9,6 +9,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub fn now() -> Time {
     let t = clock_gettime(ClockId::Monotonic);
     Time(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+/// The processor time that this process has used so far, of all its threads.
+pub fn used() -> Span {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    Span(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
 }
 
 /// How far the wall clock is ahead of the host's monotonic time, in milliseconds.

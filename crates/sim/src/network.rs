@@ -38,6 +38,8 @@ pub struct NetworkModel {
     pub late_ppm: u64,
     /// For how long, then.
     pub late: Delay,
+    /// What is added between processes that are far apart.
+    pub far: Far,
     /// How long until an end of a connection hears that it broke.
     pub down: Delay,
     /// How long until a broken connection stands again, if nothing hinders it.
@@ -57,9 +59,33 @@ impl NetworkModel {
             double_ppm: 0,
             late_ppm: 0,
             late: Delay::NONE,
+            far: Far::NONE,
             down: Delay::Constant(delay),
             reconnect: Delay::Constant(delay),
         }
+    }
+}
+
+/// Regions, at most.
+pub const REGIONS_MAX: usize = 4;
+
+/// Regions that are far apart. Each has as many processes, one after the other by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Far {
+    /// How many.
+    pub regions: usize,
+    /// How much longer a frame travels from a region (row) to another.
+    pub one_way: [[Span; REGIONS_MAX]; REGIONS_MAX],
+}
+
+impl Far {
+    /// All are in one place.
+    pub const NONE: Self = Self { regions: 1, one_way: [[Span::ZERO; REGIONS_MAX]; REGIONS_MAX] };
+
+    /// How much longer it takes between two of so many processes.
+    fn between(&self, from: Pid, to: Pid, processes: usize) -> Span {
+        let region = |p: Pid| p.index() * self.regions / processes;
+        if self.regions == 1 { Span::ZERO } else { self.one_way[region(from)][region(to)] }
     }
 }
 
@@ -185,7 +211,8 @@ impl Network {
             Lane::Stream if !pipe.open => {}
             Lane::Stream => {
                 let leaves = self.leave(now, from, to, bytes.len());
-                let travel = model.stream.draw(chooser, Concern::Network);
+                let far = model.far.between(from, to, self.ends.len());
+                let travel = model.stream.draw(chooser, Concern::Network) + far;
                 let at = (leaves.max(pipe.blocked) + travel).max(pipe.last);
                 self.pipe_mut(from, to).last = at;
                 self.frame(at, from, to, Some(pipe.stream), bytes);
@@ -198,7 +225,8 @@ impl Network {
                 }
                 let double = chooser.chance(Concern::Network, model.double_ppm);
                 for _ in 0..=u8::from(double) {
-                    let mut at = leaves + model.datagram.draw(chooser, Concern::Network);
+                    let far = model.far.between(from, to, self.ends.len());
+                    let mut at = leaves + model.datagram.draw(chooser, Concern::Network) + far;
                     if chooser.chance(Concern::Network, model.late_ppm) {
                         at += model.late.draw(chooser, Concern::Network);
                     }
@@ -373,7 +401,8 @@ impl Network {
     /// frame is sent before the sender hears this news does not lose it: nobody said `Down`.
     fn open(&mut self, at: Time, a: Pid, b: Pid, chooser: &mut Chooser) {
         for (to, of) in [(a, b), (b, a)] {
-            let travel = self.model.stream.draw(chooser, Concern::Network);
+            let far = self.model.far.between(of, to, self.ends.len());
+            let travel = self.model.stream.draw(chooser, Concern::Network) + far;
             let pipe = self.pipe_mut(of, to);
             pipe.open = true;
             pipe.last = pipe.last.max(at.max(pipe.blocked) + travel);

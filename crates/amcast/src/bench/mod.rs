@@ -7,13 +7,17 @@
 //! the client sees it.
 
 mod acks;
+pub mod appends;
 pub mod bursts;
 mod client;
 mod delivered;
 mod machine;
+mod nodes;
 mod part;
 mod plan;
+pub mod recovery;
 mod report;
+pub mod rings;
 pub mod rivals;
 pub mod service;
 mod shared;

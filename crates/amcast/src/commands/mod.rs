@@ -17,6 +17,7 @@ mod log_file;
 mod node;
 mod protocols;
 mod reproduce;
+mod rings;
 mod sim;
 mod status;
 mod up;
@@ -52,6 +53,8 @@ enum Command {
     Sim(sim::Args),
     /// Measure a protocol on shared memory or in the simulator
     Bench(bench::Args),
+    /// Measure rings of processes on this machine, without a service on them
+    Rings(rings::Args),
     /// Make tables and figures of the papers anew
     Reproduce(reproduce::Args),
     /// Judge a recorded history, or a directory of them
@@ -103,6 +106,7 @@ pub fn main() -> ExitCode {
         Command::Choose(args) => choose::run(&args),
         Command::Sim(args) => sim::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Rings(args) => rings::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Kv(args) => kv::run(&args),

@@ -178,3 +178,20 @@ fn late_news_of_a_break_from_before_a_crash_does_not_close_the_stream_after_it()
         assert_eq!(at_b(&heard(&mut network, LATE, &mut chooser)), [7], "{seed}");
     }
 }
+
+#[test]
+fn between_regions_a_frame_takes_longer_by_what_lies_between_them() {
+    let chooser = &mut Chooser::seeded(3);
+    let mut one_way = [[Span::ZERO; REGIONS_MAX]; REGIONS_MAX];
+    (one_way[0][1], one_way[1][0]) = (Span(70), Span(40));
+    let far = Far { regions: 2, one_way };
+    let mut network = Network::new(4, NetworkModel { far, ..NetworkModel::constant(Span(10)) });
+    network.connect_all(Time::ZERO, chooser);
+    heard(&mut network, Time(999), chooser);
+    for (from, to, at) in [(0, 1, 1010), (0, 2, 1080), (3, 1, 1050), (2, 3, 1010)] {
+        let bytes = Rc::from(&b"x"[..]);
+        network.send(Time(1000), Pid(from), Pid(to), Lane::Stream, &bytes, chooser);
+        assert_eq!(network.next(), Time(at), "from {from} to {to}");
+        heard(&mut network, Time(1999), chooser);
+    }
+}

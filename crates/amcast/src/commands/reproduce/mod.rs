@@ -5,11 +5,15 @@
 //! written: `ID.json` with every figure, a picture for each chart, and one page, `index.html`, for all
 //! that was made in that directory in this call.
 
+mod appends;
 mod bursts;
 mod chart;
 mod page;
 mod patterns;
+mod recovery;
+mod rings;
 mod versus;
+mod wide;
 mod witness;
 
 use super::Failure;
@@ -26,7 +30,8 @@ use std::time::Instant;
 /// than the paper's is told, and is no failure.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which: to-table3, to-fig4, to-fig5
+    /// Which: to-table3, to-fig4, to-fig5, mrp-fig3, mrp-fig5, mrp-fig6, mrp-fig7,
+    /// mrp-fig8, mrp-recovery, mrp-rings
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
     /// All that there are
@@ -70,6 +75,41 @@ const EXPERIMENTS: &[Experiment] = &[
         id: "to-fig5",
         title: "Total order: overall system throughput against the size of bursts (figure 5)",
         run: bursts::throughput,
+    },
+    Experiment {
+        id: "mrp-fig3",
+        title: "Multi-Ring Paxos: a ring with different storage and request sizes (figure 3)",
+        run: rings::storage,
+    },
+    Experiment {
+        id: "mrp-fig5",
+        title: "Multi-Ring Paxos: the distributed log, synchronous appends (figure 5)",
+        run: appends::run,
+    },
+    Experiment {
+        id: "mrp-fig6",
+        title: "Multi-Ring Paxos: vertical scalability, rings with a log each (figure 6)",
+        run: rings::vertical,
+    },
+    Experiment {
+        id: "mrp-fig7",
+        title: "Multi-Ring Paxos: horizontal scalability over regions, simulated (figure 7)",
+        run: wide::horizontal,
+    },
+    Experiment {
+        id: "mrp-fig8",
+        title: "Multi-Ring Paxos: a replica is killed and comes back (figure 8)",
+        run: recovery::killed,
+    },
+    Experiment {
+        id: "mrp-recovery",
+        title: "Multi-Ring Paxos: the same with a gigabyte of state",
+        run: recovery::large,
+    },
+    Experiment {
+        id: "mrp-rings",
+        title: "Multi-Ring Paxos: up to 64 rings, simulated",
+        run: wide::many,
     },
 ];
 

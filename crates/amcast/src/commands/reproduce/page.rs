@@ -47,6 +47,8 @@ pub(super) struct Claim {
 pub(super) enum Holds {
     Yes,
     No,
+    /// It could not be judged here; what was found says why.
+    Open,
 }
 
 impl Holds {
@@ -129,6 +131,7 @@ fn section(id: &str, title: &str, account: &Account) -> Markup {
                         @match claim.holds {
                             Holds::Yes => td.yes { "yes" },
                             Holds::No => td.no { "no" },
+                            Holds::Open => td { "not judged" },
                         }
                     }
                 }

@@ -1,0 +1,221 @@
+//! The key-value store on rings while a replica is killed and comes back [MRP 8.5]: throughput and
+//! latency over time, checkpoints, and how long the replica takes.
+//!
+//! Real nodes with their data on disk. Clients write at a rate, through the nodes that live on; a
+//! write's latency counts from when it was due, so that a stall counts for all that it held up.
+
+mod load;
+
+use crate::bench::nodes::{NODES, Nodes};
+use crate::bench::stop::go_on;
+use load::{Writers, fill, peak};
+use serde::Serialize;
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// What is run.
+#[derive(Clone, Debug, Serialize)]
+pub struct Course {
+    /// The protocol.
+    pub protocol: String,
+    /// Bytes of values that the store has before anything is measured.
+    pub state_bytes: u64,
+    /// Bytes of each value.
+    pub value_bytes: usize,
+    /// Connections.
+    pub clients: usize,
+    /// Which part of the most there is the clients ask for.
+    pub part_of_peak: f64,
+    /// When the replica is killed, in seconds.
+    pub kill_s: f64,
+    /// When it is started again.
+    pub restart_s: f64,
+    /// When all ends.
+    pub end_s: f64,
+    /// Where nodes keep their data: a new directory, which is removed.
+    pub data: PathBuf,
+}
+
+/// One second.
+#[derive(Clone, Debug, Serialize)]
+pub struct Second {
+    /// Which, from 0.
+    pub at: usize,
+    /// Writes that were acknowledged.
+    pub acknowledged: u64,
+    /// Their mean latency, in milliseconds.
+    pub mean_ms: f64,
+    /// The longest.
+    pub max_ms: f64,
+    /// Memory of each node's process, in megabytes.
+    pub memory_mb: Vec<f64>,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When, in seconds.
+    pub at_s: f64,
+    /// What.
+    pub what: String,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Serialize)]
+pub struct Told {
+    /// The most that clients can write, each second.
+    pub peak_per_second: f64,
+    /// What they asked for.
+    pub asked_per_second: f64,
+    /// Second by second.
+    pub seconds: Vec<Second>,
+    /// In order.
+    pub events: Vec<Event>,
+    /// From its start to when the replica had all state again and took part, in seconds.
+    pub recovery_s: Option<f64>,
+    /// Writes that were refused, or lost their connection.
+    pub errors: u64,
+    /// The most memory that each node's process ever had, in megabytes; of the replica that was
+    /// killed, since it came back.
+    pub most_memory_mb: Vec<f64>,
+    /// The longest time without any acknowledgement, in milliseconds.
+    pub longest_silence_ms: f64,
+}
+
+/// The replica that is killed: not the one that coordinates, as it happens with three.
+fn victim(nodes: &Nodes) -> usize {
+    let leader = nodes.status(0).and_then(|s| s.replicas.first()?.leader.clone());
+    let rank = leader.and_then(|name| name.rsplit_once("/r")?.1.parse::<usize>().ok()).unwrap_or(0);
+    (rank + NODES - 1) % NODES
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Runs the course.
+///
+/// # Errors
+/// With what did not start or did not serve, or with an acknowledged write that is lost.
+pub fn run(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
+    let told = watch(course, tell);
+    let removed = std::fs::remove_dir_all(&course.data);
+    let told = told?;
+    removed.map_err(|e| format!("{} cannot be removed: {e}", course.data.display()))?;
+    Ok(told)
+}
+
+fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
+    tell("starts three nodes");
+    let mut nodes = Nodes::start(&course.data, (&course.protocol, 1))?;
+    let victim = victim(&nodes);
+    let fronts: Vec<String> = (0..NODES)
+        .filter(|&rank| rank != victim)
+        .map(|rank| nodes.redis(rank))
+        .collect::<Result<_, _>>()?;
+    tell("fills the store");
+    fill(&fronts[0], course.state_bytes, course.value_bytes)?;
+    tell("looks for the most that can be written");
+    let peak = peak(&fronts, course)?;
+    let asked = (peak * course.part_of_peak).max(1.0);
+    tell("measures");
+    let writers = Writers::start(&fronts, course, asked);
+    let mut log = Log::new(writers.begun(), &nodes);
+    let seen = course_of(course, &mut nodes, victim, &mut log);
+    let written = writers.stop()?;
+    let (recovery_s, memory) = seen?;
+    written.read_back(&fronts[0], course.value_bytes)?;
+    let most = |rank| nodes.memory(rank).map_or(f64::NAN, |(_, most)| most as f64 / 1e6);
+    Ok(Told {
+        peak_per_second: peak,
+        asked_per_second: asked,
+        seconds: written.seconds(&memory),
+        longest_silence_ms: written.longest_silence_ms(),
+        errors: written.errors,
+        events: log.events,
+        recovery_s,
+        most_memory_mb: (0..NODES).map(most).collect(),
+    })
+}
+
+/// What happened, and what nodes kept when it was last looked.
+struct Log {
+    begun: Instant,
+    events: Vec<Event>,
+    kept: Vec<(Option<u64>, usize)>,
+}
+
+impl Log {
+    fn new(begun: Instant, nodes: &Nodes) -> Self {
+        let kept = |rank| {
+            let (newest, segments) = nodes.kept(rank);
+            (newest.map(|(position, _)| position), segments)
+        };
+        Self { begun, events: Vec::new(), kept: (0..NODES).map(kept).collect() }
+    }
+
+    fn add(&mut self, what: String) {
+        self.events.push(Event { at_s: self.begun.elapsed().as_secs_f64(), what });
+    }
+
+    /// Tells of new checkpoints, and of logs that became shorter.
+    fn look(&mut self, nodes: &Nodes) {
+        for rank in 0..NODES {
+            let (newest, segments) = nodes.kept(rank);
+            let (before, had) = self.kept[rank];
+            if let Some((position, bytes)) =
+                newest.filter(|(position, _)| Some(*position) != before)
+            {
+                self.add(format!("n{rank}: a checkpoint of {:.1} MB", bytes as f64 / 1e6));
+                self.kept[rank].0 = Some(position);
+            }
+            if segments < had {
+                self.add(format!("n{rank}: its log is trimmed, to {segments} segments"));
+            }
+            self.kept[rank].1 = segments;
+        }
+    }
+}
+
+/// Memory of each node by second.
+type Memory = Vec<Vec<f64>>;
+
+/// Kills and starts the victim; gives how long it took to come back, and memory by second.
+fn course_of(
+    course: &Course,
+    nodes: &mut Nodes,
+    victim: usize,
+    log: &mut Log,
+) -> Result<(Option<f64>, Memory), String> {
+    let (mut killed, mut started, mut back) = (false, None, None);
+    let mut memory = Vec::new();
+    loop {
+        go_on()?;
+        let now = log.begun.elapsed().as_secs_f64();
+        if now >= course.end_s {
+            return Ok((back, memory));
+        }
+        if !killed && now >= course.kill_s {
+            killed = true;
+            nodes.kill(victim)?;
+            log.add(format!("n{victim} is killed"));
+        }
+        if started.is_none() && now >= course.restart_s {
+            nodes.begin(victim)?;
+            started = Some(Instant::now());
+            log.add(format!("n{victim} is started again"));
+        }
+        if let Some(at) = started.filter(|_| back.is_none())
+            && nodes.is_ready(victim)
+        {
+            back = Some(at.elapsed().as_secs_f64());
+            log.add(format!("n{victim} has all state again"));
+        }
+        log.look(nodes);
+        if log.begun.elapsed() >= SECOND * memory.len() as u32 {
+            let of = |rank| nodes.memory(rank).map_or(0.0, |(now, _)| now as f64 / 1e6);
+            memory.push((0..NODES).map(of).collect());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}

@@ -1,0 +1,162 @@
+//! Who starts the processes of a measurement of rings, and gathers what they saw.
+
+use super::{Load, MEMBERS, Measured};
+use crate::bench::{Latency, Spread, histogram};
+use amcast_runtime::clock;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
+
+/// How long processes have to find each other before they multicast, in nanoseconds.
+const START_NS: u64 = 700_000_000;
+
+/// At most so many points of a distribution are kept.
+const CDF_POINTS: usize = 200;
+
+/// What a member is told on its standard input.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Task {
+    pub(super) load: Load,
+    pub(super) rank: usize,
+    pub(super) id: u64,
+    pub(super) addresses: Vec<SocketAddr>,
+    /// On the host's clock.
+    pub(super) begin_ns: u64,
+}
+
+/// What a member says in the end.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Said {
+    /// Delivered while it was measured, of all rings.
+    pub(super) messages: u64,
+    pub(super) bytes: u64,
+    /// Nanoseconds, and how many messages took so long.
+    pub(super) latencies: Vec<(u64, u64)>,
+    pub(super) cores: f64,
+    pub(super) left_behind: u64,
+    /// Whether it coordinates the first ring.
+    pub(super) leads: bool,
+    /// By ring: of the order, now and then.
+    pub(super) digests: Vec<Vec<u64>>,
+}
+
+/// Members that are ended when this goes out of scope, whatever happened.
+struct Members(Vec<Child>);
+
+impl Drop for Members {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // One that has ended already cannot be killed: that is as well.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Runs the load with fresh processes. What they keep on disk is theirs alone: the directory must be
+/// empty, and what is in it afterwards is of no use.
+///
+/// # Errors
+/// With what could not be set up, or that members delivered in different orders.
+pub fn run(load: &Load) -> Result<Measured, String> {
+    super::member::config(load)?;
+    let addresses = addresses().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
+    let id = u64::from(addresses[0].port()) << 32 | u64::from(std::process::id());
+    let program = std::env::current_exe().map_err(|e| e.to_string())?;
+    let begin_ns = clock::now().0 + START_NS;
+    let mut members = Members(Vec::new());
+    let mut outputs = Vec::new();
+    for rank in 0..MEMBERS {
+        let task = Task { load: load.clone(), rank, id, addresses: addresses.clone(), begin_ns };
+        let mut child = Command::new(&program)
+            .args(["rings", "--member"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|e| format!("a member cannot be started: {e}"))?;
+        let text = serde_json::to_string(&task).map_err(|e| e.to_string())?;
+        let said = child.stdin.as_mut().map(|to| writeln!(to, "{text}"));
+        said.transpose().map_err(|e| format!("a member does not listen: {e}"))?;
+        outputs.push(child.stdout.take());
+        members.0.push(child);
+    }
+    let said = outputs.into_iter().map(|output| {
+        let mut line = String::new();
+        let output = output.ok_or("a member has no output")?;
+        BufReader::new(output).read_line(&mut line).map_err(|e| e.to_string())?;
+        serde_json::from_str::<Said>(&line)
+            .map_err(|_| "a member ended before its time, and said why above".to_string())
+    });
+    let said = said.collect::<Result<Vec<_>, String>>()?;
+    agree(&said)?;
+    gather(load, &said)
+}
+
+/// Whether all delivered in the same order.
+fn agree(said: &[Said]) -> Result<(), String> {
+    for (one, other) in said.iter().zip(&said[1..]) {
+        for (mine, theirs) in one.digests.iter().zip(&other.digests) {
+            let both = mine.len().min(theirs.len());
+            if mine[..both] != theirs[..both] {
+                return Err("members delivered in different orders".to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn gather(load: &Load, said: &[Said]) -> Result<Measured, String> {
+    let mut latencies = histogram();
+    for &(value, count) in said.iter().flat_map(|one| &one.latencies) {
+        latencies.record_n(value, count).map_err(|e| e.to_string())?;
+    }
+    // What most have delivered: one that fell behind did not deliver all.
+    let middle = |of: fn(&Said) -> u64| {
+        let all = Spread::of(said.iter().map(|one| of(one) as f64));
+        all.map_or(0.0, |all| all.median) / load.duration_s
+    };
+    let per_second = middle(|one| one.messages);
+    let cores: Vec<f64> = said.iter().map(|one| one.cores).collect();
+    let leading = said.iter().find(|one| one.leads);
+    let points = 1..=CDF_POINTS;
+    let part = |n: usize| n as f64 / CDF_POINTS as f64;
+    Ok(Measured {
+        per_second,
+        megabytes_per_second: middle(|one| one.bytes) / 1e6,
+        latency_ns: Latency::of(&latencies),
+        cdf: points.map(|n| (latencies.value_at_quantile(part(n)), part(n))).collect(),
+        coordinator_cores: leading.map_or(f64::NAN, |one| one.cores),
+        cpu_us_per_message: cores.iter().sum::<f64>() * 1e6 / per_second,
+        cores,
+        left_behind: said.iter().map(|one| one.left_behind).sum(),
+        deliveries: said.iter().map(|one| one.messages).sum(),
+    })
+}
+
+/// Free addresses, by member. They are free a moment later, too, unless somebody is very quick.
+fn addresses() -> std::io::Result<Vec<SocketAddr>> {
+    let held = (0..MEMBERS).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+    let held = held.collect::<std::io::Result<Vec<_>>>()?;
+    held.iter().map(TcpListener::local_addr).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_that_delivered_in_different_orders_do_not_agree() {
+        let of = |digests: &[u64]| Said {
+            messages: 0,
+            bytes: 0,
+            latencies: Vec::new(),
+            cores: 0.0,
+            left_behind: 0,
+            leads: false,
+            digests: vec![digests.to_vec()],
+        };
+        assert!(agree(&[of(&[1, 2, 3]), of(&[1, 2]), of(&[1, 2, 3])]).is_ok());
+        assert!(agree(&[of(&[1, 2]), of(&[1, 2]), of(&[1, 4])]).is_err());
+    }
+}
