@@ -1,7 +1,7 @@
 //! What clients of the Redis front send.
 
 use amcast_core::{Gid, MsgId, Pid};
-use amcast_services::kv::{Kv, SlotMap, destinations, encode_args, registry};
+use amcast_services::kv::{Kv, Partitions, destinations, encode_args, registry};
 use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 /// The longest command that is taken, in bytes: short, so that the limit is met.
@@ -39,7 +39,7 @@ pub(crate) fn commands(bytes: &[u8]) {
     for (i, line) in bytes.split(|&b| b == b'\n').take(64).enumerate() {
         let args: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
         let Some(command) = registry::lookup(args[0]) else { continue };
-        let Ok(dst) = destinations(command, &args, SlotMap::new(SHARDS)) else { continue };
+        let Ok(dst) = destinations(command, &args, &Partitions::by_slot(SHARDS)) else { continue };
         let request = i as u64 + 1;
         let header = Envelope {
             session: 1,

@@ -98,4 +98,7 @@ pub struct Figures {
     pub expiring: u64,
     /// When the first of them does, in milliseconds since 1970, if any will.
     pub due_ms: Option<u64>,
+    /// Whether it waits for commands that fronts send by themselves.
+    #[serde(default)]
+    pub has_chore: bool,
 }

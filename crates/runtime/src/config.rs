@@ -44,6 +44,17 @@ pub struct ClusterFile {
     /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_disk_mb: Option<usize>,
+    /// The order of keys that partitions are parts of.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub partition: Partition,
+    /// How many partitions the keys have at first, each in a shard of its own; the other shards are spare.
+    /// None: as many as shards.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<usize>,
+    /// The first keys of all partitions but the first, at first, where partitions are ranges of keys.
+    /// None: even, for keys of random bytes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub boundaries: Vec<String>,
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
@@ -75,6 +86,31 @@ pub struct ClusterFile {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
 const fn is_zero(n: &u64) -> bool {
     *n == 0
+}
+
+/// The order of keys that partitions are contiguous parts of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Partition {
+    /// Of their slots, as in Redis Cluster: even whatever keys are.
+    #[default]
+    Hash,
+    /// Of themselves: keys that follow each other are together.
+    Range,
+}
+
+impl fmt::Display for Partition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hash => "hash",
+            Self::Range => "range",
+        })
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+fn is_usual(partition: &Partition) -> bool {
+    *partition == Partition::default()
 }
 
 /// Where a node is, as written in a file.
@@ -164,6 +200,9 @@ impl Default for ClusterFile {
             log_mb: None,
             log_dir: None,
             log_disk_mb: None,
+            partition: Partition::Hash,
+            partitions: None,
+            boundaries: Vec::new(),
             record: None,
             password: None,
             ports: Ports::default(),
@@ -298,6 +337,13 @@ impl ClusterFile {
                 return was(what, &here, &there);
             }
         }
+        let first = |file: &Self| {
+            let partitions = file.partitions.unwrap_or(file.shards);
+            format!("{} ({partitions}, boundaries {:?})", file.partition, file.boundaries)
+        };
+        if first(self) != first(earlier) {
+            return was("partition", &first(self), &first(earlier));
+        }
         // What the logs take decides what commands do: the same commands may run again from disk.
         let told = |mb: Option<usize>| mb.map_or("its default".to_string(), |mb| mb.to_string());
         for (what, here, there) in [
@@ -386,6 +432,16 @@ pub fn multicasts(entry: &dyn Entry) -> bool {
     order.iter().any(|property| entry.about().promises.contains(property))
 }
 
+/// Whether messages to several groups are ordered: rings that are independent of each other order none.
+pub fn orders_several(entry: &dyn Entry, config: &Config) -> bool {
+    let rings = entry.about().params.iter().find(|param| param.name == "rings");
+    let alone = |param: &Param| match param.kind {
+        Kind::Choice { of } => of.get(config.get(param) as usize) == Some(&"independent"),
+        Kind::Number { .. } => false,
+    };
+    !rings.is_some_and(alone)
+}
+
 /// The name of the node that hosts replica `rank` of every shard.
 pub fn node_name(rank: usize) -> String {
     format!("n{rank}")
@@ -470,6 +526,8 @@ mod tests {
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("set.m = its default, and"));
         let mut other = ClusterFile { shards: 4, ..like.clone() };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("shards = 4, and"));
+        let mut other = ClusterFile { partition: Partition::Range, ..like.clone() };
+        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("partition = range (3, "));
         let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
         let says = "log_mb = 9, and what is there was written with its default";
         assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);

@@ -22,6 +22,7 @@ pub use health::Majorities;
 use crate::answers::Oversize;
 use crate::application::Wake;
 use crate::clock;
+use crate::config::orders_several;
 use crate::home::Ground;
 use crate::ingress::Inlet;
 use crate::seat::SeatError;
@@ -125,6 +126,8 @@ pub enum NoAnswer {
     Busy,
     /// The command is larger than the protocol takes, in bytes.
     TooLarge(usize),
+    /// It is for several groups, and the cluster orders messages to one only.
+    Several,
     /// There was no room for the command until its patience was over; it was never sent.
     Unsent,
     /// A group of its destinations has lost its majority; it was never sent.
@@ -161,9 +164,12 @@ impl NoAnswer {
     /// Whether the command took effect.
     pub const fn effect(self) -> Effect {
         match self {
-            Self::Busy | Self::TooLarge(_) | Self::Unsent | Self::Down(_) | Self::Closed => {
-                Effect::None
-            }
+            Self::Busy
+            | Self::TooLarge(_)
+            | Self::Several
+            | Self::Unsent
+            | Self::Down(_)
+            | Self::Closed => Effect::None,
             Self::TimedOut | Self::Cut(_) | Self::Stopped => Effect::Unknown,
             Self::AnswerTooLarge { .. } => Effect::Whole,
         }
@@ -178,6 +184,10 @@ impl fmt::Display for NoAnswer {
             Self::TooLarge(most) => {
                 write!(f, "the command is larger than the limit of {most} bytes of a message")
             }
+            Self::Several => f.write_str(
+                "the command is for several shards, and the rings of this cluster order commands of \
+                 one only (rings = independent)",
+            ),
             Self::Unsent => {
                 write!(f, "no shard had room for the command for {} s", seconds(PATIENCE))
             }
@@ -228,6 +238,8 @@ pub struct Front {
     place: u32,
     life: u32,
     payload_max: usize,
+    /// Whether messages to several groups are ordered.
+    several: bool,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -282,7 +294,8 @@ impl Front {
         let run = move || work.run(idle);
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
-        Ok(Self { shared, wake, place, life, payload_max, thread })
+        let several = orders_several(options.entry, options.config);
+        Ok(Self { shared, wake, place, life, payload_max, several, thread })
     }
 
     /// The number that it has among fronts that live: with shared memory, its client place.
@@ -345,6 +358,9 @@ impl Front {
     fn hand_in(&self, dst: GroupSet, payload: &[u8], asker: Asker) -> Result<(), NoAnswer> {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
+        }
+        if dst.len() > 1 && !self.several {
+            return Err(NoAnswer::Several);
         }
         self.shared.desk.hand_in(Job { dst, payload: payload.into(), since: clock::now(), asker })
     }

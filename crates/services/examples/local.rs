@@ -1,6 +1,7 @@
 //! A store in one process, without replication, for measuring the front: `local [PORT] [SHARDS]`.
 
 use amcast_services::front::redis;
+use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{LocalBackend, Status};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let shards: usize = args.next().map_or(Ok(1), |a| a.parse())?;
     let backend = Arc::new(LocalBackend::new(shards, 7));
     let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(shards, 10_000, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 10_000, 0, None, status));
     let config = redis::Config::new(([127, 0, 0, 1], port).into(), 1);
     let front = redis::start(config, backend, server)?;
     println!("ready redis={}", front.address());

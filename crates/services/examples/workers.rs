@@ -3,7 +3,7 @@
 
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_services::kv::{Kv, SlotMap, destinations, encode_args, registry};
+use amcast_services::kv::{Kv, Partitions, destinations, encode_args, registry};
 use amcast_services::{Envelope, Executor, Limits, Stamp};
 use std::sync::Arc;
 use std::time::Instant;
@@ -31,8 +31,8 @@ impl Load {
     fn send(&mut self, text: &str) {
         let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
         let command = registry::lookup(args[0]).expect("a known command");
-        let map = SlotMap::new(self.shards);
-        let dst: GroupSet = destinations(command, &args, map).expect("proper arguments");
+        let map = Partitions::by_slot(self.shards);
+        let dst: GroupSet = destinations(command, &args, &map).expect("proper arguments");
         self.sent += 1;
         let request = self.sent;
         let open_from = request.saturating_sub(900).max(1);

@@ -24,7 +24,7 @@ pub mod whole;
 pub use backend::{Answers, Backend, Busy, LocalBackend};
 pub use clock::Clock;
 pub use envelope::{Envelope, Stamp};
-pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, State, Wake, workers};
+pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers};
 pub use machine::{Corrupt, Machine, Part};
 pub use status::{ShardStatus, Status};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};

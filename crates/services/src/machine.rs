@@ -124,6 +124,11 @@ pub trait Part: Send + 'static {
     /// a later one frees something. None if all that is held stays.
     fn due_ms(&self) -> Option<u64>;
 
+    /// Whether it waits for commands that nobody asks for, to go on with something: a front sends them.
+    fn has_chore(&self) -> bool {
+        false
+    }
+
     /// Frees a bounded amount of what no later command can see, given that their wall clocks all
     /// have `now_ms` or later. Must not change any answer.
     fn tidy(&mut self, now_ms: u64);

@@ -21,6 +21,8 @@ pub struct ShardStatus {
     pub expiring: usize,
     /// When the first of them does, in milliseconds since 1970, if any will.
     pub due_ms: Option<u64>,
+    /// Whether it waits for commands that fronts send by themselves, as where keys move.
+    pub has_chore: bool,
 }
 
 /// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.

@@ -102,6 +102,10 @@ impl Part for StoreAndLogShard {
         self.keys.due_ms()
     }
 
+    fn has_chore(&self) -> bool {
+        self.keys.has_chore()
+    }
+
     fn tidy(&mut self, now_ms: u64) {
         self.keys.tidy(now_ms);
     }

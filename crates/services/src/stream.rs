@@ -12,8 +12,10 @@ use crate::machine::Corrupt;
 use std::io::{ErrorKind, Read};
 
 const MAGIC: [u8; 4] = *b"amKV";
-/// The version of the format; a reader knows no other.
-pub const VERSION: u8 = 6;
+/// The version of the format that is written.
+pub const VERSION: u8 = 7;
+/// The oldest version that is read: checkpoints outlive the program that wrote them.
+const VERSION_READ: u8 = 6;
 /// Bytes of a frame, its length and sum not counted. A damaged length is found by it before memory
 /// is taken for it.
 const FRAME_BYTES_MAX: usize = 64 << 10;
@@ -132,6 +134,7 @@ impl<'a> Piece<'a> {
 /// Reads a stream, frame by frame.
 pub struct Source<'a> {
     from: &'a mut dyn Read,
+    version: u8,
     sum: u32,
     frame: Vec<u8>,
     /// How much of the frame was read.
@@ -147,14 +150,19 @@ impl<'a> Source<'a> {
         if [a, b, c, d] != MAGIC {
             return Err(Corrupt::Malformed);
         }
-        if version != VERSION {
+        if !(VERSION_READ..=VERSION).contains(&version) {
             return Err(Corrupt::Version(version));
         }
         if zeros != [0, 0] {
             return Err(Corrupt::Malformed);
         }
-        let it = Self { from, sum: crc32c::crc32c(&head), frame: Vec::new(), at: 0 };
+        let it = Self { from, version, sum: crc32c::crc32c(&head), frame: Vec::new(), at: 0 };
         Ok((it, usize::from(shards)))
+    }
+
+    /// The version of the format that the stream was written in.
+    pub fn version(&self) -> u8 {
+        self.version
     }
 
     /// The next byte.
@@ -280,7 +288,7 @@ mod tests {
         assert!(piece.is_full());
         piece.end(false);
         Piece::new(16, &mut progress, &mut out).end(true);
-        let golden = b"amKV\x06\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
+        let golden = b"amKV\x07\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
         assert_eq!(out[..golden.len()], *golden);
         let sum = crc32c::crc32c(golden).to_le_bytes();
         assert_eq!(out[golden.len()..golden.len() + 4], sum);

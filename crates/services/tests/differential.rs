@@ -2,6 +2,7 @@
 
 use amcast_core::rng::Rng;
 use amcast_services::front::redis::{self, Front};
+use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{LocalBackend, Status};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -125,7 +126,7 @@ impl Drop for RealRedis {
 fn ours(shards: usize) -> Front {
     let backend = Arc::new(LocalBackend::new(shards, 42));
     let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(shards, 100, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
     let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
     redis::start(config, backend, server).expect("a free port")
 }

@@ -4,11 +4,12 @@
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_services::front::redis::{self, Front};
-use amcast_services::kv::Kv;
 use amcast_services::kv::client::Server;
+use amcast_services::kv::{Kv, Partitions};
 use amcast_services::{Answers, Backend, Busy, Executor, Limits, LocalBackend, Status};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl Chaos {
 
 fn front() -> Front {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
-    let server = Arc::new(Server::new(SHARDS, 2000, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
     let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
     config.threads = 2;
     redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
@@ -119,10 +120,63 @@ fn pipeline(reader: &mut BufReader<TcpStream>, commands: &[String]) -> Vec<Strin
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once() {
+    work(&front());
+}
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
     let front = front();
+    let stop = AtomicBool::new(false);
+    let rounds = std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let (mut c, mut rounds) = (connect(&front), 0);
+            while !stop.load(Ordering::Relaxed) {
+                for (from, to, at) in [(0, 1, 3000), (1, 2, 9000), (2, 0, 0), (1, 0, 0)] {
+                    let begin = match at {
+                        0 => format!("AMCAST.MERGE {from} {to}"),
+                        at => format!("AMCAST.SPLIT {from} {at} {to}"),
+                    };
+                    if !pipeline(&mut c, &[begin])[0].starts_with(':') {
+                        continue;
+                    }
+                    let step = [format!("AMCAST.MOVE {from} {to}")];
+                    while pipeline(&mut c, &step) != [":1"] {}
+                    assert!(pipeline(&mut c, &["AMCAST.MOVED".into()])[0].starts_with(':'));
+                }
+                // What shard 0 holds now is dealt out again.
+                for (at, to) in [(5461, 1), (10923, 2)] {
+                    pipeline(&mut c, &[format!("AMCAST.SPLIT 0 {at} {to}")]);
+                    let step = [format!("AMCAST.MOVE 0 {to}")];
+                    while pipeline(&mut c, &step) == [":0"] {}
+                    pipeline(&mut c, &["AMCAST.MOVED".into()]);
+                }
+                rounds += 1;
+            }
+            rounds
+        });
+        // Also if it panics: the mover must end.
+        let _stops = Stops(&stop);
+        work(&front);
+        stop.store(true, Ordering::Relaxed);
+        mover.join().unwrap()
+    });
+    assert!(rounds >= 3, "keys moved {rounds} times round");
+}
+
+/// Says stop when it goes out of scope.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Has several connections work, each of which knows what its commands must come to.
+fn work(front: &Front) {
     let workers: Vec<_> = (0..8)
         .map(|w| {
-            let mut c = connect(&front);
+            let mut c = connect(front);
             std::thread::spawn(move || {
                 let mut rng = Rng::new(w);
                 let (mut model, mut shared) = ([0_i64; 6], 0);
@@ -172,7 +226,7 @@ fn each_connection_sees_its_own_commands_in_order_and_once() {
         })
         .collect();
     let total: i64 = workers.into_iter().map(|w| w.join().unwrap()).sum();
-    let answers = pipeline(&mut connect(&front), &["INCRBY shared 0".into()]);
+    let answers = pipeline(&mut connect(front), &["INCRBY shared 0".into()]);
     assert_eq!(answers, [format!(":{total}")]);
 }
 
@@ -197,7 +251,7 @@ fn a_thousand_connections_are_served_and_their_lanes_used_again() {
 fn shards_that_nobody_uses_free_what_expired() {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(SHARDS, 100, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
     let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
     let front = redis::start(config, backend.clone(), server).unwrap();
     let set = |i| format!("SET k{i} v PX 20");
@@ -224,7 +278,8 @@ fn shards_that_nobody_uses_free_what_expired() {
 fn a_password_is_asked_for() {
     let backend = Arc::new(LocalBackend::new(1, 1));
     let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(1, 1, 0, Some("secret".into()), status));
+    let server =
+        Arc::new(Server::new(Partitions::by_slot(1).into(), 1, 0, Some("secret".into()), status));
     let front =
         redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap();
     let mut c = connect(&front);
@@ -240,7 +295,13 @@ fn a_password_is_asked_for() {
 fn local(password: Option<&str>) -> Front {
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn Status> = backend.clone();
-    let server = Arc::new(Server::new(SHARDS, 100, 0, password.map(str::to_owned), status));
+    let server = Arc::new(Server::new(
+        Partitions::by_slot(SHARDS).into(),
+        100,
+        0,
+        password.map(str::to_owned),
+        status,
+    ));
     redis::start(redis::Config::new(([127, 0, 0, 1], 0).into(), 1), backend, server).unwrap()
 }
 

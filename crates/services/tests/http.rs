@@ -1,6 +1,7 @@
 //! The HTTP front, from outside.
 
 use amcast_services::front::http;
+use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{LocalBackend, ShardStatus, Status};
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ fn get(front: SocketAddr, path: &str) -> String {
 fn pages_tell_the_state() {
     let backend = Arc::new(LocalBackend::new(3, 1));
     let status: Arc<dyn Status> = backend;
-    let server = Arc::new(Server::new(3, 10, 2, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(3).into(), 10, 2, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
     assert!(get("/healthz").starts_with("HTTP/1.1 200"));
@@ -62,7 +63,7 @@ impl Status for Troubled {
 #[test]
 fn who_serves_says_what_is_to_be_looked_after_as_well() {
     let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1)));
-    let server = Arc::new(Server::new(1, 10, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
     let ready = get("/readyz");
@@ -75,7 +76,7 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
 #[test]
 fn connections_beyond_the_limit_wait_until_another_ends() {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(1, 10, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let open = || TcpStream::connect(front.address()).unwrap();
     let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";

@@ -3,6 +3,7 @@
 
 use amcast_core::GroupSet;
 use amcast_services::front::redis::{self, Config, Front};
+use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{Answers, Backend, Busy, LocalBackend, Status};
 use std::borrow::Cow;
@@ -18,7 +19,7 @@ fn config() -> Config {
 
 fn serve(config: Config, backend: Arc<impl Backend>, clients: usize) -> Front {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(1, clients, 0, None, status));
+    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), clients, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 

@@ -2,6 +2,7 @@
 
 use super::up::give_places;
 use super::{Failure, entry};
+use crate::service::first_partitions;
 use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Directory;
 use amcast_runtime::config::{ClusterFile, explain};
@@ -42,6 +43,9 @@ overlay = "breadth"    # the tree over the shards: breadth, depth, base, or pare
 log_dir = "DIR"        # nodes keep the values of logs in files there; left out: in memory
 log_disk_mb = 10000    # MB that the logs of a node may hold there
 log_mb = 200           # MB that the logs of a node may hold; beyond, appends are refused until logs are trimmed
+partition = "range"    # partitions are parts of the order of keys; left out, hash: of slots
+partitions = 2         # partitions at first, each held by a shard; left out: as many as shards, else some are spare
+boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
 record = "DIR"         # every process writes its history there
 password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
@@ -139,6 +143,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
     let entry = entry(&file.protocol)?;
     file.check(entry).map_err(wrong)?;
+    first_partitions(&file).map_err(|e| wrong(ConfigError::Relation(e)))?;
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
     let Some(takes) = takes else { return Ok(()) };

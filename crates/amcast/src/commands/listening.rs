@@ -2,7 +2,9 @@
 //! page. The supervisor has one, and so has every node, so that the service outlives each of them.
 
 use super::Failure;
-use crate::service::{CallBook, ClusterBackend, LogBackend, Watch, forgets};
+use crate::service::{
+    CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
+};
 use amcast_core::Cluster;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_runtime::clock;
@@ -99,7 +101,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Opens the ports `at` before `front`.
+    /// Opens the ports `at` before `front`. A node of this process answers `reads`.
     ///
     /// # Errors
     /// When a port cannot be had, or a thread not be started.
@@ -108,11 +110,12 @@ impl Listening {
         front: &Arc<Front>,
         watch: &Arc<Watch>,
         file: &ClusterFile,
+        reads: Option<Arc<Reads>>,
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn Status>;
         let others = file.replicas - 1;
         let server = Arc::new(Server::new(
-            file.shards,
+            first_partitions(file).map_err(Failure::Misuse)?.into(),
             REDIS_CLIENTS_MAX,
             others,
             file.password.clone(),
@@ -126,6 +129,7 @@ impl Listening {
         config.command_bytes_max = front.payload_max().saturating_sub(beside);
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
+        let backend = backend.with_reads(reads, Arc::clone(watch));
         let redis = front::redis::start(config, Arc::new(backend), Arc::clone(&server));
         let redis = redis.map_err(|e| refused("redis", at.redis, &e))?;
         let log = amcast_log::Config {

@@ -2,7 +2,7 @@
 
 use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry};
-use crate::service::{ServiceNode, Watch, host_logs};
+use crate::service::{Reads, ServiceNode, Watch, first_partitions, host_logs, host_partitions};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::front::{Front, FrontOptions, Own};
@@ -100,10 +100,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
     host_logs(logs(&file)?);
+    host_partitions(first_partitions(&file).map_err(Failure::Misuse)?.into());
     let app = ServiceNode::<StoreAndLog>::new(file.shards, workers);
+    let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
-    let begin = |at| Serving::begin(at, &options, own, &file, &home);
+    let begin = |at| Serving::begin(at, &options, (own, reads), &file, &home);
     let serving = args.addresses(&home, rank)?.map(begin);
     let serving = Arc::new(Mutex::new(serving.transpose()?));
     if args.until_input_ends {
@@ -147,7 +149,7 @@ impl Serving {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
-        own: Option<Own>,
+        (own, reads): (Option<Own>, Option<Arc<Reads>>),
         file: &ClusterFile,
         home: &Home,
     ) -> Result<Self, Failure> {
@@ -164,7 +166,7 @@ impl Serving {
             record: node.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(at, &front, &watch, file)?;
+        let listening = Listening::begin(at, &front, &watch, file, reads)?;
         home.announce_node(node.rank, &listening.fronts())?;
         Ok(Self { listening, front })
     }

@@ -4,12 +4,12 @@ use super::listening::{Addresses, Listening, address};
 use super::{Failure, entry, secret, setting, warn_if_others_read};
 use crate::bench;
 use crate::client::Connection;
-use crate::service::Watch;
+use crate::service::{Watch, first_partitions};
 use amcast_core::trace::Event;
 use amcast_core::{Assumption, Cluster, Config, Entry, MediumKind, Property};
 use amcast_memory::Idle;
 use amcast_runtime::clock;
-use amcast_runtime::config::{ClusterFile, Ports, Setting, multicasts};
+use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_several};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
@@ -79,6 +79,18 @@ pub(super) struct Args {
     /// MB that the logs of a node may hold in files [10000]
     #[arg(long, value_name = "MB")]
     log_disk_mb: Option<usize>,
+    /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis
+    /// Cluster) or range (of the keys themselves) [hash]
+    #[arg(long, value_name = "ORDER", value_parser = partition)]
+    partition: Option<Partition>,
+    /// How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many
+    /// as shards]
+    #[arg(long, value_name = "N")]
+    partitions: Option<usize>,
+    /// The first keys of all partitions but the first, at first, with --partition range [even, for keys
+    /// of random bytes]
+    #[arg(long, value_name = "KEY,KEY,..", value_delimiter = ',')]
+    boundaries: Vec<String>,
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
     /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
     /// log, the data stay in it, and a cluster that left them there is gone on with: what is not said
@@ -147,6 +159,11 @@ impl Args {
         if file.log_disk_mb.is_some() && file.log_dir.is_none() {
             return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
         }
+        file.partition = self.partition.unwrap_or(file.partition);
+        file.partitions = self.partitions.or(file.partitions);
+        if !self.boundaries.is_empty() {
+            file.boundaries.clone_from(&self.boundaries);
+        }
         if let Some(protocol) = &self.protocol {
             file.protocol.clone_from(protocol);
         }
@@ -186,6 +203,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         file.shards = 1;
     }
     servable(entry, &file)?;
+    first_partitions(&file).map_err(Failure::Misuse)?;
     if let (Some(kept), Some(data)) = (&kept, &args.data) {
         file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
     }
@@ -221,6 +239,15 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
+}
+
+/// Reads the order of keys that partitions are parts of.
+fn partition(text: &str) -> Result<Partition, String> {
+    match text {
+        "hash" => Ok(Partition::Hash),
+        "range" => Ok(Partition::Range),
+        _ => Err("give hash or range".to_string()),
+    }
 }
 
 /// Sees to it that there is a place for every front, and some to spare.
@@ -314,9 +341,10 @@ impl Plan<'_> {
             record: file.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(ports, &front, &watch, file)?;
+        let listening = Listening::begin(ports, &front, &watch, file, None)?;
         let door = (listening.redis(), file.password.as_deref());
-        if wait_until_it_serves(&watch, &nodes, door, stop)? {
+        let together = orders_several(entry(&file.protocol)?, config);
+        if wait_until_it_serves(&watch, &nodes, (door, together), stop)? {
             let fronts = listening.fronts();
             own.announce(&fronts)?;
             say_ready(&fronts);
@@ -372,7 +400,7 @@ fn say_ready(Fronts { redis, log, http }: &Fronts) {
 fn wait_until_it_serves(
     watch: &Watch,
     nodes: &Supervisor,
-    (redis, password): (SocketAddr, Option<&str>),
+    (door, together): ((SocketAddr, Option<&str>), bool),
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
     let begun = Instant::now();
@@ -381,7 +409,7 @@ fn wait_until_it_serves(
         if stop.load(Ordering::Relaxed) {
             return Ok(false);
         }
-        match watch.all_ready().and_then(|()| probe(redis, password)) {
+        match watch.all_ready().and_then(|()| probe(door, together)) {
             Ok(()) => return Ok(true),
             Err(why) => last = why,
         }
@@ -395,17 +423,24 @@ fn wait_until_it_serves(
     Err(Failure::Failed(format!("the cluster does not serve after {START_PATIENCE:?}: {last}")))
 }
 
-/// A write that leaves nothing behind, over enough keys that every shard takes part.
-fn probe(redis: SocketAddr, password: Option<&str>) -> Result<(), String> {
+/// A write that leaves nothing behind, over enough keys that every shard takes part; `together` if
+/// commands may go to several.
+fn probe((redis, password): (SocketAddr, Option<&str>), together: bool) -> Result<(), String> {
     let keys: Vec<String> = (0..256).map(|i| format!("amcast:probe:{i}")).collect();
     let words: Vec<&[u8]> =
         std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
     let mut connection = Connection::open(&redis.to_string()).map_err(|e| e.to_string())?;
-    match connection.log_in(password).and_then(|()| connection.call(&words)) {
+    connection.log_in(password).map_err(|e| e.to_string())?;
+    let mut call = |words: &[&[u8]]| match connection.call(words) {
         Ok(answer) if answer.is_error() => Err(answer.to_string()),
         Ok(_) => Ok(()),
         Err(e) => Err(e.to_string()),
+    };
+    if together {
+        return call(&words);
     }
+    // A shard at a time.
+    words[1..].iter().try_for_each(|key| call(&[words[0], key]))
 }
 
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.

@@ -1,11 +1,13 @@
 //! A service's backend on a real cluster: commands go out through a front of the runtime.
 
-use super::{CallBook, Watch};
-use amcast_core::{Cluster, GroupSet};
+use super::{CallBook, Reads, Watch};
+use amcast_core::{Cluster, Gid, GroupSet};
+use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
-use amcast_services::{Answers, Backend, Busy};
+use amcast_services::{Answers, Backend, Busy, Status};
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Has commands ordered by the cluster.
@@ -13,6 +15,30 @@ pub struct ClusterBackend {
     front: Arc<Front>,
     answers: OnceLock<Arc<dyn Answers>>,
     book: Option<Arc<CallBook>>,
+    /// Of the node of this process, if there is one.
+    reads: Option<Here>,
+}
+
+/// The node of this process.
+struct Here {
+    reads: Arc<Reads>,
+    watch: Arc<Watch>,
+    /// Whether it was ready once. Before, it may have forgotten everything.
+    ready: AtomicBool,
+}
+
+impl Here {
+    fn is_ready(&self) -> bool {
+        let look = || {
+            let rank = node_rank(&self.watch.node());
+            let node = rank.and_then(|rank| self.watch.nodes().into_iter().nth(rank)).flatten();
+            node.is_some_and(|node| node.ready)
+        };
+        if !self.ready.load(Ordering::Relaxed) && look() {
+            self.ready.store(true, Ordering::Relaxed);
+        }
+        self.ready.load(Ordering::Relaxed)
+    }
 }
 
 impl ClusterBackend {
@@ -20,7 +46,14 @@ impl ClusterBackend {
     /// are recorded in `book`, if there is one.
     pub fn new(front: Arc<Front>, watch: Arc<Watch>, book: Option<CallBook>) -> Self {
         front.watch(Box::new(move || without_majority(watch.cluster(), &watch.nodes())));
-        Self { front, answers: OnceLock::new(), book: book.map(Arc::new) }
+        Self { front, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
+    }
+
+    /// Has reads that need no order answered by the node of this process, which `watch` watches.
+    #[must_use]
+    pub fn with_reads(self, reads: Option<Arc<Reads>>, watch: Arc<Watch>) -> Self {
+        let here = |reads| Here { reads, watch, ready: AtomicBool::new(false) };
+        Self { reads: reads.map(here), ..self }
     }
 }
 
@@ -45,6 +78,20 @@ impl Backend for ClusterBackend {
                 Ok(())
             }
         }
+    }
+
+    /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
+    fn read_here(&self, dst: GroupSet, command: &[u8], written: &[(Gid, u64)], token: u64) -> bool {
+        let Some(here) = &self.reads else { return false };
+        let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
+        let done = move |answer: Vec<u8>| answers.answer(token, answer.into());
+        match here.is_ready() {
+            true => here.reads.hand_in(dst, command, written, Box::new(done)),
+            false => done(
+                b"-TRYAGAIN this node has no state yet; the command was not executed\r\n".into(),
+            ),
+        }
+        true
     }
 
     fn flush(&self) {
@@ -118,13 +165,13 @@ fn error(why: NoAnswer) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::Gid;
 
     #[test]
     fn only_what_surely_was_not_executed_may_be_sent_again_by_itself() {
         let all = [
             NoAnswer::Busy,
             NoAnswer::TooLarge(1),
+            NoAnswer::Several,
             NoAnswer::Unsent,
             NoAnswer::Down(Gid(2)),
             NoAnswer::Closed,

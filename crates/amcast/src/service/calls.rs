@@ -12,7 +12,8 @@ use amcast_runtime::clock;
 use amcast_runtime::front::{Effect, NoAnswer};
 use amcast_runtime::record::Recorder;
 use amcast_services::Envelope;
-use amcast_services::kv::{decode_args, registry};
+use amcast_services::kv::partitions::is_refusal;
+use amcast_services::kv::{decode_args, registry, split_epoch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -74,7 +75,7 @@ impl CallBook {
         submit()?;
         let mut args = Vec::new();
         let Some((envelope, body)) = Envelope::decode(command) else { return Ok(()) };
-        if decode_args(body, &mut args).is_none() || args.is_empty() {
+        if decode_args(split_epoch(body).1, &mut args).is_none() || args.is_empty() {
             return Ok(());
         }
         let Some((op, form)) = spoken(&args, envelope.read_only) else { return Ok(()) };
@@ -102,6 +103,8 @@ impl CallBook {
         let mut book = self.book();
         let Some(Open { client, request, form }) = book.open.remove(&token) else { return };
         let out = match answer {
+            // It was not executed: its front sends it again, which is another call.
+            Ok(bytes) if is_refusal(bytes) => Some("ERR".to_string()),
             Ok(bytes) => said(&form, bytes),
             Err(why) if why.effect() == Effect::None => Some("ERR".to_string()),
             Err(_) => None,

@@ -3,11 +3,13 @@
 mod backend;
 mod calls;
 mod log;
+mod reads;
 mod store;
 mod watch;
 
 pub use backend::ClusterBackend;
 pub use calls::CallBook;
 pub use log::LogBackend;
-pub use store::{Hosted, ServiceNode, host_logs};
+pub use reads::Reads;
+pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_partitions};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

@@ -1,14 +1,16 @@
 //! A node's part of a service: the executor of the services as the runtime's application.
 
+use super::Reads;
 use amcast_core::{Gid, MsgId};
 use amcast_runtime::application::{Application, Command, Figures, Wake};
-use amcast_services::kv::Kv;
+use amcast_runtime::config::{ClusterFile, Partition};
+use amcast_services::kv::{Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
     Executor, Full, Holds, Limits, Machine, State, StateMachine, StoreAndLog, Whole,
 };
 use std::io::{self, Read};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
 /// are trusted not to craft keys against it.
@@ -24,6 +26,47 @@ pub trait Hosted: Machine + Sized {
 /// The logs of this process, which is one node: a node's state is made anew wherever it is read.
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
+/// The store's first map of partitions, in this process.
+static PARTITIONS: OnceLock<Arc<Partitions>> = OnceLock::new();
+
+/// Has the store of [`StoreAndLog`] begin with this map, in this process. Once, before its node starts.
+pub fn host_partitions(first: Arc<Partitions>) {
+    assert!(PARTITIONS.set(first).is_ok(), "a process is one node");
+}
+
+/// The first map of partitions of a cluster.
+///
+/// # Errors
+/// When the file asks for one that cannot be; the sentence says why.
+pub fn first_partitions(file: &ClusterFile) -> Result<Partitions, String> {
+    let (shards, given) = (file.shards, file.partitions);
+    let partitions = given.unwrap_or(match &*file.boundaries {
+        [] => shards,
+        some => some.len() + 1,
+    });
+    if !(1..=shards).contains(&partitions) {
+        return Err(format!("partitions = {partitions}: give 1 to {shards}, the number of shards"));
+    }
+    match file.partition {
+        Partition::Hash if !file.boundaries.is_empty() => {
+            Err("boundaries are for partition = \"range\"".to_string())
+        }
+        Partition::Hash => Ok(Partitions::by_slot_among(shards, partitions)),
+        Partition::Range if file.boundaries.is_empty() => {
+            Partitions::by_key(shards, &Partitions::even_boundaries(partitions))
+        }
+        Partition::Range if file.boundaries.len() + 1 != partitions => Err(format!(
+            "partitions = {partitions}: {} boundaries make {}",
+            file.boundaries.len(),
+            file.boundaries.len() + 1
+        )),
+        Partition::Range => {
+            let boundaries = file.boundaries.iter().map(|b| b.as_bytes().to_vec());
+            Partitions::by_key(shards, &boundaries.collect::<Vec<_>>())
+        }
+    }
+}
+
 /// Has the logs of [`StoreAndLog`] be these, in this process. Once, before its node starts.
 pub fn host_logs(logs: Logs) {
     assert!(LOGS.set(logs).is_ok(), "a process is one node");
@@ -32,7 +75,8 @@ pub fn host_logs(logs: Logs) {
 impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
         let logs = LOGS.get_or_init(|| Logs::new(shards, NODE_BYTES)).clone();
-        Self::new(Kv::new(shards, SCAN_SEED), logs)
+        let first = PARTITIONS.get_or_init(|| Arc::new(Partitions::by_slot(shards))).clone();
+        Self::new(Kv::over(first, SCAN_SEED), logs)
     }
 }
 
@@ -47,13 +91,22 @@ pub struct ServiceNode<M: Machine> {
     executor: Executor<M>,
     /// Threads that execute commands; without any, the node's own does.
     workers: usize,
+    /// Reads that it answers from what it has executed.
+    reads: Arc<Reads>,
 }
 
 impl<M: Hosted> ServiceNode<M> {
     /// `shards` empty shards, in which commands that do not conflict are executed by `workers`
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
-        Self { executor: Executor::new(M::over(shards), shards, Limits::default()), workers }
+        let executor = Executor::new(M::over(shards), shards, Limits::default());
+        Self { executor, workers, reads: Arc::default() }
+    }
+
+    /// Where this node's reads are handed in, if it can answer any: not while threads of its own work on
+    /// the shards.
+    pub fn reads(&self) -> Option<Arc<Reads>> {
+        (self.workers == 0).then(|| Arc::clone(&self.reads))
     }
 }
 
@@ -61,6 +114,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
     type State = State<M>;
 
     fn begin(&mut self, wake: Wake) -> io::Result<()> {
+        self.reads.begin(Arc::clone(&wake));
         self.executor.employ(self.workers, wake)
     }
 
@@ -76,7 +130,8 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
-        self.executor.collect(&mut |a| answer(a.id, a.bytes))
+        let read = self.reads.serve(&mut self.executor);
+        self.executor.collect(&mut |a| answer(a.id, a.bytes)) | read
     }
 
     fn applied(&self, group: Gid) -> u64 {
@@ -112,12 +167,37 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn figures(&self, group: Gid) -> Figures {
-        let Holds { items, expiring, due_ms, .. } = self.executor.holds(group);
+        let Holds { items, expiring, due_ms, has_chore, .. } = self.executor.holds(group);
         Figures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,
             expiring: expiring as u64,
             due_ms,
+            has_chore,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_says_the_first_partitions_or_why_there_are_none() {
+        let file = ClusterFile { shards: 4, ..ClusterFile::default() };
+        assert_eq!(first_partitions(&file), Ok(Partitions::by_slot(4)));
+        let spare = ClusterFile { partitions: Some(3), ..file.clone() };
+        assert_eq!(first_partitions(&spare), Ok(Partitions::by_slot_among(4, 3)));
+        let range = ClusterFile { partition: Partition::Range, ..file };
+        let even = Partitions::by_key(4, &Partitions::even_boundaries(4));
+        assert_eq!(first_partitions(&range), even);
+        let given = ClusterFile { boundaries: vec!["h".into(), "p".into()], ..range.clone() };
+        assert_eq!(first_partitions(&given).unwrap().holders().len(), 3, "one is spare");
+        let why = |file: ClusterFile| first_partitions(&file).unwrap_err();
+        assert!(why(ClusterFile { partitions: Some(5), ..range }).contains("give 1 to 4"));
+        assert!(
+            why(ClusterFile { partitions: Some(2), ..given.clone() }).contains("boundaries make 3")
+        );
+        assert!(why(ClusterFile { partition: Partition::Hash, ..given }).contains("are for"));
     }
 }

@@ -221,6 +221,7 @@ impl Status for Watch {
                 keys: most.map_or(0, |r| r.figures.items as usize),
                 expiring: most.map_or(0, |r| r.figures.expiring as usize),
                 due_ms: most.and_then(|r| r.figures.due_ms),
+                has_chore: most.is_some_and(|r| r.figures.has_chore),
             }
         };
         self.cluster.all_groups().iter().map(shard).collect()

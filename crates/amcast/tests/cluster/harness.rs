@@ -88,6 +88,18 @@ impl Up {
         Connection::open(&self.redis).expect("the front listens")
     }
 
+    /// The Redis ports of its nodes.
+    pub(crate) fn node_fronts(&self) -> Vec<String> {
+        let status = run(&["status", "--data", &self.data.display().to_string()]);
+        let text = String::from_utf8(status.stdout).expect("text");
+        let words = text.split_whitespace().filter_map(|word| word.strip_prefix("redis="));
+        let mut fronts: Vec<String> =
+            words.filter(|at| *at != self.redis).map(str::to_string).collect();
+        fronts.dedup();
+        assert_eq!(fronts.len(), self.nodes, "{text}");
+        fronts
+    }
+
     /// What each node says.
     pub(crate) fn nodes(&self) -> Vec<Option<NodeStatus>> {
         let socket = |n| self.data.join(format!("n{n}.sock"));

@@ -5,6 +5,7 @@ mod durable;
 mod harness;
 mod interrupted;
 mod operating;
+mod partitions;
 mod room;
 mod wire;
 

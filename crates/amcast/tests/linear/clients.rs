@@ -56,7 +56,10 @@ impl Keys {
 
 /// All clients of a run.
 pub(crate) struct Load {
-    redis: String,
+    /// Where the clients go, in turn.
+    fronts: Vec<String>,
+    /// Whether reads need no order.
+    sequential: bool,
     shards: usize,
     begun: Instant,
     round: AtomicU64,
@@ -67,13 +70,29 @@ pub(crate) struct Load {
 impl Load {
     pub(crate) fn new(redis: &str, shards: usize, clients: usize) -> Self {
         Self {
-            redis: redis.to_string(),
+            fronts: vec![redis.to_string()],
+            sequential: false,
             shards,
             begun: Instant::now(),
             round: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             clients: (0..clients).map(|_| Mutex::default()).collect(),
         }
+    }
+
+    /// Clients of these fronts, of nodes, that chose reads without an order.
+    pub(crate) fn sequential(fronts: Vec<String>, shards: usize, clients: usize) -> Self {
+        Self { fronts, sequential: true, ..Self::new("", shards, clients) }
+    }
+
+    fn connect(&self, number: usize) -> Connection {
+        let at = &self.fronts[number % self.fronts.len()];
+        let mut connection = Connection::open(at).expect("the front listens");
+        if self.sequential {
+            let chosen = connection.call(&[b"AMCAST.CONSISTENCY", b"SEQUENTIAL"]);
+            assert_eq!(chosen.expect("an answer"), Answer::Word("OK".into()));
+        }
+        connection
     }
 
     /// Lets the clients work while `act` acts.
@@ -105,7 +124,7 @@ impl Load {
 
     fn work(&self, number: usize) {
         let mut calls = self.clients[number].lock().expect("a client is one thread");
-        let connection = Connection::open(&self.redis).expect("the front listens");
+        let connection = self.connect(number);
         let mut client = Client {
             number,
             connection,
@@ -126,7 +145,7 @@ impl Load {
             }
             if client.act(&keys).is_err() {
                 // What was under way may have taken effect or not; the next call is a new one.
-                client.connection = Connection::open(&self.redis).expect("the front listens");
+                client.connection = self.connect(number);
             }
             if n.is_multiple_of(BURST) {
                 std::thread::sleep(Duration::from_micros(client.rng.below(REST_US_MAX)));

@@ -9,6 +9,7 @@ mod clients;
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod kills;
+mod moves;
 mod recording;
 
 use amcast::check::service::Budget;
@@ -49,11 +50,29 @@ fn judge(recording: &Recording) -> amcast::check::Report {
 
 /// Loads a cluster, kills `target` again and again, and judges what the clients saw.
 fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Duration) {
+    run_while(name, options, shards, (target, usual), |_, _| {});
+}
+
+/// The same while `act` acts, which is told to stop.
+fn run_while<T: Send>(
+    name: &str,
+    options: &[&str],
+    shards: usize,
+    (target, usual): (Target, Duration),
+    act: impl FnOnce(&Up, &AtomicBool) -> T + Send,
+) -> T {
     let _alone = alone();
     let lasting = lasting(usual);
     let mut up = Up::start(options);
     let load = Load::new(&up.redis, shards, CLIENTS);
-    let kills: Vec<Kill> = load.run(|load| kills::again_and_again(&up, load, target, lasting));
+    let stop = AtomicBool::new(false);
+    let (kills, done): (Vec<Kill>, T) = std::thread::scope(|scope| {
+        let acts = scope.spawn(|| act(&up, &stop));
+        let _stops = kills::Stops(&stop);
+        let kills = load.run(|load| kills::again_and_again(&up, load, target, lasting));
+        stop.store(true, Ordering::Relaxed);
+        (kills, acts.join().expect("it does not panic"))
+    });
     let recording = load.into_recording();
     assert_eq!(up.stop(), Some(0));
     // Where a log was kept, the data stay when the cluster ends.
@@ -74,6 +93,20 @@ fn run(name: &str, options: &[&str], shards: usize, target: Target, usual: Durat
     assert!(kills.len() >= 2, "only {} kills in {seconds} s", kills.len());
     assert!(recording.answered() > 200 * seconds, "{}", recording.figures());
     assert!(kills.iter().all(|kill| kill.leaders > 0), "{kills:?}");
+    done
+}
+
+#[test]
+fn commands_are_linearizable_while_keys_move_between_shards_and_nodes_are_killed() {
+    for (name, options) in [
+        ("moves-tram", &["--shards", "3"][..]),
+        ("moves-rings", &["--protocol", "multi-ring-memory", "--shards", "3"]),
+    ] {
+        let lasting = (Target::MostLeaders, Duration::from_secs(5));
+        let moves = run_while(name, options, 3, lasting, moves::again_and_again);
+        println!("{name}: keys moved {moves} times");
+        assert!(moves >= 6, "keys moved only {moves} times");
+    }
 }
 
 #[test]
@@ -125,6 +158,26 @@ fn commands_over_rings_on_tcp_are_linearizable_while_nodes_are_killed() {
 fn commands_over_rings_on_disk_are_linearizable_while_two_of_three_nodes_are_killed() {
     let options = ["--protocol", "multi-ring", "--shards", "3"];
     run("multi-ring", &options, 3, Target::TwoNodes, Duration::from_secs(5));
+}
+
+#[test]
+fn reads_without_an_order_are_sequentially_consistent_and_show_what_their_client_wrote() {
+    let _alone = alone();
+    // One shard: who writes to two of them may be seen in different orders by different clients.
+    let up = Up::start(&["--shards", "1", "--workers", "0"]);
+    let load = Load::sequential(up.node_fronts(), 1, 3);
+    load.run(|load| {
+        for _ in 0..10 {
+            std::thread::sleep(Duration::from_millis(120));
+            load.next_round();
+        }
+    });
+    let recording = load.into_recording();
+    assert!(recording.answered() > 60, "{}", recording.figures());
+    let promised = [Property::Sequential, Property::ReadYourWrites, Property::ExactlyOnce];
+    let report = check_within(&recording.history(), &promised, Budget { states: 20_000_000 });
+    println!("{}\n{report}", recording.figures());
+    assert!(report.all_hold(), "{report}");
 }
 
 #[test]

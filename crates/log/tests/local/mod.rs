@@ -96,6 +96,7 @@ impl Status for Ready {
             keys: 0,
             expiring: 0,
             due_ms: None,
+            has_chore: false,
         };
         vec![none(Gid(0))]
     }

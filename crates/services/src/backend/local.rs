@@ -73,7 +73,7 @@ impl Status for LocalBackend {
         let inner = lock(&self.inner);
         let count = inner.positions.len() as u8;
         let tell = |shard| {
-            let Holds { items, expiring, due_ms, .. } = inner.executor.holds(shard);
+            let Holds { items, expiring, due_ms, has_chore, .. } = inner.executor.holds(shard);
             ShardStatus {
                 shard,
                 leader: Some("local".into()),
@@ -83,6 +83,7 @@ impl Status for LocalBackend {
                 keys: items,
                 expiring,
                 due_ms,
+                has_chore,
             }
         };
         (0..count).map(Gid).map(tell).collect()

@@ -4,7 +4,7 @@ mod local;
 
 pub use local::LocalBackend;
 
-use amcast_core::GroupSet;
+use amcast_core::{Gid, GroupSet};
 use core::fmt;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,6 +41,19 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// When there is no room; the command was not taken.
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
+
+    /// Has a command that changes nothing answered by a node of this process from what it has executed,
+    /// once that includes `written`: of each shard the last request of the session whose lowest shard it
+    /// was. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
+    fn read_here(
+        &self,
+        _dst: GroupSet,
+        _command: &[u8],
+        _written: &[(Gid, u64)],
+        _token: u64,
+    ) -> bool {
+        false
+    }
 
     /// A hint that no more commands follow at once: send what was gathered.
     fn flush(&self) {}

@@ -50,6 +50,7 @@
 //! streams of other shards go on, and since the order is acyclic one of them brings what the full
 //! shard waits for.
 
+mod peek;
 mod pool;
 mod sessions;
 mod side;
@@ -58,6 +59,7 @@ mod snapshot;
 mod tests;
 mod waiting;
 
+pub use peek::Peek;
 pub use pool::{Wake, workers};
 pub use snapshot::State;
 
@@ -179,13 +181,16 @@ pub struct Holds {
     pub kept: usize,
     /// Commands that ran; one of several shards counts in its lowest one.
     pub executed: u64,
+    /// Whether it waits for commands that nobody asks for.
+    pub has_chore: bool,
 }
 
 impl Holds {
     fn of<P: Part>(side: &Side<P>) -> Self {
         let (items, expiring) = side.part.items();
         let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
-        Self { items, expiring, due_ms, kept, executed: side.executed }
+        let (executed, has_chore) = (side.executed, side.part.has_chore());
+        Self { items, expiring, due_ms, kept, executed, has_chore }
     }
 }
 

@@ -196,6 +196,7 @@ struct Desk<P> {
     due_ms: AtomicU64,
     kept: AtomicUsize,
     executed: AtomicU64,
+    has_chore: AtomicBool,
 }
 
 impl<P: crate::machine::Part> Desk<P> {
@@ -209,6 +210,7 @@ impl<P: crate::machine::Part> Desk<P> {
             due_ms: AtomicU64::new(u64::MAX),
             kept: AtomicUsize::new(0),
             executed: AtomicU64::new(0),
+            has_chore: AtomicBool::new(false),
         };
         it.tell(&lock(&it.side));
         it
@@ -231,12 +233,13 @@ impl<P: crate::machine::Part> Desk<P> {
     }
 
     fn tell(&self, side: &Side<P>) {
-        let Holds { items, expiring, due_ms, kept, executed } = Holds::of(side);
+        let Holds { items, expiring, due_ms, kept, executed, has_chore } = Holds::of(side);
         self.items.store(items, Ordering::Relaxed);
         self.expiring.store(expiring, Ordering::Relaxed);
         self.due_ms.store(due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
         self.kept.store(kept, Ordering::Relaxed);
         self.executed.store(executed, Ordering::Relaxed);
+        self.has_chore.store(has_chore, Ordering::Relaxed);
     }
 }
 
@@ -349,6 +352,7 @@ impl<M: Machine> Pool<M> {
             due_ms: Some(desk.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
             kept: desk.kept.load(Ordering::Relaxed),
             executed: desk.executed.load(Ordering::Relaxed),
+            has_chore: desk.has_chore.load(Ordering::Relaxed),
         }
     }
 

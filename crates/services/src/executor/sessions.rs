@@ -154,6 +154,12 @@ impl Sessions {
         self.table.insert(id, Arc::new(session));
     }
 
+    /// Whether it is known that a request ran.
+    pub(super) fn has_run(&self, session: u64, request: u64) -> bool {
+        let ran = self.table.get(&session).map(|session| &session.ran);
+        ran.is_some_and(|ran| ran.binary_search_by_key(&request, |r| r.0).is_ok())
+    }
+
     /// Whether a command may run, when its turn has come.
     pub(super) fn check(
         &self,

@@ -315,6 +315,13 @@ fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt
     Ok(())
 }
 
+/// The shards' data alone.
+#[cfg(test)]
+pub(super) fn dump_parts(executor: &Executor<crate::kv::Kv>) -> String {
+    let Engine::Here(sides) = &executor.engine else { return String::new() };
+    sides.iter().map(|side| side.part.dump()).collect()
+}
+
 /// All that a cut should hold, told in another way than the cut does.
 #[cfg(test)]
 pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {

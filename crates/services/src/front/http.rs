@@ -171,15 +171,17 @@ async fn page(State(server): State<Arc<Server>>) -> Html<String> {
     let remarks = status.remarks();
     let remarks: String =
         remarks.iter().map(|what| format!("<p class=bad>{}", escaped(what))).collect();
+    let map = server.partitions();
+    let what = if map.is_by_key() { "keys" } else { "slots" };
     let mut rows = String::new();
     for s in status.shards() {
         let leader = escaped(s.leader.as_deref().unwrap_or("none"));
         let (up, of) = s.replicas;
         let class = if up == of { "ok" } else { "bad" };
-        let (first, last) = server.map.range(s.shard);
+        let holds = escaped(&map.told(s.shard));
         write!(
             rows,
-            "<tr><td>{}<td>{first} to {last}<td>{leader}<td class={class}>{up} of {of}<td>{}<td>{}<td>{}",
+            "<tr><td>{}<td>{holds}<td>{leader}<td class={class}>{up} of {of}<td>{}<td>{}<td>{}",
             s.shard, s.applied, s.waiting, s.keys
         )
         .expect("a string takes all");
@@ -190,7 +192,7 @@ async fn page(State(server): State<Arc<Server>>) -> Html<String> {
          margin:2rem auto;padding:0 1rem;color-scheme:light dark}}table{{border-collapse:collapse;\
          width:100%}}td,th{{text-align:right;padding:.3rem .6rem;border-bottom:1px solid #8884}}\
          .ok{{color:#080}}.bad{{color:#c00}}</style><h1>amcast</h1><p>Node {node}, protocol {protocol}, \
-         {state}. {clients} clients, {commands} commands so far.{remarks}<table><tr><th>shard<th>slots<th>leader\
+         {state}. {clients} clients, {commands} commands so far.{remarks}<table><tr><th>shard<th>{what}<th>leader\
          <th>replicas<th>applied<th>waiting<th>keys{rows}</table><p><a href=/metrics>metrics</a>",
         node = escaped(&status.node()),
         protocol = escaped(&status.protocol()),

@@ -1,7 +1,29 @@
-//! A command's arguments as bytes: the count, then each argument behind its length, all lengths
-//! as 32-bit little-endian words.
+//! A command as bytes: the epoch of the map of partitions that its destinations follow from, if that is
+//! not the first, behind a mark; then its arguments: the count, then each argument behind its length,
+//! all lengths as 32-bit little-endian words.
 
 use amcast_core::limits;
+
+/// What the epoch stands behind. No count of arguments reads like this.
+const EPOCH_MARK: [u8; 4] = *b"\xffMAP";
+
+/// Bytes of an epoch and its mark.
+pub const EPOCH_BYTES: usize = EPOCH_MARK.len() + 8;
+
+/// Appends the epoch of a map of partitions to `out`, before a command's arguments: nothing for the
+/// first one.
+pub fn encode_epoch(epoch: u64, out: &mut Vec<u8>) {
+    if epoch > 0 {
+        out.extend_from_slice(&EPOCH_MARK);
+        out.extend_from_slice(&epoch.to_le_bytes());
+    }
+}
+
+/// The epoch of a command, and its arguments' bytes.
+pub fn split_epoch(command: &[u8]) -> (u64, &[u8]) {
+    let behind = command.strip_prefix(&EPOCH_MARK).and_then(|rest| rest.split_first_chunk());
+    behind.map_or((0, command), |(epoch, rest)| (u64::from_le_bytes(*epoch), rest))
+}
 
 /// Appends `args` to `out`.
 pub fn encode_args(args: &[&[u8]], out: &mut Vec<u8>) {
@@ -56,5 +78,20 @@ mod tests {
             assert_eq!(decode_args(&bytes[..end], &mut Vec::new()), None);
         }
         assert_eq!(decode_args(b"\xff\xff\xff\xff", &mut Vec::new()), None);
+    }
+
+    #[test]
+    fn an_epoch_stands_before_the_arguments_and_the_first_one_takes_no_bytes() {
+        let mut bytes = Vec::new();
+        encode_epoch(0, &mut bytes);
+        encode_args(&[b"k"], &mut bytes);
+        assert_eq!(split_epoch(&bytes), (0, &b"\x01\0\0\0\x01\0\0\0k"[..]));
+        let mut later = Vec::new();
+        encode_epoch(258, &mut later);
+        assert_eq!(later, b"\xffMAP\x02\x01\0\0\0\0\0\0");
+        assert_eq!(later.len(), EPOCH_BYTES);
+        later.extend_from_slice(&bytes);
+        assert_eq!(split_epoch(&later), (258, &bytes[..]));
+        assert!(decode_args(&later, &mut Vec::new()).is_none(), "not without looking for it");
     }
 }

@@ -1,6 +1,6 @@
 //! What a front knows about itself and about each connected client.
 
-use super::SlotMap;
+use super::Partitions;
 use super::commands::server::Settings;
 use crate::clock::host_us;
 use crate::status::Status;
@@ -23,8 +23,10 @@ pub(crate) fn wall_us() -> u64 {
 
 /// What all connections of a front share.
 pub struct Server {
-    /// How keys map to shards.
-    pub map: SlotMap,
+    /// The latest map of partitions that is known here, and its epoch, to be looked at without the
+    /// lock.
+    partitions: Mutex<Arc<Partitions>>,
+    epoch: AtomicU64,
     /// Connections served at a time.
     pub clients_max: usize,
     /// Replicas of each shard besides the one that answers: what `WAIT` returns, since a command
@@ -45,16 +47,18 @@ pub struct Server {
 }
 
 impl Server {
-    /// A front's shared state; `password` is asked from clients if there is one.
+    /// A front's shared state; `partitions` is the first map, and `password` is asked from clients if
+    /// there is one.
     pub fn new(
-        shards: usize,
+        partitions: Arc<Partitions>,
         clients_max: usize,
         other_replicas: usize,
         password: Option<String>,
         status: Arc<dyn Status>,
     ) -> Self {
         Self {
-            map: SlotMap::new(shards),
+            epoch: AtomicU64::new(partitions.epoch()),
+            partitions: Mutex::new(partitions),
             clients_max,
             other_replicas,
             status,
@@ -64,6 +68,25 @@ impl Server {
             started_us: host_us(),
             settings: Mutex::new(Settings::new(password, clients_max)),
             clients: Mutex::default(),
+        }
+    }
+
+    /// The latest map of partitions that is known here.
+    pub fn partitions(&self) -> Arc<Partitions> {
+        lock(&self.partitions).clone()
+    }
+
+    /// The epoch of that map.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Takes a map that a shard told, if it is a later one.
+    pub(crate) fn learn(&self, map: Partitions) {
+        let mut known = lock(&self.partitions);
+        if map.epoch() > known.epoch() {
+            self.epoch.store(map.epoch(), Ordering::Release);
+            *known = Arc::new(map);
         }
     }
 
@@ -124,6 +147,16 @@ pub struct Gathered {
     pub(crate) spoiled: bool,
 }
 
+/// What a connection's reads may see.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) enum Level {
+    /// Everything that was answered to anybody before.
+    #[default]
+    Linearizable,
+    /// What this connection wrote and saw before, and of the rest possibly an older state.
+    Sequential,
+}
+
 /// One connection's state.
 pub struct Client {
     pub(crate) server: Arc<Server>,
@@ -131,6 +164,7 @@ pub struct Client {
     /// 2 or 3.
     pub(crate) resp: u8,
     pub(crate) authenticated: bool,
+    pub(crate) level: Level,
     pub(crate) transaction: Option<Gathered>,
     /// Watched keys with their versions.
     pub(crate) watched: BTreeMap<Box<[u8]>, u64>,
@@ -148,6 +182,7 @@ impl Client {
             info,
             resp: 2,
             authenticated,
+            level: Level::default(),
             transaction: None,
             watched: BTreeMap::new(),
             silent: false,

@@ -9,6 +9,7 @@ pub(crate) mod hash;
 #[cfg(test)]
 mod nonsense;
 pub(crate) mod number;
+pub mod partitions;
 mod ranked;
 pub mod registry;
 pub mod reply;
@@ -17,7 +18,8 @@ mod snapshot;
 mod store;
 mod walk;
 
-pub use args::{decode_args, encode_args, encoded_len};
+pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
+pub use partitions::Partitions;
 pub use slots::{SLOTS, SlotMap, slot};
 
 use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
@@ -26,32 +28,44 @@ use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
 use data::{Data, Kind};
 use hash::hash_bytes;
+use partitions::Owner;
 use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
+use std::sync::Arc;
 use store::Entry;
 
 pub use store::Store;
+
+/// Bits of a version that say in which shard a key was changed.
+const SHARD_BITS: u32 = 6;
+const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
 
 /// Expired keys that are dropped after each command.
 const TIDY_KEYS: usize = 4;
 
 /// The store's commands, over [`Store`]s of one shard each.
 pub struct Kv {
-    map: SlotMap,
+    /// The first map of partitions.
+    first: Arc<Partitions>,
     seed: u64,
 }
 
 impl Kv {
-    /// A store of `shards` shards. `seed` keys the hashes that `SCAN` walks by, so it must be the
-    /// same on all nodes of a cluster and should not be known outside.
+    /// A store of `shards` shards, each with as many slots. `seed` keys the hashes that `SCAN` walks
+    /// by, so it must be the same on all nodes of a cluster and should not be known outside.
     pub fn new(shards: usize, seed: u64) -> Self {
-        Self { map: SlotMap::new(shards), seed }
+        Self::over(Arc::new(Partitions::by_slot(shards)), seed)
+    }
+
+    /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
+    pub fn over(first: Arc<Partitions>, seed: u64) -> Self {
+        Self { first, seed }
     }
 }
 
 /// What a running command sees.
 pub struct Context<'a> {
-    map: SlotMap,
+    map: Arc<Partitions>,
     places: &'a [Place],
     /// The stores of `places`, one for one.
     stores: &'a mut [&'a mut Store],
@@ -67,9 +81,17 @@ impl Context<'_> {
         places.position(|p| p.shard == shard).expect("a key in the destinations")
     }
 
-    /// Where the store of `key`'s shard is: mostly there is only one.
+    /// Where the store that holds `key` is: mostly there is only one.
     fn index_of_key(&self, key: &[u8]) -> usize {
-        if self.stores.len() == 1 { 0 } else { self.index(self.map.of_key(key)) }
+        if self.stores.len() == 1 {
+            return 0;
+        }
+        let Owner { shard, to } = self.map.of_key(key);
+        let index = self.index(shard);
+        match to {
+            Some(to) if self.stores[index].has_moved(key) => self.index(to),
+            _ => index,
+        }
     }
 
     /// The store of `key`'s shard.
@@ -121,27 +143,31 @@ impl Context<'_> {
 ///
 /// # Errors
 /// When it is a transaction that holds something that cannot be in one.
-pub fn destinations(command: &Command, args: &[&[u8]], map: SlotMap) -> Result<GroupSet, Error> {
+pub fn destinations(
+    command: &Command,
+    args: &[&[u8]],
+    map: &Partitions,
+) -> Result<GroupSet, Error> {
     let mut dst = GroupSet::EMPTY;
     match command.keys {
         Keys::All => dst = map.all(),
         Keys::Shards(find) => dst = find(args, map),
         Keys::Told(keys) => {
-            if !keys(args, &mut |key| dst = dst.with(map.of_key(key))) {
+            if !keys(args, &mut |key| dst = dst.or(map.of_key(key).shards())) {
                 dst = map.all();
             }
         }
         Keys::Inner => {
             let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
             for (key, _) in &script.watched {
-                dst = dst.with(map.of_key(key));
+                dst = dst.or(map.of_key(key).shards());
             }
             for inner in &script.commands {
                 let command = lookup(inner[0]).ok_or(Error::SYNTAX)?;
                 dst = dst.or(destinations(command, inner, map)?);
             }
         }
-        _ => command.keys_of(args, &mut |key| dst = dst.with(map.of_key(key))),
+        _ => command.keys_of(args, &mut |key| dst = dst.or(map.of_key(key).shards())),
     }
     Ok(dst)
 }
@@ -168,22 +194,30 @@ pub(crate) fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut
 impl Machine for Kv {
     type Part = Store;
 
-    fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {
+    /// Which shard holds a key depends on the map at the command's place in the order, and is not
+    /// known here. A command that knows the first map touches nothing under another one, and one that
+    /// knows a later map may find its keys in any of its shards.
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
+        let (epoch, command) = split_epoch(command);
         let mut args = Vec::with_capacity(8);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
             return;
         }
         let Some(command) = lookup(args[0]) else { return };
-        let (map, write) = (self.map, command.writes());
+        let write = command.writes();
         let by_key = key_hashes(command, &args, &mut |key| {
-            let (shard, key) = (map.of_key(key), hash_bytes(self.seed, key));
-            access.uses.push(Use { shard, key, write });
+            let hash = hash_bytes(self.seed, key);
+            let shards = match epoch {
+                0 if dst.len() > 1 => self.first.of_key(key).shards(),
+                _ => dst,
+            };
+            access.uses.extend(shards.iter().map(|shard| Use { shard, key: hash, write }));
         });
         access.whole = !by_key;
     }
 
     fn part(&self) -> Store {
-        Store::new(self.seed)
+        Store::new(self.seed, self.first.clone())
     }
 
     fn apply<'a>(
@@ -194,7 +228,14 @@ impl Machine for Kv {
         answer: &mut Vec<u8>,
     ) {
         for (place, store) in at.places.iter().zip(&mut *stores) {
-            (store.now_ms, store.version) = (place.now.wall_ms, place.position);
+            store.now_ms = place.now.wall_ms;
+            // No two changes have one version, also where a key comes from another shard.
+            store.version = place.position << SHARD_BITS | u64::from(place.shard.0);
+        }
+        let (epoch, command) = split_epoch(command);
+        let map = stores[0].map().clone();
+        if epoch != map.epoch() {
+            return map.refuse(command, answer);
         }
         let mut args = Vec::with_capacity(8);
         let mut reply = Reply::new(answer);
@@ -202,7 +243,7 @@ impl Machine for Kv {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
         }
         let At { id, dst, places } = *at;
-        let mut context = Context { map: self.map, places, stores, dst, id, chance: None };
+        let mut context = Context { map, places, stores, dst, id, chance: None };
         run(&mut context, &args, &mut reply);
     }
 
@@ -222,6 +263,10 @@ impl Part for Store {
 
     fn due_ms(&self) -> Option<u64> {
         self.first_deadline_ms()
+    }
+
+    fn has_chore(&self) -> bool {
+        self.map().moving().is_some()
     }
 
     fn tidy(&mut self, now_ms: u64) {
@@ -274,6 +319,6 @@ fn missing(command: &Command, args: &[&[u8]], context: &Context<'_>) -> bool {
     if context.map.shards() == 1 {
         return false;
     }
-    let (map, dst) = (context.map, context.dst);
+    let (map, dst) = (&context.map, context.dst);
     destinations(command, args, map).map_or(true, |keys| !keys.within(dst))
 }

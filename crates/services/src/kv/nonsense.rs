@@ -2,7 +2,7 @@
 //! error, or that only reads, must leave everything as it was. `AMCAST_LONG=1` tries many more.
 
 use super::registry::{self, Command, Run};
-use super::{Kv, Store, encode_args};
+use super::{Kv, Store, encode_args, encode_epoch};
 use crate::envelope::Stamp;
 use crate::machine::{At, Machine, Part, Place};
 use crate::stream::{Piece, Progress};
@@ -243,6 +243,7 @@ impl Shards {
     fn run(&mut self, args: &[Vec<u8>], dst: GroupSet) -> Vec<u8> {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let mut command = Vec::new();
+        encode_epoch(self.stores[0].map().epoch(), &mut command);
         encode_args(&args, &mut command);
         self.position += 1;
         let position = self.position;

@@ -51,7 +51,7 @@ pub enum Keys {
     /// It touches every key of all shards.
     All,
     /// It touches every key of the shards that this function finds.
-    Shards(fn(&[&[u8]], super::SlotMap) -> amcast_core::GroupSet),
+    Shards(fn(&[&[u8]], &super::Partitions) -> amcast_core::GroupSet),
     /// A transaction: keys are those of the commands in it.
     Inner,
 }

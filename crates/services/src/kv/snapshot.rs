@@ -1,15 +1,20 @@
-//! One shard's keys as bytes: entries in the order of their hashes, then the marks of watched
+//! One shard's keys as bytes: the map of partitions, and how far a move of keys came (a one if all have
+//! moved, and else a zero and the hash up to which they have); both only since version 7. Then entries in the order of their hashes, then the marks of watched
 //! keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
 //! their dense order, which a random choice of a member depends on.
 //!
 //! A command that changes an entry which was not given yet copies it first, which takes as long as
 //! the value is large; once for a value and a cut.
 
+use super::Partitions;
 use super::data::{Data, Hash, List, Set, Sorted};
-use super::store::{Bucket, Entry, Mark, Store};
+use super::store::{Bucket, Entry, Mark, Moved, Store};
 use super::walk::Given;
 use crate::machine::Corrupt;
 use crate::stream::{Piece, Source, follows, next};
+
+/// The version of the stream since which it holds the map of partitions; before, it was the first one.
+const PARTITIONS_SINCE: u8 = 7;
 
 const STR: u8 = 0;
 const LIST: u8 = 1;
@@ -20,6 +25,9 @@ const SORTED: u8 = 4;
 /// Gives the next part of the store's cut; false if that was all.
 pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
     let Some((cut, by_hash, marks)) = store.cut() else { return false };
+    if let Some((map, moved)) = cut.map.take() {
+        give_map(&map, moved, piece);
+    }
     let room = |piece: &mut Piece<'_>| {
         piece.look();
         !piece.is_full()
@@ -48,6 +56,35 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
     }
     store.end_cut();
     false
+}
+
+fn give_map(map: &Partitions, moved: Moved, piece: &mut Piece<'_>) {
+    let mut bytes = Vec::new();
+    map.encode(&mut bytes);
+    piece.bytes(&bytes);
+    let (all, below) = match moved {
+        Moved::Below(hash) => (0, hash),
+        Moved::All => (1, 0),
+    };
+    piece.byte(all);
+    piece.word(below);
+}
+
+fn read_map(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corrupt> {
+    let bytes = from.bytes()?;
+    let (map, rest) = Partitions::decode(&bytes).ok_or(Corrupt::Malformed)?;
+    let moved = match (from.byte()?, from.word()?) {
+        (0, hash) => Moved::Below(hash),
+        (1, 0) => Moved::All,
+        _ => return Err(Corrupt::Malformed),
+    };
+    // A cluster's shards and the order of its keys stay the same.
+    let same = map.shards() == store.map().shards() && map.is_by_key() == store.map().is_by_key();
+    if !rest.is_empty() || !same {
+        return Err(Corrupt::Malformed);
+    }
+    store.go_on(map.into(), moved);
+    Ok(())
 }
 
 fn give_bucket(
@@ -130,6 +167,9 @@ fn give_each<T>(
 
 /// Fills an empty `store` with what [`give`] gave.
 pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corrupt> {
+    if from.version() >= PARTITIONS_SINCE {
+        read_map(from, store)?;
+    }
     while follows(from)? {
         let key = from.bytes()?;
         let (version, deadline_ms) = (from.word()?, from.word()?);

@@ -1,9 +1,11 @@
 //! The keys of one shard.
 
+use super::Partitions;
 use super::data::{Data, Kind};
 use super::hash::hash_bytes;
 use super::reply::Error;
 use super::walk::Walk;
+use amcast_core::Gid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -51,9 +53,20 @@ pub(crate) struct Mark {
     pub(crate) deadline_ms: u64,
 }
 
+/// How far a move of keys from one shard to another came, in order of their hashes: the same in both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    /// Keys with lower hashes have moved.
+    Below(u64),
+    /// All have.
+    All,
+}
+
 /// A cut through the store that is being given; see [`super::snapshot`].
 #[derive(Debug)]
 pub(super) struct Cut {
+    /// The map of partitions, and how far a move came, until they were given.
+    pub(super) map: Option<(Arc<Partitions>, Moved)>,
     /// Over the entries; none once all were given.
     pub(super) entries: Option<Walk<u64, Bucket>>,
     /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
@@ -73,6 +86,9 @@ pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTree
 #[derive(Debug)]
 pub struct Store {
     seed: u64,
+    map: Arc<Partitions>,
+    /// Of the keys that move, which ones have.
+    moved: Moved,
     /// Ordered time at the running command's place.
     pub(crate) now_ms: u64,
     /// The running command's position: the version of what it changes.
@@ -86,9 +102,11 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, map: Arc<Partitions>) -> Self {
         Self {
             seed,
+            map,
+            moved: Moved::Below(0),
             now_ms: 0,
             version: 0,
             by_hash: BTreeMap::new(),
@@ -98,6 +116,67 @@ impl Store {
             marks_by_deadline: BTreeSet::new(),
             cut: None,
         }
+    }
+
+    /// The map of partitions at the running command's place.
+    pub(crate) const fn map(&self) -> &Arc<Partitions> {
+        &self.map
+    }
+
+    /// Puts a map in force in the store of `shard`; a move that it begins has moved nothing. What is
+    /// remembered of watched keys that went to another shard is forgotten: what happens to them there
+    /// is not noticed here.
+    pub(crate) fn set_map(&mut self, map: Arc<Partitions>, shard: Gid) {
+        let gone = |key: &&Key| map.of_key(key).shard != shard;
+        let gone: Vec<Key> = self.marks.keys().filter(gone).cloned().collect();
+        for key in gone {
+            self.keep_mark(&key);
+            if let Some(mark) = self.marks.remove(&key) {
+                self.marks_by_deadline.remove(&(mark.deadline_ms, key));
+            }
+        }
+        (self.map, self.moved) = (map, Moved::Below(0));
+    }
+
+    /// How far the move came that the map tells of, if it tells of one.
+    pub(crate) const fn moved(&self) -> Moved {
+        self.moved
+    }
+
+    pub(crate) fn set_moved(&mut self, moved: Moved) {
+        self.moved = moved;
+    }
+
+    /// Goes on with a map, in the middle of a move.
+    pub(super) fn go_on(&mut self, map: Arc<Partitions>, moved: Moved) {
+        (self.map, self.moved) = (map, moved);
+    }
+
+    /// Whether `key`, which moves, has moved.
+    pub(crate) fn has_moved(&self, key: &[u8]) -> bool {
+        match self.moved {
+            Moved::Below(hash) => self.hash(key) < hash,
+            Moved::All => true,
+        }
+    }
+
+    /// Takes out the next keys that move, looking at about `most` keys; what has not expired of them.
+    pub(crate) fn take_moving(&mut self, most: usize) -> Vec<Entry> {
+        let Moved::Below(from) = self.moved else { return Vec::new() };
+        let (mut keys, mut looked, mut last, mut moved) = (Vec::new(), 0, None, Moved::All);
+        // Only keys that can be seen are counted: what expired may have been dropped, or not yet.
+        for (hash, entry) in self.scan(from) {
+            if looked >= most && last != Some(hash) {
+                moved = Moved::Below(hash);
+                break;
+            }
+            (looked, last) = (looked + 1, Some(hash));
+            if self.map.of_key(&entry.key).to.is_some() {
+                keys.push(entry.key.clone());
+            }
+        }
+        self.moved = moved;
+        keys.iter().filter_map(|key| self.drop_entry(key)).collect()
     }
 
     /// Keys held, those that expired but were not purged included.
@@ -382,7 +461,8 @@ impl Store {
     pub(super) fn begin_cut(&mut self) {
         self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
-        self.cut = Some(Box::new(Cut { entries, within: (0, None), marks }));
+        let map = Some((self.map.clone(), self.moved));
+        self.cut = Some(Box::new(Cut { map, entries, within: (0, None), marks }));
     }
 
     /// The cut, with the maps that it walks over.
@@ -411,6 +491,6 @@ impl Store {
     /// All that a cut should hold, told in another way than the cut does.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> String {
-        format!("{:?}{:?}", self.by_hash, self.marks)
+        format!("{:?}{:?}{:?}{:?}", self.map, self.moved, self.by_hash, self.marks)
     }
 }

@@ -1,10 +1,11 @@
 //! The executor with the store as its machine.
 
 mod cut;
+mod moves;
 mod pool;
 
 use super::*;
-use crate::kv::{Kv, SlotMap, decode_args, destinations, encode_args, registry};
+use crate::kv::{Kv, Partitions, SlotMap, decode_args, destinations, encode_args, registry};
 use amcast_core::Pid;
 use amcast_core::rng::Rng;
 
@@ -26,7 +27,7 @@ fn cast(seq: u64, request: u64, now_ms: u64, text: &str) -> Cast {
 fn sent_at(stamp: Stamp, seq: u64, request: u64, text: &str) -> Cast {
     let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
     let command = registry::lookup(args[0]).expect("a known command");
-    let dst = destinations(command, &args, SlotMap::new(SHARDS)).expect("proper arguments");
+    let dst = destinations(command, &args, &Partitions::by_slot(SHARDS)).expect("proper arguments");
     let mut payload = Vec::new();
     let read_only = !command.writes();
     let open_from = request.saturating_sub(20).max(1);
@@ -338,4 +339,30 @@ fn malformed_payloads_take_their_place_and_nothing_else() {
     assert_eq!(node.executor.applied(Gid(0)), 2998);
     assert!(decode_args(&good.payload[Envelope::BYTES..], &mut Vec::new()).is_some());
     assert_eq!(node.executor.holds(Gid(1)).items, 0, "a key outside the destinations");
+}
+
+#[test]
+fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_several_shards() {
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    let get = cast(0, 9, 0, &format!("GET {x}"));
+    let peek = |node: &mut Node, written: &[(Gid, u64)]| {
+        let mut answer = Vec::new();
+        let outcome = node.executor.peek(get.dst, &get.payload, written, &mut answer);
+        (outcome, String::from_utf8(answer).unwrap())
+    };
+    assert_eq!(peek(&mut node, &[]), (Peek::Answered, "_\r\n".into()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
+    node.run(&cast(1, 1, 0, &format!("SET {x} 1")));
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::Answered, "$1\r\n1\r\n".into()));
+    // Half of a command over two shards is there: the shard is at no place of its order.
+    let both = cast(2, 2, 0, &format!("MSET {x} 2 {y} 2"));
+    node.deliver(0, &both).unwrap();
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
+    node.deliver(1, &both).unwrap();
+    assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (Peek::Answered, "$1\r\n2\r\n".into()));
+    let mut set = cast(3, 3, 0, &format!("SET {x} 3"));
+    assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
+    set.payload.truncate(3);
+    assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
 }

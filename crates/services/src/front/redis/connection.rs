@@ -1,5 +1,7 @@
 //! One client's connection.
 
+mod again;
+
 use super::parser::{Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
@@ -9,12 +11,12 @@ use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy};
 use crate::clock::Now;
 use crate::envelope::Envelope;
-use crate::kv::client::{Client, Info, Said, lock, wall_us};
+use crate::kv::client::{Client, Info, Level, Said, lock, wall_us};
 use crate::kv::commands::transactions::Script;
 use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
-use crate::kv::{destinations, encode_args, encoded_len, key_hashes};
+use crate::kv::{Partitions, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
 use amcast_core::{Gid, GroupSet};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -45,6 +47,9 @@ enum Then {
 enum Slot {
     /// Being ordered.
     Open { request: u64, then: Then, resp: u8, silent: bool },
+    /// Not executed, since its shards go by another map of partitions: to be ordered again, with
+    /// these arguments.
+    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool },
     /// To be sent once all before it are.
     Ready(Vec<u8>),
 }
@@ -54,6 +59,8 @@ struct Pending {
     dst: GroupSet,
     keys: Option<Vec<u64>>,
     read_only: bool,
+    /// Whether a node of this process is to answer it from what it has executed.
+    here: bool,
     then: Then,
 }
 
@@ -83,7 +90,18 @@ struct Connection<B: Backend> {
     /// Bytes that this connection has put to those that all hold.
     counted: usize,
     pipeline: Pipeline,
+    /// The map of partitions that commands are sent by.
+    map: Arc<Partitions>,
+    /// Refused commands in `slots`.
+    refused: usize,
+    /// A command was refused: none is sent until all that were sent are answered, so that those which
+    /// were refused, too, are ordered in their order.
+    drains: bool,
     last_request: u64,
+    /// Reads under way that a node of this process answers.
+    peeks: Vec<u64>,
+    /// Of each shard the last request that writes and whose lowest shard it is: what such reads see.
+    written: Vec<(Gid, u64)>,
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
     pending: Option<Pending>,
@@ -142,6 +160,11 @@ pub(super) fn open<B: Backend>(
         slot_bytes: 0,
         counted: 0,
         pipeline: Pipeline::default(),
+        map: shared.server.partitions(),
+        refused: 0,
+        drains: false,
+        peeks: Vec::new(),
+        written: Vec::new(),
         body: Vec::new(),
         pending: None,
         payload: Vec::new(),
@@ -287,6 +310,13 @@ impl<B: Backend> Connection<B> {
             return;
         };
         self.pipeline.answered(request);
+        self.peeks.retain(|peek| *peek != request);
+        if let Some((map, args)) = Partitions::of_refusal(&answer) {
+            self.shared.server.learn(map);
+            (self.refused, self.drains) = (self.refused + 1, true);
+            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
+            return;
+        }
         match answer {
             _ if silent => _ = self.finished(then, &answer, resp, Vec::new()),
             Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => {
@@ -378,6 +408,12 @@ impl<B: Backend> Connection<B> {
         let mut sent = false;
         (self.held_back, self.starved) = (false, false);
         loop {
+            if self.refused > 0 {
+                if !self.send_refused(cx, now) {
+                    break;
+                }
+                sent = true;
+            }
             if let Some(pending) = self.pending.take() {
                 self.pending = self.send_or_wait(pending, cx, now);
                 if self.pending.is_some() {
@@ -417,13 +453,32 @@ impl<B: Backend> Connection<B> {
         cx: &mut Context<'_>,
         now: Now,
     ) -> Option<Pending> {
-        let pending = self.send(pending, now)?;
-        if !self.admits(&pending) {
-            return Some(pending);
+        match self.hand_in_or_wait(pending, cx, now) {
+            Ok((request, then)) => {
+                let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
+                let resp = self.client.resp;
+                self.slots.push_back(Slot::Open { request, then, resp, silent });
+                None
+            }
+            Err(pending) => Some(pending),
         }
+    }
+
+    /// Hands a command in; the number of its request. Or gives it back and sees to it that it is tried
+    /// again in time.
+    fn hand_in_or_wait(
+        &mut self,
+        pending: Pending,
+        cx: &mut Context<'_>,
+        now: Now,
+    ) -> Result<(u64, Then), Pending> {
+        let pending = match self.hand_in(pending, now) {
+            Err(pending) if self.admits(&pending) => pending,
+            other => return other,
+        };
         self.shared.router.wait_for_room(&self.lane, cx.waker());
         // There may have been room between the refusal and the line above.
-        self.send(pending, now)
+        self.hand_in(pending, now)
     }
 
     /// Takes one command from the input; false if there is none.
@@ -603,17 +658,33 @@ impl<B: Backend> Connection<B> {
 
     /// Encodes a command to be ordered; it is sent at once or when its turn comes.
     fn order(&mut self, command: &'static Command, args: &[&[u8]], then: Then) {
-        let map = self.shared.server.map;
-        let dst = match destinations(command, args, map) {
-            Ok(dst) if dst.is_empty() => GroupSet::one(Gid(0)),
-            Ok(dst) => dst,
-            Err(e) => return self.answer(|reply| reply.error(&e)),
-        };
         if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
             let error = self.too_large();
             return self.answer(|reply| reply.error(&error));
         }
-        let keys = if map.shards() == 1 {
+        match self.prepare(command, args, then) {
+            Ok(pending) => self.pending = Some(pending),
+            Err(e) => self.answer(|reply| reply.error(&e)),
+        }
+    }
+
+    /// Finds where a command goes, and encodes it.
+    fn prepare(
+        &mut self,
+        command: &'static Command,
+        args: &[&[u8]],
+        then: Then,
+    ) -> Result<Pending, Error> {
+        // Commands under way that are refused must not be overtaken by one that goes by a later map and is
+        // not: those that are under way together go by one map.
+        if self.pipeline.len() == 0 && self.map.epoch() != self.shared.server.epoch() {
+            self.map = self.shared.server.partitions();
+        }
+        let mut dst = destinations(command, args, &self.map)?;
+        if dst.is_empty() {
+            dst = GroupSet::one(Gid(0));
+        }
+        let keys = if self.map.shards() == 1 {
             Some(Vec::new())
         } else {
             let mut keys = Vec::new();
@@ -621,18 +692,27 @@ impl<B: Backend> Connection<B> {
             by_key.then_some(keys)
         };
         self.body.clear();
+        encode_epoch(self.map.epoch(), &mut self.body);
         encode_args(args, &mut self.body);
-        self.pending = Some(Pending { dst, keys, read_only: !command.writes(), then });
+        let read_only = !command.writes();
+        let shown = matches!(then, Then::Show);
+        let here = read_only && shown && self.client.level == Level::Sequential;
+        Ok(Pending { dst, keys, read_only, here, then })
     }
 
+    /// Whether a command may be sent now. A read that is answered here sees all that was written before
+    /// it, and nothing that is written after it.
     fn admits(&self, p: &Pending) -> bool {
+        if p.here || !self.peeks.is_empty() {
+            return p.here;
+        }
         self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
     }
 
-    /// Sends the encoded command, or gives it back if that is not possible now.
-    fn send(&mut self, pending: Pending, now: Now) -> Option<Pending> {
+    /// Hands the encoded command in, or gives it back if that is not possible now.
+    fn hand_in(&mut self, pending: Pending, now: Now) -> Result<(u64, Then), Pending> {
         if !self.admits(&pending) {
-            return Some(pending);
+            return Err(pending);
         }
         let request = self.last_request + 1;
         let envelope = Envelope {
@@ -647,22 +727,32 @@ impl<B: Backend> Connection<B> {
         self.payload.extend_from_slice(&self.body);
         self.lane.mailbox.opened(request);
         let token = token(self.lane.index, request);
-        let Pending { dst, keys, read_only, then } = pending;
-        if let Err(Busy) = self.shared.backend.submit(dst, &self.payload, token) {
+        let (backend, dst) = (&self.shared.backend, pending.dst);
+        if pending.here {
+            if !backend.read_here(dst, &self.payload, &self.written, token) {
+                self.lane.mailbox.withdrawn();
+                return self.hand_in(Pending { here: false, ..pending }, now);
+            }
+            self.peeks.push(request);
+        } else if let Err(Busy) = backend.submit(dst, &self.payload, token) {
             self.lane.mailbox.withdrawn();
-            return Some(Pending { dst, keys, read_only, then });
+            return Err(pending);
+        }
+        let Pending { dst, keys, read_only, then, .. } = pending;
+        if let (false, Some(home)) = (read_only, dst.lowest()) {
+            self.written.retain(|(shard, _)| *shard != home);
+            self.written.push((home, request));
         }
         self.last_request = request;
         self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
-        let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
-        self.slots.push_back(Slot::Open { request, then, resp: self.client.resp, silent });
-        None
+        Ok((request, then))
     }
 
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new
     /// to look at, with `Err` if the connection broke.
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
-        let stuck = self.full() || self.barrier || self.pending.is_some() || !self.is_calm();
+        let waits = self.barrier || self.pending.is_some() || self.refused > 0;
+        let stuck = self.full() || waits || !self.is_calm();
         if stuck { Poll::Pending } else { self.wire.read(cx).map_err(drop) }
     }
 }

@@ -8,6 +8,7 @@
 //! [`Config::held_bytes_max`], it is cut off.
 
 mod connection;
+mod driver;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod parser;
@@ -21,6 +22,7 @@ use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
 use crate::clock::Clock;
 use crate::envelope::Envelope;
+use crate::kv::EPOCH_BYTES;
 use crate::kv::client::{Server, lock};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use router::{Post, Router};
@@ -35,8 +37,10 @@ use tokio::sync::watch;
 /// Bytes of the number of arguments in an encoded command.
 const COUNT_BYTES: usize = 4;
 
-/// Bytes of a command's arguments, 4 more for each: what fits into a message beside the envelope.
-pub const COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - Envelope::BYTES - COUNT_BYTES;
+/// Bytes of a command's arguments, 4 more for each: what fits into a message beside the envelope and
+/// the epoch of the map of partitions.
+pub const COMMAND_BYTES_MAX: usize =
+    PAYLOAD_BYTES_MAX - Envelope::BYTES - EPOCH_BYTES - COUNT_BYTES;
 
 /// Connections that may wait to be accepted: as many as may come at the same moment. The system's
 /// own limit, often 4096, holds too.
@@ -159,6 +163,7 @@ pub fn start<B: Backend>(
         handles.push(std::thread::Builder::new().name(name).spawn(move || {
             if i == 0 {
                 runtime.spawn(tidy::now_and_then(shared.clone()));
+                runtime.spawn(driver::drive(shared.clone()));
             }
             runtime.block_on(accept(listener, shared, stopped));
             // Dropping the runtime drops the connections.

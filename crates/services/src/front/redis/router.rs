@@ -24,6 +24,23 @@ pub(super) struct Mail {
     pub(super) bytes: Vec<u8>,
 }
 
+impl Mail {
+    /// Shows each answer, and forgets them.
+    pub(super) fn drain(&mut self, mut show: impl FnMut(&[u8])) {
+        let mut at = 0;
+        for (_, frame) in self.frames.drain(..) {
+            match frame {
+                Frame::Small(len) => {
+                    show(&self.bytes[at..at + len]);
+                    at += len;
+                }
+                Frame::Large(bytes) => show(&bytes),
+            }
+        }
+        self.bytes.clear();
+    }
+}
+
 /// Where an answer is.
 pub(super) enum Frame {
     /// Among the bytes, so many of them.

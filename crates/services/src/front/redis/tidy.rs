@@ -11,7 +11,7 @@ use super::router::{Mail, token};
 use crate::backend::Backend;
 use crate::envelope::{Envelope, Stamp};
 use crate::kv::commands::server::TIDY;
-use crate::kv::encode_args;
+use crate::kv::{Partitions, encode_args, encode_epoch};
 use amcast_core::{Gid, GroupSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,8 +34,11 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
         tokio::time::sleep(LOOK_EVERY).await;
         lane.mailbox.take(&mut mail);
         told.retain(|(_, request)| !mail.frames.iter().any(|(answered, _)| answered == request));
-        mail.frames.clear();
-        mail.bytes.clear();
+        mail.drain(|answer| {
+            if let Some((map, _)) = Partitions::of_refusal(answer) {
+                shared.server.learn(map);
+            }
+        });
         let stamp = shared.clock.now().stamp;
         for shard in shared.server.status.shards() {
             let due = |due_ms: u64| due_ms.saturating_add(GRACE_MS) < stamp.wall_ms;
@@ -44,7 +47,8 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
             }
             let request = last + 1;
             let session = shared.config.first_session + u64::from(lane.index);
-            let command = command(shard.shard, session, request, stamp);
+            let epoch = shared.server.epoch();
+            let command = command(shard.shard, session, request, stamp, epoch);
             lane.mailbox.opened(request);
             let dst = GroupSet::one(shard.shard);
             if shared.backend.submit(dst, &command, token(lane.index, request)).is_err() {
@@ -59,9 +63,10 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
     }
 }
 
-fn command(shard: Gid, session: u64, request: u64, stamp: Stamp) -> Vec<u8> {
+fn command(shard: Gid, session: u64, request: u64, stamp: Stamp, epoch: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     Envelope { session, request, open_from: request, stamp, read_only: true }.encode(&mut bytes);
+    encode_epoch(epoch, &mut bytes);
     encode_args(&[TIDY.as_bytes(), shard.0.to_string().as_bytes()], &mut bytes);
     bytes
 }

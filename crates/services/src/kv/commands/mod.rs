@@ -8,6 +8,7 @@ pub(crate) mod hashes;
 pub(crate) mod hyperloglog;
 pub(crate) mod keys;
 pub(crate) mod lists;
+pub(crate) mod partitions;
 pub(crate) mod scan;
 pub(crate) mod server;
 pub(crate) mod sets;
@@ -40,4 +41,5 @@ pub(crate) static FAMILIES: &[(&str, &[Command])] = &[
     ("connection", connection::COMMANDS),
     ("server", server::COMMANDS),
     ("server", watching::COMMANDS),
+    ("server", partitions::COMMANDS),
 ];

@@ -4,14 +4,19 @@
 //! `hash / 2^10 * 64 + shard` of where to go on, so a step touches one shard only and may be
 //! answered by any node; but the first step, from cursor 0, goes over all shards, so that a small
 //! store is walked in one step. A key that is there from beginning to end is returned at least once.
+//!
+//! Once keys have moved between shards, a walk through one after the other could miss what moves: it
+//! goes through all of them at once then, in the order of hashes, which does not change when a key moves.
+//! Such cursors have the bit [`OF_ALL`]. A walk that began before begins anew.
 
 use super::super::Context;
+use super::super::Partitions;
 use super::super::data::{Data, Hash, SMALL, Set, Sorted};
 use super::super::glob;
 use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
-use super::super::slots::SlotMap;
+use super::super::store::Entry;
 use amcast_core::{Gid, GroupSet};
 
 pub(crate) const COMMANDS: &[Command] = &[
@@ -30,10 +35,10 @@ pub(crate) const COMMANDS: &[Command] = &[
         "range",
         -3,
         "readonly",
-        Keys::All,
+        Keys::Shards(range_shards),
         range,
         "Returns keys from START to before END (an empty END is none) in their order, of all \
-         shards at one moment: RANGE start end [LIMIT n] [WITHVALUES].",
+         shards that hold such keys at one moment: RANGE start end [LIMIT n] [WITHVALUES].",
     ),
 ];
 
@@ -41,6 +46,9 @@ pub(crate) const COMMANDS: &[Command] = &[
 /// numbers, and has room for the shard.
 const HASH_BITS_CUT: u32 = 10;
 const SHARDS: u64 = 64;
+
+/// In a cursor: the walk goes through all shards at once.
+const OF_ALL: u64 = 1 << 60;
 
 /// Keys that `RANGE` returns if it is not told how many.
 const RANGE_LIMIT: usize = 10_000;
@@ -51,11 +59,17 @@ fn cursor(arg: &[u8]) -> Result<u64, Error> {
 }
 
 /// The shards that a step from a cursor touches; some shard for one that was never given out.
-fn cursor_shards(args: &[&[u8]], map: SlotMap) -> GroupSet {
+fn cursor_shards(args: &[&[u8]], map: &Partitions) -> GroupSet {
     match args.get(1).and_then(|a| cursor(a).ok()).unwrap_or(0) {
-        0 => map.all(),
+        _ if map.epoch() > 0 => map.all(),
+        at if at == 0 || at & OF_ALL != 0 => map.all(),
         at => GroupSet::one(Gid((at % SHARDS).min(map.shards() as u64 - 1) as u8)),
     }
+}
+
+/// The shards that hold keys of a range.
+fn range_shards(args: &[&[u8]], map: &Partitions) -> GroupSet {
+    map.of_range(args[1], args[2])
 }
 
 /// The options of all scans.
@@ -83,6 +97,11 @@ impl<'a> Options<'a> {
         if args.is_empty() { Ok(it) } else { Err(Error::SYNTAX) }
     }
 
+    fn fits(&self, entry: &Entry) -> bool {
+        let kind = self.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
+        kind && self.matches(&entry.key)
+    }
+
     fn matches(&self, text: &[u8]) -> bool {
         self.pattern.is_none_or(|p| glob::matches(p, text))
     }
@@ -91,6 +110,10 @@ impl<'a> Options<'a> {
 fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let at = cursor(args[1])?;
     let options = Options::parse(&args[2..], true)?;
+    if c.map.epoch() > 0 || at & OF_ALL != 0 {
+        scan_all(c, at, &options, reply);
+        return Ok(());
+    }
     let shards = c.map.shards() as u64;
     let mut shard = (at % SHARDS).min(shards - 1);
     let mut from = (at / SHARDS) << HASH_BITS_CUT;
@@ -105,8 +128,7 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
                 break;
             }
             (looked, last) = (looked + 1, Some(step));
-            let fits = options.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
-            if fits && options.matches(&entry.key) {
+            if options.fits(entry) {
                 found.push(&*entry.key);
             }
         }
@@ -117,12 +139,45 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
             break;
         }
     }
-    let cursor = next.unwrap_or(if shard == shards { 0 } else { shard });
+    scanned(reply, next.unwrap_or(if shard == shards { 0 } else { shard }), &found);
+    Ok(())
+}
+
+/// A step through all shards at once.
+fn scan_all(c: &Context<'_>, at: u64, options: &Options<'_>, reply: &mut Reply<'_>) {
+    let from = if at & OF_ALL == 0 { 0 } else { (at & (OF_ALL - 1)) << HASH_BITS_CUT };
+    // The first ones of all shards are among the first ones of each.
+    let (mut first, mut more): (Vec<(u64, &Entry)>, _) = (Vec::new(), false);
+    for store in &*c.stores {
+        let mut last = None;
+        for (i, (hash, entry)) in store.scan(from).enumerate() {
+            let step = hash >> HASH_BITS_CUT;
+            // All keys whose hashes have the same cursor belong to one step.
+            if i >= options.count && last != Some(step) {
+                more = true;
+                break;
+            }
+            last = Some(step);
+            first.push((step, entry));
+        }
+    }
+    first.sort_unstable_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
+    let last = first.get(options.count.min(first.len()).wrapping_sub(1)).map(|(step, _)| *step);
+    let end = first.partition_point(|(step, _)| Some(*step) <= last);
+    let found: Vec<&[u8]> =
+        first[..end].iter().filter(|(_, e)| options.fits(e)).map(|(_, e)| &*e.key).collect();
+    more |= end < first.len();
+    let next = last.filter(|step| more && step + 1 < 1 << (64 - HASH_BITS_CUT));
+    let next = next.map_or(0, |step| OF_ALL | (step + 1));
+    scanned(reply, next, &found);
+}
+
+/// Answers a step over keys.
+fn scanned(reply: &mut Reply<'_>, cursor: u64, found: &[&[u8]]) {
     reply.array(2);
     reply.bulk(cursor.to_string().as_bytes());
     reply.array(found.len());
     found.iter().for_each(|k| reply.bulk(k));
-    Ok(())
 }
 
 /// The positions that a step over a collection of `len` looks at, and the next cursor. Steps go

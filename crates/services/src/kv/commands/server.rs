@@ -4,7 +4,7 @@ use super::super::client::{Client, lock, wall_us};
 use super::super::number::parse_int;
 use super::super::registry::{self, Command, Keys, Next};
 use super::super::reply::{Error, Reply};
-use super::super::{Context, glob, slots};
+use super::super::{Context, Partitions, glob, slots};
 use crate::clock::host_us;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
@@ -72,7 +72,7 @@ pub(crate) const TIDY: &str = "amcast.tidy";
 /// Keys that it drops at a time: this takes a few milliseconds at the most.
 const TIDY_KEYS: usize = 5000;
 
-fn tidied(args: &[&[u8]], map: slots::SlotMap) -> GroupSet {
+fn tidied(args: &[&[u8]], map: &Partitions) -> GroupSet {
     let shard = parse_int(args[1]).and_then(|n| u8::try_from(n).ok());
     let shard = shard.filter(|n| usize::from(*n) < map.shards());
     shard.map_or(GroupSet::EMPTY, |n| GroupSet::one(Gid(n)))
@@ -80,7 +80,7 @@ fn tidied(args: &[&[u8]], map: slots::SlotMap) -> GroupSet {
 
 /// It touches the whole shard, so it runs behind everything that could still see what it drops.
 fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    if tidied(args, c.map).is_empty() {
+    if tidied(args, &c.map).is_empty() {
         return Err(Error::new("ERR there is no such shard"));
     }
     for store in c.each_store() {
@@ -397,7 +397,7 @@ fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     let last_slot = slots::SLOTS - 1;
     match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
         (b"info", []) => {
-            let size = c.server.map.shards();
+            let size = c.server.partitions().shards();
             reply.text(&format!(
                 "cluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n\
                  cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:1\r\n\

@@ -1,0 +1,61 @@
+//! Reads that are not ordered: they are answered from what this node has executed.
+//!
+//! Such a read sees, of each of its shards, all commands up to some place in the shard's order and none
+//! behind it, and all that its own client wrote before. As a node's places only grow, the reads of a
+//! client that stays at one node never go back. They may be old: what other clients wrote, and were
+//! answered by other nodes, may come to be seen only later.
+
+use super::{Engine, Executor};
+use crate::envelope::Envelope;
+use crate::machine::{At, Machine, Place};
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+
+/// What became of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peek {
+    /// It was answered.
+    Answered,
+    /// Something that its client wrote is not executed here, or commands wait for other shards.
+    NotYet,
+    /// Threads of their own work on the shards, which are never all at one moment; or it is no read.
+    Never,
+}
+
+impl<M: Machine> Executor<M> {
+    /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written`
+    /// has, of each shard, the last request of the same session that was sent there, in the lowest of
+    /// its shards.
+    pub fn peek(
+        &mut self,
+        dst: GroupSet,
+        payload: &[u8],
+        written: &[(Gid, u64)],
+        answer: &mut Vec<u8>,
+    ) -> Peek {
+        let Engine::Here(sides) = &mut self.engine else { return Peek::Never };
+        let Some((envelope, command)) = Envelope::decode(payload) else { return Peek::Never };
+        if !envelope.read_only || dst.is_empty() || !dst.within(GroupSet::first(sides.len())) {
+            return Peek::Never;
+        }
+        let ran = |(home, request): &(Gid, u64)| {
+            let side = sides.get(home.index());
+            side.is_some_and(|side| side.sessions.has_run(envelope.session, *request))
+        };
+        if !written.iter().all(ran) || dst.iter().any(|shard| self.lanes.waiting(shard) > 0) {
+            return Peek::NotYet;
+        }
+        let place = |shard: Gid| {
+            let head = &self.heads[shard.index()];
+            Place { shard, position: head.delivered, now: head.now }
+        };
+        let places: Vec<Place> = dst.iter().map(place).collect();
+        let here = sides.iter_mut().enumerate();
+        let mut parts: Vec<&mut M::Part> = here
+            .filter(|(i, _)| dst.contains(Gid(*i as u8)))
+            .map(|(_, side)| &mut side.part)
+            .collect();
+        let id = MsgId { sender: Pid(u32::MAX), seq: 0 };
+        self.machine.apply(&At { id, dst, places: &places }, &mut parts, command, answer);
+        Peek::Answered
+    }
+}
