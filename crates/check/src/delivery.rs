@@ -75,7 +75,7 @@ pub(crate) fn everywhere(x: &Index<'_>, obliges: Obliges) -> Verdict {
             obliged[m as usize] |= match obliges {
                 Obliges::CorrectSender => false,
                 Obliges::AnyDeliverer => true,
-                Obliges::CorrectDeliverer => is_correct,
+                Obliges::CorrectDeliverer => x.unfailed[p as usize],
             };
         }
     }
@@ -97,7 +97,7 @@ fn missed(x: &Index<'_>, m: u32, obliges: Obliges, correct: &[u32]) -> Verdict {
     let by = match obliges {
         Obliges::CorrectSender => None,
         Obliges::AnyDeliverer => x.procs().find(|&p| has(p)),
-        Obliges::CorrectDeliverer => correct.iter().copied().find(|&p| has(p)),
+        Obliges::CorrectDeliverer => x.procs().find(|&p| x.unfailed[p as usize] && has(p)),
     };
     let (who, m_name) = (who.map_or("a correct process", |p| x.proc_name(p)), x.msg_name(m));
     let events: Vec<_> =

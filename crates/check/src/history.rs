@@ -101,6 +101,8 @@ pub(crate) struct Life {
     pub(crate) t: u64,
     pub(crate) line: u32,
     pub(crate) crash: bool,
+    /// Whether it had left its group before.
+    pub(crate) left: bool,
 }
 
 /// Who cast a message, where to, and when.
@@ -129,6 +131,8 @@ pub(crate) enum Act {
     Deliver(u32),
     Part(u32),
     Crash,
+    /// It stopped, and had left its group before.
+    Leave,
     Recover,
     View,
 }
@@ -389,8 +393,9 @@ impl History {
         match act {
             Act::Deliver(m) => process.log.push(Entry { t, what: m, line }),
             Act::Part(m) => process.parts.push(Entry { t, what: m, line }),
-            Act::Crash | Act::Recover => {
-                process.lives.push(Life { t, line, crash: act == Act::Crash });
+            Act::Crash | Act::Leave | Act::Recover => {
+                let (crash, left) = (act != Act::Recover, act == Act::Leave);
+                process.lives.push(Life { t, line, crash, left });
             }
             Act::View => process.in_views = true,
         }
@@ -450,6 +455,15 @@ impl Process {
     }
 
     pub(crate) fn is_correct(&self) -> bool {
-        !self.lives.iter().max_by_key(|life| (life.t, life.line)).is_some_and(|life| life.crash)
+        !self.last_life().is_some_and(|life| life.crash)
+    }
+
+    /// Whether it left its dynamic group by choice: until then it was as good as a correct one.
+    pub(crate) fn has_left(&self) -> bool {
+        self.in_views && self.last_life().is_some_and(|life| life.left)
+    }
+
+    fn last_life(&self) -> Option<&Life> {
+        self.lives.iter().max_by_key(|life| (life.t, life.line))
     }
 }

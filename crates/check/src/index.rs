@@ -18,6 +18,9 @@ pub(crate) struct Index<'a> {
     /// Each process's casts and deliveries in order.
     pub(crate) logs: Vec<Cow<'a, [Entry]>>,
     pub(crate) correct: Vec<bool>,
+    /// Whether each process is correct, or left its group by choice and was correct until then: what it
+    /// did counts like that of a correct one, and it owes nothing any more.
+    pub(crate) unfailed: Vec<bool>,
     /// First deliveries of all processes, one process after another.
     firsts: Vec<u32>,
     /// Where each process's first deliveries start, and the end.
@@ -45,6 +48,7 @@ impl<'a> Index<'a> {
         let mut index = Self {
             h,
             correct: h.procs.iter().map(|p| p.is_correct()).collect(),
+            unfailed: h.procs.iter().map(|p| p.is_correct() || p.has_left()).collect(),
             firsts: Vec::with_capacity(logs.iter().map(|log| log.len()).sum()),
             starts: vec![0],
             twice: None,
@@ -88,7 +92,7 @@ impl<'a> Index<'a> {
         self.h.casts[m as usize].sender != NONE
     }
 
-    /// Whether the sender of `cast` is correct and has not crashed since: a process that comes back
+    /// Whether the sender of `cast` is correct and has not crashed since, or left by choice: one that comes back
     /// has forgotten what it had cast before, and owes only what it casts from then on.
     pub(crate) fn stands(&self, cast: &Cast) -> bool {
         let lives = &self.h.procs[cast.sender as usize].lives;
@@ -97,7 +101,8 @@ impl<'a> Index<'a> {
             true => line < cast.line,
             false => t <= cast.t,
         });
-        self.correct[cast.sender as usize] && since
+        let sender = cast.sender as usize;
+        self.correct[sender] && since || self.h.procs[sender].has_left()
     }
 
     /// The groups `m` was cast to; none if it was not cast.

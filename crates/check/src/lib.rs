@@ -32,6 +32,8 @@
 //! - Where processes enter views (`{"ev":"view"}`), the group is dynamic: a process that crashed, or
 //!   was left out, and came back is a new process, and the old one is faulty [TO 3.1]. It is
 //!   expected to record as delivered what came with the state that it was given.
+//! - A process that left its dynamic group by choice (a crash with `"left":true`) counts as correct in
+//!   all that it did, owes nothing from then on, and has delivered all that it cast.
 //! - What must happen *in the end* (validity, agreement) is judged only if the run settled
 //!   (`{"ev":"end"}`).
 //! - A message obliges the processes of the groups it was cast to, also under the properties of
@@ -108,7 +110,7 @@ impl Checker<'_> {
             Property::Wuto => cycle::weak(x, self.stuck_all()),
             Property::Wnuto => cycle::weak(x, self.stuck_correct()),
             Property::Suto => order::strong::strong(x, |_| true),
-            Property::Snuto => order::strong::strong(x, |p| x.correct[p as usize]),
+            Property::Snuto => order::strong::strong(x, |p| x.unfailed[p as usize]),
             Property::FifoOrder => order::fifo::fifo(x),
             Property::CausalOrder => order::causal::causal(x),
             Property::Genuine => delivery::genuine(x, false),
@@ -127,7 +129,7 @@ impl Checker<'_> {
 
     fn stuck_correct(&mut self) -> Option<&Stuck> {
         let x = self.x;
-        let correct = || x.procs().filter(|&p| x.correct[p as usize]).collect::<Vec<_>>();
+        let correct = || x.procs().filter(|&p| x.unfailed[p as usize]).collect::<Vec<_>>();
         self.correct.get_or_insert_with(|| cycle::merge(x, &correct())).as_ref()
     }
 }

@@ -30,10 +30,11 @@ pub(crate) enum Field {
     Members,
     Op,
     Out,
+    Left,
 }
 
 impl Field {
-    const COUNT: usize = 10;
+    const COUNT: usize = 11;
 
     fn of(name: &str) -> Option<Self> {
         Some(match name {
@@ -47,6 +48,7 @@ impl Field {
             "members" => Self::Members,
             "op" => Self::Op,
             "out" => Self::Out,
+            "left" => Self::Left,
             _ => return None,
         })
     }
@@ -64,6 +66,7 @@ impl Field {
             Self::Members => "members",
             Self::Op => "op",
             Self::Out => "out",
+            Self::Left => "left",
         }
     }
 }
@@ -77,6 +80,8 @@ pub(crate) enum Value<'a> {
     Whole(u64),
     /// A list; the slice starts behind its bracket.
     List(&'a str),
+    /// `true`.
+    True,
     /// Anything else.
     Other,
 }
@@ -254,7 +259,8 @@ impl<'a> Cursor<'a> {
         let word = &self.text[start..self.at];
         let bad = |cut| Malformed { at: start, want: "a value", cut };
         match word {
-            "true" | "false" | "null" => Ok(Value::Other),
+            "true" => Ok(Value::True),
+            "false" | "null" => Ok(Value::Other),
             "" => Err(bad(self.peek().is_none())),
             _ if !is_number(word) => Err(bad(false)),
             _ if word.bytes().all(|b| b.is_ascii_digit()) => {

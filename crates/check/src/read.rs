@@ -57,7 +57,10 @@ impl History {
         match &*ev {
             "deliver" => self.read_about(Act::Deliver, &fields),
             "part" => self.read_about(Act::Part, &fields),
-            "crash" => self.read_plain(Act::Crash, &fields),
+            "crash" => {
+                let left = matches!(fields.get(Field::Left), Some((Value::True, _)));
+                self.read_plain(if left { Act::Leave } else { Act::Crash }, &fields)
+            }
             "recover" => self.read_plain(Act::Recover, &fields),
             "view" => {
                 text(&fields, Field::View)?;
@@ -163,6 +166,7 @@ impl History {
                 self.act(Act::Part(m), t.0, p)
             }
             Event::Crash { t, p } => self.take_plain(Act::Crash, t.0, p, cluster),
+            Event::Leave { t, p } => self.take_plain(Act::Leave, t.0, p, cluster),
             Event::Recover { t, p } => self.take_plain(Act::Recover, t.0, p, cluster),
             Event::View { t, p, .. } => self.take_plain(Act::View, t.0, p, cluster),
             Event::Call { t, p, m, op } => {

@@ -369,3 +369,46 @@ fn a_report_names_lines_for_people_and_programs() {
         "{json}"
     );
 }
+
+/// A dynamic group of three, of which the third leaves by choice.
+const LEAVES: &str = "
+    process a all
+    process b all
+    process c all
+    view c
+    cast c c:1 all
+    cast a a:1 all
+    deliver c c:1
+    deliver c a:1
+    leave c
+    deliver a c:1
+    deliver a a:1
+    deliver b c:1
+    deliver b a:1
+    cast b b:1 all
+    deliver a b:1
+    deliver b b:1
+    end";
+
+#[test]
+fn one_that_left_by_choice_counts_as_correct_until_then_and_owes_nothing_more() {
+    let all = [Property::Nuv, Property::Nua, Property::Wnuto, Property::Snuto];
+    let report = check(&history(LEAVES), &all);
+    assert!(report.findings.iter().all(|(_, verdict)| *verdict == Verdict::Holds), "{report:?}");
+    let broken = |property, script: &str| {
+        let left =
+            matches!(check(&history(script), &[property]).findings[0].1, Verdict::Violated(_));
+        let crashed = script.replace("leave c", "crash c");
+        let crashed = check(&history(&crashed), &[property]);
+        assert_eq!(crashed.findings[0].1, Verdict::Holds, "{property}: after a crash");
+        left
+    };
+    let loses_its_own = LEAVES.replace("    deliver c c:1\n", "");
+    assert!(broken(Property::Nuv, &loses_its_own));
+    let only_it_has = LEAVES.replace("    deliver a c:1\n", "").replace("    deliver b c:1\n", "");
+    assert!(broken(Property::Nua, &only_it_has));
+    let in_another_order = LEAVES
+        .replace("    deliver c c:1\n", "")
+        .replace("    deliver c a:1\n", "    deliver c a:1\n    deliver c c:1\n");
+    assert!(broken(Property::Wnuto, &in_another_order));
+}

@@ -3,8 +3,11 @@
 /// Groups in a cluster: destinations are a set in one word.
 pub const GROUPS_MAX: usize = 64;
 
-/// Replicas in a group.
-pub const REPLICAS_MAX: usize = 9;
+/// Replicas in a group. Protocols may have lower limits of their own.
+pub const REPLICAS_MAX: usize = 32;
+
+/// Replicas in a group over shared memory: each has regions for each other one.
+pub const MEMORY_REPLICAS_MAX: usize = 9;
 
 /// Client processes of a cluster, services' fronts included.
 pub const CLIENTS_MAX: usize = 256;
@@ -14,5 +17,5 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
 const _: () = assert!(GROUPS_MAX <= u64::BITS as usize);
 // A view's members in a note are a bit each.
-const _: () = assert!(REPLICAS_MAX <= u16::BITS as usize);
+const _: () = assert!(REPLICAS_MAX <= u32::BITS as usize);
 const _: () = assert!(GROUPS_MAX * REPLICAS_MAX + CLIENTS_MAX <= u16::MAX as usize);

@@ -104,6 +104,7 @@ where
             Input::Checkpointed(position) => Input::Checkpointed(position),
             Input::Installed(position) => Input::Installed(position),
             Input::Unfit => Input::Unfit,
+            Input::Leave => Input::Leave,
             Input::Applied(p) => Input::Applied(p),
             Input::Captured { ticket, position, bytes } => {
                 Input::Captured { ticket, position, bytes }

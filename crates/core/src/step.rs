@@ -118,6 +118,10 @@ pub enum Input<'a, M: Medium> {
     /// The application lacks state, for a reason that lies outside of this process's group: nobody
     /// may count on this process until [`Input::Installed`] is said again.
     Unfit,
+    /// The process is about to stop, and is to leave its group before. It takes no more submissions;
+    /// [`Note::Left`] or [`Note::MayStop`] says when it may stop. A protocol whose members are fixed
+    /// says neither.
+    Leave,
     /// The application's state that was asked for with [`Output::Capture`] is at hand.
     Captured {
         /// The ticket of the request.
@@ -277,10 +281,16 @@ pub enum Note {
     Recovered(u64),
     /// This process entered the view of this number; its members are a bit each, by their number
     /// among the replicas of its group.
-    View(u64, u16),
+    View(u64, u32),
     /// The group goes on without this process since the view of this number: it counts as failed,
     /// and joins again as a new process with the state of others.
     Excluded(u64),
+    /// This process has left its group, as it was asked to ([`Input::Leave`]): the others go on without
+    /// it since the view of this number, and have all that it has sent.
+    Left(u64),
+    /// This process was asked to leave and may stop at once, since nothing is gained by waiting: in the
+    /// view of this number the group has left it out already, or would stop without it.
+    MayStop(u64),
     /// A peer's input made no sense and was dropped.
     Malformed(Pid, &'static str),
     /// A rare branch was taken; the name ties it to the test that expects it.

@@ -54,6 +54,14 @@ pub enum Event<'a> {
         /// Who.
         p: Pid,
     },
+    /// `p` left its group as it was asked to, and stopped: nothing that it cast or delivered is lost.
+    /// As a line it is a crash with `"left":true`, so that who does not know of it counts it as failed.
+    Leave {
+        /// When.
+        t: Time,
+        /// Who.
+        p: Pid,
+    },
     /// `p` started again.
     Recover {
         /// When.
@@ -129,6 +137,9 @@ impl fmt::Display for Json<'_> {
             Event::Part { t, p, m } => about(f, "part", *t, *p, *m, c),
             Event::Deliver { t, p, m } => about(f, "deliver", *t, *p, *m, c),
             Event::Crash { t, p } => plain(f, "crash", *t, *p, c),
+            Event::Leave { t, p } => {
+                write!(f, r#"{{"ev":"crash","t":{},"p":"{}","left":true}}"#, t.0, c.name(*p))
+            }
             Event::Recover { t, p } => plain(f, "recover", *t, *p, c),
             Event::View { t, p, view, members } => {
                 write!(f, r#"{{"ev":"view","t":{},"p":"{}","view":"#, t.0, c.name(*p))?;

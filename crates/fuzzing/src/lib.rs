@@ -133,6 +133,8 @@ pub const TARGETS: &[Target] = &[
         run: frames::member,
         words: &["\0", "\u{1}", "\u{2}", "\u{b}", "\0\0\0\0\0\0\0\0", "\u{7f}\u{7f}\u{7f}\u{7f}"],
     },
+    Target { name: "group_packets", run: amcast_protocols::fuzzing::packet, words: ITEMS },
+    Target { name: "group_words", run: amcast_protocols::fuzzing::word, words: ITEMS },
     Target {
         name: "ingress_frames",
         run: frames::ingress,
@@ -170,6 +172,22 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
     Target { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
     Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
+];
+
+/// What items of packets begin with, numbers, and counts of lists.
+const ITEMS: &[&str] = &[
+    "\u{1}",
+    "\u{4}",
+    "\u{9}",
+    "\u{d}",
+    "\u{15}",
+    "\u{21}",
+    "\u{23}",
+    "\u{1}\0",
+    "\u{2}\0",
+    "\0\0\0\0\0\0\0\0",
+    "\u{3}\0\0\0",
+    "\u{7f}\u{7f}\u{7f}\u{7f}",
 ];
 
 /// Small numbers of four and eight bytes, and a large one.

@@ -8,6 +8,7 @@ use amcast_net::{Carrier, Counts, Interface, Options, Peer};
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
+use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{self, Command};
 use std::sync::{Condvar, Mutex};
@@ -19,6 +20,12 @@ const NEVER: Duration = Duration::from_secs(30);
 
 const GROUP: Gid = Gid(0);
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+
+/// Says what was not tested, and why: to where it is seen also if the test passes.
+fn skip(why: &str) {
+    let says = format!("SKIPPED in {}: {why}\n", file!());
+    std::io::stderr().write_all(says.as_bytes()).expect("there is a terminal or a file");
+}
 
 /// Runs a command; says what it said if it fails.
 fn run(words: &str) -> Result<(), String> {
@@ -209,7 +216,7 @@ fn scenes(lab: &Lab, board: &Board) {
             board.wait(how, before, |h| streams(h) > 500 && datagrams(h) > 100);
             println!("traffic went on over {how}");
         }
-        Err(why) => println!("skipped: no link that loses: {why}"),
+        Err(why) => skip(&format!("no link that loses: {why}")),
     }
 }
 
@@ -217,7 +224,7 @@ fn scenes(lab: &Lab, board: &Board) {
 fn a_link_that_goes_down_and_loses_breaks_no_law() {
     let lab = match Lab::build() {
         Ok(lab) => lab,
-        Err(why) => return println!("skipped: no network namespaces here: {why}"),
+        Err(why) => return skip(&format!("no network namespaces here: {why}")),
     };
     let at = |port| move |ip: Ipv4Addr| SocketAddr::from((ip, port));
     let peers = ADDRESSES.map(|ip| Peer {

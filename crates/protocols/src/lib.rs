@@ -12,6 +12,8 @@
 extern crate alloc;
 
 pub mod catalog;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod layers;
 pub mod multiring;
 pub mod mutant;

@@ -3,6 +3,7 @@
 //! fronts, no application, no control socket.
 
 use crate::application::Wake;
+use crate::asks::Asks;
 use crate::config::Place;
 use crate::home::{Keeping, Net};
 use crate::member::Members;
@@ -60,7 +61,8 @@ impl Bare {
             holds: entry.keeps() == Keeps::Written,
             lasts: true,
         });
-        let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), false);
+        let asks = (Asks::of(entry.about().params, config), false);
+        let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), asks);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })
     }
 

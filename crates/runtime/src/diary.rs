@@ -113,6 +113,12 @@ impl Diary {
             (vec![Vec::new(); self.pids.len()], vec![0; self.pids.len()]);
     }
 
+    /// The process `p` has left its group by choice, and stops.
+    pub(crate) fn left(&mut self, t: Time, p: Pid) {
+        self.recorder.event(&Event::Leave { t, p });
+        self.recorder.flush();
+    }
+
     /// The process `p` took part.
     pub(crate) fn part(&mut self, t: Time, p: Pid, m: MsgId) {
         self.recorder.event(&Event::Part { t, p, m });

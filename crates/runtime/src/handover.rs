@@ -117,6 +117,8 @@ pub(crate) struct Fetched<S> {
     pub(crate) history: Vec<u8>,
     /// Where it came from, for people.
     pub(crate) from: String,
+    /// The place of that node among those that were asked.
+    pub(crate) donor: usize,
 }
 
 /// A state on its way in.
@@ -136,8 +138,8 @@ impl<S: Send + 'static> Fetching<S> {
     ) -> io::Result<Self> {
         let (done, answer) = sync_channel(1);
         let talk = move || {
-            let found = nodes.into_iter().find_map(|from| {
-                let fetched = fetch::<A>(cluster, &from, &wanted);
+            let found = nodes.into_iter().enumerate().find_map(|(donor, from)| {
+                let fetched = fetch::<A>(cluster, (donor, &from), &wanted);
                 fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
             });
             if found.is_none() {
@@ -164,7 +166,7 @@ impl<S: Send + 'static> Fetching<S> {
 
 fn fetch<A: Application>(
     cluster: Cluster,
-    at: &At,
+    (donor, at): (usize, &At),
     wanted: &Wanted,
 ) -> io::Result<Fetched<A::State>> {
     let mut from = control::state_of(at, wanted)?;
@@ -183,7 +185,7 @@ fn fetch<A: Application>(
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(Fetched { state, history, from: at.to_string() })
+    Ok(Fetched { state, history, from: at.to_string(), donor })
 }
 
 #[cfg(test)]

@@ -54,11 +54,11 @@ enum State<S> {
 struct View {
     number: u64,
     /// The members, a bit each.
-    members: u16,
+    members: u32,
     /// It was left out since.
     is_over: bool,
-    /// The number of the view when the state that is awaited was asked for.
-    asked_in: u64,
+    /// Who was a member in all views since the state that is awaited was asked for, a bit each.
+    steady: u32,
     /// The last position that the replica delivered, or was told to go on from.
     reached: u64,
 }
@@ -85,6 +85,10 @@ pub(crate) struct House<A: Application> {
     inbox_bytes: usize,
     /// The view that the replica of the only group is in, if its group has views.
     view: Option<View>,
+    /// The nodes that were asked for the state that is awaited, by rank, in order.
+    donors: Vec<usize>,
+    /// Whether the replicas may stop, if they were asked to leave their group.
+    leaving: Option<bool>,
     /// Where the application's state is written, if it is.
     checkpoints: Option<Checkpoints>,
 }
@@ -114,6 +118,8 @@ impl<A: Application> House<A> {
             inbox: (0..groups).map(|_| VecDeque::new()).collect(),
             inbox_bytes: 0,
             view: None,
+            donors: Vec::new(),
+            leaving: None,
             checkpoints: None,
         }
     }
@@ -186,6 +192,33 @@ impl<A: Application> House<A> {
         self.door.is_pressing() || self.giving.is_going() || saves
     }
 
+    /// The replicas are about to leave their group. False if it has no views, so that they cannot.
+    pub(crate) fn begin_leaving(&mut self) -> bool {
+        self.leaving = self.view.map(|_| false);
+        self.leaving.is_some()
+    }
+
+    /// Whether the replicas were asked to leave.
+    pub(crate) const fn is_leaving(&self) -> bool {
+        self.leaving.is_some()
+    }
+
+    /// Whether those that were asked to leave may stop now.
+    pub(crate) fn may_stop(&self) -> bool {
+        self.leaving == Some(true)
+    }
+
+    fn has_left(&mut self, p: Pid) {
+        if let Some(diary) = &mut self.diary {
+            diary.left(clock::now(), p);
+        }
+    }
+
+    /// The members of the view, a bit for each node, where groups have views.
+    pub(crate) fn members(&self) -> Option<u32> {
+        self.view.filter(|view| !view.is_over).map(|view| view.members)
+    }
+
     /// Takes the answers of what the application executed in its own threads.
     pub(crate) fn collect(&mut self) -> bool {
         self.app.collect(&mut answerer(&mut self.door, self.cluster))
@@ -254,11 +287,11 @@ impl<A: Application> House<A> {
         !self.is_live() && !self.lacks.contains(&true)
     }
 
-    /// A state is on its way.
-    pub(crate) fn expect(&mut self, fetching: Fetching<A::State>) {
-        self.state = State::Fetching(fetching);
+    /// A state is on its way from one of these nodes, by rank, in the order in which they are asked.
+    pub(crate) fn expect(&mut self, fetching: Fetching<A::State>, donors: Vec<usize>) {
+        (self.state, self.donors) = (State::Fetching(fetching), donors);
         if let Some(view) = &mut self.view {
-            view.asked_in = view.number;
+            view.steady = view.members;
         }
     }
 
@@ -272,7 +305,7 @@ impl<A: Application> House<A> {
             State::Early(fetched) => Some(fetched),
             other => return self.state = other,
         };
-        let Some(Fetched { state, history, from }) = fetched else {
+        let Some(Fetched { state, history, from, donor }) = fetched else {
             tracing::info!("no node gave its state; asking again");
             return;
         };
@@ -284,14 +317,14 @@ impl<A: Application> House<A> {
             return;
         }
         if let Some(view) = self.view {
-            // What the donor had delivered and this member has not is agreed on only if both go on in
-            // the same view: then it comes here, too, and the state waits for it.
-            if view.asked_in != view.number {
-                tracing::info!("the view has changed while the state was on its way; asking again");
+            // What the donor had delivered and this member has not is agreed on only if both went on
+            // from view to view: then it comes here, too, and the state waits for it.
+            if self.donors.get(donor).is_none_or(|rank| view.steady >> rank & 1 == 0) {
+                tracing::info!("{from} was left out while its state was on its way; asking again");
                 return;
             }
             if positions.iter().any(|&has| has > view.reached) {
-                self.state = State::Early(Fetched { state, history, from });
+                self.state = State::Early(Fetched { state, history, from, donor });
                 return;
             }
         }
@@ -376,10 +409,11 @@ impl<A: Application> House<A> {
         Some(ViewStatus { number, members, left_out: is_over })
     }
 
-    fn enters_view(&mut self, p: Pid, number: u64, members: u16) {
+    fn enters_view(&mut self, p: Pid, number: u64, members: u32) {
         let reached = self.view.map_or(0, |view| view.reached);
-        let asked_in = self.view.map_or(0, |view| view.asked_in);
-        self.view = Some(View { number, members, is_over: false, asked_in, reached });
+        let before = self.view.filter(|view| !view.is_over);
+        let steady = before.map_or(members, |view| view.steady & members);
+        self.view = Some(View { number, members, is_over: false, steady, reached });
         if let Some(diary) = &mut self.diary {
             let of = |rank: &usize| members >> rank & 1 == 1;
             let ranks = (0..self.cluster.replicas()).filter(of);
@@ -515,6 +549,15 @@ impl<A: Application> Above for House<A> {
             }
             Note::Malformed(peer, what) => {
                 tracing::warn!("{name}: from {}: {what}", self.cluster.name(peer));
+            }
+            Note::Left(view) => {
+                tracing::info!("{name} has left its group, which goes on in view {view}");
+                self.leaving = Some(true);
+                self.has_left(p);
+            }
+            Note::MayStop(view) => {
+                tracing::info!("{name} stops, and is needed by its group in view {view}");
+                self.leaving = Some(true);
             }
             Note::Mark(mark) => tracing::trace!("{name}: {mark}"),
         }

@@ -15,6 +15,7 @@
 mod alarm;
 pub mod answers;
 pub mod application;
+mod asks;
 pub mod at;
 pub mod bare;
 mod checkpoint;

@@ -10,6 +10,7 @@
 //! What is in it comes first of all; what is persisted in a round is handed over at its end.
 
 use crate::application::Wake;
+use crate::asks::{Asks, group_address};
 use crate::control::NetworkStatus;
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
@@ -20,9 +21,11 @@ use crate::seat::Above;
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Oracle, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
-use amcast_net::{Carrier, Counts, Error, Options, Peer};
+use amcast_net::{Carrier, Counts, Error, Interface, Options, Peer, Reach};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// After how long without a word a node counts as silent, for people.
 const SILENT: Span = Span::millis(200);
@@ -30,6 +33,17 @@ const SILENT: Span = Span::millis(200);
 /// How much may wait for a connection before nothing more is broadcast. What the others cast at the
 /// same time has room beside it in what the carrier keeps.
 const BACKLOG_BYTES_MAX: usize = 8 << 20;
+
+/// The carrier's peers are nodes, and all of them are one group to it.
+const ALL: Gid = Gid(0);
+
+/// The interface that multicast uses: the one of the node's own address.
+fn interface_at(own: SocketAddr) -> Interface {
+    match own.ip() {
+        IpAddr::V4(ip) if !ip.is_unspecified() => Interface::Address(ip),
+        _ => Interface::System,
+    }
+}
 
 /// The node's replica of each group, and their carrier.
 pub(crate) struct Members {
@@ -45,6 +59,10 @@ pub(crate) struct Members {
     astray: u64,
     /// Where their logs are, if they have any.
     keeping: Option<Keeping>,
+    /// The nodes whose slowness holds back what is multicast, a bit each.
+    awaited: u32,
+    /// Finds out who died, where the protocol wants proof.
+    reach: Option<Reach>,
 }
 
 /// The protocol of one process.
@@ -62,13 +80,14 @@ impl Members {
         cluster: &Cluster,
         (rank, life): (usize, u32),
         (processes, keeping): (Vec<Process>, Option<Keeping>),
-        tracing: bool,
+        (asks, tracing): (Asks, bool),
     ) -> Result<Self, Error> {
         let peer = |(of, place): (usize, &crate::config::Place)| {
             // It is told to others where it is reached, and listens where it is told to.
             let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
-            Peer { tcp: at, udp: at, groups: GroupSet::EMPTY }
+            let groups = if asks.multicast { GroupSet::one(ALL) } else { GroupSet::EMPTY };
+            Peer { tcp: at, udp: at, groups }
         };
         let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
         let usual = Options::default();
@@ -77,19 +96,24 @@ impl Members {
             processes: cluster.processes() as u32,
             seed: (rank as u64) << 32 | u64::from(life),
             frame_bytes_max: usual.frame_bytes_max + ADDRESS_BYTES,
+            multicast: asks.multicast.then(|| (ALL, group_address(net.id))).into_iter().collect(),
+            interface: interface_at(peers[rank].udp),
             ..usual
         };
+        let reach = asks.proof_of_death.then(|| Reach::new(peers.iter().map(|peer| peer.tcp)));
         let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
         let member = |(group, process)| Dues::new(cluster.replica(group, rank), process, tracing);
         Ok(Self {
             cluster: *cluster,
             rank,
             members: cluster.all_groups().iter().zip(processes).map(member).collect(),
-            post: Post::new(*cluster, rank, carrier),
+            post: Post::new(*cluster, rank, (carrier, asks.multicast)),
             heard: vec![Time::ZERO; cluster.replicas()],
             begun_at: Time::ZERO,
             astray: 0,
             keeping,
+            awaited: u32::MAX,
+            reach,
         })
     }
 
@@ -173,13 +197,32 @@ impl Members {
     /// A connection stands, or broke.
     fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn Above) {
         if is_up {
+            if let Some(reach) = &mut self.reach {
+                reach.trust(Pid(rank as u32));
+                self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Trust(p)));
+            }
             return self.tell_all(now, rank, above, |p| Input::Medium(In::Up(p)));
         }
         self.post.drop_held(rank);
         self.tell_all(now, rank, above, |p| Input::Medium(In::Down(p)));
+        if let Some(reach) = &mut self.reach {
+            return reach.doubt(Pid(rank as u32), Instant::now());
+        }
         // The system closes the connections of a process that dies: that is known at once, and silence
         // only after a while. One that lives is heard again soon.
         self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Suspect(p)));
+    }
+
+    /// Tells of those that are proved to be dead.
+    fn tell_dead(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        let Some(reach) = &mut self.reach else { return false };
+        let mut dead = Vec::new();
+        reach.look(Instant::now(), |node| dead.push(node));
+        for node in &dead {
+            tracing::info!("node {} takes no connection any more: it is dead", node.0);
+            self.tell_all(now, node.index(), above, |p| Input::Oracle(Oracle::Suspect(p)));
+        }
+        !dead.is_empty()
     }
 
     /// Gives out what the connections brought.
@@ -309,7 +352,7 @@ impl Replicas for Members {
     }
 
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
-        let came = self.take_in(now, above);
+        let came = self.take_in(now, above) | self.tell_dead(now, above);
         let kept = self.hear_journals(now, above);
         let dealt = self.deal(now, above);
         self.log();
@@ -327,12 +370,21 @@ impl Replicas for Members {
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         let Some(group) = dst.lowest() else { return 0 };
         // The protocol has bounds of its own; where they are wide, the slowest connection holds back.
-        let waiting = self.backlogs().max().unwrap_or(0).max(self.post.waiting_bytes());
+        // One that is not of the group any more holds back nobody.
+        let counts = |rank: &usize| self.awaited >> rank & 1 == 1;
+        let pids = self.others().filter(counts).map(|rank| Pid(rank as u32));
+        let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
+        let slowest = connected.map(|node| self.post.carrier.backlog(node)).max().unwrap_or(0);
+        let waiting = slowest.max(self.post.waiting_bytes());
         let disk_is_full = |member: &Dues<Frames>| member.journal().is_some_and(|j| j.room() == 0);
         if waiting > BACKLOG_BYTES_MAX || self.members.iter().any(disk_is_full) {
             return 0;
         }
         self.members[group.index()].protocol().room(dst, bytes)
+    }
+
+    fn wait_for(&mut self, nodes: Option<u32>) {
+        self.awaited = nodes.unwrap_or(u32::MAX);
     }
 
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
@@ -353,6 +405,12 @@ impl Replicas for Members {
     fn unfit(&mut self, now: Time, above: &mut dyn Above) {
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Unfit, above);
+        }
+    }
+
+    fn leave(&mut self, now: Time, above: &mut dyn Above) {
+        for group in self.cluster.all_groups().iter() {
+            self.step(now, group, Input::Leave, above);
         }
     }
 
@@ -429,9 +487,12 @@ impl Replicas for Members {
             return;
         }
         let wake = self.members.iter().filter_map(Dues::deadline).min().unwrap_or(Time::NEVER);
-        let wake = wake.since(now);
+        let look = self.reach.as_ref().and_then(Reach::next_due);
+        let look = look.map(|at| at.saturating_duration_since(Instant::now()));
+        let look = look.map_or(at_most, |span| Span(span.as_nanos() as u64));
+        let wake = wake.since(now).min(at_most).min(look);
         if wake > Span::ZERO {
-            self.post.carrier.park(Some(wake.min(at_most)));
+            self.post.carrier.park(Some(wake));
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::answers::{Office, Places};
 use crate::application::{Application, Wake};
+use crate::asks::Asks;
 use crate::at::At;
 use crate::checkpoint::{Checkpoints, Opened};
 use crate::clock;
@@ -26,6 +27,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+
+/// How long a node that is to stop takes for leaving its groups, at the longest.
+const LEAVING_MAX: Span = Span::secs(2);
+
+/// Rounds in which a node that may stop still answers its fronts, at the most.
+const LAST_ROUNDS: u32 = 1000;
+
+/// The longest a loop sleeps while it leaves.
+const LEAVING_SLEEP: Span = Span::millis(1);
 
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -148,10 +158,10 @@ impl Footing {
             }
         }
         let lives = (rank, life.number());
-        let tracing = options.record.is_some();
+        let (tracing, asks) = (options.record.is_some(), Asks::of(entry.about().params, config));
         let processes = (processes, options.keeping.clone());
-        let mut members =
-            Members::start(net, &cluster, lives, processes, tracing).map_err(NodeError::Net)?;
+        let mut members = Members::start(net, &cluster, lives, processes, (asks, tracing))
+            .map_err(NodeError::Net)?;
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
@@ -257,7 +267,35 @@ impl<A: Application> Node<A> {
             let most = if self.house.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
             self.replicas.sleep(clock::now(), most);
         }
-        Ok(())
+        self.leave()
+    }
+
+    /// Leaves the groups that have views, so that the others need not find out that it has stopped, and
+    /// answers what its fronts have asked for before. Not for ever: what waits is lost, as in a crash.
+    fn leave(&mut self) -> Result<(), NodeError> {
+        if !self.house.begin_leaving() {
+            return Ok(());
+        }
+        self.replicas.leave(clock::now(), &mut self.house);
+        let until = clock::now() + LEAVING_MAX;
+        let mut last_rounds = LAST_ROUNDS;
+        loop {
+            self.keep(clock::now())?;
+            let busy = self.round();
+            if self.house.may_stop() {
+                last_rounds -= 1;
+                if !busy || last_rounds == 0 {
+                    return Ok(());
+                }
+            }
+            if clock::now() > until {
+                tracing::warn!("{} could not leave its group in time, and stops", self.name);
+                return Ok(());
+            }
+            if !busy {
+                self.replicas.sleep(clock::now(), LEAVING_SLEEP);
+            }
+        }
     }
 
     /// Looks after what is kept on disk.
@@ -282,6 +320,7 @@ impl<A: Application> Node<A> {
         }
         busy |= self.house.collect();
         busy |= self.house.drain();
+        self.replicas.wait_for(self.house.members());
         busy |= self.take_commands(now);
         for group in self.house.cluster.all_groups().iter() {
             if let Some(applied) = self.house.applied(group) {
@@ -300,10 +339,12 @@ impl<A: Application> Node<A> {
     /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
+        let leaves = self.house.is_leaving();
         let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
         let replicas = &self.replicas;
         let works = |(status, fit): (Status, bool)| fit && status.follows;
-        ingress.serve(self.house.cluster.all_groups().iter().all(|g| works(replicas.status(g))));
+        let all = self.house.cluster.all_groups();
+        ingress.serve(!leaves && all.iter().all(|g| works(replicas.status(g))));
         let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
         while let Door::Ingress(ingress, _) = &mut self.house.door {
@@ -341,10 +382,11 @@ impl<A: Application> Node<A> {
 
     fn fetch(&mut self, wanted: Wanted) {
         let replicas = self.house.cluster.replicas();
-        let others = (1..replicas).map(|i| self.nodes[(self.rank + i) % replicas].clone());
+        let donors: Vec<usize> = (1..replicas).map(|i| (self.rank + i) % replicas).collect();
+        let others = donors.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
         match Fetching::begin::<A>(self.house.cluster, others.collect(), wanted, wake) {
-            Ok(fetching) => self.house.expect(fetching),
+            Ok(fetching) => self.house.expect(fetching, donors),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }
     }

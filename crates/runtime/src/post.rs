@@ -125,15 +125,22 @@ pub(crate) struct Post {
     /// By group of the sender.
     lines: Vec<Line>,
     held_bytes: usize,
+    /// Whether what is for all of a group may leave as one datagram.
+    multicasts: bool,
 }
 
 impl Post {
     /// The post of node `rank`, whose carrier this is.
-    pub(crate) fn new(cluster: Cluster, rank: usize, carrier: Carrier) -> Self {
+    pub(crate) fn new(
+        cluster: Cluster,
+        rank: usize,
+        (carrier, multicasts): (Carrier, bool),
+    ) -> Self {
         let (inside, spare) = (Inside::default(), Inside::default());
         let lines = (0..cluster.groups()).map(|_| Line::default()).collect();
         let letter = Vec::new();
-        Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes: 0 }
+        let held_bytes = 0;
+        Self { cluster, rank, carrier, inside, spare, letter, lines, held_bytes, multicasts }
     }
 
     /// What sends for the node's replica of `group`.
@@ -213,6 +220,20 @@ impl Post {
         self.carrier.carry(&Out::To(node, lane, ()), &self.letter);
     }
 
+    /// Sends to all of a group, as one where the carrier can.
+    fn send_to_all(&mut self, from: Gid, to: Gid, lane: Lane, message: &[u8]) {
+        let line = &self.lines[from.index()];
+        let waits = line.behind > line.written || !line.held.is_empty();
+        if self.multicasts && lane == Lane::Datagram && !waits {
+            self.address(from, to, message);
+            // To the carrier all nodes are one group, with this one: it hears itself.
+            return self.carrier.carry(&Out::Group(Gid(0), lane, ()), &self.letter);
+        }
+        for rank in 0..self.cluster.replicas() {
+            self.send(from, (to, rank), lane, message);
+        }
+    }
+
     fn address(&mut self, from: Gid, to: Gid, message: &[u8]) {
         self.letter.clear();
         if self.letter.capacity() > BUFFER_BYTES_KEPT {
@@ -247,9 +268,7 @@ impl Carrying<Frames> for Desk<'_> {
                     self.post.send(self.group, to, *lane, outbox.bytes(*frame));
                 }
                 Output::Medium(Out::Group(to, lane, frame)) => {
-                    for rank in 0..self.post.cluster.replicas() {
-                        self.post.send(self.group, (*to, rank), *lane, outbox.bytes(*frame));
-                    }
+                    self.post.send_to_all(self.group, *to, *lane, outbox.bytes(*frame));
                 }
                 _ => {}
             }

@@ -277,6 +277,7 @@ fn at(event: &Event<'_>) -> Time {
         | Event::Part { t, .. }
         | Event::Deliver { t, .. }
         | Event::Crash { t, .. }
+        | Event::Leave { t, .. }
         | Event::Recover { t, .. }
         | Event::View { t, .. }
         | Event::Call { t, .. }

@@ -31,6 +31,9 @@ pub(crate) trait Replicas {
     /// processes of their own.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
+    /// Only these nodes, a bit each, hold back what is multicast when they are slow; all if none is said.
+    fn wait_for(&mut self, _nodes: Option<u32>) {}
+
     /// Has the replica of the lowest group among the destinations multicast. There was room.
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above);
 
@@ -42,6 +45,9 @@ pub(crate) trait Replicas {
 
     /// The application lacks state.
     fn unfit(&mut self, now: Time, above: &mut dyn Above);
+
+    /// The node is about to stop: replicas whose groups are dynamic leave them.
+    fn leave(&mut self, _now: Time, _above: &mut dyn Above) {}
 
     /// The application's state with everything of each group up to its position survives the end of
     /// the machine.

@@ -11,7 +11,7 @@ use alloc::rc::Rc;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 use amcast_core::memory::{self, Memory};
-use amcast_core::messages::{self, Frames};
+use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::trace::Event;
 use amcast_core::{Delivery, Input, Medium, Node, Outbox, Output, Pid, Submission};
@@ -87,6 +87,7 @@ impl World<'_> {
                     out;
                 let bytes: Rc<[u8]> = Rc::from(tray.outbox.bytes(frame));
                 self.tell_of(&Told::Message(p, &out, &bytes));
+                self.messages += self.copies(p, &out);
                 let mut send = |to| {
                     self.network.send(self.now, p, to, lane, &bytes, &mut self.chooser);
                 };
@@ -98,6 +99,17 @@ impl World<'_> {
         }
         self.frames = tray;
         self.die_if_doomed(p);
+    }
+
+    /// How many messages an output puts on the wire.
+    fn copies<T>(&self, p: Pid, out: &messages::Out<T>) -> u64 {
+        match *out {
+            messages::Out::To(to, ..) => u64::from(to != p),
+            messages::Out::Group(_, Lane::Datagram, _) => 1,
+            messages::Out::Group(g, Lane::Stream, _) => {
+                self.cluster.members(g).filter(|&to| to != p).count() as u64
+            }
+        }
     }
 
     fn carry_memory(&mut self, p: Pid) {
@@ -187,13 +199,15 @@ impl World<'_> {
             Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
             Note::View(view, members) => self.view(p, view, members),
             Note::Excluded(_) => self.excluded(p),
+            Note::Left(_) => self.stops(p, true),
+            Note::MayStop(_) => self.stops(p, false),
             Note::Malformed(..) => *self.marks.entry("sim-malformed").or_default() += 1,
             _ => {}
         }
     }
 
     /// A process enters a view of its group.
-    fn view(&mut self, p: Pid, view: u64, members: u16) {
+    fn view(&mut self, p: Pid, view: u64, members: u32) {
         self.ledger.enters_view(p);
         let Some(group) = self.cluster.group_of(p) else { return };
         let bit = |rank: &usize| members >> rank & 1 == 1;

@@ -26,11 +26,13 @@ pub enum Concern {
     Schedule,
     /// What oracles say, and when.
     Oracle,
+    /// Who leaves its group by choice, and when.
+    Leaves,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 7;
+    pub const COUNT: usize = 8;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -41,6 +43,7 @@ impl Concern {
         Self::Workload,
         Self::Schedule,
         Self::Oracle,
+        Self::Leaves,
     ];
 
     /// Its name: the name of its stream.
@@ -53,6 +56,7 @@ impl Concern {
             Self::Workload => "workload",
             Self::Schedule => "schedule",
             Self::Oracle => "oracle",
+            Self::Leaves => "leaves",
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
-use amcast_core::{About, Assumption, Cluster, Gid, MediumKind, Pid, Span, Time};
+use amcast_core::{About, Assumption, Cluster, Gid, MediumKind, Pid, Property, Span, Time};
 
 /// Which kinds of faults a run may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,6 +116,16 @@ pub enum Fault {
         /// Who.
         p: Pid,
     },
+    /// A process is asked to leave its group, and stops when it has, or when it may; if neither comes
+    /// in time it is ended. Skipped if it would leave a group without what the entry assumes.
+    Leave {
+        /// Who.
+        p: Pid,
+        /// How long it may take.
+        patience: Span,
+        /// How long it is away; for ever if none.
+        down: Option<Span>,
+    },
     /// A process takes no step for a while.
     Pause {
         /// Who.
@@ -193,6 +203,12 @@ pub fn keeps_log(about: &About) -> bool {
     !assumes(about, Assumption::NoCrash) && !assumes(about, Assumption::MajorityFit)
 }
 
+/// Whether the groups of the entry are dynamic, so that a member may leave: what the specifications of
+/// [TO 2] are about.
+pub fn has_views(about: &About) -> bool {
+    about.promises.contains(&Property::Nuv)
+}
+
 /// The longest pause, and the longest time that nothing becomes durable.
 const PAUSE_MAX: Span = Span::secs(2);
 
@@ -235,6 +251,9 @@ pub(crate) fn draw(
         if profile.has(Profile::Disk) && replaces {
             draw.replacements();
         }
+    }
+    if has_views(about) && profile.has(Profile::Crash) {
+        draw.leaves();
     }
     draw.strikes
 }
@@ -296,6 +315,23 @@ impl Drawing<'_> {
         let most = self.faulty_part();
         let down = if self.pick(4) == 3 { None } else { Some(self.span(most)) };
         Fault::Crash { p, mid_step, down }
+    }
+
+    /// Some members leave by choice, in some runs. They have a stream of choices of their own.
+    fn leaves(&mut self) {
+        let c = Concern::Leaves;
+        let most = self.chooser.pick(c, 4);
+        for _ in 0..self.chooser.pick(c, most + 1) {
+            let at = When::Time(Time(self.chooser.pick(c, self.calm.0)));
+            let members = self.cluster.groups() * self.cluster.replicas();
+            let p = Pid(self.chooser.pick(c, members as u64) as u32);
+            let part = self.faulty_part().0;
+            let patience = Span(self.chooser.between(c, part / 64, part));
+            let stays_away = self.chooser.pick(c, 4) == 3;
+            let down = Span(self.chooser.between(c, 1, part / 2));
+            let down = (!stays_away).then_some(down);
+            self.strikes.push(Strike { at, fault: Fault::Leave { p, patience, down } });
+        }
     }
 
     fn power(&mut self) -> Fault {

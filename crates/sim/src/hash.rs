@@ -59,6 +59,7 @@ impl RunHash {
                 self.words(&[8, t.0, u64::from(p.0), u64::from(m.sender.0), m.seq]);
                 self.bytes(text.as_bytes());
             }
+            Event::Leave { t, p } => self.words(&[60, t.0, u64::from(p.0)]),
             Event::End => self.word(9),
         }
     }
@@ -67,6 +68,7 @@ impl RunHash {
         self.words(&[now.0, u64::from(p.0)]);
         match letter {
             Letter::Start(life) => self.words(&[10, u64::from(*life)]),
+            Letter::Leave => self.word(39),
             Letter::Wake => self.word(11),
             Letter::Poll => self.word(12),
             Letter::Submit(cast) => self.words(&[13, *cast as u64]),
@@ -158,6 +160,8 @@ impl RunHash {
             }
             Note::View(view, members) => self.words(&[48, view, u64::from(members)]),
             Note::Excluded(view) => self.words(&[49, view]),
+            Note::Left(view) => self.words(&[50, view]),
+            Note::MayStop(view) => self.words(&[51, view]),
             Note::Mark(name) => {
                 self.word(47);
                 self.bytes(name.as_bytes());

@@ -112,6 +112,8 @@ pub(crate) struct Message {
     pub bytes: usize,
     pub payload: u64,
     pub standing: u32,
+    /// Whether one that has left its group had delivered it: then it is still to come elsewhere.
+    pub owed: bool,
     /// Groups of which some replica has delivered it.
     pub reached: GroupSet,
     /// Who has delivered it, a bit each.
@@ -197,6 +199,7 @@ impl Ledger {
             bytes,
             payload: digest(into),
             standing,
+            owed: false,
             reached: GroupSet::EMPTY,
             by: alloc::vec![0; self.processes.div_ceil(64)],
         });
@@ -288,6 +291,13 @@ impl Ledger {
     /// `p` enters a view.
     pub(crate) fn enters_view(&mut self, p: Pid) {
         self.in_views[p.index()] = true;
+    }
+
+    /// `p` leaves its group by choice: what it delivered is delivered by all.
+    pub(crate) fn left(&mut self, p: Pid) {
+        for message in self.messages.iter_mut().filter(|m| m.delivered_by(p)) {
+            message.owed = true;
+        }
     }
 
     /// `p` has failed. If it enters views, what it delivered obliges nobody where agreement is not

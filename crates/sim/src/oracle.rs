@@ -9,6 +9,9 @@ use amcast_core::step::Oracle;
 use amcast_core::trace::Event;
 use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
 
+/// How long one is given that may not be ended yet.
+const PATIENCE_AGAIN: Span = Span::millis(1);
+
 impl World<'_> {
     pub(crate) fn assumes(&self, assumption: Assumption) -> bool {
         assumes(self.entry.about(), assumption)
@@ -33,6 +36,7 @@ impl World<'_> {
             Fault::Full { p, span } => self.disk.fill(*p, self.over(*span)),
             Fault::Replace { p, span } => self.strike_replace(*p, *span),
             Fault::Checkpoint { p } => self.checkpoint(*p),
+            Fault::Leave { p, patience, down } => self.ask_to_leave(*p, *patience, *down),
             Fault::Pause { p, span } => {
                 let over = self.over(*span);
                 let process = &mut self.procs[p.index()];
@@ -116,6 +120,40 @@ impl World<'_> {
         self.replace(p);
     }
 
+    fn ask_to_leave(&mut self, p: Pid, patience: Span, down: Option<Span>) {
+        if !self.may_crash(p) || self.procs[p.index()].leaving.is_some() {
+            return;
+        }
+        self.procs[p.index()].leaving = Some(down);
+        let life = self.procs[p.index()].life;
+        self.queue.push(self.now + patience, Due::Patience(p, life));
+        self.letter(p, Letter::Leave);
+    }
+
+    /// A process that was asked to leave has not, for so long that it is ended: as soon as the others of
+    /// its group can do without it.
+    pub(crate) fn lose_patience(&mut self, p: Pid, life: u32) {
+        let process = &self.procs[p.index()];
+        if process.life != life || !process.alive() {
+            return;
+        }
+        let Some(down) = process.leaving else { return };
+        if process.left || self.may_crash(p) {
+            self.crash_for(p, down);
+        } else {
+            self.queue.push(self.now + PATIENCE_AGAIN, Due::Patience(p, life));
+        }
+    }
+
+    /// A process that was asked to leave may stop; it has `left`, or is simply ended.
+    pub(crate) fn stops(&mut self, p: Pid, left: bool) {
+        let process = &mut self.procs[p.index()];
+        process.left = left;
+        // When the step is over.
+        let life = process.life;
+        self.queue.push(self.now, Due::Patience(p, life));
+    }
+
     /// Whether a process that is doomed may die in this step: the time of faults is not over, and
     /// the others of its group can still do without it.
     pub(crate) fn dies_now(&self, p: Pid) -> bool {
@@ -153,7 +191,8 @@ impl World<'_> {
         };
         let working = |q: &Pid| {
             let process = &self.procs[q.index()];
-            *q != p && process.alive() && process.fit && process.doomed.is_none()
+            let stays = process.doomed.is_none() && process.leaving.is_none();
+            *q != p && process.alive() && process.fit && stays
         };
         let left = self.cluster.members(group).filter(working).count();
         left >= self.cluster.quorum()
@@ -168,15 +207,19 @@ impl World<'_> {
         process.inbox.clear();
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
         process.free_at = self.now;
-        (process.doomed, process.fit) = (None, false);
+        (process.doomed, process.leaving, process.fit) = (None, None, false);
+        let left = core::mem::take(&mut process.left);
         process.standing += 1;
+        if left {
+            self.ledger.left(p);
+        }
         self.ledger.failed(p);
-        self.crashes += 1;
+        self.crashes += u64::from(!left);
         self.network.crash(self.now, p, &mut self.chooser);
         self.ram.crash(p, &mut self.chooser);
         self.end_log(p, end);
         let t = self.now;
-        self.emit(&Event::Crash { t, p });
+        self.emit(&if left { Event::Leave { t, p } } else { Event::Crash { t, p } });
         self.announce(p);
     }
 

@@ -235,7 +235,9 @@ impl Plan {
         };
         for strike in &mut strikes {
             match &mut strike.fault {
-                Fault::Crash { p, down, .. } if stays_dead(*p) => *down = None,
+                Fault::Crash { p, down, .. } | Fault::Leave { p, down, .. } if stays_dead(*p) => {
+                    *down = None;
+                }
                 Fault::Power { outages, .. } => {
                     let dead = outages.iter_mut().filter(|(p, _)| stays_dead(*p));
                     dead.for_each(|(_, down)| *down = None);

@@ -17,6 +17,7 @@ pub(crate) enum Letter {
     Lost,
     /// Which life it is.
     Start(u32),
+    Leave,
     Wake,
     Poll,
     /// The index of the cast in the plan.
@@ -52,6 +53,7 @@ impl Letter {
             Self::Torn => Input::Torn,
             Self::Lost => Input::Lost,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
+            Self::Leave => Input::Leave,
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
             Self::Loaded(ticket, record) => {
@@ -100,6 +102,10 @@ pub(crate) struct Process {
     pub fit: bool,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
     pub doomed: Option<Option<Span>>,
+    /// Was asked to leave its group, and is then dead for so long, or for ever.
+    pub leaving: Option<Option<Span>>,
+    /// Has left its group, and stops.
+    pub left: bool,
     /// Dead for ever.
     pub gone: bool,
     /// Its disk was lost, and what it has in checkpoints since is not as many deliveries as these.
@@ -126,6 +132,8 @@ impl Process {
             casts: 0,
             fit: true,
             doomed: None,
+            leaving: None,
+            left: false,
             gone: false,
             owes: None,
             drift_ppm,

@@ -120,6 +120,9 @@ pub struct Report {
     pub time: Time,
     /// Steps taken, of all processes.
     pub steps: u64,
+    /// Messages sent from one process to another. What goes to a group by datagram counts once, as it
+    /// does on a network that has multicast.
+    pub messages: u64,
     /// Things that happened in carriers and timers.
     pub events: u64,
     /// A hash of every event, input and output, in order.

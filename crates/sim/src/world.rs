@@ -45,6 +45,8 @@ pub(crate) enum Due {
     Go(Pid),
     /// The index of a strike in the plan.
     Strike(usize),
+    /// A process of that life was asked to leave long ago.
+    Patience(Pid, u32),
     Restart(Pid),
     /// The oracle tells a process the truth.
     Truth(Pid, Subject),
@@ -98,6 +100,7 @@ pub(crate) struct World<'a> {
     pub memory: Tray<Memory>,
     pub scratch: Vec<u8>,
     pub steps: u64,
+    pub messages: u64,
     pub crashes: u64,
     pub machines: Vec<(Time, Pid, u64)>,
     events: u64,
@@ -166,6 +169,7 @@ impl<'a> World<'a> {
             memory: Tray::default(),
             scratch: Vec::new(),
             steps: 0,
+            messages: 0,
             crashes: 0,
             machines: Vec::new(),
             events: 0,
@@ -282,6 +286,7 @@ impl<'a> World<'a> {
             }
             Due::Go(p) => self.pump(p),
             Due::Strike(i) => self.strike(i),
+            Due::Patience(p, life) => self.lose_patience(p, life),
             Due::Restart(p) => self.restart(p),
             Due::Truth(p, subject) => self.tell(p, subject),
             Due::Check => self.queue.push(self.now + self.plan.quiet, Due::Check),
@@ -471,7 +476,7 @@ impl<'a> World<'a> {
         let alive = |p: Pid| self.procs[p.index()].alive();
         let due = |m: &&crate::ledger::Message| {
             let sender = &self.procs[m.id.sender.index()];
-            let owed = sender.alive() && sender.standing == m.standing;
+            let owed = m.owed || sender.alive() && sender.standing == m.standing;
             let members = || m.dst.iter().flat_map(|g| self.cluster.members(g));
             // Where agreement is uniform, the dead have a say: what only one of them delivered is
             // still to come, however long its successor takes.
@@ -522,6 +527,7 @@ impl<'a> World<'a> {
             deliveries: self.ledger.deliveries,
             time: self.now,
             steps: self.steps,
+            messages: self.messages,
             events: self.events,
             hash: self.hash.0,
             marks: core::mem::take(&mut self.marks),

@@ -37,7 +37,7 @@ enum Command {
 const FILE: &str = r#"# A cluster file. Every key may be left out.
 protocol = "tram"      # which protocol orders commands: `amcast protocols`
 shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
-replicas = 3           # replicas of each shard, on as many nodes: 1 to 9; see below for what may fail
+replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 log_dir = "DIR"        # nodes keep the values of logs in files there; left out: in memory

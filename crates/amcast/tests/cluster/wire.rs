@@ -1,7 +1,7 @@
 //! Clusters whose nodes send each other messages: what a user sees of them.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};
-use crate::survives_kills_in_turn;
+use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone};
+use crate::{survives_kills_in_turn, write_while};
 use amcast::client::{Answer, Connection};
 use std::fs;
 
@@ -23,7 +23,11 @@ fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
     assert_eq!(call(&mut c, &["SET", "long", &long]), Answer::Word("OK".into()));
     let six = call(&mut c, &["MGET", "long", "long", "long", "long", "long", "long"]);
     assert_eq!(six, Answer::Array(vec![bytes(&long); 6]));
-    assert!(call(&mut c, &["SET", "longer", &long.repeat(2)]).is_error());
+    // Far beyond a packet: it travels in parts.
+    let longer = "y".repeat(1_000_000);
+    assert_eq!(call(&mut c, &["SET", "longer", &longer]), Answer::Word("OK".into()));
+    assert_eq!(call(&mut c, &["GET", "longer"]), bytes(&longer));
+    assert!(call(&mut c, &["SET", "longest", &longer.repeat(2)]).is_error());
     let view = &status["groups"][0]["view"];
     assert!(view["members"].as_array().is_some_and(|members| members.len() == 3), "{status}");
     assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
@@ -121,15 +125,45 @@ fn nodes_killed_in_turn_lose_nothing_over_datagrams_either() {
 
 #[test]
 fn what_such_a_cluster_cannot_be_is_refused_in_a_sentence() {
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 5] = [
         (&["up", "--protocol", "sb-urcast", "--shards", "2"], "give --shards 1"),
         (&["up", "--protocol", "skeen"], "assumes that no process crashes"),
         (&["up", "--protocol", "pb-urcast", "--set", "lane=pigeon"], "stream, datagram"),
-        (&["up", "--protocol", "pb-urcast", "--replicas", "10"], "1 to 9"),
+        (&["up", "--protocol", "tram", "--replicas", "10"], "1 to 9"),
+        (&["up", "--protocol", "pb-urcast", "--replicas", "33"], "1 to 32"),
     ];
     for (args, says) in cases {
         let output = run(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", errors(&output));
         assert!(errors(&output).contains(says), "{args:?}: {}", errors(&output));
     }
+}
+
+#[test]
+fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
+    let record = unique("leaves");
+    let dir = record.display().to_string();
+    let mut up = Up::start(&["--protocol", "sb-urcast", "--record", &dir]);
+    let acked = write_while(&up, || {
+        for node in [2, 0] {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            up.wait_until_ready();
+            let before = up.nodes()[node].as_ref().expect("the node answers").os_pid;
+            signal(before, rustix::process::Signal::TERM);
+            up.wait_for_return(node, before);
+        }
+    });
+    assert!(acked.len() > 100, "only {} writes were acknowledged", acked.len());
+    let mut c = up.connect();
+    assert!(acked.iter().all(|(k, v)| call(&mut c, &["GET", k]) == bytes(v)));
+    assert_eq!(up.stop(), Some(0));
+    for node in ["n2", "n0"] {
+        let told = fs::read_to_string(record.join(format!("{node}.0.jsonl"))).unwrap();
+        let left = told.lines().any(|line| line.ends_with("\"left\":true}"));
+        assert!(left, "{node} ended without having left");
+    }
+    let checked = run(&["check", &dir, "--require", "TO(UA,SUTO);linearizable;fifo-order"]);
+    let report = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert!(checked.status.success(), "{report}{}", errors(&checked));
+    fs::remove_dir_all(&record).unwrap();
 }

@@ -25,6 +25,8 @@ pub(crate) fn lines(script: &str) -> Vec<String> {
             "return" => format!(r#"{{"ev":"return","t":{t},"p":"{p}","m":"{m}","out":{rest:?}}}"#),
             "deliver" | "part" => format!(r#"{{"ev":"{ev}","t":{t},"p":"{p}","m":"{m}"}}"#),
             "crash" | "recover" => format!(r#"{{"ev":"{ev}","t":{t},"p":"{p}"}}"#),
+            "leave" => format!(r#"{{"ev":"crash","t":{t},"p":"{p}","left":true}}"#),
+            "view" => format!(r#"{{"ev":"view","t":{t},"p":"{p}","view":"1","members":[]}}"#),
             "end" => r#"{"ev":"end"}"#.to_string(),
             other => panic!("a script has no {other}"),
         }

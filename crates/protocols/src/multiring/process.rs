@@ -616,7 +616,8 @@ impl Protocol for MultiRing {
             Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
             Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
             Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
-            Input::Oracle(Oracle::Leader(..)) | Input::Medium(In::Down(_)) => {}
+            // Its members are fixed: one that stops is gone round.
+            Input::Leave | Input::Oracle(Oracle::Leader(..)) | Input::Medium(In::Down(_)) => {}
             Input::Medium(In::Up(p)) => self.reconnected(p),
             Input::Medium(In::From(from, packet)) => {
                 if self.heard_life(from, packet.life) {

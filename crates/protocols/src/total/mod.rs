@@ -82,9 +82,15 @@ use desk::{Scheme, Setting, Total};
 use mutants::Mutant;
 use send::Send;
 use token::Token;
+#[cfg(feature = "fuzzing")]
+pub(crate) use word::Word;
 
-/// The largest payload that goes into one datagram, in bytes.
-const DATAGRAM_PAYLOAD_MAX: usize = 60_000;
+/// Bytes of one member's broadcasts that are on the way at a time, at most, where nothing else holds
+/// back who sends datagrams: about what the buffers of a socket take.
+const DATAGRAMS_BYTES_MAX: u64 = 128 << 10;
+
+/// Bytes that a message of this protocol has for each message that it is about, payloads aside.
+const ENTRY_BYTES: usize = 64;
 
 macro_rules! number {
     ($NAME:ident = $name:literal, $default:expr, $min:expr, $max:expr, $about:literal, $cost:literal) => {
@@ -108,19 +114,19 @@ number!(
 );
 number!(
     WINDOW_BYTES = "window_bytes",
-    1 << 20,
+    4 << 20,
     64,
     64 << 20,
-    "Their payload, in bytes.",
+    "Their payload, in bytes; also what is on the way of one member's broadcasts at a time.",
     "As much memory at each member for each member, at worst three times."
 );
 number!(
     PAYLOAD_MAX_BYTES = "payload_max_bytes",
-    32 << 10,
+    PAYLOAD_BYTES_MAX as u64,
     0,
     PAYLOAD_BYTES_MAX as u64,
-    "The largest payload of one message, in bytes.",
-    "Must fit into window_bytes, and into a datagram where lane = datagram."
+    "The largest payload of one message, in bytes. What is larger than a packet travels in parts.",
+    "Must fit into window_bytes."
 );
 number!(
     HEARTBEAT_US = "heartbeat_us",
@@ -167,7 +173,7 @@ number!(
 );
 number!(
     HELD_BYTES = "held_bytes",
-    4 << 20,
+    16 << 20,
     1 << 10,
     1 << 30,
     "Deliveries that a process holds back until the state has come, in bytes.",
@@ -192,10 +198,21 @@ number!(
 
 const LANE: Param = Param {
     name: "lane",
-    kind: Kind::Choice { of: &["stream", "datagram"] },
-    about: "What packets travel on.",
-    cost: "Streams wait for what was lost before; datagrams are said again one by one.",
+    kind: Kind::Choice { of: &["stream", "datagram", "multicast"] },
+    about: "What packets travel on. With multicast, what is for all members is one datagram to all.",
+    cost: "Streams wait for what was lost before; datagrams are said again one by one. Multicast needs \
+           a network that has it, and IPv4.",
     source: "ours",
+};
+
+const DETECTOR: Param = Param {
+    name: "detector",
+    kind: Kind::Choice { of: &["timeouts", "connections"] },
+    about: "How a member that failed is found: by its silence, or when it takes no connection any more \
+            in five attempts, and never by silence.",
+    cost: "Connections find a process that died, and never suspect one that is only slow; but whoever \
+           is cut off, or whose machine failed, may hold up the group for seconds, or for good.",
+    source: "FastCast 3",
 };
 
 static PARAMS: &[Param] = &[
@@ -203,6 +220,7 @@ static PARAMS: &[Param] = &[
     WINDOW_BYTES,
     PAYLOAD_MAX_BYTES,
     LANE,
+    DETECTOR,
     HEARTBEAT_US,
     SUSPECT_US,
     RETRY_US,
@@ -429,7 +447,10 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
         ));
     }
     let get = |param: &Param| config.get(param);
-    let lane = if get(&LANE) == 0 { Lane::Stream } else { Lane::Datagram };
+    let (lane, to_group) = match get(&LANE) {
+        0 => (Lane::Stream, false),
+        of => (Lane::Datagram, of == 2),
+    };
     let (heartbeat, suspect) = (get(&HEARTBEAT_US), get(&SUSPECT_US));
     if heartbeat >= suspect {
         return relation(format!(
@@ -444,24 +465,28 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
              could never be sent"
         ));
     }
-    if lane == Lane::Datagram && payload > DATAGRAM_PAYLOAD_MAX as u64 {
-        return relation(format!(
-            "payload_max_bytes = {payload} does not fit into a datagram: give {DATAGRAM_PAYLOAD_MAX} \
-             at most, or lane = stream"
-        ));
-    }
     let processes = cluster.replicas();
+    // The sequencer may broadcast for all.
+    let window = get(&WINDOW) as usize * processes;
+    let on_the_way = match lane {
+        Lane::Stream => bytes,
+        Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
+    };
     Ok(Settings {
         me,
         processes,
         lane,
+        to_group,
         heartbeat: Span::micros(heartbeat),
         suspect: Span::micros(suspect),
+        told_who_failed: get(&DETECTOR) == 1,
         retry: Span::micros(get(&RETRY_US)),
         ack: Span::micros(get(&ACK_US)),
         packet_bytes: get(&PACKET_BYTES) as usize,
-        // The sequencer may broadcast for all.
-        window: get(&WINDOW) as usize * processes,
+        window,
+        window_bytes: on_the_way as usize,
+        // A payload, or numbers for all that may be without one.
+        message_bytes: payload as usize + (window + 1) * ENTRY_BYTES,
         held_bytes: get(&HELD_BYTES) as usize,
         broken: mutants::broken(Mutants::of(config)),
     })

@@ -8,7 +8,7 @@ use core::fmt;
 
 /// A message of an ordering protocol. On the wire: a byte that says which, then the fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// A message without a number: broadcast (BB), or for the sequencer alone (SB).
     Plain { seq: u64, payload: Arc<[u8]> },
     /// Messages of these senders have the numbers from `first` on (BB).

@@ -7,7 +7,7 @@
 use super::params;
 use super::ring::{Ring, lines_of, payload_within};
 use alloc::vec::Vec;
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::limits::{MEMORY_REPLICAS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec, Stamp};
 use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 
@@ -45,6 +45,12 @@ impl Layout {
         }
         let cluster = config.cluster();
         let (clients, n) = (cluster.clients(), cluster.replicas());
+        if n > MEMORY_REPLICAS_MAX {
+            return Err(ConfigError::Relation(alloc::format!(
+                "replicas = {n}: over shared memory a group has 1 to {MEMORY_REPLICAS_MAX}, since each \
+                 has a region of memory for each other one; give fewer"
+            )));
+        }
         let lap_lines = lines(&params::LAP_LINES);
         Ok(Self { config: config.clone(), clients, n, log_lines, hm_lines, xfer_lines, lap_lines })
     }
@@ -329,7 +335,7 @@ pub(super) const fn next_epoch(epoch: u32, rank: usize) -> u32 {
     next
 }
 
-const _: () = assert!(amcast_core::limits::REPLICAS_MAX <= 16);
+const _: () = assert!(MEMORY_REPLICAS_MAX <= 16);
 const _: () = assert!(lines_of(0) == 1);
 
 #[cfg(test)]

@@ -409,8 +409,9 @@ impl Protocol for Replica {
             Input::Piece { ticket, offset, bytes } => self.piece(view, ticket, offset, bytes, out),
             Input::Oracle(oracle) => self.hint(oracle),
             Input::Submit(_) => unreachable!("room() is 0: a replica is sent to by clients"),
-            // It keeps no log.
-            Input::Stored { .. }
+            // It keeps no log, and its members are fixed.
+            Input::Leave
+            | Input::Stored { .. }
             | Input::Torn
             | Input::Lost
             | Input::Durable(_)

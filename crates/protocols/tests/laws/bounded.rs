@@ -19,6 +19,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Applied(_) => "what was applied",
         Input::Installed(_) => "what was installed",
         Input::Unfit => "lack of state",
+        Input::Leave => "being asked to leave",
         Input::Captured { .. } | Input::Piece { .. } => "captured state",
         Input::Oracle(_) => "an oracle",
         Input::Medium(_) => "its medium",

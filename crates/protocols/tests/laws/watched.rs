@@ -140,6 +140,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Applied(position) => Input::Applied(*position),
         Input::Installed(position) => Input::Installed(*position),
         Input::Unfit => Input::Unfit,
+        Input::Leave => Input::Leave,
         Input::Captured { ticket, position, bytes } => {
             Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
         }

@@ -15,7 +15,8 @@ const SEEDS: u64 = 600;
 /// Seeds in which nothing may be found without a mutant.
 const SOUND_SEEDS: u64 = 20;
 
-/// One row of each specification, unless all are asked for by `AMCAST_SEEDS` in the environment.
+/// One row of each specification: its mutants must break all that they are said to break. Of the other
+/// rows something of it must be broken, unless more is asked for by `AMCAST_SEEDS` in the environment.
 const TELLING: [&str; 4] = ["sb-urcast", "bb-urcast-rcast", "ab-rcast", "bb-rcast-rcast"];
 
 fn config(row: &Row, seed: u64, mutant: &str) -> Config {
@@ -29,8 +30,8 @@ fn settings(seed: u64, settle: Span) -> Settings {
     Settings { payload_max: 1500, faulty: Some(Span::millis(4)), settle, ..Settings::with(profile) }
 }
 
-/// The properties that runs of a mutant are seen to break.
-fn hunt(row: &Row, mutant: &MutantInfo) -> (BTreeSet<Property>, u64) {
+/// The properties that runs of a mutant are seen to break: all that are said, or the first of them.
+fn hunt(row: &Row, mutant: &MutantInfo, all: bool) -> (BTreeSet<Property>, u64) {
     let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
     let mut seen = BTreeSet::new();
     for seed in 0..seeds(SEEDS) {
@@ -39,7 +40,8 @@ fn hunt(row: &Row, mutant: &MutantInfo) -> (BTreeSet<Property>, u64) {
         let findings = check(&judged.history, row.about().promises).findings;
         let violated = |(_, verdict): &(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
         seen.extend(findings.into_iter().filter(violated).map(|(property, _)| property));
-        if seen.is_superset(&said) {
+        let first = !all && seen.iter().any(|property| said.contains(property));
+        if first || seen.is_superset(&said) {
             return (seen, seed + 1);
         }
     }
@@ -49,12 +51,14 @@ fn hunt(row: &Row, mutant: &MutantInfo) -> (BTreeSet<Property>, u64) {
 #[test]
 fn each_mutant_of_each_row_breaks_what_it_is_said_to_break() {
     let mut missed = Vec::new();
-    let telling = |row: &&Row| seeds(0) > 0 || TELLING.contains(&row.name());
-    for row in rows().into_iter().filter(telling) {
+    for row in rows() {
+        let all = seeds(0) > 0 || TELLING.contains(&row.name());
         for mutant in catalog::mutants(row.name()) {
-            let (seen, after) = hunt(row, mutant);
+            let (seen, after) = hunt(row, mutant, all);
             println!("{} {}: {seen:?} after {after} seeds", row.name(), mutant.name);
-            if !mutant.breaks.iter().all(|property| seen.contains(property)) {
+            let found = |property| seen.contains(property);
+            let mut said = mutant.breaks.iter();
+            if !(if all { said.all(found) } else { said.any(found) }) {
                 missed.push((row.name(), mutant.name, seen));
             }
         }

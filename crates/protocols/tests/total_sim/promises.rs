@@ -1,8 +1,8 @@
 //! Every promise of every row is kept, whatever strikes within what it assumes.
 
 use crate::shapes::{judge, rows, seeds, settings, shape};
-use amcast_core::Entry;
-use amcast_sim::Profile;
+use amcast_core::{Entry, RawConfig, Span};
+use amcast_sim::{Profile, Settings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -64,5 +64,30 @@ fn every_promise_is_kept_when_oracles_lie() {
 
 #[test]
 fn every_promise_is_kept_under_all_faults_at_once() {
-    kept(Profile::All);
+    let marks = kept(Profile::All);
+    assert!(marks.contains_key("vsync-in-parts"), "{marks:?}");
+}
+
+#[test]
+fn payloads_much_larger_than_a_packet_are_ordered_whatever_strikes() {
+    let lanes = ["stream", "datagram"];
+    for (at, row) in rows().into_iter().enumerate() {
+        for seed in 0..seeds(1) {
+            let lane = lanes[(at + seed as usize) % lanes.len()];
+            let set = [("lane".to_string(), lane.to_string())].into();
+            let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
+            let config = raw.check(row.about().params).expect("a sound configuration");
+            let large = Settings {
+                messages: 8,
+                payload: Some(300_000),
+                faulty: Some(Span::millis(200)),
+                ..settings(Profile::All)
+            };
+            let judged = judge(row, &config, &large, seed);
+            assert_eq!(judged.wrong, None, "{} {lane} {seed}", row.name());
+            let report = judged.report.expect("it ran");
+            assert!(report.marks.contains_key("vsync-in-parts"), "{} {lane}", row.name());
+            assert!(report.deliveries > 8, "{} {lane}", row.name());
+        }
+    }
 }

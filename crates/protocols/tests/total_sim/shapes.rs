@@ -27,13 +27,17 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
     let replicas = of(&["3", "3", "3", "4", "5", "2"]).parse().expect("a number");
     let timers = [("200", "2000", "400"), ("1000", "10000", "2000"), ("2000", "50000", "5000")];
     let (heartbeat, suspect, retry) = timers[of(&["0", "1", "2"]).parse::<usize>().expect("one")];
+    // A stream of its own: what the others are of a seed stays.
+    let detectors = ["timeouts", "timeouts", "timeouts", "connections"];
+    let detector = detectors[Rng::stream(seed, "detector").below(4) as usize];
     let set = [
         ("mutant", mutant),
-        ("lane", of(&["stream", "datagram"])),
+        ("lane", of(&["stream", "datagram", "multicast"])),
         ("window", of(&["64", "16", "4", "1"])),
         ("packet_bytes", of(&["1400", "200", "32768"])),
         ("held_bytes", of(&["4194304", "4194304", "4096"])),
         ("burst", of(&["64", "2"])),
+        ("detector", detector),
         ("heartbeat_us", heartbeat),
         ("suspect_us", suspect),
         ("retry_us", retry),

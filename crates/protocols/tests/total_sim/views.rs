@@ -17,6 +17,7 @@ enum Did {
     View(u64, Vec<Pid>),
     Deliver(MsgId),
     Crash,
+    Left,
     Recover,
 }
 
@@ -29,6 +30,7 @@ fn tell(told: &mut Told, event: &Event<'_>) {
         }
         Event::Deliver { t, p, m } => (t, p, Did::Deliver(m)),
         Event::Crash { t, p } => (t, p, Did::Crash),
+        Event::Leave { t, p } => (t, p, Did::Left),
         Event::Recover { t, p } => (t, p, Did::Recover),
         _ => return,
     };
@@ -67,7 +69,7 @@ fn between(told: &Told) -> BTreeMap<u64, BTreeSet<Vec<MsgId>>> {
                     view = Some(*next);
                 }
                 Did::Deliver(m) => delivered.push(*m),
-                Did::Crash | Did::Recover => break,
+                Did::Crash | Did::Left | Did::Recover => break,
             }
         }
     }
@@ -100,7 +102,10 @@ fn group(row: &Row, replicas: usize) -> Config {
 
 /// Runs a quiet world in which 200 messages are cast within 180 ms and only these faults strike.
 fn with(row: &Row, replicas: usize, strikes: Vec<Strike>) -> (Report, Told) {
-    let config = group(row, replicas);
+    with_config(row, &group(row, replicas), strikes)
+}
+
+fn with_config(row: &Row, config: &Config, strikes: Vec<Strike>) -> (Report, Told) {
     let settings = Settings {
         messages: 200,
         faulty: Some(Span::millis(200)),
@@ -113,7 +118,7 @@ fn with(row: &Row, replicas: usize, strikes: Vec<Strike>) -> (Report, Told) {
     plan.strikes = strikes;
     let (mut told, run) = (Told::new(), Recorded { plan, choices: Choices::default() });
     let mut push = |event: &Event<'_>| tell(&mut told, event);
-    let report = replay(row, &config, &run, &mut push).expect("it is built");
+    let report = replay(row, config, &run, &mut push).expect("it is built");
     assert_eq!(report.outcome, Outcome::Settled, "{}", row.name());
     (report, told)
 }
@@ -179,5 +184,54 @@ fn all_but_one_of_a_majority_may_restart_one_after_the_other() {
         assert_eq!(report.crashes, 3, "{}", row.name());
         let last = chain(&told, 2).into_values().last().expect("there are views");
         assert_eq!(last, [Pid(0), Pid(1), Pid(2)], "members are listed by number");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_is_missed_by_nobody() {
+    for row in rows() {
+        for p in 0..3 {
+            let leaves = Fault::Leave {
+                p: Pid(p),
+                patience: Span::millis(40),
+                down: Some(Span::millis(60)),
+            };
+            let (report, told) = with(row, 3, vec![at_ms(50, leaves)]);
+            assert_eq!(report.crashes, 0, "{} {p}", row.name());
+            let (left, _) = told[&Pid(p)].iter().find(|(_, did)| *did == Did::Left).expect("left");
+            // Nobody would have been suspected before 100 ms.
+            assert!(*left < Time::ZERO + Span::millis(60), "{} {p}: {left:?}", row.name());
+            let views = chain(&told, 2);
+            let without: Vec<Pid> = (0..3).map(Pid).filter(|&q| q != Pid(p)).collect();
+            assert_eq!(views[&1], without, "{}", row.name());
+            assert_eq!(views.values().last().map(Vec::len), Some(3), "{}: it is back", row.name());
+            let others = (0..3).filter(|&q| q != p).map(|q| deliveries(&told, q, 60..70));
+            assert!(others.min() > Some(3), "{} {p}: the others go on", row.name());
+        }
+    }
+}
+
+/// A group whose members are waited for 10 ms, by this detector; what came of a pause of 60 ms, and of
+/// a crash.
+fn detected(row: &Row, detector: &str, fault: Fault) -> Told {
+    let set = [("detector", detector), ("heartbeat_us", "1000"), ("suspect_us", "10000")];
+    let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    let raw = RawConfig { groups: 1, replicas: 3, clients: 0, set, ..RawConfig::default() };
+    let config = raw.check(row.about().params).expect("a sound configuration");
+    with_config(row, &config, vec![at_ms(30, fault)]).1
+}
+
+#[test]
+fn a_perfect_detector_finds_who_died_and_never_who_is_only_slow() {
+    for row in [&SB_URCAST, &PB_RCAST] {
+        let slow = || Fault::Pause { p: Pid(0), span: Span::millis(60) };
+        let dies = || Fault::Crash { p: Pid(0), mid_step: false, down: None };
+        assert!(chain(&detected(row, "timeouts", slow()), 2).len() > 1, "{}", row.name());
+        assert_eq!(chain(&detected(row, "connections", slow()), 2).len(), 1, "{}", row.name());
+        for detector in ["timeouts", "connections"] {
+            let views = chain(&detected(row, detector, dies()), 2);
+            let last = views.values().last().expect("there are views");
+            assert_eq!(*last, [Pid(1), Pid(2)], "{} {detector}", row.name());
+        }
     }
 }

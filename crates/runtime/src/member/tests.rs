@@ -14,6 +14,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+/// What protocols usually ask, and no tracing.
+const ASKS: (Asks, bool) = (Asks { multicast: false, proof_of_death: false }, false);
+
 const GROUPS: usize = 2;
 const NODES: usize = 3;
 
@@ -213,7 +216,7 @@ impl Nodes {
             Box::new(Toy { me, numbered: 0, news: Arc::clone(&self.news) }) as Process
         };
         let processes = self.cluster.all_groups().iter().map(process).collect();
-        Members::start(&self.net, &self.cluster, (rank, life), (processes, None), false).unwrap()
+        Members::start(&self.net, &self.cluster, (rank, life), (processes, None), ASKS).unwrap()
     }
 
     fn round(&mut self) {
@@ -328,7 +331,7 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
     place.nodes.truncate(2);
     let one = Cluster::new(1, NODES, 0).unwrap();
     let process = Box::new(Toy { me: Pid(2), numbered: 0, news: Arc::default() });
-    let other = Members::start(&place.net, &one, (2, 0), (vec![process], None), false).unwrap();
+    let other = Members::start(&place.net, &one, (2, 0), (vec![process], None), ASKS).unwrap();
     place.nodes.push(Some(other));
     place.until("a refusal", |place| {
         let other = place.nodes[2].as_ref().unwrap();
@@ -358,7 +361,7 @@ impl Lone {
         let told = Arc::default();
         let scribe = Box::new(Scribe { me: Pid(0), awaited, told: Arc::clone(&told) });
         let processes = (vec![scribe as Process], Some(keeping.clone()));
-        let members = Members::start(&net, &cluster, (0, life), processes, false).unwrap();
+        let members = Members::start(&net, &cluster, (0, life), processes, ASKS).unwrap();
         let mut lone = Self { members, told, delivered: Delivered::default() };
         lone.members.begin(Time(1), &mut lone.delivered)?;
         Ok(lone)

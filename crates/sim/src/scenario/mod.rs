@@ -29,6 +29,7 @@
 //! | `at TIME replace P for SPAN` | P loses its machine and its disk, and has an empty one then |
 //! | `at TIME full P for SPAN` | the disk of P is full: it dies if it writes, until there is room |
 //! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
+//! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the way between two processes fails |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
@@ -178,6 +179,7 @@ impl Scenario {
 fn lasts(fault: &Fault) -> Span {
     match fault {
         Fault::Crash { down, .. } => down.unwrap_or(Span::ZERO),
+        Fault::Leave { patience, down, .. } => *patience + down.unwrap_or(Span::ZERO),
         Fault::Power { outages, .. } => {
             outages.iter().filter_map(|(_, down)| *down).max().unwrap_or(Span::ZERO)
         }

@@ -31,6 +31,9 @@ const SECONDS_MAX: u64 = 10;
 /// The largest payload that can be asked for, in bytes; a protocol may take less.
 const BYTES_MAX: usize = 1 << 20;
 
+/// How long a member may take to leave.
+const PATIENCE: Span = Span::millis(100);
+
 /// What the first block says.
 struct Header {
     entry: &'static dyn Entry,
@@ -177,6 +180,10 @@ impl Reading<'_> {
         Ok(())
     }
 
+    fn leave(&self, p: &str, down: Option<Span>) -> Result<Fault, String> {
+        Ok(Fault::Leave { p: self.process(p)?, patience: PATIENCE, down })
+    }
+
     fn strike(&mut self, at: Time, what: &[&str]) -> Result<(), String> {
         let fault = match *what {
             ["look"] => return Ok(()),
@@ -209,6 +216,8 @@ impl Reading<'_> {
                 Fault::Replace { p: self.process(p)?, span: span(time)? }
             }
             ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
+            ["leave", p] => self.leave(p, None)?,
+            ["leave", p, "for", time] => self.leave(p, Some(span(time)?))?,
             ["pause", p, "for", time] => Fault::Pause { p: self.process(p)?, span: span(time)? },
             ["cut", a, b, "for", time] => {
                 Fault::Cut { a: self.process(a)?, b: self.process(b)?, span: span(time)? }

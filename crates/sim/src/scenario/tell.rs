@@ -84,6 +84,7 @@ impl<'a> Teller<'a> {
             }
             Event::Deliver { p, m, .. } => (*p, format!("delivers {}", self.message_name(*m))),
             Event::Crash { p, .. } => (*p, "crashes".to_string()),
+            Event::Leave { p, .. } => (*p, "leaves its group, and stops".to_string()),
             Event::Recover { p, .. } => (*p, "starts again".to_string()),
             _ => return None,
         })
@@ -102,6 +103,8 @@ impl<'a> Teller<'a> {
                 format!("enters view {view} of {} members", members.count_ones())
             }
             Note::Excluded(view) => format!("is left out since view {view}"),
+            Note::Left(view) => format!("has left: view {view} is without it"),
+            Note::MayStop(_) => "may stop, and need not leave before".to_string(),
             Note::Mark(name) => format!("takes a rare branch: {name}"),
         })
     }

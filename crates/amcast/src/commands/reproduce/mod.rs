@@ -12,6 +12,7 @@ mod page;
 mod patterns;
 mod recovery;
 mod rings;
+mod sizes;
 mod versus;
 mod wide;
 mod witness;
@@ -30,7 +31,7 @@ use std::time::Instant;
 /// than the paper's is told, and is no failure.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which: to-table3, to-fig4, to-fig5, mrp-fig3, mrp-fig5, mrp-fig6, mrp-fig7,
+    /// Which: to-table3, to-sizes, to-fig4, to-fig5, mrp-fig3, mrp-fig5, mrp-fig6, mrp-fig7,
     /// mrp-fig8, mrp-recovery, mrp-rings
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
@@ -65,6 +66,11 @@ const EXPERIMENTS: &[Experiment] = &[
         id: "to-table3",
         title: "Total order: the specification that each protocol enforces (table 3)",
         run: patterns::run,
+    },
+    Experiment {
+        id: "to-sizes",
+        title: "Total order: what a delivery costs against the size of the group, 2 to 32",
+        run: sizes::run,
     },
     Experiment {
         id: "to-fig4",

@@ -114,6 +114,12 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
             format!("{} loses its machine and its disk, and is back after {}", name(p), us(span))
         }
         Fault::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
+        Fault::Leave { p, patience, down } => format!(
+            "{} is asked to leave its group within {}, and stops {}",
+            name(p),
+            us(patience),
+            down.as_ref().map_or("for good".to_string(), |span| format!("for {}", us(span)))
+        ),
         Fault::Pause { p, span } => format!("{} stands still for {}", name(p), us(span)),
         Fault::Partition { side, both, span } => {
             let side: Vec<_> = side.iter().map(name).collect();

@@ -7,10 +7,12 @@ use alloc::vec::Vec;
 use amcast_core::Pid;
 use amcast_core::groupcast::Grade;
 
-/// A cast that is kept.
-#[derive(Clone, Debug)]
+/// A cast that is kept, or a part of one that is larger than a packet.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
     pub(super) grade: Grade,
+    /// Whether the next cast of that sender and grade continues it.
+    pub(super) more: bool,
     pub(super) bytes: Arc<[u8]>,
 }
 
@@ -21,6 +23,8 @@ struct Log {
     dropped: u64,
     /// Those after them; some may be missing.
     kept: VecDeque<Option<Kept>>,
+    /// Bytes of them.
+    bytes: usize,
     /// Up to here none is missing.
     have: u64,
     /// Up to here those of [`Grade::Plain`] were handed over.
@@ -37,12 +41,21 @@ pub(super) struct Casts {
     logs: Vec<Log>,
     /// How many casts of each sender each process has, by process and sender.
     acked: Vec<u64>,
-    /// How many casts a sender may have that are not known to be everywhere.
-    window: usize,
+    /// What a sender may have that is not known to be everywhere.
+    window: Window,
+}
+
+/// How much a sender may have that is not known to be everywhere.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Window {
+    /// Casts.
+    pub(super) casts: usize,
+    /// Bytes of them; one cast more may begin as long as they are not reached.
+    pub(super) bytes: usize,
 }
 
 impl Casts {
-    pub(super) fn new(view: u64, processes: usize, window: usize) -> Self {
+    pub(super) fn new(view: u64, processes: usize, window: Window) -> Self {
         Self {
             view,
             logs: alloc::vec![Log::default(); processes],
@@ -69,12 +82,14 @@ impl Casts {
 
     /// Whether one more cast of `sender` fits into the window of what not all have.
     pub(super) fn room(&self, sender: Pid) -> bool {
-        self.logs[sender.index()].kept.len() < self.window
+        let log = &self.logs[sender.index()];
+        log.kept.len() < self.window.casts && log.bytes < self.window.bytes
     }
 
     /// Adds the next cast of `sender`, which is this process; gives its number.
     pub(super) fn push(&mut self, sender: Pid, kept: Kept) -> u64 {
         let log = &mut self.logs[sender.index()];
+        log.bytes += kept.bytes.len();
         log.kept.push_back(Some(kept));
         log.have += 1;
         log.have
@@ -84,7 +99,7 @@ impl Casts {
     /// however little is known of what the others have.
     pub(super) fn take(&mut self, sender: Pid, number: u64, kept: Kept, needed: bool) -> bool {
         let log = &mut self.logs[sender.index()];
-        let window = self.window as u64;
+        let window = self.window.casts as u64;
         let full = number > log.dropped + window * 2 && !needed;
         if number <= log.have || number > log.have + window || full {
             return false;
@@ -96,6 +111,7 @@ impl Casts {
         if log.kept[at].is_some() {
             return false;
         }
+        log.bytes += kept.bytes.len();
         log.kept[at] = Some(kept);
         while log.kept.get((log.have - log.dropped) as usize).is_some_and(Option::is_some) {
             log.have += 1;
@@ -154,6 +170,12 @@ impl Casts {
         members.iter().map(of).filter(enough).max().unwrap_or(0)
     }
 
+    /// Whether anything of `sender` is not handed over yet. Asked first, since most often nothing is.
+    pub(super) fn waits(&self, sender: Pid) -> bool {
+        let log = &self.logs[sender.index()];
+        log.plain.min(log.uniform) < log.have
+    }
+
     /// The next cast of `sender` to hand over, if those of [`Grade::Uniform`] up to `held`, and any
     /// up to `upto`, may be.
     pub(super) fn next(&mut self, sender: Pid, held: u64, upto: u64) -> Option<Kept> {
@@ -187,7 +209,8 @@ impl Casts {
             let log = &mut self.logs[sender];
             let upto = all.min(log.plain).min(log.uniform);
             while log.dropped < upto {
-                log.kept.pop_front();
+                let kept = log.kept.pop_front().flatten();
+                log.bytes -= kept.map_or(0, |kept| kept.bytes.len());
                 log.dropped += 1;
             }
         }
@@ -201,7 +224,11 @@ mod tests {
     const ALL: [Pid; 3] = [Pid(0), Pid(1), Pid(2)];
 
     fn kept(grade: Grade, n: u8) -> Kept {
-        Kept { grade, bytes: Arc::from(&[n][..]) }
+        Kept { grade, more: false, bytes: Arc::from(&[n][..]) }
+    }
+
+    const fn window(casts: usize) -> Window {
+        Window { casts, bytes: 1000 }
     }
 
     fn next(casts: &mut Casts, held: u64) -> Option<u8> {
@@ -210,7 +237,7 @@ mod tests {
 
     #[test]
     fn casts_are_handed_over_in_order_without_gaps_and_within_the_window() {
-        let mut casts = Casts::new(1, 3, 4);
+        let mut casts = Casts::new(1, 3, window(4));
         assert!(casts.take(Pid(1), 2, kept(Grade::Plain, 2), false));
         assert!(casts.gap(Pid(1)) && casts.have(Pid(1)) == 0);
         assert_eq!(next(&mut casts, 0), None);
@@ -224,7 +251,7 @@ mod tests {
 
     #[test]
     fn uniform_casts_wait_for_a_quorum_and_plain_ones_do_not_wait_for_them() {
-        let mut casts = Casts::new(1, 3, 4);
+        let mut casts = Casts::new(1, 3, window(4));
         casts.take(Pid(1), 1, kept(Grade::Uniform, 1), false);
         casts.take(Pid(1), 2, kept(Grade::Plain, 2), false);
         casts.ack(Pid(0), &[0, 2, 0]);
@@ -237,7 +264,7 @@ mod tests {
 
     #[test]
     fn what_all_have_is_dropped_and_makes_room() {
-        let mut casts = Casts::new(1, 3, 2);
+        let mut casts = Casts::new(1, 3, window(2));
         for n in 1..=2 {
             assert!(casts.room(Pid(0)));
             assert_eq!(casts.push(Pid(0), kept(Grade::Plain, n)), u64::from(n));
@@ -253,5 +280,22 @@ mod tests {
         assert!(casts.room(Pid(0)) && casts.get(Pid(0), 1).is_none());
         assert_eq!(casts.get(Pid(0), 2).map(|k| k.bytes[0]), Some(2));
         assert_eq!(casts.first(Pid(0)), 2);
+    }
+
+    #[test]
+    fn a_window_of_bytes_is_full_before_that_of_casts() {
+        let mut casts = Casts::new(1, 3, Window { casts: 9, bytes: 2 });
+        casts.push(Pid(0), kept(Grade::Plain, 1));
+        assert!(casts.room(Pid(0)));
+        casts.push(Pid(0), kept(Grade::Plain, 2));
+        assert!(!casts.room(Pid(0)) && casts.room(Pid(1)));
+        ALL.iter().for_each(|p| _ = casts.ack(*p, &[1, 0, 0]));
+        while casts.next(Pid(0), 0, u64::MAX).is_some() {}
+        // Nothing of the other grade is among them.
+        casts.trim(&ALL);
+        assert!(!casts.room(Pid(0)), "the uniform ones have not passed it");
+        while casts.next(Pid(0), 2, u64::MAX).is_some() {}
+        casts.trim(&ALL);
+        assert!(casts.room(Pid(0)));
     }
 }

@@ -185,7 +185,8 @@ where
         let stuck = self.phase == Phase::Blocked && self.change.is_none();
         let left_alone =
             stuck && (self.takeover_at() <= self.now || self.suspects(self.vote.promised.pid));
-        if stuck { left_alone } else { failed || joins || self.leaves_blocked() }
+        let changes = || failed || joins || self.somebody_leaves() || self.leaves_blocked();
+        if stuck { left_alone } else { changes() }
     }
 
     /// The life in which `p` wants to join, if it does and seems to live.
@@ -302,7 +303,7 @@ where
         self.block(out);
     }
 
-    fn block(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    pub(super) fn block(&mut self, out: &mut Outbox<Messages<Packet>>) {
         if self.phase != Phase::Active {
             return;
         }
@@ -324,7 +325,7 @@ where
         if instance <= self.decision.view.id {
             return self.catch_up(from, instance.saturating_sub(1));
         }
-        let may = instance == self.instance() && instance >= self.vote.first;
+        let may = instance == self.instance() && instance >= self.vote.first && !self.has_left();
         if !may || self.phase == Phase::Entering || !ballot.is_sound(self.settings.processes) {
             return;
         }
@@ -385,8 +386,11 @@ where
             return;
         }
         if !self.has_all(&proposal.cut) {
+            // Also of one that leaves: what it has counts for the cut.
             let gone = |m: &Member| self.failed(*m);
-            if !change.adopted && proposal.members.iter().any(gone) {
+            let counted = |m: &&Member| change.promises[m.pid.index()].is_some();
+            let lost = self.view.members.iter().filter(counted).any(gone);
+            if !change.adopted && (lost || proposal.members.iter().any(gone)) {
                 // Perhaps the only one that had some cast. Nobody knows of the proposal yet.
                 self.change = None;
                 return self.prepare(out);
@@ -465,6 +469,11 @@ where
                 members.push(member);
             }
         }
+        let has_state = |m: &Member| {
+            let promise = change.promises[m.pid.index()].as_ref();
+            promise.is_some_and(|p| matches!(p.standing, Standing::Member { fit: true, .. }))
+        };
+        self.spare_leavers(&mut members, has_state);
         Proposal { members, cut }
     }
 
@@ -491,7 +500,7 @@ where
         if instance <= self.decision.view.id {
             return self.catch_up(from, instance.saturating_sub(1));
         }
-        let may = instance == self.instance() && instance >= self.vote.first;
+        let may = instance == self.instance() && instance >= self.vote.first && !self.has_left();
         let sound = proposal.is_sound(self.settings.processes);
         if !may
             || !sound
@@ -561,6 +570,8 @@ where
             self.phase = Phase::Entering;
             self.need(decision.cut);
             self.enter_if_complete(out);
+        } else if stays && self.leaves_with(&decision.cut) {
+            self.go(out);
         } else if self.phase != Phase::Out {
             // Also if it is named again in a view after one that it has missed.
             self.leave(out);
@@ -577,12 +588,18 @@ where
         self.phase = Phase::Out;
         self.life += 1;
         self.lives[self.settings.me.index()] = self.life;
-        let empty = Casts::new(self.casts.view, self.settings.processes, self.settings.window);
-        self.old = Some(core::mem::replace(&mut self.casts, empty));
-        self.queue.clear();
-        (self.needed, self.needed_at) = (None, Time::NEVER);
+        self.put_casts_away();
         self.forget_state(out);
         out.note(Note::Excluded(self.decision.view.id));
+    }
+
+    /// Outside of views it keeps the casts of the last one for those that lack them.
+    pub(super) fn put_casts_away(&mut self) {
+        let empty = Casts::new(self.casts.view, self.settings.processes, self.settings.window());
+        self.old = Some(core::mem::replace(&mut self.casts, empty));
+        self.queue.clear();
+        self.forget_parts();
+        (self.needed, self.needed_at) = (None, Time::NEVER);
     }
 
     /// Hands over what the old view ends with, if it has it all, and enters the new one.
@@ -599,11 +616,11 @@ where
             for sender in members {
                 let upto = self.decision.cut[sender.index()];
                 while let Some(kept) = self.casts.next(sender, u64::MAX, upto) {
-                    self.give(sender, &kept.bytes, out);
+                    self.give(sender, kept, out);
                 }
             }
         }
-        let fresh = Casts::new(0, self.settings.processes, self.settings.window);
+        let fresh = Casts::new(0, self.settings.processes, self.settings.window());
         self.old = Some(core::mem::replace(&mut self.casts, fresh));
         self.enter(self.decision.view.clone(), out);
     }
@@ -611,7 +628,7 @@ where
     /// Enters a view.
     fn enter(&mut self, view: View, out: &mut Outbox<Messages<Packet>>) {
         let n = self.settings.processes;
-        self.casts = Casts::new(view.id, n, self.settings.window);
+        self.casts = Casts::new(view.id, n, self.settings.window());
         self.members = view.pids().collect();
         self.pairs = alloc::vec![Pair::default(); n];
         self.seen = alloc::vec![false; n];
@@ -622,6 +639,7 @@ where
         }
         self.view = view;
         self.phase = Phase::Active;
+        self.forget_parts();
         (self.needed, self.needed_at) = (None, Time::NEVER);
         self.base = Arc::from(&[][..]);
         if self.begun {
@@ -635,6 +653,7 @@ where
         }
         // What the others sent before is sent again when they hear that it has entered.
         self.ack_members();
+        self.tell_left();
     }
 
     /// Gives casts to one that lacks them.
@@ -655,8 +674,7 @@ where
             if bytes > FETCHED_BYTES && !items.is_empty() {
                 break;
             }
-            let (grade, bytes) = (kept.grade, Arc::clone(&kept.bytes));
-            items.push(Item::Cast { view, sender, number, grade, bytes });
+            items.push(Item::Cast { view, sender, number, kept: kept.clone() });
         }
         for item in items {
             self.post(from, item);

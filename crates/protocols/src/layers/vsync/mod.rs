@@ -45,8 +45,14 @@
 //! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
 //! state.
 //!
+//! # Leaving
+//! A member that is asked to leave announces it when all that it has sent is delivered, and the next
+//! view is without it at once; see `leave.rs`.
+//!
 //! # Limits
-//! A sender has at most `window` casts that not all members are known to have; more wait in a queue
+//! A message larger than a packet travels in parts, a cast each, and is put together when they are
+//! handed over; see `parts.rs`. A sender has at most `window` casts of `window_bytes` in all that not
+//! all members are known to have; more wait in a queue
 //! that the protocol above bounds by its own window. A member keeps at most three windows of each
 //! sender. Of the view before, casts are kept until all members are seen in the next.
 //!
@@ -58,7 +64,9 @@
 
 mod casts;
 mod change;
+mod leave;
 mod packet;
+mod parts;
 mod reliable;
 #[cfg(test)]
 mod tests;
@@ -74,11 +82,13 @@ use amcast_core::codec::{Codec, Reader};
 use amcast_core::groupcast::{self, Groupcast, Member, View};
 use amcast_core::messages::{self, Lane, Messages};
 use amcast_core::step::{Note, Oracle, Status, Wait, Why};
-use amcast_core::{GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Span, Time};
-use casts::{Casts, Kept};
+use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Span, Time};
+use casts::{Casts, Kept, Window};
 use change::{Change, Decision, Vote};
 use core::mem;
+use leave::Leaving;
 use packet::Item;
+use parts::Parts;
 use reliable::Pair;
 use transfer::{Donation, Held, Intake};
 
@@ -94,10 +104,15 @@ pub struct Settings {
     pub processes: usize,
     /// What packets travel on.
     pub lane: Lane,
+    /// Whether what is for all leaves as one message to the group, and not as one to each: where the
+    /// carrier has multicast that is one datagram.
+    pub to_group: bool,
     /// How often a process shows that it lives.
     pub heartbeat: Span,
     /// How long a process may be silent, to begin with.
     pub suspect: Span,
+    /// Whether silence says nothing, and only an oracle knows who has failed: one that is perfect.
+    pub told_who_failed: bool,
     /// After how long without an answer something is said again, to begin with.
     pub retry: Span,
     /// How long an acknowledgement that nobody waits for may be held back.
@@ -106,10 +121,20 @@ pub struct Settings {
     pub packet_bytes: usize,
     /// Casts of one sender that not all members are known to have.
     pub window: usize,
+    /// Bytes of these.
+    pub window_bytes: usize,
+    /// Bytes of the largest message that the protocol above casts or sends.
+    pub message_bytes: usize,
     /// Bytes of deliveries that are held back until the state has come.
     pub held_bytes: usize,
     /// What it does wrong, on purpose.
     pub broken: Option<Broken>,
+}
+
+impl Settings {
+    const fn window(&self) -> Window {
+        Window { casts: self.window, bytes: self.window_bytes }
+    }
 }
 
 /// Ways to break the layer.
@@ -164,6 +189,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     blocked: Vec<Option<Time>>,
     /// What the protocol above casts beyond the window.
     queue: VecDeque<Kept>,
+    /// By sender: what came of messages in parts.
+    parts: Vec<Parts>,
     /// Whether the protocol above has begun in this life.
     begun: bool,
     /// What one that joins in this view must know.
@@ -171,12 +198,18 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     // Of peers, by pid.
     heartbeat: Heartbeat,
     heard: Vec<u64>,
+    /// Who has failed, as an oracle says.
+    dead: Vec<bool>,
     lives: Vec<u64>,
     fit: Vec<bool>,
     /// The lives that want to join.
     joiners: Vec<Option<u64>>,
+    /// The lives that have announced that they leave.
+    leaves: Vec<Option<u64>>,
     pairs: Vec<Pair>,
     post: Vec<Vec<Item>>,
+    /// The same for all of them.
+    post_all: Vec<Item>,
     post_bytes: usize,
     ack_at: Time,
     // Consensus.
@@ -190,6 +223,7 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     blocked_at: Time,
     /// Counts up to ask others in turn.
     turn: usize,
+    leaving: Leaving,
     // Joining.
     /// Whether deliveries go to the application, and are not held back.
     live: bool,
@@ -216,6 +250,9 @@ where
         let mut heartbeat =
             Heartbeat::new(settings.me.index(), &order, settings.heartbeat, settings.suspect);
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
+        if settings.told_who_failed {
+            (0..n).for_each(|p| heartbeat.trust(p));
+        }
         Self {
             inner,
             inner_out: Outbox::default(),
@@ -224,20 +261,24 @@ where
             life: 0,
             phase: Phase::Out,
             members: pids,
-            casts: Casts::new(0, n, settings.window),
+            casts: Casts::new(0, n, settings.window()),
             old: None,
             seen: alloc::vec![false; n],
             blocked: alloc::vec![None; n],
             queue: VecDeque::new(),
+            parts: alloc::vec![Parts::default(); n],
             begun: false,
             base: Arc::from(&[][..]),
             heartbeat,
             heard: alloc::vec![0; n],
+            dead: alloc::vec![false; n],
             lives: alloc::vec![0; n],
             fit: alloc::vec![false; n],
             joiners: alloc::vec![None; n],
+            leaves: alloc::vec![None; n],
             pairs: alloc::vec![Pair::default(); n],
             post: alloc::vec![Vec::new(); n],
+            post_all: Vec::new(),
             post_bytes: 0,
             ack_at: Time::NEVER,
             decision: Decision { view: view.clone(), cut: Vec::new() },
@@ -247,6 +288,7 @@ where
             needed_at: Time::NEVER,
             blocked_at: Time::ZERO,
             turn: 0,
+            leaving: Leaving::No,
             live: false,
             installed: false,
             held: Held::default(),
@@ -286,6 +328,15 @@ where
         self.heartbeat.suspects(self.now, p.index())
     }
 
+    /// Where only an oracle knows who has failed, nothing that is heard, or not, changes what it said.
+    fn believe_oracle(&mut self, at: usize) {
+        match self.settings.told_who_failed {
+            false => {}
+            true if self.dead[at] => self.heartbeat.suspect(at),
+            true => self.heartbeat.trust(at),
+        }
+    }
+
     /// Whether a member seems to have failed: it is silent, or lives another life by now.
     fn failed(&self, member: Member) -> bool {
         self.suspects(member.pid) || self.lives[member.pid.index()] > member.life
@@ -319,7 +370,7 @@ where
     }
 
     fn note_view(&self, out: &mut Outbox<Messages<Packet>>) {
-        let bits = self.members.iter().fold(0_u16, |bits, p| bits | 1 << p.0);
+        let bits = self.members.iter().fold(0_u32, |bits, p| bits | 1 << p.0);
         out.note(Note::View(self.view.id, bits));
     }
 
@@ -329,24 +380,37 @@ where
         self.post[to.index()].push(item);
     }
 
+    /// Says something to all other configured processes as one.
+    fn post_all(&mut self, item: Item) {
+        self.post_bytes += item.size();
+        self.post_all.push(item);
+    }
+
     /// Sends what is to be said.
     fn flush(&mut self, out: &mut Outbox<Messages<Packet>>) {
-        let (life, lane) = (self.life, self.settings.lane);
+        let lane = self.settings.lane;
+        let items = mem::take(&mut self.post_all);
+        self.pack(items, |packet| out.ask(messages::Out::Group(Gid(0), lane, packet)));
         for to in 0..self.post.len() {
-            let mut items = mem::take(&mut self.post[to]).into_iter().peekable();
-            while items.peek().is_some() {
-                let mut packet = Packet { life, items: Vec::new() };
-                let mut bytes = 0;
-                while let Some(item) = items
-                    .next_if(|item| bytes == 0 || bytes + item.size() <= self.settings.packet_bytes)
-                {
-                    bytes += item.size();
-                    packet.items.push(item);
-                }
-                out.ask(messages::Out::To(Pid(to as u32), lane, packet));
-            }
+            let items = mem::take(&mut self.post[to]);
+            self.pack(items, |packet| out.ask(messages::Out::To(Pid(to as u32), lane, packet)));
         }
         self.post_bytes = 0;
+    }
+
+    /// Puts items into packets.
+    fn pack(&self, items: Vec<Item>, mut send: impl FnMut(Packet)) {
+        let most = self.settings.packet_bytes;
+        let mut items = items.into_iter().peekable();
+        while items.peek().is_some() {
+            let mut packet = Packet { life: self.life, items: Vec::new() };
+            let mut bytes = 0;
+            while let Some(item) = items.next_if(|i| bytes == 0 || bytes + i.size() <= most) {
+                bytes += item.size();
+                packet.items.push(item);
+            }
+            send(packet);
+        }
     }
 
     /// Gives the protocol above an input, and carries out what it asks.
@@ -395,17 +459,20 @@ where
         let quorum = if self.is_broken(Broken::TrustsOne) { 1 } else { self.quorum() };
         for at in 0..self.members.len() {
             let sender = self.members[at];
+            if !self.casts.waits(sender) {
+                continue;
+            }
             let held = self.casts.held(&self.members, sender, quorum);
             if let Some(kept) = self.casts.next(sender, held, upto) {
-                self.give(sender, &kept.bytes, out);
+                self.give(sender, kept, out);
                 return true;
             }
         }
         false
     }
 
-    /// Hands over a cast or message of `from`.
-    fn give(&mut self, from: Pid, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
+    /// Hands over what is in a message of `from`.
+    fn give_whole(&mut self, from: Pid, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
         let mut reader = Reader::new(bytes);
         match M::decode(&mut reader) {
             Ok(m) if reader.is_empty() => {
@@ -416,6 +483,10 @@ where
     }
 
     fn hear(&mut self, from: Pid, packet: Packet, out: &mut Outbox<Messages<Packet>>) {
+        if from == self.me() && self.settings.to_group {
+            // What it says to the group comes here, too.
+            return;
+        }
         if from == self.me() || from.index() >= self.settings.processes {
             return out.note(Note::Malformed(from, "not of this group"));
         }
@@ -430,9 +501,11 @@ where
             self.lives[at] = packet.life;
             self.fit[at] = false;
             self.heartbeat.restarted(self.now, at);
+            self.dead[at] = false;
         }
         self.heard[at] += 1;
         self.heartbeat.saw(self.now, at, self.heard[at], true);
+        self.believe_oracle(at);
         for item in packet.items {
             self.take_item(from, item, out);
         }
@@ -440,14 +513,21 @@ where
 
     fn take_item(&mut self, from: Pid, item: Item, out: &mut Outbox<Messages<Packet>>) {
         match item {
-            Item::Cast { view, sender, number, grade, bytes } => {
-                self.on_cast(view, sender, number, Kept { grade, bytes });
+            Item::Cast { view, sender, number, kept } => self.on_cast(view, sender, number, kept),
+            Item::To { view, number, more, bytes } => {
+                self.on_to(from, (view, number), more, &bytes, out);
             }
-            Item::To { view, number, bytes } => self.on_to(from, view, number, &bytes, out),
             Item::Ack { view, fit, gap, had, have } => {
                 self.fit[from.index()] = fit;
                 self.catch_up(from, view);
+                self.note_entered(from, view);
                 self.on_ack(from, view, gap, had, &have);
+            }
+            Item::AckAll { view, fit, gaps, had, have } => {
+                let at = self.me().index();
+                let gap = gaps.checked_shr(self.me().0).unwrap_or(0) & 1 == 1;
+                let Some(&had) = had.get(at) else { return };
+                self.take_item(from, Item::Ack { view, fit, gap, had, have }, out);
             }
             Item::Alive { view, fit } => {
                 self.fit[from.index()] = fit;
@@ -455,9 +535,11 @@ where
                     // Who goes on in this view acknowledges.
                     self.blocked[from.index()].get_or_insert(self.now);
                 }
+                self.note_entered(from, view);
                 self.catch_up(from, view);
             }
             Item::Join { view } => self.on_join(from, view),
+            Item::Leave { view } => self.on_left(from, view),
             Item::Fetch { view, sender, after, upto } => {
                 self.on_fetch(from, view, sender, after, upto);
             }
@@ -501,6 +583,7 @@ where
                 self.tell(Input::Wake, out);
             }
         }
+        self.go_on_leaving(out);
         self.coordinate(out);
         self.fetch_needed(out);
         self.ask_for_state(out);
@@ -510,15 +593,19 @@ where
     /// Tells all that this process lives, and what it has.
     fn show_life(&mut self) {
         let (view, fit) = (self.decision.view.id, self.is_fit());
+        self.ack_at = Time::NEVER;
+        if self.settings.to_group && self.phase == Phase::Active {
+            return self.ack_members();
+        }
         for to in self.peers() {
             let item = match self.phase {
+                Phase::Out if self.has_left() => Item::Alive { view, fit: false },
                 Phase::Out => Item::Join { view },
                 Phase::Active if self.view.has(to) => self.ack_to(to),
                 _ => Item::Alive { view, fit },
             };
             self.post(to, item);
         }
-        self.ack_at = Time::NEVER;
     }
 }
 
@@ -541,6 +628,7 @@ where
         match input {
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
+            Input::Leave => self.on_leave(),
             Input::Installed(position) => self.on_installed(position, out),
             Input::Captured { ticket, position, bytes } => {
                 self.on_captured(ticket, position, bytes, out);
@@ -548,6 +636,11 @@ where
             Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
             Input::Oracle(Oracle::Suspect(p)) if p.index() < self.settings.processes => {
                 self.heartbeat.suspect(p.index());
+                self.dead[p.index()] = true;
+            }
+            Input::Oracle(Oracle::Trust(p)) if p.index() < self.settings.processes => {
+                self.dead[p.index()] = false;
+                self.believe_oracle(p.index());
             }
             Input::Medium(messages::In::From(from, packet)) => self.hear(from, packet, out),
             Input::Medium(messages::In::Up(p)) if p.index() < self.settings.processes => {
@@ -576,12 +669,14 @@ where
             (self.change_at(), Why::Retry),
             (self.needed_at, Why::Retry),
             (self.intake_at(), Why::Retry),
+            (self.leave_at(), Why::Retry),
         ];
         all.into_iter().chain(inner.flatten()).min_by_key(|(at, _)| *at)
     }
 
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
-        let goes_on = self.begun && self.phase != Phase::Out && self.is_primary();
+        let stays = self.leaving == Leaving::No && self.phase != Phase::Out;
+        let goes_on = self.begun && stays && self.is_primary();
         if goes_on { self.inner.room(dst, bytes) } else { 0 }
     }
 

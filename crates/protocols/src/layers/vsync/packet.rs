@@ -1,5 +1,6 @@
 //! What processes say to each other: items, gathered into packets.
 
+use super::casts::Kept;
 use super::change::{Ballot, Decision, Proposal, Standing};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -20,16 +21,22 @@ pub struct Packet {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Item {
     /// A cast of `sender` in this view, perhaps passed on by another.
-    Cast { view: u64, sender: Pid, number: u64, grade: Grade, bytes: Arc<[u8]> },
-    /// A message for the receiver alone, the so-manyth in this view.
-    To { view: u64, number: u64, bytes: Arc<[u8]> },
+    Cast { view: u64, sender: Pid, number: u64, kept: Kept },
+    /// A message for the receiver alone, the so-manyth in this view; or a part of one, which the next
+    /// one continues if there is `more`.
+    To { view: u64, number: u64, more: bool, bytes: Arc<[u8]> },
     /// In this view the sender has so many casts of each process, and so many messages of the
     /// receiver. `gap`: it has later ones of the receiver, too.
     Ack { view: u64, fit: bool, gap: bool, had: u64, have: Vec<u64> },
+    /// The same for all: messages that it has of each process, and the processes of which it has casts
+    /// that are not next, a bit each.
+    AckAll { view: u64, fit: bool, gaps: u32, had: Vec<u64>, have: Vec<u64> },
     /// The sender lives; the last view it knows of.
     Alive { view: u64, fit: bool },
     /// The sender is in no view and wants to be; the last view it knows of.
     Join { view: u64 },
+    /// The sender is about to stop: the next view is to be without it. The last view it knows of.
+    Leave { view: u64 },
     /// Consensus on the view `instance`, first phase.
     Prepare { instance: u64, ballot: Ballot },
     /// The answer.
@@ -64,6 +71,12 @@ pub(super) enum Item {
     Thanks { attempt: u32 },
 }
 
+/// Added to the byte that says what it is, where the next one continues it.
+const PART: u8 = 32;
+const PART_OF_PLAIN: u8 = PART + 1;
+const PART_OF_UNIFORM: u8 = PART + 2;
+const PART_OF_MESSAGE: u8 = PART + 3;
+
 /// Bytes of a packet's head, and about as many of an item without its variable part.
 pub(super) const HEAD_BYTES: usize = 32;
 
@@ -72,11 +85,12 @@ impl Item {
     pub(super) fn size(&self) -> usize {
         HEAD_BYTES
             + match self {
-                Self::Cast { bytes, .. }
-                | Self::To { bytes, .. }
-                | Self::Base { bytes, .. }
-                | Self::Piece { bytes, .. } => bytes.len(),
+                Self::Cast { kept, .. } => kept.bytes.len(),
+                Self::To { bytes, .. } | Self::Base { bytes, .. } | Self::Piece { bytes, .. } => {
+                    bytes.len()
+                }
                 Self::Ack { have, .. } => have.len() * 8,
+                Self::AckAll { have, .. } => have.len() * 16,
                 Self::Promise { .. } | Self::Accept { .. } | Self::Decide(_) => 256,
                 _ => 0,
             }
@@ -196,15 +210,16 @@ impl Codec for Packet {
 impl Codec for Item {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Cast { view, sender, number, grade, bytes } => {
-                (1 + u8::from(*grade == Grade::Uniform)).encode(to);
+            Self::Cast { view, sender, number, kept } => {
+                let last = 1 + u8::from(kept.grade == Grade::Uniform);
+                (last + if kept.more { PART } else { 0 }).encode(to);
                 view.encode(to);
                 sender.encode(to);
                 number.encode(to);
-                put_bytes(bytes, to);
+                put_bytes(&kept.bytes, to);
             }
-            Self::To { view, number, bytes } => {
-                3_u8.encode(to);
+            Self::To { view, number, more, bytes } => {
+                (3 + if *more { PART } else { 0 }).encode(to);
                 view.encode(to);
                 number.encode(to);
                 put_bytes(bytes, to);
@@ -245,16 +260,20 @@ impl Codec for Item {
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         Ok(match u8::decode(from)? {
-            n @ 1..=2 => Self::Cast {
+            n @ (1 | 2 | PART_OF_PLAIN | PART_OF_UNIFORM) => Self::Cast {
                 view: Codec::decode(from)?,
                 sender: Codec::decode(from)?,
                 number: Codec::decode(from)?,
-                grade: if n == 1 { Grade::Plain } else { Grade::Uniform },
-                bytes: take_bytes(from)?,
+                kept: Kept {
+                    grade: if n % PART == 1 { Grade::Plain } else { Grade::Uniform },
+                    more: n > PART,
+                    bytes: take_bytes(from)?,
+                },
             },
-            3 => Self::To {
+            n @ (3 | PART_OF_MESSAGE) => Self::To {
                 view: Codec::decode(from)?,
                 number: Codec::decode(from)?,
+                more: n > PART,
                 bytes: take_bytes(from)?,
             },
             4 => Self::Ack {
@@ -379,6 +398,18 @@ impl Item {
                 19_u8.encode(to);
                 attempt.encode(to);
             }
+            Self::Leave { view } => {
+                20_u8.encode(to);
+                view.encode(to);
+            }
+            Self::AckAll { view, fit, gaps, had, have } => {
+                21_u8.encode(to);
+                view.encode(to);
+                u8::from(*fit).encode(to);
+                gaps.encode(to);
+                put_all(had, to);
+                put_all(have, to);
+            }
             other => unreachable!("{other:?} is none of the transfer"),
         }
     }
@@ -404,6 +435,14 @@ impl Item {
                 bytes: take_bytes(from)?,
             },
             19 => Self::Thanks { attempt: Codec::decode(from)? },
+            20 => Self::Leave { view: Codec::decode(from)? },
+            21 => Self::AckAll {
+                view: Codec::decode(from)?,
+                fit: take_bool(from)?,
+                gaps: Codec::decode(from)?,
+                had: take_all(from)?,
+                have: take_all(from)?,
+            },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }
@@ -420,16 +459,24 @@ mod tests {
         let bytes: Arc<[u8]> = Arc::from(&b"abc"[..]);
         let view = View { id: 9, members };
         let standing = Standing::Member { fit: true, have: alloc::vec![1] };
+        let cast = |grade, more| {
+            let kept = Kept { grade, more, bytes: bytes.clone() };
+            Item::Cast { view: 1, sender: Pid(2), number: 3, kept }
+        };
         alloc::vec![
-            Item::Cast {
-                view: 1,
-                sender: Pid(2),
-                number: 3,
-                grade: Grade::Uniform,
-                bytes: bytes.clone()
-            },
-            Item::To { view: 1, number: 2, bytes: bytes.clone() },
+            cast(Grade::Uniform, false),
+            cast(Grade::Uniform, true),
+            cast(Grade::Plain, true),
+            Item::To { view: 1, number: 2, more: false, bytes: bytes.clone() },
+            Item::To { view: 1, number: 2, more: true, bytes: bytes.clone() },
             Item::Ack { view: 1, fit: true, gap: false, had: 2, have: alloc::vec![1, 2] },
+            Item::AckAll {
+                view: 1,
+                fit: true,
+                gaps: 5,
+                had: alloc::vec![2],
+                have: alloc::vec![1, 2]
+            },
             Item::Alive { view: 4, fit: false },
             Item::Join { view: 4 },
             Item::Prepare { instance: 5, ballot },
@@ -451,6 +498,7 @@ mod tests {
             Item::Want { attempt: 1, offset: 2 },
             Item::Piece { attempt: 1, offset: 2, bytes },
             Item::Thanks { attempt: 1 },
+            Item::Leave { view: 4 },
         ]
     }
 
@@ -469,7 +517,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 20, 255] {
+        for tag in [0, 22, PART, PART + 4, 255] {
             let bytes = [tag; 64];
             assert!(Item::decode(&mut Reader::new(&bytes)).is_err(), "{tag}");
         }

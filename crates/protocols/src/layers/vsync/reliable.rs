@@ -9,11 +9,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{Grade, Groupcast};
-use amcast_core::messages::Messages;
+use amcast_core::messages::{Lane, Messages};
 use amcast_core::{Outbox, Pid, Protocol, Span, Time};
 
 /// How many casts are said again to a peer at a time.
 const RESENT_AT_ONCE: u64 = 32;
+
+/// How many bytes of them, about: what is not acknowledged may only be slow.
+const RESENT_BYTES: usize = 64 << 10;
+
+/// How many datagrams with messages for one member may be on the way: what comes out of turn is lost.
+const FLIGHT: usize = 64;
 
 /// How far the wait between two repetitions grows, in times of the first one.
 const RETRY_GROWTH: u64 = 16;
@@ -23,8 +29,10 @@ const RETRY_GROWTH: u64 = 16;
 pub(super) struct Pair {
     /// Messages to it that it has.
     sent: u64,
-    /// Those after them.
-    unacked: VecDeque<Arc<[u8]>>,
+    /// Those after them, and whether the next one continues each.
+    unacked: VecDeque<(bool, Arc<[u8]>)>,
+    /// How many of these have left.
+    posted: usize,
     /// Messages of it that were handed over.
     had: u64,
     /// When something that it lacks is said again.
@@ -56,22 +64,27 @@ where
         }
         let mut bytes = Vec::new();
         m.encode(&mut bytes);
-        let kept = Kept { grade, bytes: Arc::from(bytes) };
-        if self.queue.is_empty() && self.casts.room(self.me()) {
-            self.cast_now(kept);
-        } else {
-            self.queue.push_back(kept);
+        for (more, bytes) in self.cut(&bytes) {
+            let kept = Kept { grade, more, bytes };
+            if self.queue.is_empty() && self.casts.room(self.me()) {
+                self.cast_now(kept);
+            } else {
+                self.queue.push_back(kept);
+            }
         }
     }
 
     pub(super) fn cast_now(&mut self, kept: Kept) {
         let (view, sender) = (self.casts.view, self.me());
-        let Kept { grade, bytes } = kept.clone();
-        let number = self.casts.push(sender, kept);
-        for to in self.others().collect::<Vec<_>>() {
-            let bytes = Arc::clone(&bytes);
-            self.post(to, Item::Cast { view, sender, number, grade, bytes });
-            self.await_ack(to);
+        let number = self.casts.push(sender, kept.clone());
+        let others: Vec<Pid> = self.others().collect();
+        others.iter().for_each(|&to| self.await_ack(to));
+        if self.settings.to_group && !others.is_empty() {
+            self.post_all(Item::Cast { view, sender, number, kept });
+        } else {
+            for to in others {
+                self.post(to, Item::Cast { view, sender, number, kept: kept.clone() });
+            }
         }
         self.casts.ack_own(sender);
     }
@@ -83,12 +96,29 @@ where
         }
         let mut bytes = Vec::new();
         m.encode(&mut bytes);
-        let bytes: Arc<[u8]> = Arc::from(bytes);
-        let pair = &mut self.pairs[to.index()];
-        pair.unacked.push_back(Arc::clone(&bytes));
-        let number = pair.sent + pair.unacked.len() as u64;
-        self.post(to, Item::To { view: self.casts.view, number, bytes });
+        let parts: Vec<_> = self.cut(&bytes).collect();
+        self.pairs[to.index()].unacked.extend(parts);
+        self.send_on(to);
         self.await_ack(to);
+    }
+
+    /// Sends a member what waits for it, as far as it may be on the way.
+    fn send_on(&mut self, to: Pid) {
+        let flight = match self.settings.lane {
+            Lane::Stream => usize::MAX,
+            Lane::Datagram => FLIGHT,
+        };
+        let view = self.casts.view;
+        loop {
+            let pair = &mut self.pairs[to.index()];
+            let Some((more, bytes)) = pair.unacked.get(pair.posted).cloned() else { return };
+            if pair.posted >= flight {
+                return;
+            }
+            pair.posted += 1;
+            let number = pair.sent + pair.posted as u64;
+            self.post(to, Item::To { view, number, more, bytes });
+        }
     }
 
     /// Something is on the way to `to`.
@@ -131,8 +161,8 @@ where
     pub(super) fn on_to(
         &mut self,
         from: Pid,
-        view: u64,
-        number: u64,
+        (view, number): (u64, u64),
+        more: bool,
         bytes: &[u8],
         out: &mut Outbox<Messages<Packet>>,
     ) {
@@ -147,7 +177,7 @@ where
         // What comes out of turn is said again.
         if number == pair.had + 1 {
             pair.had = number;
-            self.give(from, bytes, out);
+            self.give_message(from, more, bytes, out);
         }
     }
 
@@ -167,9 +197,23 @@ where
         if self.phase != Phase::Active {
             return;
         }
+        if self.settings.to_group {
+            return self.post_all(self.ack_to_all());
+        }
         for to in self.others().collect::<Vec<_>>() {
             let ack = self.ack_to(to);
             self.post(to, ack);
+        }
+    }
+
+    fn ack_to_all(&self) -> Item {
+        let lacks = |p: &Pid| self.casts.gap(*p);
+        Item::AckAll {
+            view: self.casts.view,
+            fit: self.is_fit(),
+            gaps: self.others().filter(lacks).fold(0, |gaps, p| gaps | 1 << p.0),
+            had: self.pairs.iter().map(|pair| pair.had).collect(),
+            have: self.casts.all(),
         }
     }
 
@@ -196,6 +240,7 @@ where
         let before = pair.sent;
         while pair.sent < had && pair.unacked.pop_front().is_some() {
             pair.sent += 1;
+            pair.posted = pair.posted.saturating_sub(1);
         }
         let lacks = has < mine || !pair.unacked.is_empty();
         if !lacks {
@@ -210,15 +255,19 @@ where
             pair.hole = has + 1;
             self.say_again(from, has, has + 1);
         }
+        self.send_on(from);
     }
 
     /// Says own casts again to a peer: those after `after`, up to `upto`.
     fn say_again(&mut self, to: Pid, after: u64, upto: u64) {
-        let (view, sender) = (self.casts.view, self.me());
+        let (view, sender, mut said) = (self.casts.view, self.me(), 0);
         for number in after + 1..=upto {
             let Some(kept) = self.casts.get(sender, number).cloned() else { continue };
-            let Kept { grade, bytes } = kept;
-            self.post(to, Item::Cast { view, sender, number, grade, bytes });
+            said += kept.bytes.len();
+            if said > RESENT_BYTES && number > after + 1 {
+                return;
+            }
+            self.post(to, Item::Cast { view, sender, number, kept });
         }
     }
 
@@ -245,11 +294,17 @@ where
             }
             let wait = pair.wait.times(2).max(first).min(first.times(RETRY_GROWTH));
             (pair.retry_at, pair.wait) = (Some(now + wait), wait);
-            let messages = pair.unacked.iter().take(RESENT_AT_ONCE as usize);
+            let mut said = 0;
+            let messages = pair.unacked.iter().take(RESENT_AT_ONCE as usize).take_while(|part| {
+                let first = said == 0;
+                said += part.1.len();
+                first || said <= RESENT_BYTES
+            });
             let numbered: Vec<_> = (pair.sent + 1..).zip(messages.cloned()).collect();
+            pair.posted = pair.posted.max(numbered.len());
             self.say_again(to, has, mine.min(has + RESENT_AT_ONCE));
-            for (number, bytes) in numbered {
-                self.post(to, Item::To { view, number, bytes });
+            for (number, (more, bytes)) in numbered {
+                self.post(to, Item::To { view, number, more, bytes });
             }
         }
     }

@@ -76,8 +76,10 @@ struct Group {
     /// Nothing passes from or to them.
     apart: Vec<Pid>,
     delivered: Vec<Vec<MsgId>>,
-    views: Vec<(Pid, u64, u16)>,
+    views: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
+    /// Who has left, or may stop without, and when.
+    left: Vec<(Pid, Note, Time)>,
     marks: Vec<&'static str>,
     /// Whether applications do not answer.
     mute: bool,
@@ -90,12 +92,16 @@ fn settings(me: u32) -> Settings {
         me: Pid(me),
         processes: 3,
         lane: Lane::Stream,
+        to_group: false,
         heartbeat: Span::millis(1),
         suspect: Span::millis(10),
+        told_who_failed: false,
         retry: Span::millis(2),
         ack: Span::micros(100),
         packet_bytes: 1400,
         window: 8,
+        window_bytes: 1 << 20,
+        message_bytes: 1 << 10,
         held_bytes: 1 << 20,
         broken: None,
     }
@@ -112,6 +118,7 @@ impl Group {
             delivered: alloc::vec![Vec::new(); 3],
             views: Vec::new(),
             excluded: Vec::new(),
+            left: Vec::new(),
             marks: Vec::new(),
             mute: false,
             votes: Vec::new(),
@@ -139,6 +146,9 @@ impl Group {
                 Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
                 Output::Note(Note::View(id, members)) => self.views.push((Pid(p), id, members)),
                 Output::Note(Note::Excluded(_)) => self.excluded.push(Pid(p)),
+                Output::Note(note @ (Note::Left(_) | Note::MayStop(_))) => {
+                    self.left.push((Pid(p), note, self.now));
+                }
                 // The application is nothing: its state is at once there and in force.
                 Output::Note(Note::Mark(mark)) => self.marks.push(mark),
                 Output::Capture { ticket, .. } if !self.mute => {
@@ -345,4 +355,87 @@ fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     group.apart = alloc::vec![Pid(1)];
     group.run(400);
     assert!(!group.members[0].view.has(Pid(1)), "{:?}", group.views);
+}
+
+#[test]
+fn one_that_leaves_is_out_of_the_view_at_once_and_nothing_that_it_sent_is_lost() {
+    for leaver in 0..3 {
+        let mut group = Group::new(Grade::Uniform);
+        group.run(1);
+        group.submit(leaver, 1);
+        group.step(leaver, Input::Leave);
+        assert_eq!(group.members[leaver as usize].room(GroupSet::one(Gid(0)), 0), 0);
+        let asked = group.now;
+        group.run(8);
+        // Long before anyone could have been suspected.
+        let (p, note, at) = group.left[0];
+        assert_eq!((p, note), (Pid(leaver), Note::Left(1)), "{leaver}");
+        assert!(at < asked + settings(0).suspect, "{at:?}");
+        assert!(group.excluded.is_empty());
+        let stay: Vec<u32> = (0..3).filter(|&p| p != leaver).collect();
+        let bits = stay.iter().fold(0, |bits, p| bits | 1 << p);
+        for &p in &stay {
+            assert!(group.views.contains(&(Pid(p), 1, bits)), "{:?}", group.views);
+            assert_eq!(group.delivered[p as usize], msgs(&[(leaver, 1)]));
+        }
+        // It stops, and the others go on.
+        group.apart = alloc::vec![Pid(leaver)];
+        group.submit(stay[0], 1);
+        group.run(2);
+        assert_eq!(group.delivered[stay[1] as usize].last(), msgs(&[(stay[0], 1)]).first());
+    }
+}
+
+#[test]
+fn one_that_leaves_waits_until_all_have_what_it_sent() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.submit(1, 1);
+    group.way.clear();
+    group.step(1, Input::Leave);
+    let announces = |group: &Group| {
+        let is = |item: &Item| matches!(item, Item::Leave { .. });
+        group.way.iter().any(|(_, _, packet)| packet.items.iter().any(is))
+    };
+    group.step(1, Input::Wake);
+    assert!(!announces(&group) && group.left.is_empty(), "what it sent was lost on the way");
+    group.run(9);
+    assert_eq!(group.left.first().map(|l| l.1), Some(Note::Left(1)));
+    assert!([0, 2].iter().all(|&p: &usize| group.delivered[p] == msgs(&[(1, 1)])));
+}
+
+#[test]
+fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.step(0, Input::Leave);
+    group.run(8);
+    group.apart = alloc::vec![Pid(0)];
+    group.step(1, Input::Leave);
+    group.run(3);
+    let last = group.left.last().map(|l| (l.0, l.1));
+    assert_eq!(last, Some((Pid(1), Note::MayStop(1))));
+    assert_eq!(group.members[2].view.id, 1, "nobody changed the view for it");
+    // Two that leave at a time: one of them goes, and the other need not wait.
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.step(1, Input::Leave);
+    group.step(2, Input::Leave);
+    group.run(8);
+    let said: Vec<_> = group.left.iter().map(|l| (l.0, l.1)).collect();
+    assert!(said.contains(&(Pid(1), Note::Left(1))), "{said:?}");
+    assert!(said.contains(&(Pid(2), Note::MayStop(1))), "{said:?}");
+}
+
+#[test]
+fn one_that_left_comes_back_as_a_new_member() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.step(0, Input::Leave);
+    group.run(8);
+    group.members[0] = Vsync::new(settings(0), Passes::default());
+    group.step(0, Input::Start { incarnation: 1 });
+    group.run(30);
+    assert!(group.members[0].is_fit(), "{:?}", group.views);
+    assert_eq!(group.members[1].view.members.len(), 3);
 }

@@ -1,0 +1,275 @@
+//! `to-sizes`: what a delivery of the ten protocols costs against the size of the group, in the
+//! simulator: messages on the wire, and latency in hops. The paper measures four processes only; what
+//! its patterns [TO 3.2] lead one to expect of others stands beside.
+
+use super::Session;
+use super::chart::{Axes, Line, lines};
+use super::page::{Account, Claim, Holds, Part};
+use crate::commands::Failure;
+use crate::commands::cores::{over_cores, progress};
+use amcast_core::trace::Event;
+use amcast_core::{Config, Entry, GroupSet, MsgId, Pid, RawConfig, Span, Time};
+use amcast_protocols::total::{Row, TABLE_3};
+use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use maud::html;
+use serde::Serialize;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+const SIZES: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32];
+const QUICK_SIZES: [usize; 5] = [2, 4, 8, 16, 32];
+
+/// What packets travel on: streams, and datagrams that reach all members as one.
+const LANES: [&str; 2] = ["stream", "multicast"];
+
+/// How long a message takes from one process to another: a hop. Nothing else takes any time.
+const HOP: Span = Span::micros(50);
+
+/// Time between two messages when one is sent after the other, in hops: more than a token's way round.
+const APART: u64 = 100;
+
+/// Messages of each member, when one is sent after the other.
+const EACH: usize = 2;
+
+const BURST: usize = 8;
+const ROUNDS: usize = 4;
+const PAYLOAD_BYTES: usize = 8;
+
+/// Nothing is said but what a delivery waits for: no heartbeats, no acknowledgements that only free
+/// memory.
+const QUIET: [(&str, &str); 4] = [
+    ("heartbeat_us", "10000000"),
+    ("suspect_us", "60000000"),
+    ("retry_us", "10000000"),
+    ("ack_us", "1000000"),
+];
+
+/// The cost of a delivery, under one kind of load.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Cost {
+    /// From broadcast to delivery, at all members, in hops.
+    hops: f64,
+    /// Messages on the wire for each delivery.
+    messages: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+struct Point {
+    protocol: &'static str,
+    lane: &'static str,
+    members: usize,
+    /// One message after the other.
+    alone: Cost,
+    /// Bursts of all members at the same time.
+    bursts: Cost,
+}
+
+fn config(row: &Row, members: usize, lane: &str) -> Result<Config, Failure> {
+    let set = QUIET.into_iter().chain([("lane", lane), ("packet_bytes", "32768")]);
+    let set = set.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let raw = RawConfig { groups: 1, replicas: members, clients: 0, set, ..RawConfig::default() };
+    raw.check(row.about().params).map_err(Failure::misuse)
+}
+
+/// Runs these broadcasts, `(time, sender)`, and says what they cost.
+fn measure(
+    row: &Row,
+    config: &Config,
+    casts: &[(Time, usize)],
+    pace: Pace,
+) -> Result<Cost, Failure> {
+    let members = config.cluster().replicas();
+    let cast = |&(at, sender): &(Time, usize)| Cast {
+        at,
+        sender: Pid(sender as u32),
+        dst: GroupSet::first(1),
+        bytes: PAYLOAD_BYTES,
+    };
+    let last = casts.iter().map(|(at, _)| *at).max().unwrap_or(Time::ZERO);
+    let plan = Plan {
+        model: Model::constant(Span::ZERO, HOP),
+        casts: casts.iter().map(cast).collect(),
+        pace,
+        strikes: Vec::new(),
+        calm: last + HOP.times(APART),
+        drift_ppm: vec![0; members],
+        settle: Span::secs(60),
+        quiet: HOP.times(APART),
+        events_max: 600_000_000,
+    };
+    let (mut begun, mut waited, mut deliveries) = (BTreeMap::<MsgId, Time>::new(), 0, 0_u64);
+    let recorded = Recorded { plan, choices: Choices::default() };
+    let report = amcast_sim::replay(row, config, &recorded, &mut |event| match *event {
+        Event::Cast { t, m, .. } => drop(begun.insert(m, t)),
+        Event::Deliver { t, m, .. } => {
+            waited += begun.get(&m).map_or(0, |begun| t.since(*begun).0);
+            deliveries += 1;
+        }
+        _ => {}
+    });
+    let report = report.map_err(Failure::misuse)?;
+    if report.outcome != Outcome::Settled || deliveries != (casts.len() * members) as u64 {
+        let what = format!("{}, {members} members: the run did not settle", row.name());
+        return Err(Failure::Failed(what));
+    }
+    let each = |sum: f64| sum / deliveries as f64;
+    Ok(Cost { hops: each(waited as f64 / HOP.0 as f64), messages: each(report.messages as f64) })
+}
+
+fn point(row: &'static Row, members: usize, lane: &'static str) -> Result<Point, Failure> {
+    let config = config(row, members, lane)?;
+    let alone: Vec<_> = (0..members * EACH)
+        .map(|n| (Time::ZERO + HOP.times(APART * n as u64), n % members))
+        .collect();
+    let bursts: Vec<_> = (0..members * BURST * ROUNDS).map(|n| (Time::ZERO, n % members)).collect();
+    Ok(Point {
+        protocol: row.name(),
+        lane,
+        members,
+        alone: measure(row, &config, &alone, Pace::Open)?,
+        bursts: measure(row, &config, &bursts, Pace::Rounds(BURST as u32))?,
+    })
+}
+
+fn points(sizes: &[usize]) -> Result<Vec<Point>, Failure> {
+    let of_row = |row: &'static Row| {
+        let lanes = LANES.into_iter();
+        lanes.flat_map(move |lane| sizes.iter().map(move |&members| (row, members, lane)))
+    };
+    let jobs: Vec<_> = TABLE_3.into_iter().flat_map(of_row).collect();
+    let points = Mutex::new(Vec::new());
+    over_cores(jobs.len() as u64, &progress(jobs.len() as u64, "groups"), |n| {
+        let (row, members, lane) = jobs[n as usize];
+        let point = point(row, members, lane)?;
+        points.lock().unwrap_or_else(PoisonError::into_inner).push((n, point));
+        Ok(false)
+    })?;
+    let mut points = points.into_inner().unwrap_or_else(PoisonError::into_inner);
+    points.sort_by_key(|(n, _)| *n);
+    Ok(points.into_iter().map(|(_, point)| point).collect())
+}
+
+/// The ten protocols by size.
+pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
+    let sizes: &[usize] = if session.quick { &QUICK_SIZES } else { &SIZES };
+    let points = points(sizes)?;
+    let mut parts = Vec::new();
+    for (name, title, y, of) in CHARTS {
+        for lane in LANES {
+            let drawn: Vec<_> =
+                TABLE_3.iter().map(|row| line(&points, row.name(), lane, of)).collect();
+            let title = format!("{title}, {}", on(lane));
+            let svg = lines(&Axes { title: &title, x: "members", y }, &drawn)?;
+            let caption = format!("{title}.");
+            parts.push(Part::Chart { name: format!("{name}-{lane}"), caption, svg });
+        }
+    }
+    let cell = |x: f64| html! { (format!("{x:.2}")) };
+    let rows = points.iter().map(|p| {
+        let head = vec![html! { (p.protocol) }, html! { (p.lane) }, html! { (p.members) }];
+        let costs = [p.alone.hops, p.alone.messages, p.bursts.hops, p.bursts.messages];
+        head.into_iter().chain(costs.map(cell)).collect()
+    });
+    let head = [
+        "protocol",
+        "lane",
+        "members",
+        "hops, alone",
+        "messages for each delivery, alone",
+        "hops, bursts",
+        "messages for each delivery, bursts",
+    ];
+    parts.push(Part::Table {
+        caption: "what a delivery costs".to_string(),
+        head: head.map(String::from).to_vec(),
+        rows: rows.collect(),
+    });
+    Ok(Account {
+        how: format!(
+            "In the simulator: a message takes one hop from one process to another, and nothing else \
+             takes any time. Alone: {EACH} messages of each member, one after the other; bursts: \
+             {ROUNDS} rounds in which every member sends {BURST} at once. Messages of {PAYLOAD_BYTES} \
+             bytes. Counted is what goes from one process to another, packed as it leaves: what is sent \
+             to all as one datagram counts once. Heartbeats, and acknowledgements that no delivery \
+             waits for, are left out. The paper has no figures on sizes: what is beside is what its \
+             patterns lead one to expect."
+        ),
+        claims: claims(&points),
+        parts,
+        failures: Vec::new(),
+        figures: json!({ "points": points, "hop_us": HOP.0 / 1000, "burst": BURST, "rounds": ROUNDS }),
+    })
+}
+
+type Of = fn(&Point) -> f64;
+
+const CHARTS: [(&str, &str, &str, Of); 3] = [
+    ("hops", "latency of a message alone", "hops", |p| p.alone.hops),
+    ("messages", "messages for each delivery, a message alone", "messages", |p| p.alone.messages),
+    ("bursts", "messages for each delivery, in bursts", "messages", |p| p.bursts.messages),
+];
+
+fn on(lane: &str) -> &'static str {
+    if lane == "stream" { "over streams" } else { "over datagrams to all" }
+}
+
+fn line(points: &[Point], protocol: &str, lane: &str, of: Of) -> Line {
+    let own = points.iter().filter(|p| p.protocol == protocol && p.lane == lane);
+    Line { name: protocol.to_string(), points: own.map(|p| (p.members as f64, of(p))).collect() }
+}
+
+/// What the patterns of [TO 3.2] lead one to expect, and what was found.
+fn claims(points: &[Point]) -> Vec<Claim> {
+    let value = |protocol: &str, lane: &str, members: usize, of: Of| {
+        let is = |p: &&Point| p.protocol == protocol && p.lane == lane && p.members == members;
+        points.iter().find(is).map_or(f64::NAN, of)
+    };
+    let hops: Of = |p| p.alone.hops;
+    let messages: Of = |p| p.alone.messages;
+    let claim = |paper: &str, found: String, holds: bool| Claim {
+        paper: paper.to_string(),
+        found,
+        holds: Holds::when(holds),
+    };
+    let at = |protocol: &str, of: Of| value(protocol, "stream", 32, of);
+    let (bb, sb, ab) = (at("bb-rcast-rcast", hops), at("sb-rcast", hops), at("ab-rcast", hops));
+    let near = |found: f64, expected: f64| (found - expected).abs() < 0.25;
+    let grows = at("pb-rcast", hops) / value("pb-rcast", "stream", 4, hops);
+    let uniform = at("sb-urcast", hops) - sb;
+    let (bb_sent, sb_sent) = (at("bb-rcast-rcast", messages), at("sb-rcast", messages));
+    let (acks, acks_to_all) =
+        (at("sb-urcast", messages), value("sb-urcast", "multicast", 32, messages));
+    vec![
+        claim(
+            "with a sequencer latency does not depend on the size: two steps where message and number, \
+             or message and sequencer, follow each other; three where a number is asked for",
+            format!("{bb:.2}, {sb:.2} and {ab:.2} hops with 32 members (broadcast, send, ask)"),
+            near(bb, 2.0) && near(sb, 2.0) && near(ab, 3.0),
+        ),
+        claim(
+            "a token has to come: latency grows with the ring",
+            format!("{grows:.1} times the hops with 32 members, against 4"),
+            grows > 4.0,
+        ),
+        claim(
+            "uniform delivery waits one step more, for acknowledgements",
+            format!("{uniform:.2} hops more with 32 members (send-broadcast)"),
+            near(uniform, 1.0),
+        ),
+        claim(
+            "broadcast-broadcast puts two messages on the wire for each delivery, send-broadcast one",
+            format!("{bb_sent:.2} and {sb_sent:.2} with 32 members"),
+            near(bb_sent, 2.0) && near(sb_sent, 1.0),
+        ),
+        claim(
+            "acknowledgements of all to all make the cost of uniform delivery grow with the size, where \
+             messages to all are not one on the wire",
+            format!(
+                "{acks:.1} messages for each delivery with 32 members, and {acks_to_all:.1} where \
+                     they are"
+            ),
+            acks > 16.0 && acks_to_all < 3.0,
+        ),
+    ]
+}

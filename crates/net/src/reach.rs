@@ -1,0 +1,160 @@
+//! Whether a process whose connection broke has died: it is dialled again and again, and if it takes no
+//! connection in [`ATTEMPTS`] attempts, it is dead. Where a process that lives can always be reached that
+//! is a perfect detector: it finds all who died, and nobody else.
+//!
+//! It stands beside the streams, which are dialled by one end only, and go on for ever.
+
+use crate::sockets;
+use amcast_core::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How often one is dialled in vain that is dead.
+const ATTEMPTS: u32 = 5;
+
+/// From one attempt to the next: long enough for a listener to be taken up again.
+const AGAIN: Duration = Duration::from_millis(10);
+
+/// How long an attempt may take: where a machine has failed nobody answers.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+/// How often an attempt under way is looked at.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// One that is in doubt.
+#[derive(Debug)]
+struct Doubt {
+    failed: u32,
+    /// The attempt under way, and since when.
+    dialled: Option<(OwnedFd, Instant)>,
+    due: Instant,
+}
+
+/// What came of an attempt.
+enum Came {
+    Nothing,
+    Taken,
+    Refused,
+}
+
+/// Finds out who died, of processes at these addresses.
+#[derive(Debug)]
+pub struct Reach {
+    addresses: Vec<SocketAddr>,
+    doubts: Vec<Option<Doubt>>,
+}
+
+impl Reach {
+    /// Nobody is in doubt yet. Processes are listed by pid, with where they take connections.
+    pub fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        let addresses: Vec<_> = addresses.into_iter().collect();
+        let doubts = addresses.iter().map(|_| None).collect();
+        Self { addresses, doubts }
+    }
+
+    /// The connection to `pid` broke.
+    pub fn doubt(&mut self, pid: Pid, now: Instant) {
+        let doubt = &mut self.doubts[pid.index()];
+        doubt.get_or_insert(Doubt { failed: 0, dialled: None, due: now });
+    }
+
+    /// `pid` was heard again.
+    pub fn trust(&mut self, pid: Pid) {
+        self.doubts[pid.index()] = None;
+    }
+
+    /// When to look again, if anybody is in doubt.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.doubts.iter().flatten().map(|doubt| doubt.due).min()
+    }
+
+    /// Goes on with what is due, and tells who is dead. One that takes a connection is in doubt no more.
+    pub fn look(&mut self, now: Instant, mut dead: impl FnMut(Pid)) {
+        for at in 0..self.doubts.len() {
+            let address = self.addresses[at];
+            let Some(doubt) = self.doubts[at].as_mut().filter(|doubt| doubt.due <= now) else {
+                continue;
+            };
+            match doubt.attempt(address, now) {
+                Came::Nothing => doubt.due = now + LOOK,
+                Came::Taken => self.doubts[at] = None,
+                Came::Refused => {
+                    doubt.failed += 1;
+                    (doubt.dialled, doubt.due) = (None, now + AGAIN);
+                    if doubt.failed >= ATTEMPTS {
+                        self.doubts[at] = None;
+                        dead(Pid(at as u32));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Doubt {
+    fn attempt(&mut self, address: SocketAddr, now: Instant) -> Came {
+        if self.dialled.is_none() {
+            let Ok(socket) = sockets::dial(address) else { return Came::Refused };
+            self.dialled = Some((socket, now));
+        }
+        let Some((socket, since)) = &self.dialled else { return Came::Nothing };
+        let mut ends = [PollFd::new(socket, PollFlags::OUT)];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        match poll(&mut ends, Some(&at_once)) {
+            Ok(0) | Err(_) if now.duration_since(*since) > ANSWER_MAX => Came::Refused,
+            Ok(0) | Err(_) => Came::Nothing,
+            Ok(_) if sockets::dialled(socket).is_ok() => Came::Taken,
+            Ok(_) => Came::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    /// Looks until nobody is in doubt; who is dead.
+    fn found(reach: &mut Reach) -> Vec<Pid> {
+        let mut dead = Vec::new();
+        // The time is ours: nothing is waited for.
+        let mut now = Instant::now();
+        while let Some(due) = reach.next_due() {
+            now = now.max(due);
+            reach.look(now, |p| dead.push(p));
+        }
+        dead
+    }
+
+    #[test]
+    fn one_that_takes_connections_lives_and_one_that_refuses_five_is_dead() {
+        let lives = TcpListener::bind("127.0.0.1:0").unwrap();
+        let died = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [lives.local_addr().unwrap(), died.local_addr().unwrap()];
+        drop(died);
+        let mut reach = Reach::new(addresses);
+        assert_eq!(reach.next_due(), None);
+        let now = Instant::now();
+        reach.doubt(Pid(0), now);
+        reach.doubt(Pid(1), now);
+        assert_eq!(found(&mut reach), [Pid(1)]);
+    }
+
+    #[test]
+    fn one_that_is_heard_again_before_the_fifth_attempt_is_not_dead() {
+        let died = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut reach = Reach::new([died.local_addr().unwrap()]);
+        drop(died);
+        let mut now = Instant::now();
+        reach.doubt(Pid(0), now);
+        for _ in 0..ATTEMPTS - 1 {
+            reach.look(now, |_| panic!("too early"));
+            now += AGAIN;
+        }
+        reach.trust(Pid(0));
+        reach.look(now, |_| panic!("it was heard"));
+        assert_eq!(reach.next_due(), None);
+    }
+}

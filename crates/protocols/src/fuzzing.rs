@@ -1,0 +1,27 @@
+//! What members of a group say to each other, read from any bytes: for tests that feed nonsense.
+
+use crate::layers::vsync::Packet;
+use crate::total::Word;
+use alloc::vec::Vec;
+use amcast_core::codec::{Codec, Reader};
+
+/// Reads a packet of the layer of virtual synchrony. Panics if what is read does not encode to the
+/// bytes that it was read from.
+pub fn packet(bytes: &[u8]) {
+    reads_back::<Packet>(bytes);
+}
+
+/// The same of what an ordering protocol says within a packet.
+pub fn word(bytes: &[u8]) {
+    reads_back::<Word>(bytes);
+}
+
+fn reads_back<T: Codec>(bytes: &[u8]) {
+    let mut reader = Reader::new(bytes);
+    let Ok(read) = T::decode(&mut reader) else { return };
+    let used = bytes.len() - reader.rest().len();
+    let mut again = Vec::new();
+    read.encode(&mut again);
+    assert_eq!(again, bytes[..used], "it does not read back");
+    assert!(T::decode(&mut Reader::new(&bytes[..used.saturating_sub(1)])).is_err(), "cut off");
+}
