@@ -163,7 +163,8 @@ fn kill_in_turn(cluster: &Cluster, until: Instant) -> Result<usize, Box<dyn Erro
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut file = ClusterFile { shards: shards(), ..ClusterFile::default() };
+    let mut file =
+        ClusterFile { protocol: "tram".into(), shards: shards(), ..ClusterFile::default() };
     match &std::env::args().collect::<Vec<_>>()[..] {
         // Started by the supervisor below.
         [_, config, name] => {

@@ -288,6 +288,16 @@ impl Carrier {
         }
     }
 
+    /// A peer is reached at another address from now on, for connections and for datagrams; whether
+    /// that is new. A connection that it has is broken, and made anew as any that broke.
+    pub fn move_peer(&mut self, pid: Pid, to: SocketAddr) -> bool {
+        let moved = pid != self.me && self.streams.move_peer(pid, to, &mut self.told);
+        if moved {
+            self.outbound.move_target(pid.index(), to);
+        }
+        moved
+    }
+
     // ---- what the medium says
 
     /// Begins a round: asks what is ready, and does what is due. One system call, and some for each

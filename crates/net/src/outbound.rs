@@ -112,6 +112,12 @@ impl Outbound {
         }
     }
 
+    /// A target is somewhere else from now on.
+    pub(crate) fn move_target(&mut self, target: usize, to: SocketAddr) {
+        let target = &mut self.targets[target];
+        (target.address, target.raw, target.remarked) = (to, to.as_any(), false);
+    }
+
     /// Tells a process that this one has started.
     pub(crate) fn knock(&mut self, target: usize) {
         let mut buffer = self.buffer();

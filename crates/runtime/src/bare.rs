@@ -60,6 +60,7 @@ impl Bare {
             begun: options.logs.join("begun"),
             holds: entry.keeps() == Keeps::Written,
             lasts: true,
+            lived: false,
         });
         let asks = (Asks::of(entry.about().params, config), false);
         let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), asks);

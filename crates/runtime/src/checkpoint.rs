@@ -102,6 +102,16 @@ impl Checkpoints {
         matches!(self.stage, Stage::Idle) && self.schedule.is_due(now)
     }
 
+    /// Whether none is being written.
+    pub(crate) const fn is_idle(&self) -> bool {
+        matches!(self.stage, Stage::Idle)
+    }
+
+    /// Whether there were commands since the last one.
+    pub(crate) const fn has_more(&self) -> bool {
+        self.schedule.bytes > 0
+    }
+
     /// Whether the application gives its state for one.
     pub(crate) const fn is_giving(&self) -> bool {
         matches!(self.stage, Stage::Giving(_))

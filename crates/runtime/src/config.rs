@@ -5,16 +5,25 @@
 use amcast_core::config::{Kind, Param};
 use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+mod etcd;
+mod place;
+
+pub use etcd::Etcd;
+pub use place::Place;
 
 /// The parameter that says how long a process may be silent, and what it is on one machine unless a
 /// file says otherwise.
 const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
+
+/// Bits that count how often a node was replaced.
+const REPLACED_BITS: u32 = 8;
 
 /// A cluster as written in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +67,16 @@ pub struct ClusterFile {
     /// Where every process writes its history, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record: Option<PathBuf>,
+    /// How many MB of 2^20 bytes a process may record of each kind in all its lives. None: 256.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub record_limit: Option<u64>,
+    /// The directory in which the nodes of a host keep what is theirs. None: the one that the file is
+    /// in, or one that `amcast up` chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
+    /// Whether each node that `amcast up` starts serves clients as well. None: it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_fronts: Option<bool>,
     /// What clients of the Redis fronts must give with `AUTH`, if anything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub password: Option<String>,
@@ -69,9 +88,14 @@ pub struct ClusterFile {
     /// in. The same in the file of every host; `amcast up` chooses one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
-    /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses.
+    /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses. A
+    /// node's name is which replica of every shard it hosts: n0 to n8.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub nodes: BTreeMap<String, Place>,
+    /// Where etcd is, if the nodes are to find each other there: then a host's file need not say more
+    /// than where its own node is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<Etcd>,
     /// Whether the cluster outlives its processes: its nodes keep what they must not forget in its
     /// directory, and the next run there goes on from that. `amcast up` chooses.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -111,28 +135,6 @@ impl fmt::Display for Partition {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
 fn is_usual(partition: &Partition) -> bool {
     *partition == Partition::default()
-}
-
-/// Where a node is, as written in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Place {
-    /// Where the others reach it, for connections and for datagrams.
-    pub address: SocketAddr,
-    /// Where it listens, if that is another address: behind a translation, or on all interfaces.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub listen: Option<SocketAddr>,
-    /// Where it gives its state to nodes of other hosts, and says how it is. Left out: only nodes of
-    /// its own host reach it for that, through the cluster's directory.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub control: Option<SocketAddr>,
-}
-
-impl Place {
-    /// A node that listens where it is reached.
-    pub const fn at(address: SocketAddr) -> Self {
-        Self { address, listen: None, control: None }
-    }
 }
 
 /// Ports of the fronts. None: the usual one if it is free, else any; 0: any.
@@ -191,7 +193,7 @@ impl fmt::Display for Setting {
 impl Default for ClusterFile {
     fn default() -> Self {
         Self {
-            protocol: "tram".to_string(),
+            protocol: "multi-ring".to_string(),
             shards: 3,
             replicas: 3,
             clients: 8,
@@ -204,11 +206,15 @@ impl Default for ClusterFile {
             partitions: None,
             boundaries: Vec::new(),
             record: None,
+            record_limit: None,
+            data: None,
+            node_fronts: None,
             password: None,
             ports: Ports::default(),
             set: BTreeMap::new(),
             id: None,
             nodes: BTreeMap::new(),
+            etcd: None,
             durable: false,
             clock_ahead_ms: 0,
         }
@@ -278,7 +284,21 @@ impl ClusterFile {
         for pid in [config.cluster().pids().next(), config.cluster().pids().last()] {
             entry.build(pid.expect("a cluster has a process"), &config)?;
         }
-        if !self.nodes.is_empty() {
+        if let Some(etcd) = &self.etcd {
+            etcd.check().map_err(ConfigError::Relation)?;
+            let missing = |key: &str, why: &str| {
+                Err(ConfigError::Relation(format!("{key} is missing: with etcd, {why}")))
+            };
+            if self.id.is_none() {
+                return missing(
+                    "id",
+                    "the cluster's keys are told by its number, such as id = 4711",
+                );
+            }
+            if self.data.is_none() {
+                return missing("data", "a node keeps in a directory what it learned there");
+            }
+        } else if !self.nodes.is_empty() {
             self.places().map_err(ConfigError::Relation)?;
         }
         self.ports.check().map_err(ConfigError::Relation)?;
@@ -407,16 +427,60 @@ impl ClusterFile {
             )),
         };
         let places: Vec<Place> = self.nodes().map(place).collect::<Result<_, _>>()?;
+        if let Some((rank, place)) =
+            places.iter().enumerate().find(|(_, place)| place.replaced >= 1 << REPLACED_BITS)
+        {
+            let (name, n) = (node_name(rank), place.replaced);
+            return Err(format!(
+                "nodes.{name}.replaced = {n}: at most {}",
+                (1 << REPLACED_BITS) - 1
+            ));
+        }
         let mut taken = BTreeMap::new();
         for (rank, place) in places.iter().enumerate() {
-            for at in [Some(place.address), place.control].into_iter().flatten() {
-                if let Some(other) = taken.insert(at, rank) {
-                    let (one, two) = (node_name(other), node_name(rank));
-                    return Err(format!("{at} is an address of {one} and of {two}"));
+            for (what, at) in place.addresses() {
+                if at.port() == 0 {
+                    // Fronts may take any; the others of the cluster must know where a node is.
+                    if Place::is_front(what) {
+                        continue;
+                    }
+                    let name = node_name(rank);
+                    return Err(format!("nodes.{name}.{what} = \"{at}\": give a port"));
                 }
+                let Some((other, before)) = taken.insert(at, (rank, what)) else { continue };
+                let (one, two) = (node_name(other), node_name(rank));
+                return Err(if other == rank {
+                    format!("{at} is both {before} and {what} of {one}")
+                } else {
+                    format!("{at} is an address of {one} and of {two}")
+                });
             }
         }
+        self.check_hosts(&places)?;
         Ok(places)
+    }
+
+    /// What nodes of different hosts need of each other.
+    fn check_hosts(&self, places: &[Place]) -> Result<(), String> {
+        let hosts: BTreeSet<IpAddr> = places.iter().map(|place| place.address.ip()).collect();
+        if hosts.len() < 2 {
+            return Ok(());
+        }
+        if self.id.is_none() {
+            return Err(
+                "id is missing: the nodes are on several hosts, and know each other's cluster by \
+                        its number: any, such as id = 4711, the same in the file of every host"
+                    .to_string(),
+            );
+        }
+        let without = places.iter().position(|place| place.control.is_none());
+        without.map_or(Ok(()), |rank| {
+            let (name, at) = (node_name(rank), places[rank].address.ip());
+            Err(format!(
+                "nodes.{name}.control is missing: the nodes are on several hosts, and one that lost its \
+                 state gets it there, such as nodes.{name}.control = \"{at}:7401\""
+            ))
+        })
     }
 
     /// The names of the nodes: node `i` hosts replica `i` of every shard.
@@ -507,6 +571,31 @@ mod tests {
         assert_eq!(file.places().unwrap(), [at(7400), at(7401)]);
         file.nodes.insert("n2".to_string(), at(7402));
         assert_eq!(file.places().unwrap_err(), "nodes.n2: with 2 replicas the nodes are n0 to n1");
+    }
+
+    #[test]
+    fn nodes_of_several_hosts_say_what_the_others_need() {
+        let mut file = ClusterFile { replicas: 2, ..ClusterFile::default() };
+        let at = |host: u8, port: u16| SocketAddr::from(([10, 0, 0, host], port));
+        for (name, host) in [("n0", 1), ("n1", 2)] {
+            file.nodes.insert(name.to_string(), Place::at(at(host, 7400)));
+        }
+        assert!(file.places().unwrap_err().starts_with("id is missing: the nodes are on several"));
+        file.id = Some(7);
+        assert!(file.places().unwrap_err().starts_with("nodes.n0.control is missing:"));
+        for (name, host) in [("n0", 1), ("n1", 2)] {
+            file.nodes.get_mut(name).unwrap().control = Some(at(host, 7401));
+        }
+        assert_eq!(file.places().unwrap().len(), 2);
+        let n0 = file.nodes.get_mut("n0").unwrap();
+        n0.redis = Some(at(1, 7401));
+        assert_eq!(file.places().unwrap_err(), "10.0.0.1:7401 is both control and redis of n0");
+        file.nodes.get_mut("n0").unwrap().redis = Some(at(1, 0));
+        file.nodes.get_mut("n1").unwrap().replaced = 5000;
+        assert_eq!(file.places().unwrap_err(), "nodes.n1.replaced = 5000: at most 255");
+        let n1 = file.nodes.get_mut("n1").unwrap();
+        (n1.replaced, n1.address) = (0, at(2, 0));
+        assert!(file.places().unwrap_err().ends_with("\"10.0.0.2:0\": give a port"));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use crate::application::{Figures, Wake};
 use crate::at::{At, Stream};
+use crate::config::Place;
 use crate::handover::PROGRESS_TIMEOUT;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -157,11 +158,48 @@ pub(crate) enum Request {
     Status(SyncSender<NodeStatus>),
     /// The state, in pieces.
     State(Wanted, SyncSender<Result<Receiver<Vec<u8>>, String>>),
+    /// Nodes are somewhere else from now on: where, and where they are asked, in order of rank.
+    Move(Vec<Place>, Vec<At>),
+    /// Whoever counts leases says that this node seems to be dead.
+    Doubt(usize),
+}
+
+/// Tells a node, from any thread, what is said of the others: that one is somewhere else, since it was
+/// replaced by a machine at another address, or that one seems to be dead.
+#[derive(Clone)]
+pub struct Mover {
+    to: SyncSender<Request>,
+    wake: Wake,
+}
+
+impl Mover {
+    /// From now on the nodes are at these places, in order of rank, and are asked there.
+    ///
+    /// # Errors
+    /// When the node is busy or stops; then it is to be told again.
+    pub fn move_to(&self, places: Vec<Place>, nodes: Vec<At>) -> io::Result<()> {
+        self.ask(Request::Move(places, nodes))
+    }
+
+    /// The node of this rank seems to be dead: its lease has ended. A hint, which may be wrong.
+    ///
+    /// # Errors
+    /// As [`Mover::move_to`].
+    pub fn doubt(&self, rank: usize) -> io::Result<()> {
+        self.ask(Request::Doubt(rank))
+    }
+
+    fn ask(&self, request: Request) -> io::Result<()> {
+        let sent = self.to.try_send(request);
+        sent.map_err(|_| io::Error::other("the node is busy or stops"))?;
+        (self.wake)();
+        Ok(())
+    }
 }
 
 /// Serves the socket at `path` from threads of its own; requests come out of the receiver. `far` is
 /// an address where the same is served to who knows the number of the cluster. `wake` wakes the loop
-/// for requests.
+/// for requests. The mover asks the same loop.
 ///
 /// # Errors
 /// When the socket or the address cannot be bound.
@@ -169,7 +207,7 @@ pub(crate) fn serve(
     path: &Path,
     far: Option<(SocketAddr, u64)>,
     wake: Wake,
-) -> io::Result<Receiver<Request>> {
+) -> io::Result<(Receiver<Request>, Mover)> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}
@@ -185,6 +223,7 @@ pub(crate) fn serve(
             Some((bound.map_err(|e| io::Error::other(format!("control address {at}: {e}")))?, id))
         }
     };
+    let mover = Mover { to: to_loop.clone(), wake: Arc::clone(&wake) };
     // As many as there are others who hold it.
     let open = Arc::new(());
     if let Some((listener, id)) = far {
@@ -194,7 +233,7 @@ pub(crate) fn serve(
     }
     let loops = Loop { to: to_loop, wake, id: None };
     take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops, open)?;
-    Ok(requests)
+    Ok((requests, mover))
 }
 
 /// Whose requests they are, and how it is woken.

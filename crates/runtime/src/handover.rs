@@ -279,7 +279,7 @@ mod tests {
 
     impl Donor {
         fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
-            let requests = serve(socket, None, Arc::clone(wake)).unwrap();
+            let (requests, _) = serve(socket, None, Arc::clone(wake)).unwrap();
             Self { toy, giving: Giving::default(), requests }
         }
 

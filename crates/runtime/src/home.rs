@@ -24,6 +24,7 @@
 
 mod error;
 mod ground;
+mod host;
 mod own;
 mod registry;
 mod room;
@@ -34,7 +35,7 @@ pub use error::{HomeError, megabytes};
 pub use ground::{Ground, Net};
 pub use own::OwnHome;
 pub use registry::Registry;
-pub use room::Room;
+pub use room::{Room, logs_bytes};
 
 use crate::answers::Places;
 use crate::at::At;
@@ -101,6 +102,8 @@ pub struct Keeping {
     pub(crate) holds: bool,
     /// It outlasts the cluster; else it is in memory, most likely, and goes with the cluster.
     pub(crate) lasts: bool,
+    /// The node has lived before, on a machine or disk that was replaced: what is new is lost.
+    pub(crate) lived: bool,
 }
 
 impl Keeping {
@@ -120,12 +123,18 @@ impl Keeping {
 
     /// Whether the processes had logs before.
     pub(crate) fn is_begun(&self) -> bool {
-        self.begun.exists()
+        self.lived || self.begun.exists()
+    }
+
+    /// The cluster worked before this node's directory was made, so the node may have lived before:
+    /// it asks the others what it had promised.
+    pub fn has_lived(&mut self) {
+        self.lived = true;
     }
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.
     pub(crate) fn begun(&self) -> io::Result<()> {
-        if self.is_begun() {
+        if self.begun.exists() {
             return Ok(());
         }
         private().create(true).truncate(true).open(&self.begun)?.sync_all()?;
@@ -212,6 +221,7 @@ impl Home {
             begun: begun(),
             holds,
             lasts: file.durable,
+            lived: file.nodes.get(&node_name(rank)).is_some_and(|place| place.replaced > 0),
         })
     }
 

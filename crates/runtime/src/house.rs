@@ -167,18 +167,43 @@ impl<A: Application> House<A> {
     pub(crate) fn checkpoint(&mut self, now: Time) -> Result<Option<Vec<u64>>, Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
         let saved = checkpoints.poll()?;
-        // Who lacks state has nothing to save; and one state is given at a time.
-        let free = matches!(self.state, State::Live) && !self.lacks.contains(&true);
-        if checkpoints.is_due(now) && free && !self.giving.is_going() {
-            let mut history = Vec::new();
-            if let Some(diary) = &self.diary {
-                diary.write(&mut history);
-            }
-            let groups = self.cluster.all_groups();
-            let positions = groups.iter().map(|g| self.app.delivered(g)).collect();
-            checkpoints.begin(now, &mut self.app, positions, &history);
+        if checkpoints.is_due(now) && self.may_save() {
+            self.save(now);
         }
         Ok(saved)
+    }
+
+    /// Whether there is a state to save: who lacks state has none; and one state is given at a time.
+    fn may_save(&self) -> bool {
+        self.is_live() && !self.lacks.contains(&true) && !self.giving.is_going()
+    }
+
+    /// Begins to save the state as it is now.
+    fn save(&mut self, now: Time) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        let mut history = Vec::new();
+        if let Some(diary) = &self.diary {
+            diary.write(&mut history);
+        }
+        let groups = self.cluster.all_groups();
+        let positions = groups.iter().map(|g| self.app.delivered(g)).collect();
+        checkpoints.begin(now, &mut self.app, positions, &history);
+    }
+
+    /// The node is to end: saves what was executed since the last time, whether it is due or not, so
+    /// that the next life has little to read. Whether a state is on its way to the disk.
+    pub(crate) fn save_last(&mut self, now: Time) -> bool {
+        let may = self.may_save();
+        let Some(checkpoints) = &self.checkpoints else { return false };
+        if checkpoints.is_idle() && checkpoints.has_more() && may {
+            self.save(now);
+        }
+        self.is_saving()
+    }
+
+    /// Whether a state is on its way to the disk.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(|checkpoints| !checkpoints.is_idle())
     }
 
     /// Whether the application follows the replicas.
@@ -371,9 +396,6 @@ impl<A: Application> House<A> {
         if self.lost {
             return Err("it has lost its own state and waits for it".to_string());
         }
-        if self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving) {
-            return Err("it saves its state on disk just now".to_string());
-        }
         let groups = self.cluster.groups();
         if wanted.positions.len() != groups {
             return Err(format!("give {groups} positions, one for each group"));
@@ -383,6 +405,13 @@ impl<A: Application> House<A> {
             if have < position {
                 return Err(format!("it is at {have} in g{g}, not {position}"));
             }
+        }
+        if !self.giving.is_going()
+            && let Some(checkpoints) = self.checkpoints.as_mut().filter(|c| c.is_giving())
+        {
+            // Who asks serves nobody until it has the state; the disk has time, and is next.
+            checkpoints.give_up();
+            self.app.release();
         }
         let mut history = Vec::new();
         if let Some(diary) = &self.diary {
@@ -437,6 +466,24 @@ impl<A: Application> House<A> {
         }
         if let Door::Ingress(ingress, _) = &mut self.door {
             ingress.lose_all();
+        }
+    }
+
+    /// A replica has its place back. If no state came for it since it lacked some, it got what it
+    /// missed from its own log or from the others, and goes on from where the application is, or from
+    /// what waits for that: then nothing is missing any more.
+    fn has_recovered(&mut self, p: Pid, position: u64) {
+        let group = self.group(p);
+        let waits = self.inbox[group.index()].back().map_or(0, |w| w.delivery.position);
+        let stands = self.app.delivered(group).max(waits);
+        let was_lacking = std::mem::take(&mut self.lacks[group.index()]);
+        if !was_lacking || !self.is_live() || position > stands {
+            // A state is here or comes, and says itself what it is good for.
+            self.lacks[group.index()] = was_lacking;
+            return;
+        }
+        if !self.lacks.contains(&true) {
+            (self.warn, self.tell) = (false, true);
         }
     }
 
@@ -538,7 +585,10 @@ impl<A: Application> Above for House<A> {
                 (self.lacks[g], self.warn) = (true, true);
                 tracing::info!("{name} lacks state and asks for it");
             }
-            Note::Recovered(position) => tracing::info!("{name} is back, at {position}"),
+            Note::Recovered(position) => {
+                tracing::info!("{name} is back, at {position}");
+                self.has_recovered(p, position);
+            }
             Note::View(view, members) => {
                 tracing::info!("{name} enters view {view} of {} members", members.count_ones());
                 self.enters_view(p, view, members);

@@ -11,7 +11,10 @@ use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// How long a piece of a log is on a disk, in bytes. A node writes one for each of its processes when
 /// it starts for the first time, and keeps a spare one.
@@ -19,6 +22,12 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 
 /// The same where the log goes with the cluster: it lies in memory, most likely.
 const SEGMENT_BYTES_IN_MEMORY: u64 = 4 << 20;
+
+/// What the log of a process takes at its start, in bytes, and needs to go on.
+pub(crate) const fn bytes_at_start(lasts: bool) -> u64 {
+    // One is written, and one is there when it is full.
+    2 * if lasts { SEGMENT_BYTES } else { SEGMENT_BYTES_IN_MEMORY }
+}
 
 /// What the log has done for the protocol.
 #[derive(Debug)]
@@ -41,12 +50,46 @@ impl Kept {
     }
 }
 
+/// That the end of a log may be missing, as a file beside it that outlasts lives. The log itself says so
+/// once, when it is opened; a life that ends before it wrote what follows from that leaves the next one
+/// as ignorant as it was.
+#[derive(Debug)]
+struct Doubt(PathBuf);
+
+impl Doubt {
+    /// The doubt about the log in the directory `path`, which is opened next: it is there until
+    /// [`Doubt::settle`]. Whether an earlier life left it.
+    fn raise(path: &Path) -> io::Result<(Self, bool)> {
+        let doubt = Self(path.with_extension("doubt"));
+        let was = doubt.0.exists();
+        if !was {
+            OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&doubt.0)?;
+            File::open(path.parent().unwrap_or(path))?.sync_all()?;
+        }
+        Ok((doubt, was))
+    }
+
+    /// There is none any more.
+    fn settle(self) {
+        if let Err(e) = fs::remove_file(&self.0) {
+            tracing::warn!("{}: {e}: the next start asks the others once more", self.0.display());
+        }
+    }
+}
+
 /// The log of a process.
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Log,
     holds: bool,
     done: VecDeque<Kept>,
+    /// Until something was written.
+    doubt: Option<Doubt>,
     /// Why it cannot go on.
     failed: Option<String>,
 }
@@ -67,8 +110,16 @@ impl Journal {
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
         let options = Options { segment_bytes, spares, ..Options::default() };
         let holds = keeping.holds;
-        let (log, recovered) = Log::open(path, &options, wake, each).map_err(|e| e.to_string())?;
-        Ok((Self { log, holds, done: VecDeque::new(), failed: None }, recovered))
+        let wrong = |e: io::Error| format!("{}: {e}", path.display());
+        let (doubt, was) = Doubt::raise(path).map_err(wrong)?;
+        let opened = Log::open(path, &options, wake, each);
+        let (log, mut recovered) = opened.map_err(|e| e.to_string())?;
+        recovered.lossy |= was && recovered.life > 0;
+        let mut doubt = Some(doubt);
+        if !recovered.lossy {
+            doubt.take().into_iter().for_each(Doubt::settle);
+        }
+        Ok((Self { log, holds, done: VecDeque::new(), doubt, failed: None }, recovered))
     }
 
     /// Carries out what a step asked of the log, in order.
@@ -106,10 +157,14 @@ impl Journal {
 
     /// What the log has done, one after the other.
     pub(crate) fn take(&mut self) -> Option<Kept> {
-        let Self { log, done, failed, .. } = self;
+        let Self { log, done, doubt, failed, .. } = self;
+        let mut settle = || doubt.take().into_iter().for_each(Doubt::settle);
         log.take(|what| match what {
-            Done::Written(_) => {}
-            Done::Durable(ticket) => done.push_back(Kept::Durable(ticket)),
+            Done::Written(_) => settle(),
+            Done::Durable(ticket) => {
+                settle();
+                done.push_back(Kept::Durable(ticket));
+            }
             Done::Loaded { ticket, record } => {
                 let record = record.inspect_err(|why| tracing::warn!("a record is lost: {why}"));
                 done.push_back(Kept::Loaded(ticket, record.ok()));
@@ -133,5 +188,40 @@ impl Journal {
     /// Why it cannot go on, if it cannot.
     pub(crate) fn failed(&self) -> Option<&str> {
         self.failed.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_doubt_stays_until_something_is_written() {
+        let dir = std::env::temp_dir().join(format!("amcast-doubt-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("g0");
+        let keeping = Keeping {
+            path: dir.clone(),
+            begun: dir.join("begun"),
+            holds: true,
+            lasts: false,
+            lived: false,
+        };
+        let open = || Journal::open(&path, &keeping, Arc::new(|| {}), |_, _| {}).unwrap();
+        assert!(!open().1.lossy, "it is new");
+        assert!(!path.with_extension("doubt").exists());
+        // A life that was told, and ended before it wrote anything.
+        fs::write(path.with_extension("doubt"), "").unwrap();
+        assert!(open().1.lossy && open().1.lossy, "again and again");
+        let (mut journal, _) = open();
+        journal.log.append(Ticket(1), b"what follows from that", true).unwrap();
+        journal.submit();
+        while journal.take().is_none() {
+            std::thread::yield_now();
+        }
+        drop(journal);
+        assert!(!open().1.lossy);
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -16,12 +16,12 @@ pub(crate) struct Life {
 }
 
 impl Life {
-    /// Begins the next life under the name of the file at `path`, the first of which is 0; none if
-    /// somebody lives under it. The number is on the disk before this returns.
+    /// Begins the next life under the name of the file at `path`, whose number is `first` at the
+    /// least; none if somebody lives under it. The number is on the disk before this returns.
     ///
     /// # Errors
     /// When the file cannot be used, or has no number in it.
-    pub(crate) fn begin(path: &Path) -> io::Result<Option<Self>> {
+    pub(crate) fn begin(path: &Path, first: u32) -> io::Result<Option<Self>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(path)?;
@@ -31,18 +31,18 @@ impl Life {
         }
         let mut text = String::new();
         file.read_to_string(&mut text)?;
+        let fresh = text.trim().is_empty();
         let number = match text.trim() {
-            "" => 0,
+            "" => first,
             text => text.parse::<u32>().map_err(|e| io::Error::other(format!("{text:?}: {e}")))?,
         };
+        let number = number.max(first);
         let next = number.checked_add(1).ok_or_else(|| io::Error::other("no life is left"))?;
         file.rewind()?;
         // A number only grows longer: no older one shows behind it.
         writeln!(file, "{next}")?;
         file.sync_data()?;
-        if number == 0
-            && let Some(directory) = path.parent()
-        {
+        if fresh && let Some(directory) = path.parent() {
             // That the file is there, too: a number that is forgotten would be given out again.
             File::open(directory)?.sync_all()?;
         }
@@ -72,12 +72,16 @@ mod tests {
         let path = dir.join("n0.life");
         assert!(!Life::is_lived(&path));
         for number in 0..12 {
-            let life = Life::begin(&path).unwrap().unwrap();
+            let life = Life::begin(&path, 0).unwrap().unwrap();
             assert_eq!(life.number(), number);
-            assert!(Life::is_lived(&path) && Life::begin(&path).unwrap().is_none());
+            assert!(Life::is_lived(&path) && Life::begin(&path, 0).unwrap().is_none());
+        }
+        // Lives of a machine that replaced another one begin far above those of the other.
+        for (first, number) in [(1 << 20, 1 << 20), (1 << 20, (1 << 20) + 1), (5, (1 << 20) + 2)] {
+            assert_eq!(Life::begin(&path, first).unwrap().unwrap().number(), number);
         }
         std::fs::write(&path, "seven").unwrap();
-        assert!(Life::begin(&path).unwrap_err().to_string().contains("seven"));
+        assert!(Life::begin(&path, 0).unwrap_err().to_string().contains("seven"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

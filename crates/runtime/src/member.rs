@@ -11,6 +11,7 @@
 
 use crate::application::Wake;
 use crate::asks::{Asks, group_address};
+use crate::config::Place;
 use crate::control::NetworkStatus;
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
@@ -82,7 +83,7 @@ impl Members {
         (processes, keeping): (Vec<Process>, Option<Keeping>),
         (asks, tracing): (Asks, bool),
     ) -> Result<Self, Error> {
-        let peer = |(of, place): (usize, &crate::config::Place)| {
+        let peer = |(of, place): (usize, &Place)| {
             // It is told to others where it is reached, and listens where it is told to.
             let listens = place.listen.filter(|_| of == rank);
             let at = listens.unwrap_or(place.address);
@@ -417,6 +418,24 @@ impl Replicas for Members {
     fn checkpointed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
             self.step(now, group, Input::Checkpointed(position), above);
+        }
+    }
+
+    fn move_to(&mut self, places: &[Place]) {
+        for rank in self.others() {
+            let Some(place) = places.get(rank) else { continue };
+            if self.post.carrier.move_peer(Pid(rank as u32), place.address) {
+                tracing::info!("{} is at {} now", crate::config::node_name(rank), place.address);
+            }
+        }
+    }
+
+    fn doubt(&mut self, now: Time, rank: usize, above: &mut dyn Above) {
+        // Who is heard lives, whatever is said of it.
+        let is_heard = self.heard.get(rank).is_none_or(|&heard| now.since(heard) < SILENT);
+        if rank != self.rank && !is_heard {
+            tracing::info!("{} is said to be dead", crate::config::node_name(rank));
+            self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Suspect(p)));
         }
     }
 

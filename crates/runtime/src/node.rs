@@ -7,7 +7,8 @@ use crate::asks::Asks;
 use crate::at::At;
 use crate::checkpoint::{Checkpoints, Opened};
 use crate::clock;
-use crate::control::{self, NodeStatus, ReplicaStatus, Request, Wanted};
+use crate::config::Place;
+use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
 use crate::door::Door;
 use crate::front::Own;
@@ -36,6 +37,9 @@ const LAST_ROUNDS: u32 = 1000;
 
 /// The longest a loop sleeps while it leaves.
 const LEAVING_SLEEP: Span = Span::millis(1);
+
+/// How long a node that is to stop may take to save its state, before it ends without.
+const LEAVE_PATIENCE: Span = Span::secs(3);
 
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -104,6 +108,7 @@ pub struct Node<A: Application> {
     replicas: Box<dyn Replicas>,
     house: House<A>,
     requests: Receiver<Request>,
+    mover: Mover,
     idler: Idler,
     /// A command on its way from a front to a member.
     command: Vec<u8>,
@@ -147,7 +152,8 @@ impl Footing {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let path = net.home().join(life_name(rank));
-        let life = Life::begin(&path).map_err(|e| NodeError::Io(path, e))?;
+        let first = net.first_life(rank, options.keeping.as_ref());
+        let life = Life::begin(&path, first).map_err(|e| NodeError::Io(path, e))?;
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         let mut processes: Vec<Process> = Vec::new();
         for group in cluster.all_groups().iter() {
@@ -205,7 +211,7 @@ impl<A: Application> Node<A> {
             Ground::Net(net) => net.control(rank),
         };
         let requests = control::serve(&socket, far, replicas.wake());
-        let requests = requests.map_err(|e| NodeError::Io(socket, e))?;
+        let (requests, mover) = requests.map_err(|e| NodeError::Io(socket, e))?;
         let diary = match &options.record {
             None => None,
             Some(dir) => {
@@ -229,7 +235,13 @@ impl<A: Application> Node<A> {
         };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
-        Ok(Self { name, rank, nodes, replicas, house, requests, idler, command, _life: life })
+        let _life = life;
+        Ok(Self { name, rank, nodes, replicas, house, requests, mover, idler, command, _life })
+    }
+
+    /// What tells this node, from any thread, that nodes are somewhere else.
+    pub fn mover(&self) -> Mover {
+        self.mover.clone()
     }
 
     /// For a front in this process: where its member takes commands, if it does.
@@ -270,12 +282,14 @@ impl<A: Application> Node<A> {
         self.leave()
     }
 
-    /// Leaves the groups that have views, so that the others need not find out that it has stopped, and
-    /// answers what its fronts have asked for before. Not for ever: what waits is lost, as in a crash.
+    /// Ends in good order, so that the others soon do without it.
     fn leave(&mut self) -> Result<(), NodeError> {
-        if !self.house.begin_leaving() {
-            return Ok(());
-        }
+        if self.house.begin_leaving() { self.leave_groups() } else { self.save_last() }
+    }
+
+    /// Leaves the groups, which have views, so that the others need not find out that it has stopped, and
+    /// answers what its fronts have asked for before. Not for ever: what waits is lost, as in a crash.
+    fn leave_groups(&mut self) -> Result<(), NodeError> {
         self.replicas.leave(clock::now(), &mut self.house);
         let until = clock::now() + LEAVING_MAX;
         let mut last_rounds = LAST_ROUNDS;
@@ -296,6 +310,31 @@ impl<A: Application> Node<A> {
                 self.replicas.sleep(clock::now(), LEAVING_SLEEP);
             }
         }
+    }
+
+    /// The state goes to the disk while the replicas still vote and answer, so that
+    /// the next life has little to read. What comes then is the end of its connections, by which the
+    /// others know at once that they do without it: who coordinated through it is replaced.
+    fn save_last(&mut self) -> Result<(), NodeError> {
+        let begun = clock::now();
+        self.keep(begun)?;
+        if !self.house.save_last(begun) {
+            return Ok(());
+        }
+        while self.house.is_saving() {
+            if clock::now().since(begun) >= LEAVE_PATIENCE {
+                tracing::info!("{}: ends before its state is on disk", self.name);
+                return Ok(());
+            }
+            if !self.round() {
+                self.replicas.announce();
+                self.replicas.sleep(clock::now(), Span::millis(1));
+            }
+            self.keep(clock::now())?;
+        }
+        // What is forgotten behind the state is forgotten now.
+        self.round();
+        Ok(())
     }
 
     /// Looks after what is kept on disk.
@@ -399,9 +438,21 @@ impl<A: Application> Node<A> {
             match request {
                 Request::Status(reply) => drop(reply.try_send(self.status())),
                 Request::State(wanted, reply) => drop(reply.try_send(self.house.give(&wanted))),
+                Request::Move(places, nodes) => self.move_to(&places, nodes),
+                Request::Doubt(rank) => {
+                    self.replicas.doubt(clock::now(), rank, &mut self.house);
+                }
             }
         }
         busy
+    }
+
+    /// Nodes are somewhere else from now on.
+    fn move_to(&mut self, places: &[Place], nodes: Vec<At>) {
+        if nodes.len() == self.nodes.len() {
+            self.replicas.move_to(places);
+            self.nodes = nodes;
+        }
     }
 
     fn status(&self) -> NodeStatus {

@@ -1,6 +1,7 @@
 //! The replicas that a node hosts, as its loop drives them: over shared memory or the network.
 
 use crate::application::Wake;
+use crate::config::Place;
 use crate::control::NetworkStatus;
 use crate::seat::{Above, Seat};
 use amcast_core::step::Status;
@@ -70,6 +71,12 @@ pub(crate) trait Replicas {
     fn network(&self) -> Option<NetworkStatus> {
         None
     }
+
+    /// Nodes are at these places from now on, in order of rank.
+    fn move_to(&mut self, _places: &[Place]) {}
+
+    /// The node of this rank is said to be dead. That may be wrong.
+    fn doubt(&mut self, _now: Time, _rank: usize, _above: &mut dyn Above) {}
 
     /// Wakes the loop, from any thread.
     fn wake(&self) -> Wake;

@@ -5,7 +5,7 @@ use super::{Failure, entry};
 use crate::service::first_partitions;
 use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Directory;
-use amcast_runtime::config::{ClusterFile, explain};
+use amcast_runtime::config::{ClusterFile, Place, explain};
 use amcast_runtime::home::{Room, megabytes};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ pub(super) struct Args {
     #[arg(long)]
     explain: bool,
     /// The protocol whose parameters are explained
-    #[arg(long, default_value = "tram")]
+    #[arg(long, default_value = "multi-ring")]
     protocol: String,
 }
 
@@ -35,7 +35,7 @@ enum Command {
 
 /// What a cluster file may hold besides the protocol's parameters.
 const FILE: &str = r#"# A cluster file. Every key may be left out.
-protocol = "tram"      # which protocol orders commands: `amcast protocols`
+protocol = "multi-ring"  # which protocol orders commands: `amcast protocols`
 shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
@@ -48,6 +48,9 @@ partitions = 2         # partitions at first, each held by a shard; left out: as
 boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
 record = "DIR"         # every process writes its history there
+record_limit = 256     # MB of each kind that a process may record in all its lives
+data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file
+node_fronts = true     # whether each node that `amcast up` starts serves clients, too
 password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
 
 [ports]                # 0 takes any; left out: the usual one, or any if that is taken
@@ -61,14 +64,21 @@ http = 6381
 /// What it may hold besides where the protocol sends messages.
 const NETWORK: &str = r#"
 # For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
-# host has this file in a directory of its own, and runs `amcast node --config FILE --name n0` for
-# its node, with --redis-port and --http-port to serve clients there.
+# host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.
 id = 4711              # the cluster's number: nodes of another one are not let in
 
 [nodes.n0]             # and n1, n2, ..: one for each replica
 address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
 listen = "0.0.0.0:7400"      # where it listens; left out: at its address
 control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
+redis = "10.0.0.1:6379"      # where it serves Redis clients; of these three at least one, or it serves nobody
+log = "10.0.0.1:6380"        # where it serves the log over gRPC
+http = "10.0.0.1:6381"       # where its status page and metrics are
+replaced = 0                 # how often it began anew with an empty disk: add one for each time, on all hosts
+
+# [etcd]                     # hear there where the others are: then the file has this host's node only
+# endpoints = ["http://10.0.0.9:2379"]   # https:// with ca, cert and key, PEM files
+# user = "NAME"              # and password_file, if etcd asks for them
 "#;
 
 /// What nodes keep, where the protocol has them keep something.
@@ -138,6 +148,56 @@ fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigEr
     Ok(Room::of(entry, &config)?.map(|room| Takes { file, room }))
 }
 
+/// What the file makes, for people.
+fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
+    let ClusterFile { shards, replicas, protocol, .. } = file;
+    let fail = (replicas - 1) / 2;
+    let plural = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    let mut lines = vec![format!(
+        "{protocol}: {} of {}; {} may fail at one time",
+        plural(*shards, "shard"),
+        plural(*replicas, "replica"),
+        plural(fail, "node"),
+    )];
+    if let Some(etcd) = &file.etcd {
+        lines.push(format!(
+            "where the other nodes are is heard from etcd at {}",
+            etcd.endpoints.join(" ")
+        ));
+    } else if entry.about().medium == MediumKind::Messages && file.nodes.is_empty() {
+        lines.push("nodes: none; `amcast up` chooses their addresses on this machine".to_string());
+    }
+    for (name, place) in &file.nodes {
+        let mut line = format!("{name}: {}, with a replica of every shard", place.address);
+        let fronts = [("redis", place.redis), ("log", place.log), ("http", place.http)];
+        for (what, at) in fronts.into_iter().filter_map(|(what, at)| Some((what, at?))) {
+            line += &format!(", {what} at {at}");
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// What is allowed and may not be meant.
+fn remarks(file: &ClusterFile) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let n = file.replicas;
+    if n.is_multiple_of(2) {
+        remarks.push(format!(
+            "replicas = {n}: as many may fail as with {}, since a majority has to be left",
+            n - 1
+        ));
+    }
+    if n == 1 {
+        remarks.push("replicas = 1: nothing is replicated".to_string());
+    }
+    if !file.nodes.is_empty() && !file.nodes.values().any(Place::serves) {
+        let what = "of redis, log and http";
+        remarks.push(format!("no node says where it serves clients: give one {what}"));
+    }
+    remarks
+}
+
 fn check(path: &Path) -> Result<(), Failure> {
     let file = ClusterFile::read(path).map_err(Failure::misuse)?;
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
@@ -146,6 +206,10 @@ fn check(path: &Path) -> Result<(), Failure> {
     first_partitions(&file).map_err(|e| wrong(ConfigError::Relation(e)))?;
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
+    told(&file, entry).iter().for_each(|line| println!("{line}"));
+    for remark in remarks(&file) {
+        eprintln!("amcast: warning: {remark}");
+    }
     let Some(takes) = takes else { return Ok(()) };
     println!("{takes}");
     let base = Directory::usual_base();
@@ -204,6 +268,17 @@ mod tests {
         let file = file.unwrap();
         assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
         assert!(file.id.is_some() && file.nodes["n0"].control.is_some());
+    }
+
+    #[test]
+    fn what_may_not_be_meant_is_remarked() {
+        let file = |replicas| ClusterFile { replicas, ..ClusterFile::default() };
+        assert!(remarks(&file(3)).is_empty());
+        assert!(remarks(&file(4))[0].starts_with("replicas = 4: as many may fail as with 3"));
+        assert!(remarks(&file(1))[0].ends_with("nothing is replicated"));
+        let mut one = file(3);
+        one.nodes.insert("n0".to_string(), Place::at("10.0.0.1:7400".parse().unwrap()));
+        assert!(remarks(&one)[0].starts_with("no node says where it serves clients"));
     }
 
     #[test]

@@ -25,8 +25,9 @@ const REDIS_CLIENTS_MAX: usize = 10_000;
 /// number theirs from the front's own number on.
 const LOG_SESSIONS: u64 = 1 << 23;
 
-/// How long clients may still be told answers when a front stops, as long as any are under way.
-const ANSWER_PATIENCE: Duration = Duration::from_millis(200);
+/// How long connections may take to end by themselves when a front stops: each ends when its commands
+/// are answered and its client has closed it, too, or after a second.
+const PART_PATIENCE: Duration = Duration::from_millis(1500);
 
 /// How long commands that are under way may take when a front stops.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
@@ -76,6 +77,17 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Sock
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
 
+/// Where a front is to listen that a cluster's file gives an address, tried at once; `key` names it
+/// for people.
+///
+/// # Errors
+/// When the address cannot be had.
+pub(super) fn given(key: &str, at: SocketAddr) -> Result<SocketAddr, Failure> {
+    let bound = TcpListener::bind(at);
+    bound.map_err(|e| Failure::Failed(format!("{key} = \"{at}\" cannot be used: {e}")))?;
+    Ok(at)
+}
+
 /// Waits for the commands of a front that are under way, for some time.
 fn drain(front: &Front, patience: Duration) {
     let begun = Instant::now();
@@ -98,6 +110,7 @@ pub(super) struct Listening {
     redis: front::redis::Front,
     log: amcast_log::Front,
     http: front::http::Http,
+    watch: Arc<Watch>,
 }
 
 impl Listening {
@@ -145,7 +158,7 @@ impl Listening {
         let log = log.map_err(|e| refused("log", at.log, &e))?;
         let http = front::http::start(at.http, server);
         let http = http.map_err(|e| refused("http", at.http, &e))?;
-        Ok(Self { redis, log, http })
+        Ok(Self { redis, log, http, watch: Arc::clone(watch) })
     }
 
     /// Whether all of it serves; what does not had panicked.
@@ -153,9 +166,16 @@ impl Listening {
         self.redis.is_serving() && self.log.is_serving() && self.http.is_serving()
     }
 
-    /// Serves no more clients, and waits for what is under way.
+    /// Serves no more clients: lets nobody in, answers what was taken, and ends connections when that
+    /// is written.
     pub(super) fn close(self, front: &Front) {
-        drain(front, ANSWER_PATIENCE);
+        self.watch.leave();
+        self.redis.leave();
+        drain(front, DRAIN_PATIENCE);
+        let begun = Instant::now();
+        while self.redis.connections() > 0 && begun.elapsed() < PART_PATIENCE {
+            std::thread::sleep(Duration::from_millis(2));
+        }
         drop(self);
         drain(front, DRAIN_PATIENCE);
     }

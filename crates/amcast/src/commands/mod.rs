@@ -5,6 +5,7 @@
 mod bench;
 mod bench_service;
 mod bench_ycsb;
+mod board;
 mod check;
 mod choose;
 mod config;
@@ -15,6 +16,7 @@ mod listening;
 mod log;
 mod log_file;
 mod node;
+mod notify;
 mod protocols;
 mod reproduce;
 mod rings;

@@ -1,28 +1,46 @@
 //! `amcast node`: one node of a cluster.
 
-use super::listening::{Addresses, Listening, address};
-use super::{Failure, entry};
+use super::board::Board;
+use super::listening::{Addresses, Listening, address, given};
+use super::notify::Notify;
+use super::{Failure, entry, warn_if_others_read};
 use crate::service::{Reads, ServiceNode, Watch, first_partitions, host_logs, host_partitions};
+use amcast_core::{Config, Entry, Keeps};
 use amcast_memory::Idle;
-use amcast_runtime::config::{ClusterFile, node_name, node_rank};
+use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
+use amcast_runtime::control::Mover;
 use amcast_runtime::front::{Front, FrontOptions, Own};
-use amcast_runtime::home::Home;
+use amcast_runtime::home::{Home, Keeping};
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
 use amcast_services::StoreAndLog;
 use amcast_services::log::{DISK_BYTES, Logs, NODE_BYTES};
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a signal came.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// When it is tried again to follow what could not be followed.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs one node of a cluster in the foreground.
 ///
-/// What it says goes to standard error and, with more detail, to the file NAME.log beside the
-/// cluster's file.
+/// The file is the same on every host: it says where each node is, and what it serves there. What the
+/// node says goes to standard error and, with more detail, to the file NAME.log in its directory.
+///
+/// SIGTERM and Ctrl-C end it in good order: its fronts let nobody in, answer what they took, and
+/// close; its state goes to the disk; then its connections end, by which the other nodes know at once
+/// that they do without it. SIGHUP has it read the file again, for addresses of nodes that were moved
+/// or replaced. Under systemd it says when it is a full member (Type=notify).
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The cluster's file, in the cluster's directory
+    /// The cluster's file
     #[arg(long)]
     config: PathBuf,
     /// Stop when standard input ends: whoever started this node has ended
@@ -31,13 +49,14 @@ pub(super) struct Args {
     /// Which node: n0, n1, ..
     #[arg(long)]
     name: String,
-    /// Serve Redis clients, too; 0 takes any port, if possible the one that it had before
+    /// Serve Redis clients on this machine at this port, whatever the file says; 0 takes any, if
+    /// possible the one that it had before
     #[arg(long)]
     redis_port: Option<u16>,
-    /// Serve the log over gRPC, too; 0 as above
+    /// The same for the log over gRPC
     #[arg(long)]
     log_port: Option<u16>,
-    /// Serve a status page and metrics, too; 0 as above
+    /// The same for the status page and metrics
     #[arg(long)]
     http_port: Option<u16>,
 }
@@ -48,15 +67,26 @@ impl Args {
         &self.name
     }
 
-    /// Where its log goes. A name that is no node's gets none.
+    /// Where its log goes. A name that is no node's gets none; nor does a file that cannot be read,
+    /// which is said later.
     pub(super) fn log(&self) -> PathBuf {
-        let rank = node_rank(&self.name);
-        rank.map_or_else(PathBuf::new, |rank| Home::of_file(&self.config).log(rank))
+        let home = ClusterFile::read(&self.config).map(|file| Home::of_host(&file, &self.config));
+        let Ok(home) = home else { return PathBuf::new() };
+        // Nobody has made it yet at the first start; why it cannot be made is said later.
+        let _ = DirBuilder::new().mode(0o700).create(home.path());
+        node_rank(&self.name).map_or_else(PathBuf::new, |rank| home.log(rank))
     }
 
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
-    fn addresses(&self, home: &Home, rank: usize) -> Result<Option<Addresses>, Failure> {
-        if [self.redis_port, self.log_port, self.http_port].iter().all(Option::is_none) {
+    fn addresses(
+        &self,
+        home: &Home,
+        rank: usize,
+        place: Option<&Place>,
+    ) -> Result<Option<Addresses>, Failure> {
+        let flags = [self.redis_port, self.log_port, self.http_port];
+        let place = place.filter(|place| place.serves());
+        if flags.iter().all(Option::is_none) && place.is_none() {
             return Ok(None);
         }
         let before = home.fronts_of(rank).ok();
@@ -64,27 +94,33 @@ impl Args {
         let redis_before = before.as_ref().and_then(|f| port(&f.redis)).unwrap_or(0);
         let log_before = before.as_ref().and_then(|f| port(f.log.as_ref()?)).unwrap_or(0);
         let http_before = before.as_ref().and_then(|f| port(&f.http)).unwrap_or(0);
-        let redis = address("redis", self.redis_port.filter(|&port| port != 0), redis_before)?;
-        let http = address("http", self.http_port.filter(|&port| port != 0), http_before)?;
-        let log = address("log", self.log_port.filter(|&port| port != 0), log_before)?;
+        let front =
+            |key: &str, flag: Option<u16>, in_file: Option<SocketAddr>, before| match in_file
+                .filter(|_| flag.is_none())
+            {
+                Some(at) => given(&format!("nodes.{}.{key}", node_name(rank)), at),
+                None => address(key, flag.filter(|&port| port != 0), before),
+            };
+        let [redis, log, http] = flags;
+        let redis = front("redis", redis, place.and_then(|p| p.redis), redis_before)?;
+        let http = front("http", http, place.and_then(|p| p.http), http_before)?;
+        let log = front("log", log, place.and_then(|p| p.log), log_before)?;
         Ok(Some(Addresses { redis, log, http }))
     }
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
-    let rank = node_rank(&args.name).filter(|&rank| rank < file.replicas).ok_or_else(|| {
-        let all: Vec<_> = file.nodes().collect();
-        Failure::Misuse(format!("no node is named {}; there are: {}", args.name, all.join(", ")))
-    })?;
+    let (mut file, rank) = read(args)?;
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
-    let home = Home::of_file(&args.config);
+    let home = Home::of_host(&file, &args.config);
+    let signals = Signals::take()?;
+    let mut board = Board::begin(&file, rank)?;
+    // What this host heard from the others in an earlier life.
+    let before = home.file().ok().filter(|before| before.id == file.id);
+    board.settle(&mut file, before.as_ref(), (home.is_fresh(rank), &signals.end))?;
+    home.prepare_host(&file)?;
     let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::failed)?;
-    }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = NodeOptions {
         entry,
@@ -94,7 +130,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
-        keeping: home.keeping(&file, entry.keeps(), rank),
+        keeping: keeping(args, &file, &home, (entry, rank)),
     };
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
@@ -105,21 +141,83 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
+    let place = file.nodes.get(&node_name(rank));
     let begin = |at| Serving::begin(at, &options, (own, reads), &file, &home);
-    let serving = args.addresses(&home, rank)?.map(begin);
-    let serving = Arc::new(Mutex::new(serving.transpose()?));
+    let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
+    let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
+    let serving = Arc::new(Mutex::new(serving));
+    let stop = Arc::new(AtomicBool::new(false));
+    let close = {
+        let serving = Arc::clone(&serving);
+        move || taken(&serving).map(Serving::close)
+    };
     if args.until_input_ends {
-        let (serving, home) = (Arc::clone(&serving), home.clone());
-        let close = move || {
-            if let Some(serving) = taken(&serving) {
-                serving.close(&home, rank);
+        let (close, home) = (close.clone(), home.clone());
+        let close_for_good = move || {
+            if close().is_some()
+                && let Err(e) = home.withdraw_node(rank)
+            {
+                tracing::warn!("{e}");
             }
         };
-        obey(&stop, close).map_err(Failure::failed)?;
+        obey(&stop, close_for_good).map_err(Failure::failed)?;
     }
+    // Where its fronts were stays written: those of its next life are there again.
+    let close = move || _ = close();
+    let reload = Reload {
+        path: args.config.clone(),
+        file: file.clone(),
+        config: config.clone(),
+        home: home.clone(),
+        name: node_name(rank),
+        socket: home.socket(rank),
+        mover: node.mover(),
+        watch,
+        board,
+        try_at: None,
+    };
+    signals.attend(reload, close, Notify::of_system(home.socket(rank)), &stop)?;
     let ended = node.run(&stop);
     drop(taken(&serving));
     ended.map_err(Failure::failed)
+}
+
+/// The cluster's file, and which node this is.
+fn read(args: &Args) -> Result<(ClusterFile, usize), Failure> {
+    let mut file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
+    if file.password.is_some() {
+        warn_if_others_read(&args.config);
+    }
+    // What a node keeps that nobody supervises outlasts it: whoever starts it again wants it back.
+    file.durable |= !args.until_input_ends && entry(&file.protocol)?.keeps() != Keeps::Nothing;
+    let rank = node_rank(&args.name).filter(|&rank| rank < file.replicas).ok_or_else(|| {
+        let all: Vec<_> = file.nodes().collect();
+        Failure::Misuse(format!("no node is named {}; there are: {}", args.name, all.join(", ")))
+    })?;
+    Ok((file, rank))
+}
+
+/// Where the node keeps what it must not forget. One whose directory is new in a cluster that works
+/// already may have lived before.
+fn keeping(
+    args: &Args,
+    file: &ClusterFile,
+    home: &Home,
+    (entry, rank): (&dyn Entry, usize),
+) -> Option<Keeping> {
+    let mut keeping = home.keeping(file, entry.keeps(), rank)?;
+    if !args.until_input_ends
+        && let Some(other) = home.works_without(file, rank, &keeping)
+    {
+        tracing::warn!(
+            "{} has nothing on disk, and {other} works already: in case it lived before it asks the \
+             others what it had promised. If its disk or host was replaced, add one to `replaced` of \
+             it in the cluster's file on every host",
+            node_name(rank)
+        );
+        keeping.has_lived();
+    }
+    Some(keeping)
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.
@@ -130,6 +228,133 @@ fn logs(file: &ClusterFile) -> Result<Logs, Failure> {
     let disk = file.log_disk_mb.map_or(DISK_BYTES, bytes);
     Logs::on_disk(file.shards, memory, disk, directory)
         .map_err(|e| Failure::Failed(format!("log_dir = {}: {e}", directory.display())))
+}
+
+/// What the system asks of the node.
+struct Signals {
+    end: Arc<AtomicBool>,
+    read_again: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Failure> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let this = Self { end: Arc::default(), read_again: Arc::default() };
+        for signal in [SIGTERM, SIGINT] {
+            // The second signal ends at once: whoever sends it has waited long enough.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&this.end))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&this.end)))
+                .map_err(Failure::failed)?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&this.read_again))
+            .map_err(Failure::failed)?;
+        Ok(this)
+    }
+
+    /// Does what is asked, in a thread of its own: to end, which closes the fronts first and then sets
+    /// `stop`, or to read the file again.
+    fn attend(
+        self,
+        mut reload: Reload,
+        close: impl Fn() + Send + 'static,
+        mut notify: Notify,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), Failure> {
+        let stop = Arc::clone(stop);
+        let look = move || {
+            while !stop.load(Ordering::Relaxed) {
+                if self.end.load(Ordering::Relaxed) {
+                    notify.stopping();
+                    close();
+                    return stop.store(true, Ordering::Relaxed);
+                }
+                if self.read_again.swap(false, Ordering::Relaxed) {
+                    reload.read_again();
+                }
+                reload.look();
+                notify.look();
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".to_string()).spawn(look);
+        thread.map(drop).map_err(Failure::failed)
+    }
+}
+
+/// What is needed to follow what the cluster's file and the others say of the nodes.
+struct Reload {
+    path: PathBuf,
+    /// The cluster as it is known.
+    file: ClusterFile,
+    /// The node's control socket.
+    socket: PathBuf,
+    board: Board,
+    config: Config,
+    home: Home,
+    /// Which node this is.
+    name: String,
+    mover: Mover,
+    watch: Option<Arc<Watch>>,
+    /// When what is on the board is followed again that could not be.
+    try_at: Option<Instant>,
+}
+
+impl Reload {
+    fn read_again(&mut self) {
+        match self.try_again() {
+            Ok(()) => tracing::info!("{}: was read again", self.path.display()),
+            Err(why) => tracing::error!("the file is not read again: {why}"),
+        }
+    }
+
+    fn try_again(&mut self) -> Result<(), String> {
+        let told = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let new = ClusterFile::read(&self.path).map_err(|e| e.to_string())?;
+        let entry = entry(&new.protocol).map_err(|_| format!("protocol = {}", new.protocol))?;
+        let config = new.check(entry).map_err(|e| told(&self.path, &e))?;
+        new.clone().go_on_from(&self.file)?;
+        if config != self.config {
+            return Err("something else than addresses is different: restart the node".to_string());
+        }
+        self.board.say_places(&new);
+        if let Some(own) = new.nodes.get(&self.name) {
+            self.file.nodes.insert(self.name.clone(), own.clone());
+        }
+        Ok(())
+    }
+
+    /// Follows what is new on the board, and tells what is to be told there.
+    fn look(&mut self) {
+        let again = self.try_at.take_if(|at| *at <= Instant::now()).is_some();
+        if (self.board.has_changed() || again)
+            && let Err(why) = self.follow()
+        {
+            tracing::error!("where nodes are now is not followed yet: {why}");
+            self.try_at = Some(Instant::now() + TRY_AGAIN);
+        }
+        for rank in self.board.dead() {
+            // A hint: whoever is busy does without.
+            let _ = self.mover.doubt(rank);
+        }
+        self.board.tell_leads(&self.socket);
+    }
+
+    fn follow(&mut self) -> Result<(), String> {
+        let new = ClusterFile { nodes: self.board.places(&self.file), ..self.file.clone() };
+        if new.nodes == self.file.nodes {
+            return Ok(());
+        }
+        let places = new.places()?;
+        let nodes = self.home.nodes(&new);
+        self.mover.move_to(places, nodes.clone()).map_err(|e| e.to_string())?;
+        self.watch.iter().for_each(|watch| watch.move_to(nodes.clone()));
+        if new.data.is_some() {
+            // Whoever asks how the cluster is asks where its nodes are now.
+            self.home.write_file(&new).map_err(|e| e.to_string())?;
+        }
+        self.file = new;
+        Ok(())
+    }
 }
 
 /// The front of a node, until it is closed.
@@ -143,6 +368,7 @@ fn taken(serving: &Held) -> Option<Serving> {
 struct Serving {
     listening: Listening,
     front: Arc<Front>,
+    watch: Arc<Watch>,
 }
 
 impl Serving {
@@ -168,15 +394,11 @@ impl Serving {
         let front = Arc::new(front.map_err(Failure::failed)?);
         let listening = Listening::begin(at, &front, &watch, file, reads)?;
         home.announce_node(node.rank, &listening.fronts())?;
-        Ok(Self { listening, front })
+        Ok(Self { listening, front, watch })
     }
 
     /// Serves no more clients, and ends when nothing is under way.
-    fn close(self, home: &Home, rank: usize) {
+    fn close(self) {
         self.listening.close(&self.front);
-        drop(self.front);
-        if let Err(e) = home.withdraw_node(rank) {
-            tracing::warn!("{e}");
-        }
     }
 }

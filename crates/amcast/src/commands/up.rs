@@ -6,12 +6,12 @@ use crate::bench;
 use crate::client::Connection;
 use crate::service::{Watch, first_partitions};
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, Cluster, Config, Entry, MediumKind, Property};
+use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_several};
 use amcast_runtime::front::{Front, FrontOptions};
-use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room};
+use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
@@ -24,6 +24,9 @@ use std::time::{Duration, Instant};
 
 /// The usual ports: Redis's own, and two beside it.
 const USUAL_PORTS: [u16; 3] = [6379, 6380, 6381];
+
+/// Where a cluster keeps its data that was not told where: a directory here.
+const USUAL_DATA: &str = "amcast-data";
 
 /// How long a cluster may take until it serves.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -44,11 +47,13 @@ const PLACES_SPARE: usize = 4;
 /// When all serve, one line on standard output says where. Every node serves Redis clients, too: `amcast status`
 /// names the ports.
 ///
-/// When it stops it removes its own files and nothing else. A cluster whose `up` was killed (-9) stops
-/// as well; its directory is taken over by the next `up` with the same --data. All data is in memory
-/// and ends with the cluster, unless the protocol keeps a log (multi-ring, multi-ring-async): then
-/// nodes that are killed, even all at once, lose nothing that was acknowledged; and with --data the
-/// data stay there when the cluster ends, however it does. `up --data DIR` goes on with them.
+/// What is acknowledged is on the disks of a majority of the nodes, synced: nodes that are killed, even
+/// all at once, lose nothing of it. The data are in ./amcast-data, or where --data says, and stay there
+/// when the cluster ends, however it does; the next `up` goes on with them. With --storage memory, or
+/// a protocol that keeps nothing, such as tram, all data end with the cluster.
+///
+/// When it stops it removes its own files and nothing else but the data that stay. A cluster whose `up`
+/// was killed (-9) stops as well; its directory is taken over by the next `up` with the same --data.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
@@ -57,10 +62,15 @@ pub(super) struct Args {
     /// Replicas of each shard, and so nodes [3]
     #[arg(long)]
     replicas: Option<usize>,
-    /// The protocol that orders commands: over shared memory, or one that sends messages: to several
-    /// shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [tram]
+    /// The protocol that orders commands: over shared memory, such as tram, or one that sends messages:
+    /// to several shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [multi-ring]
     #[arg(long)]
     protocol: Option<String>,
+    /// Where what is acknowledged is: on the disks of a majority; in their memory, and with their
+    /// operating systems; or in their memory alone. Short for --protocol multi-ring, multi-ring-async,
+    /// multi-ring-memory [disk]
+    #[arg(long, value_enum, conflicts_with = "protocol")]
+    storage: Option<Storage>,
     /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Option<String>,
@@ -94,7 +104,7 @@ pub(super) struct Args {
     /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
     /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
     /// log, the data stay in it, and a cluster that left them there is gone on with: what is not said
-    /// then is as it was [one in /dev/shm]
+    /// then is as it was [./amcast-data where the protocol keeps a log, else one in /dev/shm]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Read the cluster from this file; flags win over it
@@ -110,7 +120,7 @@ pub(super) struct Args {
     /// How many megabytes of each kind - deliveries, what is sent, calls - a process may record in
     /// all its lives; then, or when the disk is full, all recording stops and the service goes on
     /// [256]
-    #[arg(long, value_name = "MB", requires = "record", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
     record_limit: Option<u64>,
     /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
     /// read
@@ -130,7 +140,45 @@ pub(super) struct Args {
     http_port: Option<u16>,
 }
 
+/// Where what is acknowledged is.
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum Storage {
+    Disk,
+    Async,
+    Memory,
+}
+
+impl Storage {
+    /// The protocol that keeps it there.
+    const fn protocol(self) -> &'static str {
+        match self {
+            Self::Disk => "multi-ring",
+            Self::Async => "multi-ring-async",
+            Self::Memory => "multi-ring-memory",
+        }
+    }
+}
+
 impl Args {
+    /// The protocol that was asked for here.
+    fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref().or(self.storage.map(Storage::protocol))
+    }
+
+    /// The directory of the cluster, if it is not left to us. A protocol that keeps something gets one
+    /// that stays.
+    fn data(&self) -> Result<Option<PathBuf>, Failure> {
+        let file = self.config.as_deref().map(ClusterFile::read).transpose();
+        let file = file.map_err(Failure::misuse)?.unwrap_or_default();
+        if let Some(data) = self.data.clone().or(file.data) {
+            return Ok(Some(data));
+        }
+        // That there is no such protocol is said later.
+        let entry = entry(self.protocol().unwrap_or(&file.protocol));
+        let keeps = entry.is_ok_and(|entry| entry.keeps() != Keeps::Nothing);
+        Ok(keeps.then(|| PathBuf::from(USUAL_DATA)))
+    }
+
     /// The file of the cluster that is to run; `kept` is that of one that keeps its data where this
     /// one is to run.
     fn file(&self, kept: Option<&ClusterFile>) -> Result<ClusterFile, Failure> {
@@ -164,8 +212,14 @@ impl Args {
         if !self.boundaries.is_empty() {
             file.boundaries.clone_from(&self.boundaries);
         }
-        if let Some(protocol) = &self.protocol {
-            file.protocol.clone_from(protocol);
+        if let Some(protocol) = self.protocol() {
+            file.protocol = protocol.to_string();
+        }
+        // Its nodes find it beside the file.
+        file.data = None;
+        file.record_limit = self.record_limit.or(file.record_limit);
+        if self.no_node_fronts {
+            file.node_fronts = Some(false);
         }
         if let Some(overlay) = &self.overlay {
             file.overlay.clone_from(overlay);
@@ -193,10 +247,12 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
-    let kept = args.data.as_deref().map(Home::kept).transpose()?.flatten();
+    let data = args.data()?;
+    let kept = data.as_deref().map(Home::kept).transpose()?.flatten();
     let mut file = args.file(kept.as_ref())?;
     let entry = entry(&file.protocol)?;
-    let fronts = 1 + if args.no_node_fronts { 0 } else { file.replicas };
+    let node_fronts = file.node_fronts.unwrap_or(true);
+    let fronts = 1 + if node_fronts { file.replicas } else { 0 };
     give_places(&mut file, fronts);
     if !multicasts(entry) && args.shards.is_none() && args.config.is_none() && kept.is_none() {
         // These order within one group: whoever did not ask for several gets one.
@@ -204,10 +260,16 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     servable(entry, &file)?;
     first_partitions(&file).map_err(Failure::Misuse)?;
-    if let (Some(kept), Some(data)) = (&kept, &args.data) {
+    if file.etcd.is_some() {
+        return Err(Failure::misuse(
+            "[etcd] is for nodes on hosts of their own, which `amcast node` starts there; `amcast up` \
+             knows where its nodes are: leave it out",
+        ));
+    }
+    if let (Some(kept), Some(data)) = (&kept, &data) {
         file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
     }
-    file.settle(entry, args.data.is_some()).map_err(Failure::failed)?;
+    file.settle(entry, data.is_some()).map_err(Failure::failed)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -221,17 +283,17 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let ports = addresses(file.ports)?;
     bench::clear_left_over();
     if let Some(dir) = &file.record {
-        let limit_bytes = args.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
+        let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
         record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
             _ => Failure::failed(format!("{}: {e}", dir.display())),
         })?;
     }
-    let mut own = OwnHome::create(args.data.as_deref(), &file, Registry::usual())?;
+    let mut own = OwnHome::create(data.as_deref(), &file, Registry::usual())?;
     let ground = own.home().ground(&file, entry.about().medium, &config)?;
-    let plan =
-        Plan { file: &file, config: &config, node_fronts: !args.no_node_fronts, stop: &stop };
-    let needed = room.map_or(0, |room| room.with_fronts(fronts));
+    let plan = Plan { file: &file, config: &config, node_fronts, stop: &stop };
+    let logs = if kept.is_some() { 0 } else { logs_bytes(&file, entry.keeps()) };
+    let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
     let served = match own.home().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
         Err(e) => Err(e.into()),

@@ -101,8 +101,10 @@ pub struct Watch {
     name: String,
     protocol: String,
     cluster: Cluster,
-    nodes: Vec<At>,
+    nodes: Arc<Mutex<Vec<At>>>,
     board: Arc<Mutex<Board>>,
+    /// Its process serves no more clients.
+    leaves: AtomicBool,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -123,17 +125,20 @@ impl Watch {
         cluster: Cluster,
     ) -> io::Result<Self> {
         let (protocol, ask, forgets) = (file.protocol.clone(), home.nodes(file), forgets(file));
-        let (nodes, home) = (ask.clone(), Arc::new(home));
+        let count = ask.len();
+        let (nodes, home) = (Arc::new(Mutex::new(ask)), Arc::new(home));
         let board = Arc::new(Mutex::new(Board {
-            said: vec![None; nodes.len()],
+            said: vec![None; count],
             lost: Vec::new(),
             down: Vec::new(),
         }));
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
+        let at = Arc::clone(&nodes);
         let look = move || {
             let mut lost_since: Option<Instant> = None;
             while !ended.load(Ordering::Acquire) {
+                let ask = at.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let said = statuses_of(&ask);
                 let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
                 let lost = match ready || !forgets {
@@ -149,7 +154,8 @@ impl Watch {
             }
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
-        Ok(Self { name, protocol, cluster, nodes, board, stop, thread: Some(thread) })
+        let leaves = AtomicBool::new(false);
+        Ok(Self { name, protocol, cluster, nodes, board, leaves, stop, thread: Some(thread) })
     }
 
     /// The shape of the cluster.
@@ -164,7 +170,18 @@ impl Watch {
 
     /// Asks each node now.
     pub fn ask_now(&self) -> Vec<Option<NodeStatus>> {
-        statuses_of(&self.nodes)
+        let nodes = self.nodes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        statuses_of(&nodes)
+    }
+
+    /// The nodes are asked here from now on, in order of rank.
+    pub fn move_to(&self, nodes: Vec<At>) {
+        *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Its process serves no more clients: whoever asks is told to go elsewhere.
+    pub fn leave(&self) {
+        self.leaves.store(true, Ordering::Release);
     }
 
     /// Whether every node is a full member; else why not.
@@ -228,6 +245,9 @@ impl Status for Watch {
     }
 
     fn ready(&self) -> Result<(), String> {
+        if self.leaves.load(Ordering::Acquire) {
+            return Err(format!("{} stops", self.name));
+        }
         let board = lock(&self.board);
         if !board.lost.is_empty() {
             let lost: Vec<_> = board.lost.iter().map(Lost::to_string).collect();

@@ -127,7 +127,11 @@ fn nodes_that_were_started_by_hand_are_found_in_their_directory() {
     let data = unique("hand");
     fs::create_dir(&data).unwrap();
     let file = data.join("cluster.toml");
-    fs::write(&file, "shards = 1\n[set]\nhm_lines = 4096\nlog_lines = 16384\n").unwrap();
+    fs::write(
+        &file,
+        "protocol = \"tram\"\nshards = 1\n[set]\nhm_lines = 4096\nlog_lines = 16384\n",
+    )
+    .unwrap();
     let start = |n| {
         let mut node = Command::new(AMCAST);
         node.args(["node", "--config", &file.display().to_string(), "--name", &format!("n{n}")]);

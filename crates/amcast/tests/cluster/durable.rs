@@ -1,14 +1,18 @@
 //! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, runs, signal, wait_until_gone};
+use crate::harness::{
+    AMCAST, Up, bytes, call, errors, exists, run, runs, signal, unique, wait_until_gone,
+};
 use crate::room::Memory;
 use crate::write_while;
 use amcast::client::{Answer, Connection};
+use amcast::runtime::config::ClusterFile;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
@@ -257,4 +261,37 @@ fn a_node_whose_disk_was_replaced_gets_everything_back_from_the_others() {
     all_there(&up, &acked);
     assert_eq!(up.stop(), Some(0));
     fs::remove_dir_all(&data).unwrap();
+}
+
+/// Starts `amcast up` in a directory with nothing else said, does something, and ends it.
+fn up_in(dir: &Path, more: &[&str], act: impl FnOnce(&mut Connection)) {
+    let mut up = Command::new(AMCAST)
+        .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0"])
+        .args(more)
+        .current_dir(dir)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    let mut line = String::new();
+    BufReader::new(up.stdout.take().expect("it is piped")).read_line(&mut line).unwrap();
+    let at = line.split_whitespace().find_map(|word| word.strip_prefix("redis="));
+    act(&mut Connection::open(at.expect("it is ready")).expect("it listens"));
+    signal(up.id(), Signal::TERM);
+    assert!(up.wait().unwrap().success());
+}
+
+#[test]
+fn a_cluster_that_is_told_nothing_keeps_its_data_beside_where_it_was_started() {
+    let dir = unique("usual");
+    fs::create_dir(&dir).unwrap();
+    up_in(&dir, &[], |c| assert_eq!(call(c, &["SET", "k", "v"]), Answer::Word("OK".into())));
+    let file = ClusterFile::read(&dir.join("amcast-data/cluster.toml")).unwrap();
+    assert_eq!((file.protocol.as_str(), file.durable), ("multi-ring", true));
+    up_in(&dir, &[], |c| assert_eq!(call(c, &["GET", "k"]), bytes("v")));
+    fs::remove_dir_all(dir.join("amcast-data")).unwrap();
+    up_in(&dir, &["--storage", "memory", "--shards", "1"], |c| {
+        assert_eq!(call(c, &["GET", "k"]), Answer::Null);
+    });
+    assert!(fs::read_dir(&dir).unwrap().next().is_none(), "nothing is kept");
+    fs::remove_dir(&dir).unwrap();
 }

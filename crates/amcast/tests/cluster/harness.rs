@@ -28,9 +28,9 @@ pub(crate) fn run(args: &[&str]) -> Output {
     Command::new(AMCAST).args(args).output().expect("the program can be started")
 }
 
-/// Small rings, where the protocol has any.
+/// TRAM with small rings, unless a test names a protocol.
 fn small_rings(more: &[&str]) -> &'static [&'static str] {
-    let rings = &["--set", "hm_lines=4096", "--set", "log_lines=16384"];
+    let rings = &["--protocol", "tram", "--set", "hm_lines=4096", "--set", "log_lines=16384"];
     if more.contains(&"--protocol") { &[] } else { rings }
 }
 

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 /// What a cluster of the harness takes, with a front in every process.
 fn needed_bytes() -> u64 {
-    let mut file = ClusterFile { shards: 1, ..ClusterFile::default() };
+    let protocol = "tram".to_string();
+    let mut file = ClusterFile { protocol, shards: 1, ..ClusterFile::default() };
     for (name, value) in [("hm_lines", 4096), ("log_lines", 16384)] {
         file.set.insert(name.to_string(), Setting::Number(value));
     }
@@ -96,14 +97,14 @@ fn a_cluster_that_does_not_fit_is_refused_at_once_with_what_it_needs_and_leaves_
     let data = unique("huge");
     let file = unique("huge.toml");
     // The first process of each node asks for 256 GiB.
-    fs::write(&file, "clients = 256\n[set]\nhm_lines = 16777216\n").unwrap();
+    fs::write(&file, "protocol = \"tram\"\nclients = 256\n[set]\nhm_lines = 16777216\n").unwrap();
     let path = file.display().to_string();
     let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
     let start = ["up", "--data", &data.display().to_string(), "--config", &path];
     let output = run(&[&start[..], &ports].concat());
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     let said = errors(&output);
-    assert!(said.contains("MB of shared memory") && said.contains("are free there"), "{said}");
+    assert!(said.contains(": the cluster takes ") && said.contains("are free there"), "{said}");
     assert!(!said.contains("n0"), "no node was tried: {said}");
     assert!(!exists(&data));
     let checked = run(&["config", "check", &path]);
@@ -112,6 +113,21 @@ fn a_cluster_that_does_not_fit_is_refused_at_once_with_what_it_needs_and_leaves_
     assert!(report.contains("Shared memory of 3 shards of 3 replicas: "), "{report}");
     assert!(errors(&checked).contains("warning: "), "{}", errors(&checked));
     fs::remove_file(&file).unwrap();
+}
+
+#[test]
+fn a_cluster_whose_logs_do_not_fit_is_refused_at_once() {
+    let Some(memory) = Memory::new(64 << 20) else { return };
+    let data = memory.0.join("data");
+    let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
+    for storage in ["disk", "async"] {
+        let dir = data.display().to_string();
+        let start = ["up", "--storage", storage, "--data", &dir];
+        let output = run(&[&start[..], &ports].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        let said = errors(&output);
+        assert!(said.contains("the cluster takes 288 MB, and ") && !said.contains("n0"), "{said}");
+    }
 }
 
 #[test]

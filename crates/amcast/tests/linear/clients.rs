@@ -56,7 +56,7 @@ impl Keys {
 
 /// All clients of a run.
 pub(crate) struct Load {
-    /// Where the clients go, in turn.
+    /// The fronts: a client goes to the next one when one closes its connection.
     fronts: Vec<String>,
     /// Whether reads need no order.
     sequential: bool,
@@ -65,14 +65,25 @@ pub(crate) struct Load {
     round: AtomicU64,
     stop: AtomicBool,
     clients: Vec<Mutex<Calls>>,
+    /// What clients were told that was an error.
+    errors: Mutex<Vec<String>>,
+    /// Connections that ended before their client did.
+    ends: AtomicU64,
 }
 
 impl Load {
     pub(crate) fn new(redis: &str, shards: usize, clients: usize) -> Self {
+        Self::at(vec![redis.to_string()], shards, clients)
+    }
+
+    /// Clients of several fronts.
+    pub(crate) fn at(fronts: Vec<String>, shards: usize, clients: usize) -> Self {
         Self {
-            fronts: vec![redis.to_string()],
+            fronts,
             sequential: false,
             shards,
+            errors: Mutex::default(),
+            ends: AtomicU64::new(0),
             begun: Instant::now(),
             round: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -83,16 +94,6 @@ impl Load {
     /// Clients of these fronts, of nodes, that chose reads without an order.
     pub(crate) fn sequential(fronts: Vec<String>, shards: usize, clients: usize) -> Self {
         Self { fronts, sequential: true, ..Self::new("", shards, clients) }
-    }
-
-    fn connect(&self, number: usize) -> Connection {
-        let at = &self.fronts[number % self.fronts.len()];
-        let mut connection = Connection::open(at).expect("the front listens");
-        if self.sequential {
-            let chosen = connection.call(&[b"AMCAST.CONSISTENCY", b"SEQUENTIAL"]);
-            assert_eq!(chosen.expect("an answer"), Answer::Word("OK".into()));
-        }
-        connection
     }
 
     /// Lets the clients work while `act` acts.
@@ -116,6 +117,39 @@ impl Load {
         moment(self.begun)
     }
 
+    /// The errors that clients were told.
+    pub(crate) fn errors(&self) -> Vec<String> {
+        self.errors.lock().expect("no client panicked").clone()
+    }
+
+    /// How many connections ended before their client did.
+    pub(crate) fn ends(&self) -> u64 {
+        self.ends.load(Ordering::Relaxed)
+    }
+
+    /// A connection to the first front from the `n`th on that takes one.
+    fn connect(&self, n: usize) -> Connection {
+        let mut connection = self.open(n);
+        if self.sequential {
+            let chosen = connection.call(&[b"AMCAST.CONSISTENCY", b"SEQUENTIAL"]);
+            assert_eq!(chosen.expect("an answer"), Answer::Word("OK".into()));
+        }
+        connection
+    }
+
+    fn open(&self, n: usize) -> Connection {
+        let begun = Instant::now();
+        let mut all = self.fronts.iter().cycle().skip(n % self.fronts.len());
+        loop {
+            let at = all.next().expect("they go round");
+            match Connection::open(at) {
+                Ok(connection) => return connection,
+                Err(e) => assert!(begun.elapsed() < Duration::from_secs(10), "{at}: {e}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
     /// What the clients saw.
     pub(crate) fn into_recording(self) -> Recording {
         let calls = |c: Mutex<Calls>| c.into_inner().expect("no client panicked");
@@ -124,8 +158,10 @@ impl Load {
 
     fn work(&self, number: usize) {
         let mut calls = self.clients[number].lock().expect("a client is one thread");
-        let connection = self.connect(number);
+        let mut front = number;
+        let connection = self.connect(front);
         let mut client = Client {
+            errors: &self.errors,
             number,
             connection,
             rng: Rng::new(number as u64 + 1),
@@ -145,7 +181,9 @@ impl Load {
             }
             if client.act(&keys).is_err() {
                 // What was under way may have taken effect or not; the next call is a new one.
-                client.connection = self.connect(number);
+                self.ends.fetch_add(1, Ordering::Relaxed);
+                front += 1;
+                client.connection = self.connect(front);
             }
             if n.is_multiple_of(BURST) {
                 std::thread::sleep(Duration::from_micros(client.rng.below(REST_US_MAX)));
@@ -163,6 +201,7 @@ struct Client<'a> {
     values: u64,
     begun: Instant,
     calls: &'a mut Calls,
+    errors: &'a Mutex<Vec<String>>,
 }
 
 impl Client<'_> {
@@ -293,7 +332,11 @@ impl Client<'_> {
 
     fn ask(&mut self, words: &[&str]) -> io::Result<Answer> {
         let words: Vec<&[u8]> = words.iter().map(|w| w.as_bytes()).collect();
-        self.connection.call(&words)
+        let answer = self.connection.call(&words)?;
+        if answer.is_error() {
+            self.errors.lock().expect("no client panicked").push(answer.to_string());
+        }
+        Ok(answer)
     }
 }
 

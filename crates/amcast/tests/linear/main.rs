@@ -8,9 +8,13 @@ mod clients;
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
 #[path = "../cluster/harness.rs"]
 mod harness;
+mod hosts;
 mod kills;
 mod moves;
+#[path = "../partition/namespaces.rs"]
+mod namespaces;
 mod recording;
+mod rolling;
 
 use amcast::check::service::Budget;
 use amcast::check::{History, Verdict, check_within};

@@ -66,19 +66,31 @@ impl Hosts {
         command
     }
 
+    /// What a thread enters to be on a host.
+    #[allow(dead_code, reason = "the other tests start programs there")]
+    pub(crate) fn namespace(&self, host: usize) -> File {
+        File::open(format!("/run/netns/{}", self.names[host])).expect("it is there")
+    }
+
     /// Has a thread of its own do something on a host.
+    #[allow(dead_code, reason = "others have all their threads there")]
     pub(crate) fn on<T: Send>(&self, host: usize, act: impl FnOnce() -> T + Send) -> T {
         let namespace =
             File::open(format!("/run/netns/{}", self.names[host])).expect("it is there");
         std::thread::scope(|scope| {
             let there = || {
-                let kind = Some(LinkNameSpaceType::Network);
-                move_into_link_name_space(namespace.as_fd(), kind).expect("a thread may move");
+                enter(&namespace);
                 act()
             };
             scope.spawn(there).join().expect("it does not panic")
         })
     }
+}
+
+/// Has this thread, and those that it starts from now on, be on a host.
+pub(crate) fn enter(namespace: &File) {
+    let kind = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(namespace.as_fd(), kind).expect("a thread may move");
 }
 
 impl Drop for Hosts {

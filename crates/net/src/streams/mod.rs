@@ -27,6 +27,7 @@ use link::{Link, Partial, Stage};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 /// How much may pile up for a peer between two flushes before it is written out, in bytes: what was
@@ -215,6 +216,22 @@ impl Streams {
         if self.links[pid.index()].up {
             self.lose(pid, Break::HungUp, told);
         }
+    }
+
+    /// A peer is somewhere else from now on; whether that is new.
+    pub(crate) fn move_peer(&mut self, pid: Pid, to: SocketAddr, told: &mut Told) -> bool {
+        let link = &mut self.links[pid.index()];
+        if link.address == to {
+            return false;
+        }
+        (link.address, link.failures, link.remarked) = (to, 0, false);
+        if link.up {
+            self.lose(pid, Break::HungUp, told);
+        } else if link::dials(self.me, pid) {
+            // What was under way goes to where it was.
+            self.enter(pid, Stage::Away { dial_at: Some(Instant::now()) });
+        }
+        true
     }
 
     #[cold]

@@ -68,7 +68,7 @@ impl Place {
         let name = format!("amcast-checkpoint-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let begun = path.with_extension("begun");
-        let keeping = Keeping { path, begun, holds: false, lasts: true };
+        let keeping = Keeping { path, begun, holds: false, lasts: true, lived: false };
         keeping.make().unwrap();
         Self(keeping)
     }

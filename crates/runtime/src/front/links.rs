@@ -159,7 +159,7 @@ fn payload_max(entry: &dyn Entry, config: &Config) -> Result<usize, FrontError> 
 /// A number that no front in `home` has, above those that nodes have.
 fn free_place(home: &Path) -> io::Result<(u32, Life)> {
     for n in 0..PLACES {
-        if let Some(life) = Life::begin(&home.join(crate::home::front_life_name(n)))? {
+        if let Some(life) = Life::begin(&home.join(crate::home::front_life_name(n)), 0)? {
             return Ok(((REPLICAS_MAX + n) as u32, life));
         }
     }

@@ -174,8 +174,8 @@ impl HomeError {
             ),
             Self::NoRoom { path, needed, free } => write!(
                 f,
-                "{}: the cluster takes {} MB of shared memory, and {} MB are free there; free some \
-                 (in a container: --shm-size), give a directory elsewhere with --data, such as on a \
+                "{}: the cluster takes {} MB, and {} MB are free there; free some (of the memory in \
+                 /dev/shm a container has little: --shm-size), give a directory elsewhere with --data, such as on a \
                  disk, or ask for less: fewer --shards or --replicas, or smaller rings (`amcast \
                  config --explain`)",
                 path.display(),

@@ -1,7 +1,7 @@
 //! What the processes of a cluster meet on: the shared memory in its home, or connections between
 //! its nodes and sockets in the home.
 
-use super::{Home, HomeError, life_name};
+use super::{Home, HomeError, Keeping, life_name};
 use crate::config::{ClusterFile, Place};
 use crate::life::Life;
 use amcast_core::limits::REPLICAS_MAX;
@@ -9,6 +9,10 @@ use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+
+/// Bits of a life's number that count the lives of one machine. With those that count machines they are 24,
+/// as many as sessions of fronts have for it.
+const LIVES_BITS: u32 = 16;
 
 /// What the processes of a cluster meet on.
 #[derive(Clone, Debug)]
@@ -37,6 +41,13 @@ impl Net {
     /// Where a node gives its state to other hosts, with the cluster's number.
     pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, u64)> {
         self.places[rank].control.map(|at| (at, self.id))
+    }
+
+    /// The least number that a life of the node `rank` may have: above those of all lives on machines
+    /// that this one replaces. A node that keeps something and lost it has lived before.
+    pub(crate) fn first_life(&self, rank: usize, keeping: Option<&Keeping>) -> u32 {
+        let replaced = self.places[rank].replaced << LIVES_BITS;
+        replaced.max(u32::from(keeping.is_some_and(Keeping::is_begun)))
     }
 
     /// The cluster's directory on this host.

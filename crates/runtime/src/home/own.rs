@@ -35,7 +35,7 @@ const ORPHAN_PATIENCE: Duration = Duration::from_secs(8);
 const LOGS_KEPT: usize = 4;
 
 /// The longest path of a socket, in bytes; `/n0.sock` is part of it.
-const SOCKET_PATH_MAX: usize = 107 - "/n0.sock".len();
+pub(super) const SOCKET_PATH_MAX: usize = 107 - "/n0.sock".len();
 
 /// The home of a cluster that this process supervises. Dropping it without [`OwnHome::remove`]
 /// leaves the files for the next start to clear.

@@ -1,8 +1,9 @@
-//! How much shared memory a cluster takes, asked before any of it is set aside.
+//! How much shared memory, or room for logs, a cluster takes, asked before any of it is set aside.
 
 use super::{Home, HomeError};
 use crate::answers::{Mailbox, Office, Places};
-use amcast_core::{Config, ConfigError, Entry, Node, Pid};
+use crate::config::ClusterFile;
+use amcast_core::{Config, ConfigError, Entry, Keeps, Node, Pid};
 use amcast_memory::Directory;
 
 /// What the processes of a cluster take of shared memory, in bytes.
@@ -46,6 +47,14 @@ impl Room {
     pub const fn with_fronts(self, fronts: usize) -> u64 {
         self.nodes + self.front * fronts as u64
     }
+}
+
+/// What the logs of all nodes take when a cluster starts, in bytes, where the protocol keeps any.
+pub fn logs_bytes(file: &ClusterFile, keeps: Keeps) -> u64 {
+    if keeps == Keeps::Nothing {
+        return 0;
+    }
+    (file.replicas * file.shards) as u64 * crate::journal::bytes_at_start(file.durable)
 }
 
 impl Home {

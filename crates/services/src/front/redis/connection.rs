@@ -191,6 +191,7 @@ impl<B: Backend> Connection<B> {
             if self.client.info.killed.load(Ordering::Acquire) {
                 return Poll::Ready(());
             }
+            self.closing |= self.shared.leaving.load(Ordering::Acquire);
             let now = self.shared.clock.now();
             while self.take_commands(cx, now) == Progress::More {
                 self.shared.backend.flush();
@@ -203,7 +204,8 @@ impl<B: Backend> Connection<B> {
                 continue;
             }
             let next = if self.closing {
-                self.wire.part(cx, self.slots.is_empty()).map(Err)
+                let all_said = self.slots.is_empty() && self.pending.is_none();
+                self.wire.part(cx, all_said).map(Err)
             } else if self.wire.ended && self.starved && self.is_done() {
                 Poll::Ready(Err(()))
             } else {

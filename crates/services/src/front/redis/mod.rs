@@ -30,7 +30,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use tokio::sync::watch;
 
@@ -104,6 +104,17 @@ struct Shared<B> {
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
     warnings: Warnings,
+    /// Connections take no more input, and end when all that they took is answered.
+    leaving: AtomicBool,
+}
+
+/// How far a front is with its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Serves,
+    /// Nobody is let in any more.
+    Leaves,
+    Ends,
 }
 
 /// What clients can cause to be logged, each kind only now and then.
@@ -118,7 +129,10 @@ struct Warnings {
 /// A running front.
 pub struct Front {
     address: SocketAddr,
-    stop: watch::Sender<bool>,
+    stage: watch::Sender<Stage>,
+    /// Tells the connections that they are to end.
+    part: Box<dyn Fn() + Send + Sync>,
+    server: Arc<Server>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -139,7 +153,7 @@ pub fn start<B: Backend>(
     let address = listener.local_addr()?;
     let router = Arc::new(Router::default());
     backend.start(router.clone() as Arc<dyn Answers>);
-    let (stop, stopped) = watch::channel(false);
+    let (stage, _) = watch::channel(Stage::Serves);
     let threads = config.threads.max(1);
     let next_client = AtomicU64::new(1);
     let (held_bytes, warnings) = (AtomicUsize::new(0), Warnings::default());
@@ -154,10 +168,11 @@ pub fn start<B: Backend>(
         clients_max,
         held_bytes,
         warnings,
+        leaving: AtomicBool::new(false),
     });
     let mut handles = Vec::new();
     for i in 0..threads {
-        let (listener, shared, stopped) = (listener.try_clone()?, shared.clone(), stopped.clone());
+        let (listener, shared, mut at) = (listener.try_clone()?, shared.clone(), stage.subscribe());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let name = format!("redis-front-{i}");
         handles.push(std::thread::Builder::new().name(name).spawn(move || {
@@ -165,11 +180,16 @@ pub fn start<B: Backend>(
                 runtime.spawn(tidy::now_and_then(shared.clone()));
                 runtime.spawn(driver::drive(shared.clone()));
             }
-            runtime.block_on(accept(listener, shared, stopped));
-            // Dropping the runtime drops the connections.
+            runtime.block_on(async {
+                accept(listener, shared, at.clone()).await;
+                // Connections go on until then; dropping the runtime drops those that are left.
+                _ = at.wait_for(|stage| *stage == Stage::Ends).await;
+            });
         })?);
     }
-    Ok(Front { address, stop, threads: handles })
+    let server = Arc::clone(&shared.server);
+    let part = Box::new(move || shared.part());
+    Ok(Front { address, stage, part, server, threads: handles })
 }
 
 /// Lets the process have as many files open as `clients` connections take, as far as the system
@@ -199,14 +219,14 @@ fn allow_files(clients: usize) -> usize {
 async fn accept<B: Backend>(
     listener: TcpListener,
     shared: Arc<Shared<B>>,
-    mut stopped: watch::Receiver<bool>,
+    mut stage: watch::Receiver<Stage>,
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let post = Arc::new(Post::default());
     tokio::spawn(post.clone().go_round());
     loop {
         let accepted = tokio::select! {
-            _ = stopped.changed() => return,
+            _ = stage.wait_for(|stage| *stage != Stage::Serves) => return,
             accepted = listener.accept() => accepted,
         };
         match accepted {
@@ -242,6 +262,18 @@ impl Front {
         self.threads.iter().all(|thread| !thread.is_finished())
     }
 
+    /// Lets nobody in any more, and has each connection end when all that it took is answered: its
+    /// client finds it closed, with no command that was half served.
+    pub fn leave(&self) {
+        self.stage.send_replace(Stage::Leaves);
+        (self.part)();
+    }
+
+    /// Connections that are open.
+    pub fn connections(&self) -> usize {
+        self.server.connected()
+    }
+
     /// Closes all connections and ends the threads. Commands under way may still be executed.
     pub fn stop(self) {
         drop(self);
@@ -250,7 +282,7 @@ impl Front {
 
 impl Drop for Front {
     fn drop(&mut self) {
-        self.stop.send_replace(true);
+        self.stage.send_replace(Stage::Ends);
         for thread in self.threads.drain(..) {
             if thread.join().is_err() {
                 // It panicked, and the panic was printed; there is nothing left to stop.
@@ -263,5 +295,11 @@ impl Drop for Front {
 impl<B> Shared<B> {
     fn forget(&self, client: u64) {
         lock(&self.server.clients).remove(&client);
+    }
+
+    /// Has all connections end when they have answered.
+    fn part(&self) {
+        self.leaving.store(true, Ordering::Release);
+        lock(&self.server.clients).values().for_each(|info| (info.wake)());
     }
 }

@@ -1,0 +1,176 @@
+//! The board in etcd.
+//!
+//! One thread talks to etcd ([`session`]); whoever uses the board only takes a lock for a moment. A
+//! session ends with the first thing that goes wrong, and another one begins after a pause: it takes a
+//! lease, writes what was said, reads everything, and watches from there on.
+
+mod connect;
+mod session;
+
+use crate::{Coordination, Known, Lasts, OnChange, Unreachable};
+use session::Session;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::Notify;
+
+/// How long a claim may take.
+const CLAIM_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Claims that wait.
+const CLAIMS_MAX: usize = 16;
+
+/// How etcd is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where its servers are: `http://10.0.0.9:2379`, or `https://` with [`Options::tls`].
+    pub endpoints: Vec<String>,
+    /// What all keys begin with: `/amcast/4711/`.
+    pub prefix: String,
+    /// Name and password, if etcd asks for them.
+    pub user: Option<(String, String)>,
+    /// How both ends show who they are, if they do.
+    pub tls: Option<Tls>,
+    /// How long after its last word a node counts as dead.
+    pub lease: Duration,
+}
+
+/// Certificates, each a PEM file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signed those of etcd's servers.
+    pub ca: PathBuf,
+    /// This node's own, and its key, if etcd asks for them.
+    pub own: Option<(PathBuf, PathBuf)>,
+}
+
+/// An entry that this process wants on the board.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Said {
+    /// None: that it is not there.
+    value: Option<String>,
+    lasts: Lasts,
+    /// It is there already, in this session.
+    done: bool,
+}
+
+/// A claim, and where its outcome goes.
+struct Claim {
+    key: String,
+    before: Option<String>,
+    value: String,
+    outcome: SyncSender<Result<String, Unreachable>>,
+}
+
+/// What the thread and the users of the board share.
+struct Shared {
+    known: Mutex<Known>,
+    said: Mutex<BTreeMap<String, Said>>,
+    claims: Mutex<Vec<Claim>>,
+    on_change: OnChange,
+    /// Something was said or claimed, or it is to end.
+    ring: Notify,
+    ends: std::sync::atomic::AtomicBool,
+}
+
+fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
+    what.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    /// Changes what is known, and tells of it.
+    fn learn(&self, change: impl FnOnce(&mut Known)) {
+        let mut known = lock(&self.known);
+        let before = known.clone();
+        change(&mut known);
+        if *known != before {
+            let now = known.clone();
+            drop(known);
+            (self.on_change)(&now);
+        }
+    }
+}
+
+/// A board in etcd. Dropping it takes away what this process said for its life.
+pub struct Etcd {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Etcd {
+    /// Begins to talk to etcd, which need not be there yet.
+    ///
+    /// # Errors
+    /// When options do not go together, a certificate cannot be read, or there is no thread.
+    pub fn begin(options: Options, on_change: OnChange) -> Result<Self, String> {
+        let ways = connect::Ways::new(&options)?;
+        let shared = Arc::new(Shared {
+            known: Mutex::default(),
+            said: Mutex::default(),
+            claims: Mutex::default(),
+            on_change,
+            ring: Notify::new(),
+            ends: std::sync::atomic::AtomicBool::new(false),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| e.to_string())?;
+        let session = Session::new(options, ways, Arc::clone(&shared));
+        let talk = move || runtime.block_on(session.run());
+        let thread = std::thread::Builder::new().name("etcd".to_string()).spawn(talk);
+        Ok(Self { shared, thread: Some(thread.map_err(|e| e.to_string())?) })
+    }
+}
+
+impl Coordination for Etcd {
+    fn say(&self, key: &str, value: Option<&str>, lasts: Lasts) {
+        let said = Said { value: value.map(str::to_string), lasts, done: false };
+        let mut all = lock(&self.shared.said);
+        if all.get(key).is_some_and(|old| old.value == said.value && old.lasts == lasts) {
+            return;
+        }
+        all.insert(key.to_string(), said);
+        drop(all);
+        self.shared.ring.notify_one();
+    }
+
+    fn unsay(&self, key: &str) {
+        lock(&self.shared.said).remove(key);
+    }
+
+    fn known(&self) -> Known {
+        lock(&self.shared.known).clone()
+    }
+
+    fn claim(&self, key: &str, before: Option<&str>, value: &str) -> Result<String, Unreachable> {
+        let (outcome, comes): (_, Receiver<_>) = sync_channel(1);
+        let mut claims = lock(&self.shared.claims);
+        if claims.len() >= CLAIMS_MAX {
+            return Err(Unreachable(format!("{CLAIMS_MAX} claims wait for etcd already")));
+        }
+        claims.push(Claim {
+            key: key.to_string(),
+            before: before.map(str::to_string),
+            value: value.to_string(),
+            outcome,
+        });
+        drop(claims);
+        self.shared.ring.notify_one();
+        let none = |_| Err(Unreachable(format!("etcd does not answer within {CLAIM_PATIENCE:?}")));
+        comes.recv_timeout(CLAIM_PATIENCE).unwrap_or_else(none)
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.shared.ends.store(true, std::sync::atomic::Ordering::Release);
+        self.shared.ring.notify_one();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that talks to etcd had panicked");
+        }
+    }
+}

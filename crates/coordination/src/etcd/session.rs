@@ -1,0 +1,292 @@
+//! One session with etcd after the other.
+
+use super::connect::{Way, Ways, within};
+use super::{Claim, Options, Said, Shared, lock};
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::proto::event::EventType;
+use crate::proto::kv_client::KvClient;
+use crate::proto::lease_client::LeaseClient;
+use crate::proto::request_op::Request as Op;
+use crate::proto::response_op::Response as OpResponse;
+use crate::proto::watch_client::WatchClient;
+use crate::proto::watch_request::RequestUnion;
+use crate::proto::{
+    Compare, DeleteRangeRequest, Event, KeyValue, LeaseGrantRequest, LeaseKeepAliveRequest,
+    LeaseKeepAliveResponse, LeaseRevokeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest,
+    WatchCreateRequest, WatchRequest, WatchResponse,
+};
+use crate::{Lasts, Unreachable};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_stream::Stream;
+use tonic::Streaming;
+
+/// How long after a session that failed the next one begins, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+/// Requests on a stream that wait to be sent.
+const REQUESTS_MAX: usize = 4;
+
+pub(super) struct Session {
+    options: Options,
+    ways: Ways,
+    shared: Arc<Shared>,
+    /// That etcd is away was said.
+    remarked: bool,
+}
+
+/// What stands while a session lasts.
+struct Talk {
+    kv: KvClient<Way>,
+    lease: LeaseClient<Way>,
+    lease_id: i64,
+    keep: mpsc::Sender<LeaseKeepAliveRequest>,
+    kept: Streaming<LeaseKeepAliveResponse>,
+    watched: Streaming<WatchResponse>,
+    /// The watch goes on as long as this is held.
+    _watch: mpsc::Sender<WatchRequest>,
+}
+
+/// The first key behind all that begin with `prefix`.
+fn behind(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    // A prefix is text: no byte of it is 255.
+    if let Some(last) = end.last_mut() {
+        *last += 1;
+    }
+    end
+}
+
+/// What is sent into it is asked.
+fn stream<T>() -> (mpsc::Sender<T>, impl Stream<Item = T>) {
+    let (to, from) = mpsc::channel(REQUESTS_MAX);
+    (to, tokio_stream::wrappers::ReceiverStream::new(from))
+}
+
+fn ended(what: &str) -> String {
+    format!("the stream of {what} has ended")
+}
+
+impl Session {
+    pub(super) fn new(options: Options, ways: Ways, shared: Arc<Shared>) -> Self {
+        Self { options, ways, shared, remarked: false }
+    }
+
+    fn ends(&self) -> bool {
+        self.shared.ends.load(Ordering::Acquire)
+    }
+
+    /// Sessions until the board is not used any more.
+    pub(super) async fn run(mut self) {
+        let mut pause = PAUSE.0;
+        while !self.ends() {
+            let why = match self.begin().await {
+                Ok(talk) => {
+                    if std::mem::take(&mut self.remarked) {
+                        tracing::info!("etcd is there again");
+                    }
+                    pause = PAUSE.0;
+                    self.go_on(talk).await
+                }
+                Err(why) => Err(why),
+            };
+            let Err(why) = why else { return };
+            self.shared.learn(|known| known.is_current = false);
+            if !std::mem::replace(&mut self.remarked, true) {
+                tracing::warn!("etcd is away, and the cluster goes on without: {why}");
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                () = self.shared.ring.notified() => {}
+            }
+            pause = (pause * 2).min(PAUSE.1);
+        }
+    }
+
+    /// Takes a lease, says what is to be said, and reads what there is.
+    async fn begin(&mut self) -> Result<Talk, String> {
+        let way = self.ways.connect().await?;
+        let (mut kv, mut lease) = (KvClient::new(way.clone()), LeaseClient::new(way.clone()));
+        let ttl = self.options.lease.as_secs().max(1) as i64;
+        let granted = within(lease.lease_grant(LeaseGrantRequest { ttl, id: 0 })).await?;
+        let lease_id = granted.id;
+        let (keep, asks) = stream();
+        // A stream is answered only when the first request is there.
+        keep.try_send(LeaseKeepAliveRequest { id: lease_id }).map_err(|e| e.to_string())?;
+        let kept = within(lease.lease_keep_alive(asks)).await?;
+        for said in lock(&self.shared.said).values_mut() {
+            said.done = false;
+        }
+        let prefix = &self.options.prefix;
+        let (key, range_end) = (prefix.as_bytes().to_vec(), behind(prefix));
+        self.say_all(&mut kv, lease_id).await?;
+        let all = RangeRequest { key: key.clone(), range_end: range_end.clone(), limit: 0 };
+        let found = within(kv.range(all)).await?;
+        let revision = found.header.map_or(0, |header| header.revision);
+        let entries = found.kvs.iter().filter_map(|kv| self.entry(kv)).collect();
+        self.shared.learn(|known| (known.entries, known.is_current) = (entries, true));
+        let (watch, asks) = stream();
+        let create = WatchCreateRequest {
+            key,
+            range_end,
+            start_revision: revision + 1,
+            progress_notify: true,
+        };
+        let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+        watch.try_send(create).map_err(|e| e.to_string())?;
+        let watched = within(WatchClient::new(way).watch(asks)).await?;
+        Ok(Talk { kv, lease, lease_id, keep, kept, watched, _watch: watch })
+    }
+
+    /// A session: until something goes wrong, or the board is not used any more.
+    async fn go_on(&self, mut talk: Talk) -> Result<(), String> {
+        let lease = self.options.lease.max(Duration::from_secs(1));
+        let mut renew = tokio::time::interval(lease / 3);
+        let mut renewed = Instant::now();
+        loop {
+            if self.ends() {
+                // Best effort: the lease ends by itself.
+                let gone = LeaseRevokeRequest { id: talk.lease_id };
+                let _ = within(talk.lease.lease_revoke(gone)).await;
+                return Ok(());
+            }
+            self.say_all(&mut talk.kv, talk.lease_id).await?;
+            self.answer_claims(&mut talk.kv).await?;
+            tokio::select! {
+                () = self.shared.ring.notified() => {}
+                _ = renew.tick() => {
+                    if renewed.elapsed() > lease {
+                        return Err("the lease was not renewed in time".to_string());
+                    }
+                    let asked = talk.keep.try_send(LeaseKeepAliveRequest { id: talk.lease_id });
+                    asked.map_err(|_| ended("renewals"))?;
+                }
+                kept = talk.kept.message() => {
+                    let kept = kept.map_err(|e| e.to_string())?.ok_or_else(|| ended("renewals"))?;
+                    if kept.ttl <= 0 {
+                        return Err("the lease has ended".to_string());
+                    }
+                    renewed = Instant::now();
+                }
+                seen = talk.watched.message() => {
+                    let seen = seen.map_err(|e| e.to_string())?.ok_or_else(|| ended("changes"))?;
+                    if seen.canceled {
+                        return Err(format!("etcd ends the watch: {}", seen.cancel_reason));
+                    }
+                    self.see(&seen.events);
+                }
+            }
+        }
+    }
+
+    /// An entry of the board, if it is one.
+    fn entry(&self, kv: &KeyValue) -> Option<(String, String)> {
+        let key = str::from_utf8(&kv.key).ok()?.strip_prefix(&self.options.prefix)?;
+        Some((key.to_string(), String::from_utf8_lossy(&kv.value).into_owned()))
+    }
+
+    fn see(&self, events: &[Event]) {
+        self.shared.learn(|known| {
+            for event in events {
+                let Some((key, value)) = event.kv.as_ref().and_then(|kv| self.entry(kv)) else {
+                    continue;
+                };
+                match event.r#type() {
+                    EventType::Put => known.entries.insert(key, value),
+                    EventType::Delete => known.entries.remove(&key),
+                };
+            }
+        });
+    }
+
+    fn key(&self, key: &str) -> Vec<u8> {
+        [self.options.prefix.as_bytes(), key.as_bytes()].concat()
+    }
+
+    /// Writes what was said and is not there yet.
+    async fn say_all(&self, kv: &mut KvClient<Way>, lease_id: i64) -> Result<(), String> {
+        loop {
+            let next = lock(&self.shared.said)
+                .iter()
+                .find(|(_, said)| !said.done)
+                .map(|(key, said)| (key.clone(), said.clone()));
+            let Some((name, said)) = next else { return Ok(()) };
+            let key = self.key(&name);
+            match (&said.value, said.lasts) {
+                (Some(value), lasts) => {
+                    let lease = if lasts == Lasts::ForEver { 0 } else { lease_id };
+                    let put = PutRequest { key, value: value.as_bytes().to_vec(), lease };
+                    within(kv.put(put)).await?;
+                }
+                (None, _) => {
+                    within(kv.delete_range(DeleteRangeRequest { key, range_end: Vec::new() }))
+                        .await?;
+                }
+            }
+            if let Some(now) = lock(&self.shared.said).get_mut(&name)
+                && (&now.value, now.lasts) == (&said.value, said.lasts)
+            {
+                *now = Said { done: true, ..said };
+            }
+        }
+    }
+
+    async fn answer_claims(&self, kv: &mut KvClient<Way>) -> Result<(), String> {
+        loop {
+            let claim = lock(&self.shared.claims).pop();
+            let Some(claim) = claim else { return Ok(()) };
+            let outcome = self.claim(kv, &claim).await;
+            let failed = outcome.as_ref().err().cloned();
+            // Who waited too long has gone.
+            let _ = claim.outcome.try_send(outcome.map_err(Unreachable));
+            if let Some(why) = failed {
+                return Err(why);
+            }
+        }
+    }
+
+    async fn claim(&self, kv: &mut KvClient<Way>, claim: &Claim) -> Result<String, String> {
+        let key = self.key(&claim.key);
+        let (target, union) = match &claim.before {
+            // There is none: it was never made.
+            None => (CompareTarget::Create, TargetUnion::CreateRevision(0)),
+            Some(value) => (CompareTarget::Value, TargetUnion::Value(value.as_bytes().to_vec())),
+        };
+        let compare = Compare {
+            result: CompareResult::Equal.into(),
+            target: target.into(),
+            key: key.clone(),
+            target_union: Some(union),
+        };
+        let put = PutRequest { key: key.clone(), value: claim.value.as_bytes().to_vec(), lease: 0 };
+        let look = RangeRequest { key, range_end: Vec::new(), limit: 1 };
+        let op = |op| vec![RequestOp { request: Some(op) }];
+        let txn = TxnRequest {
+            compare: vec![compare],
+            success: op(Op::RequestPut(put)),
+            failure: op(Op::RequestRange(look)),
+        };
+        let done = within(kv.txn(txn)).await?;
+        if done.succeeded {
+            return Ok(claim.value.clone());
+        }
+        let found = done.responses.into_iter().find_map(|response| match response.response {
+            Some(OpResponse::ResponseRange(range)) => range.kvs.into_iter().next(),
+            _ => None,
+        });
+        Ok(found.map_or_else(String::new, |kv| String::from_utf8_lossy(&kv.value).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_what_does_not_begin_with_it() {
+        assert_eq!(behind("/a/"), b"/a0");
+    }
+}

@@ -1,0 +1,75 @@
+//! Where a node is, as written in a cluster's file.
+
+use serde::{Deserialize, Serialize};
+use std::net::SocketAddr;
+
+/// Where a node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Place {
+    /// Where the others reach it, for connections and for datagrams.
+    pub address: SocketAddr,
+    /// Where it listens, if that is another address: behind a translation, or on all interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Where it gives its state to nodes of other hosts, and says how it is. Left out: only nodes of
+    /// its own host reach it for that, through the cluster's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<SocketAddr>,
+    /// Where it serves Redis clients, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redis: Option<SocketAddr>,
+    /// Where it serves the log over gRPC, if it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<SocketAddr>,
+    /// Where its status page and metrics are, if anywhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<SocketAddr>,
+    /// How often this node began anew with an empty directory, since its disk or its whole machine was
+    /// replaced. Whoever replaces one adds one here, in the file of every host: the node asks the
+    /// others then what it had promised, and lives of it from before are not let in any more.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub replaced: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "who writes files calls it so")]
+const fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+impl Place {
+    /// A node that listens where it is reached, and serves nobody else.
+    pub const fn at(address: SocketAddr) -> Self {
+        Self {
+            address,
+            listen: None,
+            control: None,
+            redis: None,
+            log: None,
+            http: None,
+            replaced: 0,
+        }
+    }
+
+    /// Its addresses that no other one may have, each with its key.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+        let all = [
+            ("address", Some(self.address)),
+            ("control", self.control),
+            ("redis", self.redis),
+            ("log", self.log),
+            ("http", self.http),
+        ];
+        all.into_iter().filter_map(|(key, at)| Some((key, at?)))
+    }
+
+    /// Whether clients are served at the address with this key: any port will do, if it is told.
+    pub(super) fn is_front(key: &str) -> bool {
+        matches!(key, "redis" | "log" | "http")
+    }
+
+    /// Whether it serves clients.
+    pub const fn serves(&self) -> bool {
+        self.redis.is_some() || self.log.is_some() || self.http.is_some()
+    }
+}
