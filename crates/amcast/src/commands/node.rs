@@ -132,12 +132,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         record: file.record.clone(),
         keeping: keeping(args, &file, &home, (entry, rank)),
     };
-    let share = amcast_services::workers(cores, file.replicas, file.shards);
-    let workers = file.workers.unwrap_or(share).min(file.shards);
-    tracing::info!("{workers} threads execute commands besides the node's own");
-    host_logs(logs(&file)?);
-    host_partitions(first_partitions(&file).map_err(Failure::Misuse)?.into());
-    let app = ServiceNode::<StoreAndLog>::new(file.shards, workers);
+    let app = service(&file, cores)?;
     let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
@@ -218,6 +213,16 @@ fn keeping(
         keeping.has_lived();
     }
     Some(keeping)
+}
+
+/// What the node serves, on a host of so many cores.
+fn service(file: &ClusterFile, cores: usize) -> Result<ServiceNode<StoreAndLog>, Failure> {
+    let share = amcast_services::workers(cores, file.replicas, file.shards);
+    let workers = file.workers.unwrap_or(share).min(file.shards);
+    tracing::info!("{workers} threads execute commands besides the node's own");
+    host_logs(logs(file)?);
+    host_partitions(first_partitions(file).map_err(Failure::Misuse)?.into());
+    Ok(ServiceNode::new(file.shards, workers))
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.
