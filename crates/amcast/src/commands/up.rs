@@ -259,7 +259,6 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         file.shards = 1;
     }
     servable(entry, &file)?;
-    first_partitions(&file).map_err(Failure::Misuse)?;
     if file.etcd.is_some() {
         return Err(Failure::misuse(
             "[etcd] is for nodes on hosts of their own, which `amcast node` starts there; `amcast up` \
@@ -271,6 +270,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     file.settle(entry, data.is_some()).map_err(Failure::failed)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
+    first_partitions(&file).map_err(Failure::Misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -296,7 +296,10 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
     let served = match own.home().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
-        Err(e) => Err(e.into()),
+        Err(e) => {
+            own.keep_only(kept.is_some());
+            Err(e.into())
+        }
     };
     let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;

@@ -118,6 +118,11 @@ impl OwnHome {
         Ok(())
     }
 
+    /// No node was started: only what was there before, if `before` there was anything, is kept.
+    pub fn keep_only(&mut self, before: bool) {
+        self.keeps &= before;
+    }
+
     /// Removes what belongs to the cluster, and the directory if it was made for it and nothing
     /// else is in it. Every process of the cluster has ended. With `keep_logs` the nodes' logs stay.
     /// What the cluster keeps on disk stays, and what is needed to go on with it.
