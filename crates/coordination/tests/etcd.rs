@@ -74,7 +74,7 @@ fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_
     let (b, _) = board(options(&server));
     a.say("nodes/n0", Some("here"), Lasts::ForEver);
     a.say("alive/n0", Some("1"), Lasts::AsLongAsItsWriter);
-    wait("it is seen", &b, |k| has(k, "alive/n0", "1"));
+    wait("it is seen", &b, |k| has(k, "nodes/n0", "here") && has(k, "alive/n0", "1"));
     server.stop();
     wait("it is noticed", &b, |k| !k.is_current);
     assert_eq!(b.known().entries.len(), 2, "what was known stays known");

@@ -52,8 +52,12 @@ impl<M: Medium> Watch<M> for Counter {
 /// The most outputs that any step asked for.
 static MOST: AtomicU64 = AtomicU64::new(0);
 
+/// How many instances of rings a learner passes in a step.
+const MERGED_MAX: usize = 256;
+
 /// How many outputs a step may ask for. A ring's length of records, or each client's window, is taken
-/// up, delivered, noted and passed on to each replica of each group, in one step.
+/// up, delivered, noted and passed on to each replica of each group, in one step. Where packets are
+/// small, a message is several of them; and who learns of several rings passes many instances at once.
 fn items_max(entry: &dyn Entry, config: &Config) -> usize {
     let value = |name: &str| {
         let param = entry.about().params.iter().find(|p| p.name == name);
@@ -61,8 +65,10 @@ fn items_max(entry: &dyn Entry, config: &Config) -> usize {
     };
     let cluster = config.cluster();
     let senders = if cluster.clients() > 0 { cluster.clients() } else { cluster.replicas() };
-    let waiting = value("log_lines") + value("window") * senders;
-    waiting * (2 + cluster.groups() * cluster.replicas()) + 32
+    let parts = 1 + troubled().payload_max.checked_div(value("packet_bytes")).unwrap_or(0);
+    let waiting = value("log_lines") + value("window") * senders * parts;
+    let merged = if value("apply_bytes") > 0 { MERGED_MAX } else { 0 };
+    waiting * (2 + cluster.groups() * cluster.replicas()) + merged + 32
 }
 
 #[test]
