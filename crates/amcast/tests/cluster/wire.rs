@@ -166,4 +166,6 @@ fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));
     fs::remove_dir_all(&record).unwrap();
+    // The logs of nodes that ended before the cluster stay.
+    fs::remove_dir_all(&up.data).unwrap();
 }
