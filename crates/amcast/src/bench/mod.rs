@@ -23,6 +23,7 @@ pub mod service;
 mod shared;
 mod simulated;
 mod stop;
+mod task;
 pub mod wire;
 pub mod ycsb;
 

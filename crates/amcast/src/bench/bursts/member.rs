@@ -2,14 +2,14 @@
 
 use super::cluster::{Said, Task, Wire};
 use super::{MEMBERS, PAYLOAD_BYTES, Watch};
+use crate::bench::task;
 use amcast_core::messages::{Frames, Out};
 use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_net::{Carrier, Options, Peer};
 use amcast_runtime::clock;
-use rustix::process::{Signal, set_parent_process_death_signal};
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 /// How long all of it may take.
 const PATIENCE: Span = Span::secs(120);
@@ -20,11 +20,7 @@ const PATIENCE: Span = Span::secs(120);
 /// # Errors
 /// With what could not be set up, or that the group left this process out.
 pub fn run() -> Result<(), String> {
-    // Whoever leads the measurement may be killed, and would leave processes behind.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;
-    let task: Task = serde_json::from_str(&line).map_err(|e| format!("not a task: {e}"))?;
+    let task: Task = task::read()?;
     let mut member = Member::start(&task)?;
     member.measure()?;
     let Member { seen, digest, .. } = &member;

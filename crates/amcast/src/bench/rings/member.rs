@@ -3,12 +3,12 @@
 use super::Load;
 use super::cluster::{Said, Task};
 use super::seen::{Pace, Watch};
+use crate::bench::task;
 use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, RawConfig, Span, Submission, Time};
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_runtime::bare::{Bare, BareOptions};
 use amcast_runtime::clock;
-use rustix::process::{Signal, set_parent_process_death_signal};
-use std::io::{BufRead, Write};
+use std::io::Write;
 
 /// The longest sleep, so that the end is not missed.
 const SLEEP_MAX: Span = Span::millis(20);
@@ -43,11 +43,7 @@ pub(super) fn config(load: &Load) -> Result<(&'static dyn Entry, Config), String
 /// # Errors
 /// With what could not be set up, or what was wrong with what was delivered.
 pub fn run() -> Result<(), String> {
-    // Whoever leads the measurement may be killed, and would leave processes behind.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
-    let mut line = String::new();
-    std::io::stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;
-    let task: Task = serde_json::from_str(&line).map_err(|e| format!("not a task: {e}"))?;
+    let task: Task = task::read()?;
     let mut member = Member::start(&task)?;
     let said = member.measure()?;
     let text = serde_json::to_string(&said).map_err(|e| e.to_string())?;

@@ -3,7 +3,7 @@
 use super::client::Client;
 use super::{Saw, Task, Used};
 use crate::bench::delivered::Kept;
-use crate::bench::{Load, destinations};
+use crate::bench::{Load, destinations, task};
 use amcast_core::rng::Rng;
 use amcast_core::step::Note;
 use amcast_core::{Cluster, Config, Delivery, Gid, GroupSet, Pid, Span, Submission, Time};
@@ -11,7 +11,6 @@ use amcast_memory::{Idle, Idler, Pause};
 use amcast_runtime::bare::{Bare, BareOptions};
 use amcast_runtime::clock;
 use amcast_runtime::seat::{Above, Captured};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -29,11 +28,7 @@ const SLEEP_MAX: Span = Span::millis(10);
 /// # Errors
 /// With what could not be set up, or did not come to an end.
 pub fn run() -> Result<(), String> {
-    // Whoever leads the measurement may be killed, and would leave processes behind.
-    set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| e.to_string())?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(|e| e.to_string())?;
-    let task: Task = serde_json::from_str(&line).map_err(|e| format!("not a task: {e}"))?;
+    let task: Task = task::read()?;
     let mut member = Member::start(&task)?;
     member.wait_until_ready()?;
     let go = member.say_ready()?;
