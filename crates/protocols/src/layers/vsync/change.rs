@@ -415,7 +415,6 @@ where
             return;
         }
         let waits = |m: &&Member| promised(m.pid).is_none() && !self.failed(**m);
-        let has_state = |p: &Promise| matches!(p.standing, Standing::Member { fit: true, .. });
         if self.view.members.iter().any(|m| waits(&m)) || self.may_lose_copies(change) {
             return;
         }
@@ -423,7 +422,7 @@ where
         let proposal = match accepted.max_by_key(|(ballot, _)| *ballot) {
             Some((_, proposal)) => (proposal, true),
             // Somebody must go on with the state.
-            None if !change.promises.iter().flatten().any(has_state) => return,
+            None if self.copies(change) == 0 => return,
             None => (self.fresh_proposal(change), false),
         };
         if let Some(change) = &mut self.change {
@@ -434,8 +433,6 @@ where
     /// Whether the view would go on with fewer copies of the state than a majority, and without one
     /// that is only silent as far as is known: it is waited for longer than any other.
     fn may_lose_copies(&self, change: &Change) -> bool {
-        let has_state = |p: &&Promise| matches!(p.standing, Standing::Member { fit: true, .. });
-        let copies = change.promises.iter().flatten().filter(has_state).count();
         let silent = |m: &Member| {
             let at = m.pid.index();
             let patience = self.heartbeat.patience(at).times(COPY_PATIENCE);
@@ -444,7 +441,24 @@ where
                 && self.lives[at] == m.life
                 && self.heartbeat.silence(self.now, at) < patience
         };
-        copies < self.quorum() && self.view.members.iter().any(silent)
+        self.copies(change) < self.quorum() && self.view.members.iter().any(silent)
+    }
+
+    /// Whether a member that promised has the state: it said so then, or got it since. Until the next
+    /// view nothing takes it away.
+    fn has_state(&self, change: &Change, p: Pid) -> bool {
+        let at = p.index();
+        let since = if p == self.me() { self.is_fit() } else { self.fit[at] };
+        change.promises[at].as_ref().is_some_and(|promise| match promise.standing {
+            Standing::Outsider => false,
+            Standing::Member { fit, .. } => fit || since && promise.life == self.lives[at],
+        })
+    }
+
+    /// How many that promised have the state.
+    fn copies(&self, change: &Change) -> usize {
+        let all = (0..self.settings.processes).map(|at| Pid(at as u32));
+        all.filter(|&p| self.has_state(change, p)).count()
     }
 
     fn fresh_proposal(&self, change: &Change) -> Proposal {
@@ -469,11 +483,7 @@ where
                 members.push(member);
             }
         }
-        let has_state = |m: &Member| {
-            let promise = change.promises[m.pid.index()].as_ref();
-            promise.is_some_and(|p| matches!(p.standing, Standing::Member { fit: true, .. }))
-        };
-        self.spare_leavers(&mut members, has_state);
+        self.spare_leavers(&mut members, |m| self.has_state(change, m.pid));
         Proposal { members, cut }
     }
 
