@@ -35,20 +35,70 @@ pub(super) struct Pair {
     posted: usize,
     /// Messages of it that were handed over.
     had: u64,
-    /// When something that it lacks is said again.
-    retry_at: Option<Time>,
-    /// How long after that again.
-    wait: Span,
+    /// When casts that it lacks are said again.
+    casts: Retry,
+    /// When messages that it lacks are. Apart from casts: that the one kind arrives says nothing of the
+    /// other.
+    messages: Retry,
     /// The last cast that was said again because later ones had arrived.
     hole: u64,
+}
+
+/// When something is said again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Retry {
+    /// When, if anything is on the way.
+    at: Option<Time>,
+    /// How long after that again.
+    wait: Span,
 }
 
 impl Pair {
     /// Something may be lost: say it again now.
     pub(super) fn retry_now(&mut self, now: Time) {
-        if self.retry_at.is_some() {
-            (self.retry_at, self.wait) = (Some(now), Span::ZERO);
+        self.casts.hasten(now);
+        self.messages.hasten(now);
+    }
+
+    /// When something is said again.
+    fn retry_at(&self) -> Time {
+        let at = |retry: &Retry| retry.at.unwrap_or(Time::NEVER);
+        at(&self.casts).min(at(&self.messages))
+    }
+}
+
+impl Retry {
+    /// Something is on the way; it is said again after `first`, unless something was before it.
+    fn begin(&mut self, now: Time, first: Span) {
+        if self.at.is_none() {
+            (self.at, self.wait) = (Some(now + first), first);
         }
+    }
+
+    /// Say it again now.
+    fn hasten(&mut self, now: Time) {
+        if self.at.is_some() {
+            (self.at, self.wait) = (Some(now), Span::ZERO);
+        }
+    }
+
+    /// The peer has told what it has: whether it lacks anything, and has more than before.
+    fn on_ack(&mut self, lacks: bool, progress: bool, now: Time, first: Span) {
+        if !lacks {
+            self.at = None;
+        } else if progress || self.at.is_none() {
+            (self.at, self.wait) = (Some(now + first), first);
+        }
+    }
+
+    /// Whether it is time. If so, the next time is later.
+    fn is_due(&mut self, now: Time, first: Span) -> bool {
+        let due = self.at.is_some_and(|at| at <= now);
+        if due {
+            self.wait = self.wait.times(2).max(first).min(first.times(RETRY_GROWTH));
+            self.at = Some(now + self.wait);
+        }
+        due
     }
 }
 
@@ -78,7 +128,8 @@ where
         let (view, sender) = (self.casts.view, self.me());
         let number = self.casts.push(sender, kept.clone());
         let others: Vec<Pid> = self.others().collect();
-        others.iter().for_each(|&to| self.await_ack(to));
+        let (now, first) = (self.now, self.settings.retry);
+        others.iter().for_each(|to| self.pairs[to.index()].casts.begin(now, first));
         if self.settings.to_group && !others.is_empty() {
             self.post_all(Item::Cast { view, sender, number, kept });
         } else {
@@ -99,7 +150,7 @@ where
         let parts: Vec<_> = self.cut(&bytes).collect();
         self.pairs[to.index()].unacked.extend(parts);
         self.send_on(to);
-        self.await_ack(to);
+        self.pairs[to.index()].messages.begin(self.now, self.settings.retry);
     }
 
     /// Sends a member what waits for it, as far as it may be on the way.
@@ -118,15 +169,6 @@ where
             pair.posted += 1;
             let number = pair.sent + pair.posted as u64;
             self.post(to, Item::To { view, number, more, bytes });
-        }
-    }
-
-    /// Something is on the way to `to`.
-    fn await_ack(&mut self, to: Pid) {
-        let (now, first) = (self.now, self.settings.retry);
-        let pair = &mut self.pairs[to.index()];
-        if pair.retry_at.is_none() {
-            (pair.retry_at, pair.wait) = (Some(now + first), first);
         }
     }
 
@@ -223,8 +265,9 @@ where
             return;
         }
         self.blocked[from.index()] = None;
-        let news = self.casts.ack(from, have);
         let (me, now) = (self.me(), self.now);
+        let had_casts = self.casts.acked(from, me);
+        self.casts.ack(from, have);
         let first = !core::mem::replace(&mut self.seen[from.index()], true);
         if self.others().all(|p| self.seen[p.index()]) {
             // All have entered this view: nobody needs anything of the one before.
@@ -242,14 +285,11 @@ where
             pair.sent += 1;
             pair.posted = pair.posted.saturating_sub(1);
         }
-        let lacks = has < mine || !pair.unacked.is_empty();
-        if !lacks {
-            pair.retry_at = None;
-        } else if first {
+        pair.casts.on_ack(has < mine, has > had_casts, now, retry);
+        pair.messages.on_ack(!pair.unacked.is_empty(), pair.sent > before, now, retry);
+        if first {
             // What was sent before it had entered the view went nowhere.
-            (pair.retry_at, pair.wait) = (Some(now), retry);
-        } else if news || pair.sent > before {
-            (pair.retry_at, pair.wait) = (Some(now + retry), retry);
+            pair.retry_now(now);
         }
         if gap && has < mine && pair.hole != has + 1 {
             pair.hole = has + 1;
@@ -276,7 +316,7 @@ where
         if self.phase != Phase::Active {
             return Time::NEVER;
         }
-        self.pairs.iter().filter_map(|pair| pair.retry_at).min().unwrap_or(Time::NEVER)
+        self.pairs.iter().map(Pair::retry_at).min().unwrap_or(Time::NEVER)
     }
 
     /// Says again what was not acknowledged for too long.
@@ -284,16 +324,25 @@ where
         if self.phase != Phase::Active {
             return;
         }
-        let (now, first, view) = (self.now, self.settings.retry, self.casts.view);
-        let mine = self.casts.have(self.me());
+        let now = self.now;
         for to in self.others().collect::<Vec<_>>() {
-            let has = self.casts.acked(to, self.me());
-            let pair = &mut self.pairs[to.index()];
-            if pair.retry_at.is_none_or(|at| at > now) {
-                continue;
+            if self.pairs[to.index()].retry_at() <= now {
+                self.resend_to(to);
             }
-            let wait = pair.wait.times(2).max(first).min(first.times(RETRY_GROWTH));
-            (pair.retry_at, pair.wait) = (Some(now + wait), wait);
+        }
+    }
+
+    fn resend_to(&mut self, to: Pid) {
+        let (now, first, view) = (self.now, self.settings.retry, self.casts.view);
+        let pair = &mut self.pairs[to.index()];
+        let (casts, messages) = (pair.casts.is_due(now, first), pair.messages.is_due(now, first));
+        if casts {
+            let has = self.casts.acked(to, self.me());
+            let mine = self.casts.have(self.me());
+            self.say_again(to, has, mine.min(has + RESENT_AT_ONCE));
+        }
+        if messages {
+            let pair = &mut self.pairs[to.index()];
             let mut said = 0;
             let messages = pair.unacked.iter().take(RESENT_AT_ONCE as usize).take_while(|part| {
                 let first = said == 0;
@@ -302,7 +351,6 @@ where
             });
             let numbered: Vec<_> = (pair.sent + 1..).zip(messages.cloned()).collect();
             pair.posted = pair.posted.max(numbered.len());
-            self.say_again(to, has, mine.min(has + RESENT_AT_ONCE));
             for (number, (more, bytes)) in numbered {
                 self.post(to, Item::To { view, number, more, bytes });
             }
