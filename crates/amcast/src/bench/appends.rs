@@ -1,18 +1,25 @@
 //! The distributed log under synchronous appends of many clients [MRP 8.3.3].
 
 use super::nodes::{NODES, Nodes};
-use super::stop::go_on;
+use super::stop::{STOPPED, go_on};
 use super::{Latency, histogram};
-use amcast_log::Client;
+use amcast_log::proto::log_client::LogClient;
+use amcast_log::proto::{AppendRequest, Session};
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use tonic::transport::{Channel, Endpoint};
 
 /// Logs that clients append to, by turns.
-const LOGS: usize = 16;
+pub(in crate::bench) const LOGS: usize = 16;
+
+/// Before what is measured, in a run that says nothing else.
+const WARM_UP: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What so many clients saw.
 #[derive(Clone, Debug, Serialize)]
@@ -37,73 +44,104 @@ pub fn run(
     clients: &[usize],
     time: Duration,
 ) -> Result<Vec<Point>, String> {
-    let measured = measure(data, rings, payload, clients, time);
+    let measure = || -> Result<Vec<Point>, String> {
+        let mut log = DurableLog::start(data, rings, payload)?;
+        clients.iter().map(|&count| log.measure(count, WARM_UP, time)).collect()
+    };
+    let measured = measure();
     let removed = std::fs::remove_dir_all(data);
     let measured = measured?;
     removed.map_err(|e| format!("{} cannot be removed: {e}", data.display()))?;
     Ok(measured)
 }
 
-fn measure(
-    data: &Path,
-    rings: usize,
-    payload: usize,
-    clients: &[usize],
-    time: Duration,
-) -> Result<Vec<Point>, String> {
-    let nodes = Nodes::start(data, ("multi-ring", rings))?;
-    let fronts = (0..NODES).map(|rank| nodes.log(rank)).collect::<Result<Vec<_>, _>>()?;
-    clients.iter().map(|&count| point(&fronts, payload, count, time)).collect()
+/// A cluster of ours whose acceptors sync before they vote, and what it takes to append to it: one
+/// connection to each node's front, which clients share.
+pub(in crate::bench) struct DurableLog {
+    runtime: tokio::runtime::Runtime,
+    fronts: Vec<LogClient<Channel>>,
+    value: Vec<u8>,
+    _nodes: Nodes,
 }
 
-fn point(
-    fronts: &[String],
-    payload: usize,
-    clients: usize,
-    time: Duration,
-) -> Result<Point, String> {
-    let (end, begun) = (AtomicBool::new(false), Instant::now());
-    // Connections are made first.
-    let warm = Duration::from_millis(500);
-    let seen = thread::scope(|scope| {
-        let client = |n: usize| {
-            let (at, end) = (fronts[n % fronts.len()].clone(), &end);
-            scope.spawn(move || append(at, n, payload, (begun + warm, end)))
-        };
-        let threads: Vec<_> = (0..clients).map(client).collect();
-        let mut stopped = Ok(());
-        while begun.elapsed() < warm + time && stopped.is_ok() {
-            thread::sleep(Duration::from_millis(5));
-            stopped = go_on();
+impl DurableLog {
+    /// Starts the cluster in `data`, with so many shards.
+    pub(in crate::bench) fn start(
+        data: &Path,
+        shards: usize,
+        payload: usize,
+    ) -> Result<Self, String> {
+        let nodes = Nodes::start(data, ("multi-ring", shards))?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| e.to_string())?;
+        let mut fronts = Vec::new();
+        for rank in 0..NODES {
+            let at = nodes.log(rank)?;
+            let endpoint = Endpoint::from_shared(format!("http://{at}"));
+            let endpoint = endpoint.map_err(|e| format!("{at}: {e}"))?.tcp_nodelay(true);
+            let channel = runtime.block_on(endpoint.connect());
+            fronts.push(LogClient::new(channel.map_err(|e| format!("{at}: {e}"))?));
         }
-        end.store(true, Ordering::Relaxed);
-        let join = |t: thread::ScopedJoinHandle<'_, _>| {
-            t.join().unwrap_or_else(|_| Err("a client panicked".to_string()))
+        Ok(Self { runtime, fronts, value: vec![b'v'; payload], _nodes: nodes })
+    }
+
+    /// So many clients append, each one value after the other, for `warm_up` and then for `time`, which
+    /// is measured.
+    pub(in crate::bench) fn measure(
+        &mut self,
+        clients: usize,
+        warm_up: Duration,
+        time: Duration,
+    ) -> Result<Point, String> {
+        let from = Instant::now() + warm_up;
+        let until = from + time;
+        let begin = |n: usize| {
+            let front = self.fronts[n % self.fronts.len()].clone();
+            append(front, n, self.value.clone(), (from, until))
         };
-        let seen: Result<Vec<Histogram<u64>>, String> = threads.into_iter().map(join).collect();
-        stopped.and(seen)
-    })?;
-    let mut all = histogram();
-    seen.iter().try_for_each(|one| all.add(one)).map_err(|e| e.to_string())?;
-    let per_second = all.len() as f64 / time.as_secs_f64();
-    Ok(Point { clients, per_second, latency_ns: Latency::of(&all) })
+        let seen = self.runtime.block_on(async {
+            let running: Vec<_> = (0..clients).map(|n| tokio::spawn(begin(n))).collect();
+            let mut all = histogram();
+            for mut client in running {
+                let seen = loop {
+                    match tokio::time::timeout(LOOK_EVERY, &mut client).await {
+                        Ok(ended) => break ended.map_err(|e| e.to_string())??,
+                        Err(_) => go_on()?,
+                    }
+                };
+                all.add(&seen).map_err(|e| e.to_string())?;
+            }
+            Ok::<_, String>(all)
+        })?;
+        let per_second = seen.len() as f64 / time.as_secs_f64();
+        Ok(Point { clients, per_second, latency_ns: Latency::of(&seen) })
+    }
 }
 
-/// Appends one value after the other until the end; what took how long from `from` on.
-fn append(
-    at: String,
+/// Appends one value after the other until the end; what took how long from `from` on. Each append has
+/// a number of the client's session, and so takes effect once whatever fails.
+async fn append(
+    mut front: LogClient<Channel>,
     n: usize,
-    payload: usize,
-    (from, end): (Instant, &AtomicBool),
+    value: Vec<u8>,
+    (from, until): (Instant, Instant),
 ) -> Result<Histogram<u64>, String> {
-    let mut client = Client::new(vec![at], None).map_err(|e| e.to_string())?;
-    let (log, value, mut seen) = (format!("log{}", n % LOGS), vec![b'v'; payload], histogram());
-    while !end.load(Ordering::Relaxed) {
+    let id = RandomState::new().hash_one(n) | 1;
+    let (log, value, mut seen) =
+        (format!("log{}", n % LOGS), bytes::Bytes::from(value), histogram());
+    for request in 1.. {
+        let session = Some(Session { id, request, age_ms: 0 });
+        let asked = AppendRequest { log: log.clone(), value: value.clone(), session };
         let begun = Instant::now();
-        client.append(&log, value.clone()).map_err(|e| e.why)?;
-        if begun >= from && !end.load(Ordering::Relaxed) {
-            seen.saturating_record(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        front.append(asked).await.map_err(|e| e.message().to_string())?;
+        let now = Instant::now();
+        if now >= until {
+            return Ok(seen);
+        }
+        if begun >= from {
+            let ns = u64::try_from((now - begun).as_nanos()).unwrap_or(u64::MAX);
+            seen.saturating_record(ns);
         }
     }
-    Ok(seen)
+    Err(STOPPED.to_string())
 }

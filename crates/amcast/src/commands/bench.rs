@@ -36,9 +36,10 @@ pub(super) struct Args {
     /// Measure a service instead: a cluster of its own, with --groups shards [3]
     #[arg(long, value_enum)]
     service: Option<Service>,
-    /// Of the service: what it is measured beside, in turns: redis-server, a path, or none
-    #[arg(long, default_value = "redis-server", requires = "service")]
-    pub(super) rival: String,
+    /// Of the service: what it is measured beside, in turns: of kv, redis-server or a path
+    /// [redis-server]; of log, bookkeeper [bookkeeper]; or none
+    #[arg(long, requires = "service")]
+    pub(super) rival: Option<String>,
     /// Of the service: kill leaders under load, and tell how long shards do not serve; 2 shards
     /// and 5 replicas unless said otherwise, so that a majority outlives all leaders
     #[arg(long, requires = "service")]
@@ -75,9 +76,9 @@ pub(super) struct Args {
     /// How the destination groups are chosen [uniform]
     #[arg(long, value_enum, value_delimiter = ',')]
     choice: Vec<Choice>,
-    /// Bytes of each payload
-    #[arg(long, value_delimiter = ',', default_value = "64")]
-    pub(super) payload: Vec<usize>,
+    /// Bytes of each payload [64, or 1024 of --service log]
+    #[arg(long, value_delimiter = ',')]
+    payload: Vec<usize>,
     /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
     #[arg(long, allow_hyphen_values = true)]
     overlay: Vec<String>,
@@ -143,6 +144,9 @@ pub(super) struct Args {
 enum Service {
     /// The key-value store, through its Redis front
     Kv,
+    /// The distributed log on disk, through its gRPC front: synchronous appends of 1, 10, .. 200
+    /// clients, or of as many as --clients says
+    Log,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -211,8 +215,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         bench::heed_signals();
         bench::clear_left_over();
     }
-    if args.service.is_some() {
-        return super::bench_service::run(args);
+    match args.service {
+        Some(Service::Kv) => return super::bench_service::run(args),
+        Some(Service::Log) => return super::bench_log::run(args),
+        None => {}
     }
     let machine = Machine::here();
     let mut rows = Vec::new();
@@ -383,6 +389,15 @@ impl Args {
         [self.warm_up_s(), self.duration.unwrap_or(usual)].map(Duration::from_secs_f64)
     }
 
+    /// Bytes of payloads, those that are usual for what is measured unless others were given.
+    pub(super) fn payloads(&self) -> Vec<usize> {
+        match (&self.payload[..], self.service) {
+            ([], Some(Service::Log)) => vec![1024],
+            ([], _) => vec![64],
+            (given, _) => given.to_vec(),
+        }
+    }
+
     fn choices(&self) -> Vec<Choice> {
         match (self.choice.is_empty(), self.sweep && self.medium == On::Shm) {
             (true, true) => vec![Choice::Uniform, Choice::Neighbouring],
@@ -414,7 +429,7 @@ impl Args {
         for overlay in &overlays {
             for &choice in &self.choices() {
                 for &destinations in &destinations {
-                    for &payload in &self.payload {
+                    for &payload in &self.payloads() {
                         for &(clients, outstanding) in &loads {
                             let load = self.load(destinations, choice, payload, outstanding);
                             plans.push(self.plan(groups, overlay, clients, cores, load));

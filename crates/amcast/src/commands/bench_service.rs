@@ -1,4 +1,4 @@
-//! `amcast bench --service`: the key-value service beside a rival, and while leaders are killed.
+//! `amcast bench --service kv`: the key-value service beside a rival, and while leaders are killed.
 
 use super::Failure;
 use super::bench::{Args, bar};
@@ -16,9 +16,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.protocol != "tram" {
         return Err(Failure::Misuse("the services run on tram".to_string()));
     }
-    let &[payload] = &args.payload[..] else {
+    let [payload] = args.payloads()[..] else {
         return Err(Failure::Misuse("--payload: give one size for a service".to_string()));
     };
+    let rival = args.rival.as_deref().unwrap_or("redis-server");
     let bar = bar(args, args.rounds());
     let mut tell = |what: String| bar.set_message(what);
     let report = if args.failover {
@@ -42,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 shards: args.groups.unwrap_or(3),
                 replicas: args.replicas.unwrap_or(3),
                 set: args.set.clone(),
-                rival: (args.rival != "none").then(|| args.rival.clone()),
+                rival: Some(rival.to_string()).filter(|rival| rival != "none"),
                 clients: args.clients.unwrap_or(CLIENTS),
                 payload,
                 rounds: args.rounds(),

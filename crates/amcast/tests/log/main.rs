@@ -1,11 +1,15 @@
 //! The log on real clusters whose nodes are killed: nothing acknowledged is lost or there twice, nobody
 //! sees half of an append to several logs, and streams go on where they were.
 
+mod durable;
 mod foreign;
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
 #[path = "../cluster/harness.rs"]
 mod harness;
 mod program;
+#[allow(dead_code, reason = "the tests of the store use the rest of it")]
+#[path = "../linear/recording.rs"]
+mod recording;
 
 use amcast::log::Client;
 use amcast::log::proto::ReadRequest;

@@ -409,7 +409,7 @@ impl Model for Kv {
 
 /// A word of the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Word {
+pub(super) enum Word {
     /// Without quotes.
     Bare(String),
     /// In quotes.
@@ -426,7 +426,7 @@ impl Word {
         }
     }
 
-    fn value(&self) -> Result<Text, String> {
+    pub(super) fn value(&self) -> Result<Text, String> {
         self.clone().text().ok_or_else(|| "nil where a value should be".to_string())
     }
 
@@ -437,7 +437,7 @@ impl Word {
 }
 
 /// The words of `text`, split where a bare `;` stands.
-fn sentences(text: &str) -> Result<Vec<Vec<Word>>, String> {
+pub(super) fn sentences(text: &str) -> Result<Vec<Vec<Word>>, String> {
     let mut sentences = vec![Vec::new()];
     let mut chars = text.chars().peekable();
     while let Some(&ch) = chars.peek() {

@@ -4,7 +4,7 @@
 //! A call is `{"ev":"call",..}` and ends with the `{"ev":"return",..}` of the same process and
 //! message; a call without return may have taken effect or not. A second call with the same message
 //! is a retry of the same command and changes nothing. The text of `op` and `out` is that of a
-//! [`Model`]; [`check`](crate::check) takes the key-value store's, [`kv`].
+//! [`Model`]; [`check`](crate::check) takes the key-value store's, [`kv`], and that of logs is [`log`].
 //!
 //! - *linearizable*: there is one order of all calls, in which a call that returned before another
 //!   was made comes first, that explains every answer. Decided key by key; keys that one call
@@ -20,6 +20,7 @@ mod calls;
 pub mod kv;
 mod left_out;
 mod linear;
+pub mod log;
 mod model;
 mod once;
 mod search;

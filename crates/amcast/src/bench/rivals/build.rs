@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A source file: where it lies in its directory, and its text.
-pub(super) type Source = (&'static str, &'static str);
+pub(in crate::bench) type Source = (&'static str, &'static str);
 
 /// The directory in which `sources` were built by `how`, which is done now if it was not before. It
 /// lies in the user's cache, and its name tells the sources apart.
 ///
 /// # Errors
 /// With what cannot be written, or what the build says.
-pub(super) fn built(
+pub(in crate::bench) fn built(
     name: &str,
     sources: &[Source],
     how: impl Fn(&Path) -> Result<(), Absent>,
@@ -49,7 +49,7 @@ fn cache() -> Result<PathBuf, Absent> {
 ///
 /// # Errors
 /// When it is not installed, which `install` says how to do, or fails.
-pub(super) fn run(command: &mut Command, install: &str) -> Result<(), Absent> {
+pub(in crate::bench) fn run(command: &mut Command, install: &str) -> Result<(), Absent> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).output().map_err(|e| match e.kind() {
         io::ErrorKind::NotFound => Absent(format!("{name} is not installed: {install}")),

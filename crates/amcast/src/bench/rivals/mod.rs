@@ -6,7 +6,7 @@
 //! `ready` once all of them are there; a line `ROUNDS BURST BURST ..` starts a run of each, and each
 //! answers with a line of JSON. What is timed, and where, is as in [`crate::bench::bursts`].
 
-mod build;
+pub(in crate::bench) mod build;
 mod corosync;
 mod jgroups;
 
