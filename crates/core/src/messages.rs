@@ -122,6 +122,7 @@ where
             }
         };
         self.outbox.clear();
+        self.outbox.trace_as(out);
         self.inner.step(now, (), input, &mut self.outbox);
         self.outbox.take(&mut self.taken);
         let base = out.adopt_bytes(&mut self.outbox);

@@ -401,6 +401,16 @@ impl<M: Medium> Outbox<M> {
         }
     }
 
+    /// Whether [`Note::Part`] is wanted.
+    pub const fn traces(&self) -> bool {
+        self.tracing
+    }
+
+    /// Traces if `outer` does: what an inner layer asks for goes there.
+    pub const fn trace_as<N: Medium>(&mut self, outer: &Outbox<N>) {
+        self.tracing = outer.tracing;
+    }
+
     /// Marks a rare branch; [`Note::Mark`].
     pub fn mark(&mut self, name: &'static str) {
         self.items.push(Output::Note(Note::Mark(name)));

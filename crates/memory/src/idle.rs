@@ -30,9 +30,10 @@ impl Idle {
 
     /// The same for a loop that the system wakes, as it does for what comes on a socket: it parks and
     /// never yields. Who yields a core that others want, too, gets it back only after a whole slice of
-    /// theirs, milliseconds, whatever has come meanwhile; who sleeps is woken at once.
+    /// theirs, milliseconds, whatever has come meanwhile; who sleeps is woken at once. Each of its rounds
+    /// asks the system, which takes some ten times as long as a look at memory: so it spins fewer.
     pub const fn woken(self) -> Self {
-        Self { spins: self.spins, yields: 0, parks: true }
+        Self { spins: self.spins / 10, yields: 0, parks: true }
     }
 
     /// [`Idle::SHARED`] or, if there is a core to spare for each of `loops`, a longer spin first.
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_loop_that_is_woken_parks_where_it_would_yield() {
-        let mut idler = Idler::new(Idle { spins: 1, yields: 9, parks: false }.woken());
+        let mut idler = Idler::new(Idle { spins: 10, yields: 9, parks: false }.woken());
         assert_eq!([idler.pause(), idler.pause()], [Pause::Again, Pause::Park]);
     }
 

@@ -28,13 +28,14 @@ impl Scheme for Ask {
         *self = Self::new(self.grade);
     }
 
-    // [TO 3:1] a rendezvous with the sequencer, for all messages that wait
+    // [TO 3:1] a rendezvous with the sequencer, for all messages that wait; those that come before its
+    // answer go with the last run of them
     fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
         let Some(sequencer) = desk.sequencer() else { return };
         if sequencer == desk.set.me {
-            while let Some(own) = desk.next_unsent() {
+            while let Some(run) = desk.next_unsent() {
                 self.given += 1;
-                desk.cast_own(self.grade, self.given, own, out);
+                desk.cast_run(self.grade, self.given, sequencer, run, out);
             }
         } else if desk.unsent() > 0 && !self.asking {
             self.asking = true;
@@ -62,15 +63,15 @@ impl Scheme for Ask {
             Word::Grant { first, count } if desk.sequencer() == Some(from) => {
                 self.asking = false;
                 for number in first..first.saturating_add(u64::from(count)) {
-                    let Some(own) = desk.next_unsent() else { break };
-                    desk.cast_own(self.grade, number, own, out);
+                    let Some(run) = desk.next_unsent() else { break };
+                    desk.cast_run(self.grade, number, desk.set.me, run, out);
                 }
                 self.send(desk, out);
                 Ok(())
             }
             // [TO 3:3] delivered by number
-            Word::Numbered { number, msg, payload } if msg.sender == from => {
-                self.numbered.take(desk, number, msg, payload, out)
+            Word::Numbered { number, sender, run } if sender == from => {
+                self.numbered.take(desk, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }

@@ -2,9 +2,9 @@
 //! [TO 3.2].
 
 use super::desk::{Desk, Outs, Scheme};
+use super::run::Run;
 use super::word::{Word, msg};
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Grade, View};
 use amcast_core::step::Why;
@@ -17,9 +17,9 @@ pub(super) struct Broadcast {
     number: Grade,
     /// Of the view at hand.
     view: View,
-    /// Messages that came and are not delivered, by sender and then in order.
-    come: BTreeMap<MsgId, Arc<[u8]>>,
-    /// What has the numbers after `done`.
+    /// Runs that came and are not delivered, each by its first message: by sender and then in order.
+    come: BTreeMap<MsgId, Run>,
+    /// Which run has each of the numbers after `done`.
     numbers: BTreeMap<u64, MsgId>,
     /// The last number that was delivered.
     done: u64,
@@ -49,11 +49,11 @@ impl Broadcast {
     // [TO 1:3] delivered by number, once both have come
     fn deliver_ready(&mut self, desk: &mut Desk, out: &mut Outs) {
         while let Some(id) = self.numbers.get(&(self.done + 1)) {
-            let Some(payload) = self.come.remove(id) else { return };
-            let id = *id;
+            let Some(run) = self.come.remove(id) else { return };
+            let sender = id.sender;
             self.numbers.remove(&(self.done + 1));
             self.done += 1;
-            desk.deliver(id, &payload, out);
+            desk.deliver(sender, &run, out);
         }
     }
 }
@@ -66,10 +66,9 @@ impl Scheme for Broadcast {
 
     // [TO 1:1] the sender broadcasts its message
     fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
-        while let Some(own) = desk.next_unsent() {
-            desk.note_part(msg(desk.set.me, own.seq), out);
-            let word = Word::Plain { seq: own.seq, payload: own.payload };
-            desk.cast(self.message, word, out);
+        while let Some(run) = desk.next_unsent() {
+            desk.note_part(desk.set.me, &run, out);
+            desk.cast(self.message, Word::Plain { run }, out);
         }
     }
 
@@ -81,12 +80,12 @@ impl Scheme for Broadcast {
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         match word {
-            Word::Plain { seq, payload } => {
-                let id = msg(from, seq);
+            Word::Plain { run } => {
+                let id = msg(from, run.first());
                 if desk.is_delivered(id) {
                     return Err("a message again");
                 }
-                self.come.insert(id, payload);
+                self.come.insert(id, run);
                 // [TO 1:2] the sequencer gives it the next number, once it has the message
                 if desk.is_sequencer() && desk.is_open() {
                     self.open.push(id);
@@ -110,8 +109,8 @@ impl Scheme for Broadcast {
     fn settle(&mut self, desk: &mut Desk, all: bool, out: &mut Outs) {
         for id in core::mem::take(&mut self.numbers).into_values() {
             // A number whose message nobody has: a hole.
-            if let Some(payload) = self.come.remove(&id) {
-                desk.deliver(id, &payload, out);
+            if let Some(run) = self.come.remove(&id) {
+                desk.deliver(id.sender, &run, out);
             }
         }
         if !all {
@@ -119,8 +118,8 @@ impl Scheme for Broadcast {
         }
         let left = core::mem::take(&mut self.come);
         for sender in self.view.pids() {
-            for (id, payload) in left.range(msg(sender, 0)..=msg(sender, u64::MAX)) {
-                desk.deliver(*id, payload, out);
+            for run in left.range(msg(sender, 0)..=msg(sender, u64::MAX)).map(|(_, run)| run) {
+                desk.deliver(sender, run, out);
             }
         }
     }
@@ -131,7 +130,11 @@ impl Scheme for Broadcast {
             return;
         }
         let of = core::mem::take(&mut self.open);
-        of.iter().for_each(|&id| desk.note_part(id, out));
+        for id in &of {
+            if let Some(run) = self.come.get(id) {
+                desk.note_part(id.sender, run, out);
+            }
+        }
         let first = self.given + 1;
         self.given += of.len() as u64;
         desk.cast(self.number, Word::Numbers { first, of }, out);

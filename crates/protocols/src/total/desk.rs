@@ -2,6 +2,7 @@
 //! reached, and a frame around the [`Scheme`] that differs.
 
 use super::mutants::Mutant;
+use super::run::{Open, Run};
 use super::word::{Base, Word, msg};
 use crate::mutant::Mutants;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -58,6 +59,10 @@ pub(super) struct Setting {
     /// Their bytes, at most.
     pub(super) window_bytes: usize,
     pub(super) payload_max: usize,
+    /// How large a run gets, in bytes, if it has more than one message.
+    pub(super) run_bytes: usize,
+    /// How many messages a run has, at most.
+    pub(super) run_messages: usize,
     /// Messages that a holder of the token sends before it passes it on, at most.
     pub(super) burst: usize,
     /// How long the token rests when nobody has anything to send.
@@ -68,13 +73,6 @@ pub(super) struct Setting {
     pub(super) mutants: Mutants<Mutant>,
 }
 
-/// An own message that is not delivered here yet.
-#[derive(Clone, Debug)]
-pub(super) struct Own {
-    pub(super) seq: u64,
-    pub(super) payload: Arc<[u8]>,
-}
-
 /// The state around a [`Scheme`].
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -83,10 +81,15 @@ pub(super) struct Desk {
     pub(super) view: View,
     /// Whether the view is about to end: nothing may be sent.
     blocked: bool,
-    own: VecDeque<Own>,
-    own_bytes: usize,
+    /// Own runs that are not delivered here yet.
+    own: VecDeque<Run>,
     /// How many of them, from the front, are sent in this view.
     sent: usize,
+    /// Own messages behind those.
+    open: Open,
+    /// Own messages that are not delivered here yet, and the bytes of their payloads.
+    own_count: usize,
+    own_bytes: usize,
     /// Of each process, the last message that was delivered.
     last: Vec<u64>,
     position: u64,
@@ -103,8 +106,10 @@ impl Desk {
             view: View { id: 0, members: Vec::new() },
             blocked: true,
             own: VecDeque::new(),
-            own_bytes: 0,
             sent: 0,
+            open: Open::default(),
+            own_count: 0,
+            own_bytes: 0,
             last: alloc::vec![0; set.processes],
             position: 0,
             swapped: None,
@@ -121,18 +126,54 @@ impl Desk {
         self.sequencer() == Some(self.set.me)
     }
 
-    /// How many own messages are not sent yet; none may be while the view ends.
-    pub(super) fn unsent(&self) -> usize {
-        if self.blocked { 0 } else { self.own.len() - self.sent }
+    /// Takes in an own message: it goes with those that wait, as far as a run may grow.
+    fn gather(&mut self, seq: u64, payload: &[u8]) {
+        let Setting { run_bytes, run_messages, .. } = self.set;
+        if self.open.bytes_with(payload.len()) > run_bytes || self.open.len() >= run_messages {
+            self.own.extend(self.open.seal());
+        }
+        self.open.push(seq, payload);
+        self.own_count += 1;
+        self.own_bytes += payload.len();
     }
 
-    /// The next own message to send; it counts as sent from here on.
-    pub(super) fn next_unsent(&mut self) -> Option<Own> {
+    /// How many own runs are not sent yet; none may be while the view ends.
+    pub(super) fn unsent(&self) -> usize {
+        if self.blocked {
+            return 0;
+        }
+        self.own.len() - self.sent + usize::from(self.open.len() > 0)
+    }
+
+    /// How many messages are in the next own run to send, if there is one.
+    pub(super) fn next_len(&self) -> Option<usize> {
+        let gathered = Some(self.open.len()).filter(|&len| len > 0);
+        self.own.get(self.sent).map(Run::len).or(gathered).filter(|_| !self.blocked)
+    }
+
+    /// The next own run to send; it counts as sent from here on.
+    pub(super) fn next_unsent(&mut self) -> Option<Run> {
         if self.unsent() == 0 {
             return None;
         }
+        if self.sent == self.own.len() {
+            self.own.extend(self.open.seal());
+        }
         self.sent += 1;
         self.own.get(self.sent - 1).cloned()
+    }
+
+    /// Keeps of own runs those that are `kept`, none of which counts as sent.
+    fn keep_own(&mut self, kept: impl Fn(usize, &Run) -> bool) {
+        let mut at = 0;
+        self.own.retain(|run| {
+            at += 1;
+            kept(at - 1, run)
+        });
+        self.sent = 0;
+        self.own.extend(self.open.seal());
+        self.own_count = self.own.iter().map(Run::len).sum();
+        self.own_bytes = self.own.iter().map(Run::payload_bytes).sum();
     }
 
     /// Whether the view goes on.
@@ -145,15 +186,23 @@ impl Desk {
         out.ask(Out::Cast(grade, word));
     }
 
-    /// Casts a numbered message of this process.
-    pub(super) fn cast_own(&self, grade: Grade, number: u64, own: Own, out: &mut Outs) {
-        let msg = msg(self.set.me, own.seq);
-        self.note_part(msg, out);
-        self.cast(grade, Word::Numbered { number, msg, payload: own.payload }, out);
+    /// Casts messages of `sender` with their number.
+    pub(super) fn cast_run(
+        &self,
+        grade: Grade,
+        number: u64,
+        sender: Pid,
+        run: Run,
+        out: &mut Outs,
+    ) {
+        self.note_part(sender, &run, out);
+        self.cast(grade, Word::Numbered { number, sender, run }, out);
     }
 
-    pub(super) fn note_part(&self, msg: MsgId, out: &mut Outs) {
-        out.note(Note::Part(msg));
+    pub(super) fn note_part(&self, sender: Pid, run: &Run, out: &mut Outs) {
+        if out.traces() {
+            run.messages().for_each(|(seq, _)| out.note(Note::Part(msg(sender, seq))));
+        }
     }
 
     /// Whether a message was delivered, here or in the state that this process began with.
@@ -161,26 +210,37 @@ impl Desk {
         self.last.get(msg.sender.index()).is_none_or(|&last| msg.seq <= last)
     }
 
-    /// Delivers a message, unless it was.
-    pub(super) fn deliver(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut Outs) {
-        if self.is_delivered(msg) {
-            return;
+    /// Delivers the messages of a run, but for those that were.
+    pub(super) fn deliver(&mut self, sender: Pid, run: &Run, out: &mut Outs) {
+        if sender == self.set.me {
+            self.forget_own(run.first());
         }
-        self.last[msg.sender.index()] = msg.seq;
-        if msg.sender == self.set.me
-            && let Some(at) = self.own.iter().position(|own| own.seq == msg.seq)
-        {
-            // Those before it are delivered, or were given up with the view.
-            for own in self.own.drain(..=at) {
-                self.own_bytes -= own.payload.len();
+        let dst = GroupSet::one(Gid(0));
+        for (seq, payload) in run.messages() {
+            let msg = msg(sender, seq);
+            if self.is_delivered(msg) {
+                continue;
             }
-            self.sent = self.sent.saturating_sub(at + 1);
+            self.last[sender.index()] = seq;
+            self.deliveries += 1;
+            if self.set.mutants.any() {
+                self.deliver_wrongly(msg, &Arc::from(payload), out);
+                continue;
+            }
+            self.position += 1;
+            out.deliver(msg, dst, self.position, |to| to.extend_from_slice(payload));
         }
-        self.deliveries += 1;
-        if !self.set.mutants.any() {
-            return self.hand_over(msg, payload, out);
+    }
+
+    /// The own run that begins with this message is delivered; those before it are, too, or were given
+    /// up with the view.
+    fn forget_own(&mut self, first: u64) {
+        let Some(at) = self.own.iter().position(|run| run.first() == first) else { return };
+        for run in self.own.drain(..=at) {
+            self.own_count -= run.len();
+            self.own_bytes -= run.payload_bytes();
         }
-        self.deliver_wrongly(msg, payload, out);
+        self.sent = self.sent.saturating_sub(at + 1);
     }
 
     fn hand_over(&mut self, msg: MsgId, payload: &Arc<[u8]>, out: &mut Outs) {
@@ -218,40 +278,44 @@ impl Desk {
     }
 }
 
-/// Messages with numbers, delivered in the order of these.
+/// Runs with numbers, delivered in the order of these.
 #[derive(Debug, Default)]
 pub(super) struct Numbered {
     /// The last number that was delivered.
     done: u64,
     /// Those after it that came.
-    come: BTreeMap<u64, (MsgId, Arc<[u8]>)>,
+    come: BTreeMap<u64, (Pid, Run)>,
 }
 
 impl Numbered {
-    /// Takes in a message, and delivers those whose turn it is.
+    /// Takes in messages of a process, and delivers all whose turn it is.
     pub(super) fn take(
         &mut self,
         desk: &mut Desk,
         number: u64,
-        msg: MsgId,
-        payload: Arc<[u8]>,
+        (sender, run): (Pid, Run),
         out: &mut Outs,
     ) -> Result<(), &'static str> {
         if number == u64::MAX || number <= self.done || self.come.contains_key(&number) {
             return Err("a number that is taken");
         }
-        self.come.insert(number, (msg, payload));
-        while let Some((msg, payload)) = self.come.remove(&(self.done + 1)) {
+        if number == self.done + 1 {
+            self.done = number;
+            desk.deliver(sender, &run, out);
+        } else {
+            self.come.insert(number, (sender, run));
+        }
+        while let Some((sender, run)) = self.come.remove(&(self.done + 1)) {
             self.done += 1;
-            desk.deliver(msg, &payload, out);
+            desk.deliver(sender, &run, out);
         }
         Ok(())
     }
 
     /// Delivers all that came, whatever numbers are missing between.
     pub(super) fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
-        for (msg, payload) in core::mem::take(&mut self.come).into_values() {
-            desk.deliver(msg, &payload, out);
+        for (sender, run) in core::mem::take(&mut self.come).into_values() {
+            desk.deliver(sender, &run, out);
         }
     }
 }
@@ -261,20 +325,25 @@ impl Numbered {
 pub(super) struct Total<S> {
     desk: Desk,
     scheme: S,
+    /// Whether messages came that the scheme was not told of: those of one step leave together.
+    fresh: bool,
 }
 
 impl<S: Scheme> Total<S> {
     pub(super) fn new(set: Setting, scheme: S) -> Self {
-        Self { desk: Desk::new(set), scheme }
+        Self { desk: Desk::new(set), scheme, fresh: false }
     }
 
-    fn submit(&mut self, submission: Submission<'_>, out: &mut Outs) {
-        let Submission { seq, payload, .. } = submission;
-        self.desk.own_bytes += payload.len();
-        self.desk.own.push_back(Own { seq, payload: Arc::from(payload) });
-        if self.desk.is_open() {
+    fn submit(&mut self, submission: Submission<'_>) {
+        self.desk.gather(submission.seq, submission.payload);
+        self.fresh = true;
+    }
+
+    fn wake(&mut self, out: &mut Outs) {
+        if core::mem::take(&mut self.fresh) {
             self.scheme.send(&mut self.desk, out);
         }
+        self.scheme.wake(&mut self.desk, out);
     }
 
     fn begin(&mut self, view: &View, out: &mut Outs) {
@@ -283,6 +352,7 @@ impl<S: Scheme> Total<S> {
         let base = desk.base();
         let base = out.fill(|to| base.encode(to));
         out.ask(Out::Base(base));
+        self.fresh = false;
         self.scheme.begin(desk, out);
         self.scheme.send(desk, out);
     }
@@ -301,8 +371,7 @@ impl<S: Scheme> Total<S> {
         }
         let last = desk.last[desk.set.me.index()];
         // Some of them had been sent before it was left out, and are delivered.
-        desk.own.retain(|own| own.seq > last);
-        desk.own_bytes = desk.own.iter().map(|own| own.payload.len()).sum();
+        desk.keep_own(|_, run| run.last() > last);
         self.begin(view, out);
     }
 
@@ -315,9 +384,8 @@ impl<S: Scheme> Total<S> {
         desk.blocked = true;
         if !desk.set.resends {
             // Others that were left out may have delivered some, before what the group delivers.
-            let kept = desk.own.split_off(desk.sent);
-            desk.own = kept;
-            desk.own_bytes = desk.own.iter().map(|own| own.payload.len()).sum();
+            let sent = desk.sent;
+            desk.keep_own(|at, _| at >= sent);
         }
         desk.sent = 0;
     }
@@ -335,8 +403,8 @@ impl<S: Scheme> Protocol for Total<S> {
     ) {
         self.desk.now = now;
         match input {
-            Input::Submit(submission) => self.submit(submission, out),
-            Input::Wake => self.scheme.wake(&mut self.desk, out),
+            Input::Submit(submission) => self.submit(submission),
+            Input::Wake => self.wake(out),
             Input::Medium(In::View(view)) => {
                 self.scheme.settle(&mut self.desk, true, out);
                 self.begin(view, out);
@@ -355,12 +423,13 @@ impl<S: Scheme> Protocol for Total<S> {
     }
 
     fn deadline(&self) -> Option<(Time, Why)> {
-        self.scheme.deadline().filter(|_| self.desk.is_open())
+        let fresh = self.fresh.then_some((self.desk.now, Why::Flush));
+        fresh.or_else(|| self.scheme.deadline()).filter(|_| self.desk.is_open())
     }
 
     fn room(&self, _dst: GroupSet, bytes: usize) -> usize {
         let desk = &self.desk;
-        let count = desk.set.window.saturating_sub(desk.own.len());
+        let count = desk.set.window.saturating_sub(desk.own_count);
         let left = desk.set.window_bytes.saturating_sub(desk.own_bytes);
         count.min(left / bytes.max(1))
     }
@@ -370,14 +439,16 @@ impl<S: Scheme> Protocol for Total<S> {
     }
 
     fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
-        for (at, own) in self.desk.own.iter().enumerate() {
-            let why = if at < self.desk.sent { Wait::Turn } else { Wait::Order(Gid(0)) };
-            tell(msg(self.desk.set.me, own.seq), why);
+        let (desk, me) = (&self.desk, self.desk.set.me);
+        for (at, run) in desk.own.iter().enumerate() {
+            let why = if at < desk.sent { Wait::Turn } else { Wait::Order(Gid(0)) };
+            run.messages().for_each(|(seq, _)| tell(msg(me, seq), why));
         }
+        desk.open.seqs().for_each(|seq| tell(msg(me, seq), Wait::Order(Gid(0))));
     }
 
     fn status(&self) -> Status {
-        let (delivered, backlog) = (self.desk.position, self.desk.own.len() as u64);
+        let (delivered, backlog) = (self.desk.position, self.desk.own_count as u64);
         Status { delivered, decided: delivered, backlog, ..Status::default() }
     }
 }

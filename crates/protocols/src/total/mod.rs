@@ -43,18 +43,20 @@
 //!
 //! # Deviations
 //! The papers' pseudo-code is in a report that we do not have; the steps follow the text of
-//! [TO 3.2]. Numbers for many messages leave in one broadcast, and are asked for together. The
-//! token rests for `rest_us` when it went round and nobody had anything to send, until somebody asks
-//! for it. A process that learns that it was left out delivers, where order is weak and agreement
-//! not uniform, what it holds behind a hole (pattern EP3 of [TO table 2]).
+//! [TO 3.2]. What a process multicasts in one round of its loop is a run (`run.rs`): it travels, has a
+//! number and is delivered as one. Numbers for many runs leave in one broadcast, and are asked for
+//! together. The token rests for `rest_us` when it went round and nobody had anything to send, until
+//! somebody asks for it. A process that learns that it was left out delivers, where order is weak and
+//! agreement not uniform, what it holds behind a hole (pattern EP3 of [TO table 2]).
 //!
 //! # Read first
-//! `desk.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
+//! `desk.rs`, `run.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.
 
 mod ask;
 mod broadcast;
 mod desk;
 pub(crate) mod mutants;
+mod run;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -89,7 +91,8 @@ pub(crate) use word::Word;
 /// back who sends datagrams: about what the buffers of a socket take.
 const DATAGRAMS_BYTES_MAX: u64 = 128 << 10;
 
-/// Bytes that a message of this protocol has for each message that it is about, payloads aside.
+/// Bytes that a message of this protocol has for each message or run that it is about, and what it and
+/// its packet have besides; payloads aside.
 const ENTRY_BYTES: usize = 64;
 
 macro_rules! number {
@@ -421,12 +424,22 @@ impl Row {
             window: config.get(&WINDOW) as usize,
             window_bytes: config.get(&WINDOW_BYTES) as usize,
             payload_max: config.get(&PAYLOAD_MAX_BYTES) as usize,
+            run_bytes: run_bytes(config),
+            run_messages: match self.pattern {
+                Pattern::Token(_) => config.get(&BURST) as usize,
+                _ => usize::MAX,
+            },
             burst: config.get(&BURST) as usize,
             rest: Span::micros(config.get(&REST_US)),
             resends: self.is_uniform(),
             mutants: Mutants::of(config),
         }
     }
+}
+
+/// How large a run of more than one message gets: it fits into a packet.
+fn run_bytes(config: &Config) -> usize {
+    (config.get(&PACKET_BYTES) as usize).saturating_sub(ENTRY_BYTES)
 }
 
 /// What the layer below runs with.
@@ -485,8 +498,8 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
         packet_bytes: get(&PACKET_BYTES) as usize,
         window,
         window_bytes: on_the_way as usize,
-        // A payload, or numbers for all that may be without one.
-        message_bytes: payload as usize + (window + 1) * ENTRY_BYTES,
+        // A payload, or some in a run, or numbers for all that may be without one.
+        message_bytes: run_bytes(config).max(payload as usize) + (window + 1) * ENTRY_BYTES,
         held_bytes: get(&HELD_BYTES) as usize,
         broken: mutants::broken(Mutants::of(config)),
     })

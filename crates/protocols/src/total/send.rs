@@ -2,7 +2,7 @@
 //! number [TO 3.2].
 
 use super::desk::{Desk, Numbered, Outs, Scheme};
-use super::word::{Word, msg};
+use super::word::Word;
 use amcast_core::Pid;
 use amcast_core::groupcast::{Grade, Out};
 
@@ -30,13 +30,13 @@ impl Scheme for Send {
     // it sends again to the next
     fn send(&mut self, desk: &mut Desk, out: &mut Outs) {
         let Some(sequencer) = desk.sequencer() else { return };
-        while let Some(own) = desk.next_unsent() {
+        while let Some(run) = desk.next_unsent() {
             if sequencer == desk.set.me {
                 self.given += 1;
-                desk.cast_own(self.grade, self.given, own, out);
+                desk.cast_run(self.grade, self.given, sequencer, run, out);
             } else {
-                desk.note_part(msg(desk.set.me, own.seq), out);
-                out.ask(Out::To(sequencer, Word::Plain { seq: own.seq, payload: own.payload }));
+                desk.note_part(desk.set.me, &run, out);
+                out.ask(Out::To(sequencer, Word::Plain { run }));
             }
         }
     }
@@ -50,19 +50,16 @@ impl Scheme for Send {
     ) -> Result<(), &'static str> {
         match word {
             // [TO 2:2] the sequencer broadcasts the message with the next number
-            Word::Plain { seq, payload } if desk.is_sequencer() => {
+            Word::Plain { run } if desk.is_sequencer() => {
                 if desk.is_open() {
                     self.given += 1;
-                    let msg = msg(from, seq);
-                    desk.note_part(msg, out);
-                    let word = Word::Numbered { number: self.given, msg, payload };
-                    desk.cast(self.grade, word, out);
+                    desk.cast_run(self.grade, self.given, from, run, out);
                 }
                 Ok(())
             }
             // [TO 2:3] delivered by number
-            Word::Numbered { number, msg, payload } if desk.sequencer() == Some(from) => {
-                self.numbered.take(desk, number, msg, payload, out)
+            Word::Numbered { number, sender, run } if desk.sequencer() == Some(from) => {
+                self.numbered.take(desk, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }

@@ -1,9 +1,9 @@
 //! What each scheme does with what it is told, on a group that the test plays.
 
 use super::desk::{Setting, Total};
+use super::run::{Open, Run};
 use super::word::{Word, msg};
 use super::*;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::groupcast::{Groupcast, In, Member, Out, View};
 use amcast_core::step::Why;
@@ -32,7 +32,7 @@ fn setting(me: u32) -> Setting {
     let row = &SB_URCAST;
     let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
     let config = raw.check(row.about().params).expect("a sound configuration");
-    Setting { burst: 2, ..row.setting(Pid(me), &config) }
+    Setting { burst: 2, run_messages: 2, ..row.setting(Pid(me), &config) }
 }
 
 impl<S: Scheme> Play<S> {
@@ -65,22 +65,32 @@ impl<S: Scheme> Play<S> {
         self.medium(In::From(Pid(from), word))
     }
 
-    fn submit(&mut self, seq: u64) -> Vec<Did> {
-        let dst = GroupSet::first(1);
-        self.step(Input::Submit(Submission { seq, dst, payload: &[seq as u8] }))
+    /// Submits messages, and says what is done at the end of the round.
+    fn submit(&mut self, seqs: impl IntoIterator<Item = u64>) -> Vec<Did> {
+        for seq in seqs {
+            let dst = GroupSet::first(1);
+            let said = self.step(Input::Submit(Submission { seq, dst, payload: &[seq as u8] }));
+            assert_eq!(said, [], "it waits for the end of the round");
+        }
+        match self.total.deadline() {
+            Some((at, Why::Flush)) if at <= self.now => self.step(Input::Wake),
+            _ => Vec::new(),
+        }
     }
 }
 
-fn payload(seq: u64) -> Arc<[u8]> {
-    Arc::from(&[seq as u8][..])
+fn run(seqs: impl IntoIterator<Item = u64>) -> Run {
+    let mut open = Open::default();
+    seqs.into_iter().for_each(|seq| open.push(seq, &[seq as u8]));
+    open.seal().expect("at least one message")
 }
 
-fn plain(seq: u64) -> Word {
-    Word::Plain { seq, payload: payload(seq) }
+fn plain(seqs: impl IntoIterator<Item = u64>) -> Word {
+    Word::Plain { run: run(seqs) }
 }
 
-fn numbered(number: u64, sender: u32, seq: u64) -> Word {
-    Word::Numbered { number, msg: msg(Pid(sender), seq), payload: payload(seq) }
+fn numbered(number: u64, sender: u32, seqs: impl IntoIterator<Item = u64>) -> Word {
+    Word::Numbered { number, sender: Pid(sender), run: run(seqs) }
 }
 
 fn delivered(sender: u32, seq: u64, position: u64) -> Did {
@@ -90,20 +100,33 @@ fn delivered(sender: u32, seq: u64, position: u64) -> Did {
 #[test]
 fn a_number_and_its_message_may_come_in_any_order() {
     let mut p = Play::new(1, Broadcast::new(Grade::Plain, Grade::Plain));
-    assert_eq!(p.submit(1), [Did::Cast(plain(1))]);
+    assert_eq!(p.submit([1]), [Did::Cast(plain([1]))]);
     let of = alloc::vec![msg(Pid(2), 1), msg(Pid(1), 1)];
     assert_eq!(p.hear(0, Word::Numbers { first: 1, of }), []);
-    assert_eq!(p.hear(1, plain(1)), [], "its turn is after that of another");
-    assert_eq!(p.hear(2, plain(1)), [delivered(2, 1, 1), delivered(1, 1, 2)]);
+    assert_eq!(p.hear(1, plain([1])), [], "its turn is after that of another");
+    assert_eq!(p.hear(2, plain([1])), [delivered(2, 1, 1), delivered(1, 1, 2)]);
     let of = alloc::vec![msg(Pid(2), 2)];
     let said = p.hear(2, Word::Numbers { first: 3, of });
     assert_eq!(said, [Did::Malformed("what this protocol does not say")], "no sequencer");
 }
 
 #[test]
+fn what_is_submitted_in_a_round_leaves_and_is_delivered_as_one() {
+    let mut p = Play::new(1, super::send::Send::new(Grade::Uniform));
+    assert_eq!(p.submit([1, 2]), [Did::To(0, plain([1, 2]))]);
+    let said = p.submit([4, 5, 6]);
+    assert_eq!(said, [Did::To(0, plain([4, 5])), Did::To(0, plain([6]))], "no larger than may be");
+    let said = p.hear(0, numbered(1, 1, [1, 2]));
+    assert_eq!(said, [delivered(1, 1, 1), delivered(1, 2, 2)]);
+    assert_eq!(p.hear(0, numbered(3, 1, [6])), []);
+    let rest = [(4, 3), (5, 4), (6, 5)].map(|(seq, at)| delivered(1, seq, at));
+    assert_eq!(p.hear(0, numbered(2, 1, [4, 5])), rest);
+}
+
+#[test]
 fn the_sequencer_numbers_many_messages_at_once() {
     let mut p = Play::new(0, Broadcast::new(Grade::Plain, Grade::Plain));
-    assert!(p.hear(2, plain(1)).is_empty() && p.hear(1, plain(1)).is_empty());
+    assert!(p.hear(2, plain([1])).is_empty() && p.hear(1, plain([1])).is_empty());
     assert_eq!(p.total.deadline(), Some((Time::ZERO, Why::Flush)));
     let of = alloc::vec![msg(Pid(2), 1), msg(Pid(1), 1)];
     assert_eq!(p.step(Input::Wake), [Did::Cast(Word::Numbers { first: 1, of })]);
@@ -114,7 +137,7 @@ fn the_sequencer_numbers_many_messages_at_once() {
 fn what_has_no_number_when_the_view_ends_is_delivered_by_seniority() {
     let mut p = Play::new(1, Broadcast::new(Grade::Plain, Grade::Plain));
     for (sender, seq) in [(2, 1), (0, 1), (2, 2), (0, 2)] {
-        p.hear(sender, plain(seq));
+        p.hear(sender, plain([seq]));
     }
     let of = alloc::vec![msg(Pid(1), 9), msg(Pid(2), 1)];
     assert_eq!(p.hear(0, Word::Numbers { first: 1, of }), [], "nobody sees message 9");
@@ -129,37 +152,40 @@ fn what_has_no_number_when_the_view_ends_is_delivered_by_seniority() {
 #[test]
 fn what_the_old_sequencer_did_not_broadcast_goes_to_the_next() {
     let mut p = Play::new(1, super::send::Send::new(Grade::Uniform));
-    assert_eq!(p.submit(1), [Did::To(0, plain(1))]);
-    assert_eq!(p.submit(2), [Did::To(0, plain(2))]);
-    assert_eq!(p.hear(0, numbered(1, 1, 1)), [delivered(1, 1, 1)]);
+    assert_eq!(p.submit([1]), [Did::To(0, plain([1]))]);
+    assert_eq!(p.submit([2]), [Did::To(0, plain([2]))]);
+    assert_eq!(p.hear(0, numbered(1, 1, [1])), [delivered(1, 1, 1)]);
     p.medium(In::Block);
-    assert_eq!(p.submit(3), [], "it waits for the next view");
+    assert_eq!(p.submit([3]), [], "it waits for the next view");
     // It is the sequencer now, and begins with number 1 again.
     let next = p.medium(In::View(&view(1, &[1, 2])));
-    assert_eq!(next, [Did::Cast(numbered(1, 1, 2)), Did::Cast(numbered(2, 1, 3))]);
-    assert_eq!(p.hear(2, plain(7)), [Did::Cast(numbered(3, 2, 7))]);
+    assert_eq!(next, [Did::Cast(numbered(1, 1, [2])), Did::Cast(numbered(2, 1, [3]))]);
+    assert_eq!(p.hear(2, plain([7])), [Did::Cast(numbered(3, 2, [7]))]);
 }
 
 #[test]
 fn numbers_are_asked_for_together_and_once_at_a_time() {
     let mut p = Play::new(1, Ask::new(Grade::Plain));
-    assert_eq!(p.submit(1), [Did::To(0, Word::Ask { count: 1 })]);
-    assert!(p.submit(2).is_empty() && p.submit(3).is_empty());
+    assert_eq!(p.submit([1]), [Did::To(0, Word::Ask { count: 1 })]);
+    assert!(p.submit([2]).is_empty() && p.submit([3]).is_empty());
     let said = p.hear(0, Word::Grant { first: 4, count: 1 });
-    assert_eq!(said, [Did::Cast(numbered(4, 1, 1)), Did::To(0, Word::Ask { count: 2 })]);
+    assert_eq!(said, [Did::Cast(numbered(4, 1, [1, 2])), Did::To(0, Word::Ask { count: 1 })]);
+    assert_eq!(p.submit([4, 5]), [], "it has asked already");
+    let said = p.hear(0, Word::Grant { first: 7, count: 1 });
+    assert_eq!(said, [Did::Cast(numbered(7, 1, [3, 4])), Did::To(0, Word::Ask { count: 1 })]);
     let mut sequencer = Play::new(0, Ask::new(Grade::Plain));
     let said = sequencer.hear(1, Word::Ask { count: 3 });
     assert_eq!(said, [Did::To(1, Word::Grant { first: 1, count: 3 })]);
-    assert_eq!(sequencer.submit(1), [Did::Cast(numbered(4, 0, 1))]);
+    assert_eq!(sequencer.submit([1]), [Did::Cast(numbered(4, 0, [1]))]);
 }
 
 #[test]
 fn holes_are_skipped_when_the_view_ends_and_not_before() {
     let mut p = Play::new(1, Ask::new(Grade::Plain));
-    assert_eq!(p.hear(2, numbered(2, 2, 1)), []);
-    assert_eq!(p.hear(0, numbered(1, 0, 1)), [delivered(0, 1, 1), delivered(2, 1, 2)]);
-    assert_eq!(p.hear(2, numbered(4, 2, 2)), []);
-    assert_eq!(p.hear(2, numbered(4, 2, 3)), [Did::Malformed("a number that is taken")]);
+    assert_eq!(p.hear(2, numbered(2, 2, [1])), []);
+    assert_eq!(p.hear(0, numbered(1, 0, [1])), [delivered(0, 1, 1), delivered(2, 1, 2)]);
+    assert_eq!(p.hear(2, numbered(4, 2, [2])), []);
+    assert_eq!(p.hear(2, numbered(4, 2, [3])), [Did::Malformed("a number that is taken")]);
     p.medium(In::Block);
     assert_eq!(p.medium(In::View(&view(1, &[1, 2]))), [delivered(2, 2, 3)]);
 }
@@ -168,14 +194,13 @@ fn holes_are_skipped_when_the_view_ends_and_not_before() {
 fn the_token_goes_on_after_a_burst_and_rests_when_nobody_sends() {
     let mut p = Play::new(1, Token::new(Grade::Plain));
     let hurry = [Did::To(0, Word::Hurry), Did::To(2, Word::Hurry)];
-    assert_eq!(p.submit(1), hurry);
-    assert!(p.submit(2).is_empty() && p.submit(3).is_empty(), "it has asked already");
+    assert_eq!(p.submit([1]), hurry);
+    assert!(p.submit([2]).is_empty() && p.submit([3]).is_empty(), "it has asked already");
     let said = p.hear(0, Word::Token { next: 5, idle: 2 });
-    let burst = [Did::Cast(numbered(5, 1, 1)), Did::Cast(numbered(6, 1, 2))];
-    assert_eq!(said[..2], burst);
-    assert_eq!(said[2..], [Did::To(2, Word::Token { next: 7, idle: 1 })]);
+    let burst = [Did::Cast(numbered(5, 1, [1, 2])), Did::To(2, Word::Token { next: 6, idle: 1 })];
+    assert_eq!(said, burst);
     let said = p.hear(0, Word::Token { next: 9, idle: 0 });
-    assert_eq!(said[0], Did::Cast(numbered(9, 1, 3)));
+    assert_eq!(said[0], Did::Cast(numbered(9, 1, [3])));
     // It went round and nobody had anything to send.
     assert_eq!(p.hear(0, Word::Token { next: 10, idle: 3 }), []);
     let (rested, _) = p.total.deadline().expect("it rests for a while");
@@ -192,7 +217,7 @@ fn who_joins_begins_at_the_position_of_the_others_and_sends_what_they_have_not()
     let mut member = Total::new(setting(0), super::send::Send::new(Grade::Uniform));
     let mut out = Outbox::new(false);
     let first = view(3, &[0, 1]);
-    for input in [In::View(&first), In::From(Pid(0), numbered(1, 2, 4))] {
+    for input in [In::View(&first), In::From(Pid(0), numbered(1, 2, [4]))] {
         member.step(Time::ZERO, (), Input::Medium(input), &mut out);
     }
     out.clear();
@@ -203,12 +228,12 @@ fn who_joins_begins_at_the_position_of_the_others_and_sends_what_they_have_not()
         _ => None,
     });
     let mut p = Play::new(2, super::send::Send::new(Grade::Uniform));
-    p.submit(4);
-    p.submit(5);
+    p.submit([4]);
+    p.submit([5]);
     p.medium(In::Excluded);
     let said = p.medium(In::Join(&next, &base.expect("what a joiner needs")));
-    assert_eq!(said, [Did::To(0, plain(5))], "message 4 is delivered");
-    assert_eq!(p.hear(0, numbered(1, 0, 1)), [delivered(0, 1, 2)]);
+    assert_eq!(said, [Did::To(0, plain([5]))], "message 4 is delivered");
+    assert_eq!(p.hear(0, numbered(1, 0, [1])), [delivered(0, 1, 2)]);
 }
 
 #[test]
@@ -216,10 +241,10 @@ fn room_is_what_the_window_leaves() {
     let mut p = Play::new(1, super::send::Send::new(Grade::Plain));
     let dst = GroupSet::first(1);
     assert_eq!(p.total.room(dst, 1 << 14), 64);
-    p.submit(1);
+    p.submit([1]);
     assert_eq!(p.total.room(dst, 1), 63);
     assert_eq!(p.total.room(dst, 1 << 22), 0, "the bytes are one short");
-    p.hear(0, numbered(1, 1, 1));
+    p.hear(0, numbered(1, 1, [1]));
     assert_eq!(p.total.room(dst, 1 << 22), 1);
 }
 

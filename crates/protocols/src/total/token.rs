@@ -42,9 +42,11 @@ impl Token {
             return;
         }
         // [TO 4:1] the holder broadcasts with the token's numbers, so many at most
-        for _ in 0..desk.set.burst {
-            let Some(own) = desk.next_unsent() else { break };
-            desk.cast_own(self.grade, next, own, out);
+        let mut left = desk.set.burst;
+        while desk.next_len().is_some_and(|len| len <= left) {
+            let Some(run) = desk.next_unsent() else { break };
+            left -= run.len();
+            desk.cast_run(self.grade, next, desk.set.me, run, out);
             (next, idle) = (next.saturating_add(1), 0);
         }
         self.held = Some((next, idle));
@@ -111,8 +113,8 @@ impl Scheme for Token {
                 Ok(())
             }
             // [TO 4:3] delivered by number
-            Word::Numbered { number, msg, payload } if msg.sender == from => {
-                self.numbered.take(desk, number, msg, payload, out)
+            Word::Numbered { number, sender, run } if sender == from => {
+                self.numbered.take(desk, number, (sender, run), out)
             }
             _ => Err("what this protocol does not say"),
         }

@@ -1,21 +1,21 @@
 //! What members of a group say to each other to order their messages.
 
-use alloc::sync::Arc;
+use super::run::Run;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
+use amcast_core::codec::{Codec, CodecError, Reader};
 use amcast_core::{MsgId, Pid};
 use core::fmt;
 
 /// A message of an ordering protocol. On the wire: a byte that says which, then the fields.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
-    /// A message without a number: broadcast (BB), or for the sequencer alone (SB).
-    Plain { seq: u64, payload: Arc<[u8]> },
-    /// Messages of these senders have the numbers from `first` on (BB).
+    /// Messages of its sender without a number: broadcast (BB), or for the sequencer alone (SB).
+    Plain { run: Run },
+    /// The runs that begin with these messages have the numbers from `first` on (BB).
     Numbers { first: u64, of: Vec<MsgId> },
-    /// A message with its number.
-    Numbered { number: u64, msg: MsgId, payload: Arc<[u8]> },
-    /// So many numbers are asked for (AB).
+    /// Messages of a process with their number.
+    Numbered { number: u64, sender: Pid, run: Run },
+    /// So many numbers are asked for, one for each run (AB).
     Ask { count: u32 },
     /// These numbers are given (AB).
     Grant { first: u64, count: u32 },
@@ -29,10 +29,9 @@ pub(crate) enum Word {
 impl Codec for Word {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Plain { seq, payload } => {
+            Self::Plain { run } => {
                 1_u8.encode(to);
-                seq.encode(to);
-                put_bytes(payload, to);
+                run.encode(to);
             }
             Self::Numbers { first, of } => {
                 2_u8.encode(to);
@@ -40,11 +39,11 @@ impl Codec for Word {
                 (of.len() as u32).encode(to);
                 of.iter().for_each(|msg| msg.encode(to));
             }
-            Self::Numbered { number, msg, payload } => {
+            Self::Numbered { number, sender, run } => {
                 3_u8.encode(to);
                 number.encode(to);
-                msg.encode(to);
-                put_bytes(payload, to);
+                sender.encode(to);
+                run.encode(to);
             }
             Self::Ask { count } => {
                 4_u8.encode(to);
@@ -66,7 +65,7 @@ impl Codec for Word {
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         Ok(match u8::decode(from)? {
-            1 => Self::Plain { seq: Codec::decode(from)?, payload: Arc::from(from.bytes()?) },
+            1 => Self::Plain { run: Codec::decode(from)? },
             2 => {
                 let first = Codec::decode(from)?;
                 let count = u32::decode(from)?;
@@ -75,8 +74,8 @@ impl Codec for Word {
             }
             3 => Self::Numbered {
                 number: Codec::decode(from)?,
-                msg: Codec::decode(from)?,
-                payload: Arc::from(from.bytes()?),
+                sender: Codec::decode(from)?,
+                run: Codec::decode(from)?,
             },
             4 => Self::Ask { count: Codec::decode(from)? },
             5 => Self::Grant { first: Codec::decode(from)?, count: Codec::decode(from)? },
@@ -90,12 +89,10 @@ impl Codec for Word {
 impl fmt::Display for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Plain { seq, payload } => {
-                write!(f, "message {seq} of the sender, {} bytes", payload.len())
-            }
+            Self::Plain { run } => write!(f, "messages of the sender, {run:?}"),
             Self::Numbers { first, of } => write!(f, "numbers from {first} on for {of:?}"),
-            Self::Numbered { number, msg, payload } => {
-                write!(f, "number {number} is {msg:?}, {} bytes", payload.len())
+            Self::Numbered { number, sender, run } => {
+                write!(f, "number {number} is messages of {sender:?}, {run:?}")
             }
             Self::Ask { count } => write!(f, "asks for {count} numbers"),
             Self::Grant { first, count } => write!(f, "gives {count} numbers from {first} on"),
@@ -135,15 +132,18 @@ pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
 
 #[cfg(test)]
 mod tests {
+    use super::super::run::Open;
     use super::*;
 
     #[test]
     fn every_word_reads_back() {
-        let (id, payload) = (msg(Pid(2), 7), Arc::from(&b"xyz"[..]));
+        let (id, mut open) = (msg(Pid(2), 7), Open::default());
+        open.push(3, b"xyz");
+        let run = open.seal().expect("something is in it");
         let all = [
-            Word::Plain { seq: 3, payload: Arc::clone(&payload) },
+            Word::Plain { run: run.clone() },
             Word::Numbers { first: 9, of: alloc::vec![id, id] },
-            Word::Numbered { number: 9, msg: id, payload },
+            Word::Numbered { number: 9, sender: Pid(2), run },
             Word::Ask { count: 2 },
             Word::Grant { first: 5, count: 2 },
             Word::Token { next: 4, idle: 1 },

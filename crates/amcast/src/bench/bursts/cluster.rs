@@ -1,6 +1,6 @@
 //! Bursts of OS processes over a real network: who starts them and gathers what they saw.
 
-use super::{MEMBERS, Repeat};
+use super::{MEMBERS, Repeat, WARM_UPS, warmed_up};
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -69,14 +69,13 @@ impl Drop for Members {
     }
 }
 
-/// One repeat of every size of bursts with a fresh group of processes on this machine. The first size
-/// is done once more before all, to warm up.
+/// One repeat of every size of bursts with a fresh group of processes on this machine, which the largest
+/// size warms up.
 ///
 /// # Errors
 /// With what could not be set up, or that members delivered in different orders.
 pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
-    let warm = bursts.iter().max().copied().unwrap_or(1);
-    let bursts: Vec<_> = std::iter::once(warm).chain(bursts.iter().copied()).collect();
+    let bursts = warmed_up(bursts);
     let addresses = addresses(MEMBERS).map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
     let cluster_id = u64::from(addresses[0].0.port()) << 32 | u64::from(std::process::id());
     let program = std::env::current_exe().map_err(|e| e.to_string())?;
@@ -109,7 +108,7 @@ pub fn run(protocol: &str, wire: Wire, bursts: &[usize]) -> Result<Vec<Repeat>, 
         return Err(format!("{protocol}: members delivered in different orders"));
     }
     let of = |n: usize| Repeat::of(&said.iter().map(|one| one.seen[n]).collect::<Vec<_>>());
-    Ok((1..bursts.len()).map(of).collect())
+    Ok((WARM_UPS..bursts.len()).map(of).collect())
 }
 
 /// Free addresses, by member. They are free a moment later, too, unless somebody is very quick.

@@ -1,7 +1,7 @@
 //! One process of a measurement of bursts: the protocol, its carrier, and a loop.
 
 use super::cluster::{Said, Task, Wire};
-use super::{MEMBERS, PAYLOAD_BYTES, Watch};
+use super::{MEMBERS, PAYLOAD_BYTES, WINDOW, Watch};
 use crate::bench::task;
 use amcast_core::messages::{Frames, Out};
 use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
@@ -43,7 +43,9 @@ pub fn parameters(wire: Wire) -> Vec<(&'static str, &'static str)> {
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
     let patience = [("heartbeat_us", "100000"), ("suspect_us", "5000000")];
-    [&[("lane", wire.lane()), ("packet_bytes", packet_bytes)][..], &patience].concat()
+    // Who has the token sends a whole burst, as who has none does.
+    let turn = [("burst", WINDOW)];
+    [&[("lane", wire.lane()), ("packet_bytes", packet_bytes)][..], &patience, &turn].concat()
 }
 
 struct Member {

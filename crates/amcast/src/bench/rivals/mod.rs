@@ -10,7 +10,7 @@ pub(in crate::bench) mod build;
 mod corosync;
 mod jgroups;
 
-use super::bursts::{ROUNDS, Repeat, Wire};
+use super::bursts::{ROUNDS, Repeat, WARM_UPS, Wire, warmed_up};
 use super::stop::go_on;
 use amcast_check::Specification;
 use serde::Deserialize;
@@ -206,14 +206,12 @@ impl Group {
         }
     }
 
-    /// One repeat of every size of bursts; the largest is done once more before all, to warm up.
+    /// One repeat of every size of bursts, which the largest warms up.
     ///
     /// # Errors
     /// When a member ended, or members delivered in different orders.
     pub fn run(&mut self, bursts: &[usize]) -> Result<Vec<Repeat>, String> {
-        let warm = bursts.iter().max().copied().unwrap_or(1);
-        let all: Vec<_> = std::iter::once(warm).chain(bursts.iter().copied()).collect();
-        Ok(self.run_of(ROUNDS, &all)?.split_off(1))
+        Ok(self.run_of(ROUNDS, &warmed_up(bursts))?.split_off(WARM_UPS))
     }
 
     fn run_of(&mut self, rounds: usize, bursts: &[usize]) -> Result<Vec<Repeat>, String> {

@@ -165,6 +165,9 @@ enum Phase {
 /// delays have no bound, it must be far.
 const PATIENCE_GROWTH: u64 = 1 << 12;
 
+/// How often in a step the protocol above may ask to be woken at once.
+const ANSWERS_MAX: usize = 4;
+
 /// A process of a group in virtual synchrony. See the [module](self).
 #[derive(Debug)]
 pub struct Vsync<M: core::fmt::Debug + 'static, P> {
@@ -416,6 +419,7 @@ where
     /// Gives the protocol above an input, and carries out what it asks.
     fn tell(&mut self, input: Input<'_, Groupcast<M>>, out: &mut Outbox<Messages<Packet>>) {
         self.inner_out.clear();
+        self.inner_out.trace_as(out);
         self.inner.step(self.now, (), input, &mut self.inner_out);
         let mut taken = mem::take(&mut self.taken);
         self.inner_out.take(&mut taken);
@@ -568,21 +572,26 @@ where
         }
     }
 
-    /// Does what is due.
-    fn tick(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    /// Wakes the protocol above, if it is time. Says whether it was.
+    fn wake_inner(&mut self, out: &mut Outbox<Messages<Packet>>) -> bool {
+        let due = |(at, _): (Time, Why)| at <= self.now;
+        let is_due =
+            self.phase == Phase::Active && self.begun && self.inner.deadline().is_some_and(due);
+        if is_due {
+            self.tell(Input::Wake, out);
+        }
+        is_due
+    }
+
+    /// Does what is due. What gathers until the end of a round is due only when it is `woken`.
+    fn tick(&mut self, woken: bool, out: &mut Outbox<Messages<Packet>>) {
         if self.heartbeat.beat(self.now).is_some() {
             self.show_life();
         }
-        if self.ack_at <= self.now {
-            self.ack_members();
+        if woken {
+            self.wake_inner(out);
         }
         self.resend();
-        if self.phase == Phase::Active && self.begun {
-            let due = |(at, _): &(Time, Why)| *at <= self.now;
-            if self.inner.deadline().as_ref().is_some_and(due) {
-                self.tell(Input::Wake, out);
-            }
-        }
         self.go_on_leaving(out);
         self.coordinate(out);
         self.fetch_needed(out);
@@ -650,8 +659,20 @@ where
             // Nothing here is kept on disk, and what is applied is the application's business.
             _ => {}
         }
-        self.tick(out);
+        self.tick(woken, out);
         self.hand_over(out);
+        if woken {
+            // What is answered to own casts leaves with them.
+            for _ in 0..ANSWERS_MAX {
+                if !self.wake_inner(out) {
+                    break;
+                }
+                self.hand_over(out);
+            }
+            if self.ack_at <= self.now {
+                self.ack_members();
+            }
+        }
         if woken || self.post_bytes >= self.settings.packet_bytes {
             self.flush(out);
         }
