@@ -7,7 +7,7 @@ mod harness;
 mod namespaces;
 
 use amcast::client::{Answer, Connection};
-use amcast::runtime::config::{ClusterFile, Place};
+use amcast::runtime::config::{ClusterFile, Place, Setting};
 use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
 use amcast::runtime::home::Home;
 use harness::{AMCAST, bytes, call, errors, run, signal, unique};
@@ -35,10 +35,11 @@ struct Cluster {
 }
 
 impl Cluster {
-    fn start(hosts: Hosts, protocol: &str) -> Self {
+    fn start(hosts: Hosts, protocol: &str, lane: &str) -> Self {
         let (base, record) = (unique("hosts"), unique("partition"));
         let mut file = ClusterFile {
             protocol: protocol.to_string(),
+            set: [("lane".to_string(), Setting::Word(lane.to_string()))].into(),
             shards: 1,
             replicas: NODES,
             id: Some(4711),
@@ -137,11 +138,21 @@ impl Drop for Stops<'_> {
 
 #[test]
 fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed() {
-    let hosts = match Hosts::new(NODES) {
-        Ok(hosts) => hosts,
-        Err(why) => return println!("skipped: {why}"),
-    };
-    let mut cluster = Cluster::start(hosts, "bb-urcast-urcast");
+    match Hosts::new(NODES) {
+        Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "stream")),
+        Err(why) => println!("skipped: {why}"),
+    }
+}
+
+#[test]
+fn the_same_holds_where_what_is_for_all_travels_by_ip_multicast() {
+    match Hosts::new(NODES) {
+        Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "multicast")),
+        Err(why) => println!("skipped: {why}"),
+    }
+}
+
+fn cuts_one_off(mut cluster: Cluster) {
     for node in 0..NODES {
         let fronts = cluster.dirs[node].join(format!("n{node}.fronts.json"));
         cluster.wait(node, |status| has_all(status, None) && fronts.exists());

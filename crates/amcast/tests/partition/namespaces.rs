@@ -4,6 +4,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Hosts on a switch. Dropping it removes them.
 pub(crate) struct Hosts {
@@ -23,8 +24,10 @@ impl Hosts {
         if !rustix::process::geteuid().is_root() {
             return Err("network namespaces need root".to_string());
         }
-        let id = std::process::id();
-        let names = (0..=count).map(|n| format!("amcast-{id}-{n}")).collect();
+        // Several tests of one program may have hosts at a time.
+        static NETWORKS: AtomicU32 = AtomicU32::new(0);
+        let (id, network) = (std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
+        let names = (0..=count).map(|n| format!("amcast-{id}-{network}-{n}")).collect();
         // From here on what there is is removed, however far it went.
         let this = Self { names };
         let switch = this.switch();
