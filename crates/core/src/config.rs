@@ -4,6 +4,7 @@
 //! source; help texts, the file template and `config --explain` are made from the declarations.
 
 use crate::cluster::{Cluster, ClusterError, Overlay, OverlayError};
+use crate::id::{Gid, GroupSet};
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -41,6 +42,9 @@ pub enum Kind {
         /// The words. The first is the default.
         of: &'static [&'static str],
     },
+    /// Sets of groups, such as `0+1,1+2`; none is the default. Its value is how many there are:
+    /// [`Config::sets`] says which.
+    Sets,
 }
 
 impl Param {
@@ -48,11 +52,11 @@ impl Param {
     pub const fn default(&self) -> u64 {
         match self.kind {
             Kind::Number { default, .. } => default,
-            Kind::Choice { .. } => 0,
+            Kind::Choice { .. } | Kind::Sets => 0,
         }
     }
 
-    fn read(&'static self, text: &str) -> Result<u64, ConfigError> {
+    fn read(&'static self, text: &str, cluster: &Cluster) -> Result<u64, ConfigError> {
         let wrong = || ConfigError::Value { param: self, given: text.to_string() };
         match self.kind {
             Kind::Number { min, max, .. } => {
@@ -63,8 +67,32 @@ impl Param {
             Kind::Choice { of } => {
                 of.iter().position(|&word| word == text).map(|i| i as u64).ok_or_else(wrong)
             }
+            Kind::Sets => read_sets(text, cluster).map(|sets| sets.len() as u64).ok_or_else(wrong),
         }
     }
+}
+
+/// The sets of groups of a cluster that `text` names, each once; none if it names anything else.
+fn read_sets(text: &str, cluster: &Cluster) -> Option<Vec<GroupSet>> {
+    let mut sets = Vec::new();
+    if text == "none" {
+        return Some(sets);
+    }
+    for names in text.split(',') {
+        let mut set = GroupSet::EMPTY;
+        for name in names.split('+') {
+            let group: u8 = name.trim().parse().ok()?;
+            if usize::from(group) >= cluster.groups() || set.contains(Gid(group)) {
+                return None;
+            }
+            set = set.with(Gid(group));
+        }
+        if set.len() < 2 || sets.contains(&set) {
+            return None;
+        }
+        sets.push(set);
+    }
+    Some(sets)
 }
 
 /// A configuration as written: shape, overlay, and settings by name.
@@ -100,6 +128,7 @@ pub struct Config {
     cluster: Cluster,
     overlay: Overlay,
     values: Vec<(&'static str, u64)>,
+    sets: Vec<(&'static str, Vec<GroupSet>)>,
 }
 
 /// Why a configuration was refused.
@@ -139,6 +168,12 @@ impl fmt::Display for ConfigError {
                 Kind::Choice { of } => {
                     write!(f, "{} = {given}: give one of {}", param.name, of.join(", "))
                 }
+                Kind::Sets => write!(
+                    f,
+                    "{} = {given}: give sets of two or more of this cluster's groups, each once, such \
+                     as 0+1,1+2, or none",
+                    param.name
+                ),
             },
             Self::Relation(why) => f.write_str(why),
             Self::Role(why) => f.write_str(why),
@@ -173,14 +208,19 @@ impl RawConfig {
             return Err(ConfigError::Unknown(name.clone(), known));
         }
         let value = |p: &'static Param| match self.set.get(p.name) {
-            Some(text) => p.read(text),
+            Some(text) => p.read(text, &cluster),
             None => Ok(p.default()),
         };
         let values = params
             .iter()
             .map(|p| Ok((p.name, value(p)?)))
             .collect::<Result<Vec<_>, ConfigError>>()?;
-        Ok(Config { cluster, overlay, values })
+        let sets = |p: &'static Param| {
+            let text = self.set.get(p.name).filter(|_| matches!(p.kind, Kind::Sets))?;
+            Some((p.name, read_sets(text, &cluster)?))
+        };
+        let sets = params.iter().filter_map(sets).collect();
+        Ok(Config { cluster, overlay, values, sets })
     }
 
     fn tree(&self) -> Result<Overlay, ConfigError> {
@@ -220,13 +260,20 @@ impl Config {
         let found = self.values.iter().find(|(name, _)| *name == param.name);
         found.unwrap_or_else(|| panic!("{} was not among the checked parameters", param.name)).1
     }
+
+    /// The sets of groups that a parameter of [`Kind::Sets`] names, in the order in which they were
+    /// written; none if nothing was.
+    pub fn sets(&self, param: &Param) -> &[GroupSet] {
+        let found = self.sets.iter().find(|(name, _)| *name == param.name);
+        found.map_or(&[], |(_, sets)| sets)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    static PARAMS: [Param; 2] = [
+    static PARAMS: [Param; 3] = [
         Param {
             name: "ring_lines",
             kind: Kind::Number { default: 64, min: 8, max: 1024 },
@@ -241,6 +288,7 @@ mod tests {
             cost: "None.",
             source: "ours",
         },
+        Param { name: "sets", kind: Kind::Sets, about: "Which.", cost: "None.", source: "ours" },
     ];
 
     fn with(name: &str, value: &str) -> Result<Config, ConfigError> {
@@ -260,8 +308,23 @@ mod tests {
         assert_eq!(text(with("mode", "x")), "mode = x: give one of fast, safe");
         assert_eq!(
             text(with("nope", "1")),
-            "no parameter is named \"nope\"; there are: ring_lines, mode"
+            "no parameter is named \"nope\"; there are: ring_lines, mode, sets"
         );
+    }
+
+    #[test]
+    fn sets_of_groups_are_of_this_cluster_and_each_is_there_once() {
+        let set = |bits| GroupSet(bits);
+        let c = with("sets", "0+1, 2 + 1,0+1+2").unwrap();
+        assert_eq!(c.sets(&PARAMS[2]), [set(0b011), set(0b110), set(0b111)]);
+        assert_eq!(c.get(&PARAMS[2]), 3);
+        for none in [with("sets", "none"), with("mode", "fast")] {
+            assert!(none.unwrap().sets(&PARAMS[2]).is_empty());
+        }
+        for wrong in ["", "0", "0+3", "0+0", "0+1,1+0", "0+1,", "a+b", "0-1"] {
+            let said = with("sets", wrong).unwrap_err().to_string();
+            assert!(said.contains("give sets of two or more"), "{wrong}: {said}");
+        }
     }
 
     #[test]

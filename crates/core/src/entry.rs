@@ -2,7 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::config::{Config, ConfigError, Param};
-use crate::id::Pid;
+use crate::id::{GroupSet, Pid};
 use crate::memory::{Memory, RegionSpec};
 use crate::messages::Frames;
 use crate::property::Property;
@@ -28,6 +28,12 @@ pub trait Entry: Sync {
     /// What its processes keep on disk.
     fn keeps(&self) -> Keeps {
         Keeps::Nothing
+    }
+
+    /// Which groups it orders messages among: a message may go to any that are in one of these sets
+    /// together.
+    fn together(&self, config: &Config) -> Vec<GroupSet> {
+        alloc::vec![config.cluster().all_groups()]
     }
 
     /// A message or the lines of a memory region, for people.

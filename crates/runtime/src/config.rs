@@ -496,14 +496,9 @@ pub fn multicasts(entry: &dyn Entry) -> bool {
     order.iter().any(|property| entry.about().promises.contains(property))
 }
 
-/// Whether messages to several groups are ordered: rings that are independent of each other order none.
-pub fn orders_several(entry: &dyn Entry, config: &Config) -> bool {
-    let rings = entry.about().params.iter().find(|param| param.name == "rings");
-    let alone = |param: &Param| match param.kind {
-        Kind::Choice { of } => of.get(config.get(param) as usize) == Some(&"independent"),
-        Kind::Number { .. } => false,
-    };
-    !rings.is_some_and(alone)
+/// Whether messages to all groups are ordered.
+pub fn orders_all(entry: &dyn Entry, config: &Config) -> bool {
+    entry.together(config).contains(&config.cluster().all_groups())
 }
 
 /// The name of the node that hosts replica `rank` of every shard.
@@ -521,6 +516,7 @@ pub fn explain(param: &Param) -> String {
     let values = match param.kind {
         Kind::Number { default, min, max } => format!("{min} to {max}, {default} if not set"),
         Kind::Choice { of } => format!("one of {}; the first if not set", of.join(", ")),
+        Kind::Sets => "sets of groups such as \"0+1,1+2\"; none if not set".to_string(),
     };
     let Param { name, about, cost, source, .. } = param;
     format!("{name}: {values}\n    {about}\n    Cost: {cost}\n    From: {source}\n")

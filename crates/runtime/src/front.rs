@@ -22,7 +22,6 @@ pub use health::Majorities;
 use crate::answers::Oversize;
 use crate::application::Wake;
 use crate::clock;
-use crate::config::orders_several;
 use crate::home::Ground;
 use crate::ingress::Inlet;
 use crate::seat::SeatError;
@@ -126,7 +125,7 @@ pub enum NoAnswer {
     Busy,
     /// The command is larger than the protocol takes, in bytes.
     TooLarge(usize),
-    /// It is for several groups, and the cluster orders messages to one only.
+    /// It is for several groups, and no ring of the cluster is for all of them.
     Several,
     /// There was no room for the command until its patience was over; it was never sent.
     Unsent,
@@ -185,8 +184,8 @@ impl fmt::Display for NoAnswer {
                 write!(f, "the command is larger than the limit of {most} bytes of a message")
             }
             Self::Several => f.write_str(
-                "the command is for several shards, and the rings of this cluster order commands of \
-                 one only (rings = independent)",
+                "the command is for several shards, and no ring of this cluster is for all of them \
+                 (rings = independent)",
             ),
             Self::Unsent => {
                 write!(f, "no shard had room for the command for {} s", seconds(PATIENCE))
@@ -238,8 +237,8 @@ pub struct Front {
     place: u32,
     life: u32,
     payload_max: usize,
-    /// Whether messages to several groups are ordered.
-    several: bool,
+    /// Which groups messages are ordered among, as of [`Entry::together`].
+    together: Vec<GroupSet>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -294,8 +293,8 @@ impl Front {
         let run = move || work.run(idle);
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
-        let several = orders_several(options.entry, options.config);
-        Ok(Self { shared, wake, place, life, payload_max, several, thread })
+        let together = options.entry.together(options.config);
+        Ok(Self { shared, wake, place, life, payload_max, together, thread })
     }
 
     /// The number that it has among fronts that live: with shared memory, its client place.
@@ -359,7 +358,7 @@ impl Front {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
         }
-        if dst.len() > 1 && !self.several {
+        if !self.together.iter().any(|&set| dst.within(set)) {
             return Err(NoAnswer::Several);
         }
         self.shared.desk.hand_in(Job { dst, payload: payload.into(), since: clock::now(), asker })

@@ -9,7 +9,7 @@ use amcast_core::trace::Event;
 use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Idle;
 use amcast_runtime::clock;
-use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_several};
+use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_all};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
@@ -408,7 +408,7 @@ impl Plan<'_> {
         let front = Arc::new(front.map_err(Failure::failed)?);
         let listening = Listening::begin(ports, &front, &watch, file, None)?;
         let door = (listening.redis(), file.password.as_deref());
-        let together = orders_several(entry(&file.protocol)?, config);
+        let together = orders_all(entry(&file.protocol)?, config);
         if wait_until_it_serves(&watch, &nodes, (door, together), stop)? {
             let fronts = listening.fronts();
             own.announce(&fronts)?;

@@ -78,6 +78,20 @@ fn rings_that_order_nothing_over_several_shards_say_so_at_once() {
 }
 
 #[test]
+fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
+    let range = ["--partition", "range", "--boundaries", "h,p"];
+    let rings = ["--set", "rings=independent", "--set", "ring_sets=1+2"];
+    let up = Up::start(&[&["--protocol", "multi-ring-memory"][..], &range, &rings].concat());
+    let mut c = up.connect();
+    assert_eq!(call(&mut c, &["MSET", "h", "2", "p", "3"]), Answer::Word("OK".into()));
+    assert_eq!(call(&mut c, &["MGET", "h", "p"]).to_string(), "1) 2\n2) 3");
+    let answer = call(&mut c, &["MSET", "a", "1", "h", "1"]).to_string();
+    assert!(answer.contains("no ring of this cluster is for all of them"), "{answer}");
+    let (code, _, why) = said(&["up", "--protocol", "multi-ring", "--set", "ring_sets=1+3"]);
+    assert!(code == Some(2) && why.contains("give sets of two or more"), "{why}");
+}
+
+#[test]
 fn a_connection_of_a_node_that_chose_so_reads_what_it_wrote_without_an_order() {
     let up = Up::start(&["--shards", "2", "--workers", "0"]);
     let at = &up.node_fronts()[0];

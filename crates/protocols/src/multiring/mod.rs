@@ -86,8 +86,8 @@ use amcast_core::config::Kind;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::messages::Wire;
 use amcast_core::{
-    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, Keeps, MediumKind, Node, Param,
-    Pid, Property, Span,
+    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, GroupSet, Keeps, MediumKind, Node,
+    Param, Pid, Property, Span,
 };
 use keep::{Record, Storage};
 use process::MultiRing;
@@ -114,6 +114,14 @@ const RINGS: Param = Param {
             two, or none (then nothing goes to several groups).",
     cost: "Whoever subscribes to a ring takes part in its skips.",
     source: "MRP 4, 8.3.2",
+};
+
+const RING_SETS: Param = Param {
+    name: "ring_sets",
+    kind: Kind::Sets,
+    about: "Sets of groups that have a ring of their own, besides the rings that there are.",
+    cost: "As for rings. A message goes through the ring of the fewest groups that has all of its.",
+    source: "MRP 4",
 };
 
 const AROUND: Param = Param {
@@ -283,6 +291,7 @@ number!(
 
 static PARAMS: &[Param] = &[
     RINGS,
+    RING_SETS,
     AROUND,
     M,
     LEVELING,
@@ -403,6 +412,10 @@ impl Entry for Row {
         Ok(Node::Messages(Box::new(Wire::new(MultiRing::new(me, &shape)))))
     }
 
+    fn together(&self, config: &Config) -> Vec<GroupSet> {
+        shapes_of(config).into_iter().map(|ring| ring.set).collect()
+    }
+
     fn keeps(&self) -> Keeps {
         match self.storage {
             Storage::Synced => Keeps::Synced,
@@ -421,6 +434,14 @@ impl Entry for Row {
             },
         }
     }
+}
+
+/// The rings of a configuration.
+fn shapes_of(config: &Config) -> Vec<RingShape> {
+    let kinds = [Rings::Global, Rings::Pairs, Rings::Independent];
+    let kind = kinds[config.get(&RINGS) as usize];
+    let around = [Around::Nodes, Around::Groups][config.get(&AROUND) as usize];
+    rings::shapes(config.cluster(), kind, config.sets(&RING_SETS), around)
 }
 
 /// What the processes of a cluster agree on.
@@ -455,9 +476,7 @@ impl Shape {
         let get = |param: &Param| config.get(param);
         let bytes = |param: &Param| config.get(param) as usize;
         let cluster = *config.cluster();
-        let kinds = [Rings::Global, Rings::Pairs, Rings::Independent];
-        let around = [Around::Nodes, Around::Groups][get(&AROUND) as usize];
-        let rings = rings::shapes(&cluster, kinds[get(&RINGS) as usize], around);
+        let rings = shapes_of(config);
         let subscribes = |g: Gid| {
             let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
             mine.map(|(id, _)| id as RingId).collect()

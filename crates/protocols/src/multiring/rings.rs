@@ -41,14 +41,23 @@ pub(super) enum Around {
     Groups,
 }
 
-/// The rings of a cluster.
-pub(super) fn shapes(cluster: &Cluster, rings: Rings, around: Around) -> Vec<RingShape> {
+/// The rings of a cluster: besides those of a kind, one for each of the `declared` sets of groups.
+pub(super) fn shapes(
+    cluster: &Cluster,
+    rings: Rings,
+    declared: &[GroupSet],
+    around: Around,
+) -> Vec<RingShape> {
     let groups = cluster.groups();
     let mut sets: Vec<GroupSet> = cluster.all_groups().iter().map(GroupSet::one).collect();
+    sets.extend(declared);
     if rings == Rings::Pairs {
         for a in 0..groups {
             for b in a + 1..groups {
-                sets.push(GroupSet::one(Gid(a as u8)).with(Gid(b as u8)));
+                let pair = GroupSet::one(Gid(a as u8)).with(Gid(b as u8));
+                if !declared.contains(&pair) {
+                    sets.push(pair);
+                }
             }
         }
     }
@@ -168,24 +177,41 @@ mod tests {
     #[test]
     fn rings_are_for_each_group_and_for_all() {
         let cluster = Cluster::new(3, 3, 0).unwrap();
-        let all = shapes(&cluster, Rings::Global, Around::Nodes);
+        let all = shapes(&cluster, Rings::Global, &[], Around::Nodes);
         assert_eq!(all.len(), 4);
         assert_eq!(all[3].members.len(), 9);
         assert_eq!(all[3].members[..4], [Pid(0), Pid(3), Pid(6), Pid(1)]);
-        let far = shapes(&cluster, Rings::Global, Around::Groups);
+        let far = shapes(&cluster, Rings::Global, &[], Around::Groups);
         assert_eq!(far[1].members, far[1].acceptors);
         assert_eq!(far[3].members[..4], [Pid(0), Pid(1), Pid(2), Pid(3)]);
         assert_eq!(far[3].acceptors, all[3].acceptors);
         assert_eq!(all[1].acceptors, [Pid(4), Pid(5), Pid(3)]);
         assert_eq!(ring_for(&all, GroupSet::one(Gid(2))), Some(2));
         assert_eq!(ring_for(&all, GroupSet::first(2)), Some(3));
-        let pairs = shapes(&cluster, Rings::Pairs, Around::Nodes);
+        let pairs = shapes(&cluster, Rings::Pairs, &[], Around::Nodes);
         assert_eq!(pairs.len(), 7);
         assert_eq!(ring_for(&pairs, GroupSet::first(2)), Some(3));
         assert_eq!(ring_for(&pairs, GroupSet::first(3)), Some(6));
-        let lone = shapes(&cluster, Rings::Independent, Around::Nodes);
+        let lone = shapes(&cluster, Rings::Independent, &[], Around::Nodes);
         assert_eq!((lone.len(), ring_for(&lone, GroupSet::first(2))), (3, None));
-        assert_eq!(shapes(&Cluster::new(1, 3, 0).unwrap(), Rings::Global, Around::Nodes).len(), 1);
+        let one = Cluster::new(1, 3, 0).unwrap();
+        assert_eq!(shapes(&one, Rings::Global, &[], Around::Nodes).len(), 1);
+    }
+
+    #[test]
+    fn declared_sets_have_rings_each_once_and_what_is_in_none_of_them_has_none() {
+        let cluster = Cluster::new(4, 3, 0).unwrap();
+        let declared = [GroupSet(0b0011), GroupSet(0b1110)];
+        let lone = shapes(&cluster, Rings::Independent, &declared, Around::Nodes);
+        assert_eq!(lone.len(), 6);
+        assert_eq!(lone[5].acceptors.len(), 3);
+        assert_eq!(ring_for(&lone, declared[0]), Some(4));
+        assert_eq!(ring_for(&lone, GroupSet(0b1010)), Some(5), "within a larger one");
+        assert_eq!(ring_for(&lone, GroupSet(0b0101)), None);
+        let pairs = shapes(&cluster, Rings::Pairs, &declared, Around::Nodes);
+        assert_eq!(pairs.len(), 4 + 6 + 1 + 1);
+        let all = [cluster.all_groups()];
+        assert_eq!(shapes(&cluster, Rings::Global, &all, Around::Nodes).len(), 5);
     }
 
     /// The merge step by step, as [MRP 4] tells it.

@@ -51,6 +51,14 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
         ("heartbeat_us", heartbeat),
         ("suspect_us", suspect),
         ("retry_us", retry),
+        (
+            "ring_sets",
+            match groups {
+                3 => of(&["none", "0+1", "1+2,0+1"]),
+                4 => of(&["none", "0+1,2+3", "1+2+3,0+2"]),
+                _ => "none",
+            },
+        ),
     ];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups, replicas, clients: 0, set, ..RawConfig::default() };
