@@ -497,7 +497,7 @@ impl Ring {
             let Some(mine) = rings.iter().position(|&r| r == self.id) else { continue };
             for (at, &ring) in rings.iter().enumerate().filter(|(at, _)| *at != mine) {
                 let upto = order.needs(mine, instance, at);
-                cx.want(ring, upto);
+                cx.need(ring, upto);
             }
         }
     }
@@ -506,7 +506,7 @@ impl Ring {
     /// the agreed rate where rates are paced.
     fn level(&mut self, cx: &mut Cx<'_>) {
         let (end, Some(lead)) = (self.end, &mut self.lead) else { return };
-        let mut upto = lead.want;
+        let mut upto = lead.want.saturating_add(rounding(lead.want, end)).min(INSTANCE_MAX);
         // [MRP 2:3]
         if let Some((delta, rate)) = cx.shape.pace
             && cx.now >= lead.level_at
@@ -547,6 +547,18 @@ impl Ring {
             Some(lead) if paced && lead.table.is_some() => lead.level_at,
             _ => Time::NEVER,
         }
+    }
+}
+
+/// From so many wanted instances on, some more are skipped.
+const MANY: u64 = 8;
+
+/// How many instances are skipped beyond those that are wanted: who wants many is one of several who soon
+/// want about as many, and need not have a skip each.
+fn rounding(want: u64, end: u64) -> u64 {
+    match want.saturating_sub(end) {
+        many if many >= MANY => many / 2,
+        _ => 0,
     }
 }
 

@@ -67,10 +67,12 @@ mod logbook;
 mod merge;
 mod process;
 mod proposer;
+mod pull;
 mod queue;
 mod recovery;
 mod ring;
 mod rings;
+mod spread;
 mod transfer;
 mod value;
 mod word;
@@ -288,6 +290,15 @@ number!(
     "After how long without an answer something is asked again, in microseconds.",
     "Less repairs losses sooner, and says more in vain."
 );
+number!(
+    SPREAD = "spread",
+    24,
+    2,
+    1 << 16,
+    "ours",
+    "From so many members on, those of a ring are told of skips straight, not only round the ring.",
+    "One more message for each member and skip, and no way round to wait for."
+);
 
 static PARAMS: &[Param] = &[
     RINGS,
@@ -310,6 +321,7 @@ static PARAMS: &[Param] = &[
     HEARTBEAT_US,
     SUSPECT_US,
     RETRY_US,
+    SPREAD,
     #[cfg(feature = "mutants")]
     <Mutant as mutant::Mutant>::PARAM,
 ];
@@ -468,6 +480,8 @@ struct Shape {
     heartbeat: Span,
     suspect: Span,
     retry: Span,
+    /// Members of a ring from which on skips are told straight.
+    spread: usize,
     mutants: Mutants<Mutant>,
 }
 
@@ -502,6 +516,7 @@ impl Shape {
             heartbeat: Span::micros(get(&HEARTBEAT_US)),
             suspect: Span::micros(get(&SUSPECT_US)),
             retry: Span::micros(get(&RETRY_US)),
+            spread: bytes(&SPREAD),
             mutants: Mutants::of(config),
         };
         shape.check(config.get(&HEARTBEAT_US), config.get(&SUSPECT_US))?;

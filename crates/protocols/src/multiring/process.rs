@@ -4,6 +4,7 @@ use super::keep::{Act, Keep, Storage};
 use super::learn::Lesson;
 use super::merge::{Merge, Stop};
 use super::proposer::Proposer;
+use super::pull::Pull;
 use super::recovery::Recovery;
 use super::ring::{Cx, Ring};
 use super::rings::{Point, RingId, ring_for};
@@ -22,7 +23,6 @@ use amcast_core::step::{Note, Oracle, Status, Ticket, Wait, Why};
 use amcast_core::{
     Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Role, Submission, Time,
 };
-use core::mem;
 
 /// Marks the tickets of reads of the log; the rest is the record.
 pub(super) const LOAD: u64 = 1 << 62;
@@ -84,15 +84,18 @@ pub(super) struct MultiRing {
     post: Vec<(Pid, Word)>,
     own: VecDeque<Word>,
     notes: Vec<Note>,
-    wants: Vec<(RingId, u64)>,
-    /// By ring: how far it was last asked to come, and when.
-    wanted: Vec<(u64, Time)>,
+    /// How far rings must come for what this process ordered to be delivered.
+    pub(super) needs: Vec<(RingId, u64)>,
+    /// How far rings must come for what others wait for.
+    pub(super) wants: Vec<(RingId, u64)>,
+    /// By ring: how far it was asked to come.
+    pub(super) pulls: Vec<Pull>,
     /// Records that are being read: which slots they are for.
     pub(super) loads: BTreeMap<u64, (RingId, u64)>,
     /// Who waits for instances of a ring that are being read.
     pub(super) readers: BTreeMap<(RingId, Pid), (u64, bool)>,
     /// Since when the merge waits for a ring.
-    blocked: Option<(RingId, u64, Time)>,
+    pub(super) blocked: Option<(RingId, u64, Time)>,
     /// There is something to send, or to do, at once.
     busy: bool,
 }
@@ -147,8 +150,9 @@ impl MultiRing {
             post: Vec::new(),
             own: VecDeque::new(),
             notes: Vec::new(),
+            needs: Vec::new(),
             wants: Vec::new(),
-            wanted: alloc::vec![(0, Time::ZERO); count],
+            pulls: alloc::vec![Pull::default(); count],
             loads: BTreeMap::new(),
             readers: BTreeMap::new(),
             blocked: None,
@@ -205,7 +209,7 @@ impl MultiRing {
             post: &mut self.post,
             notes: &mut self.notes,
             traces: true,
-            wants: &mut self.wants,
+            needs: &mut self.needs,
         };
         let done = does(&mut ring, &mut cx);
         self.rings[usize::from(id)] = Some(ring);
@@ -333,6 +337,10 @@ impl MultiRing {
                 let done = self.with_ring(ring, |r, cx| r.on_learn(from, lesson, cx));
                 wrong = done.and_then(Result::err);
             }
+            Word::Skipped { ring, entry } => {
+                let done = self.with_ring(ring, |r, cx| r.on_skipped(from, entry, cx));
+                wrong = done.and_then(Result::err);
+            }
             other => self.hear_of_state(from, other, out),
         }
         if let Some(why) = wrong {
@@ -453,10 +461,12 @@ impl MultiRing {
         for id in self.ring_ids() {
             self.with_ring(id, |ring, cx| {
                 ring.lead(cx);
+                ring.spread(cx);
                 ring.catch_up(cx);
             });
         }
         self.settle(out);
+        self.see_arrivals();
         self.pull();
         self.settle(out);
         for id in self.ring_ids() {
@@ -491,40 +501,10 @@ impl MultiRing {
     }
 
     /// Whom to send proposals for a ring to.
-    fn target(&self, id: RingId) -> Pid {
+    pub(super) fn target(&self, id: RingId) -> Pid {
         let coordinator = self.rings[usize::from(id)].as_ref().and_then(|r| r.coordinator());
         let acceptors = &self.shape.rings[usize::from(id)].acceptors;
         self.proposers[usize::from(id)].target(coordinator, acceptors)
-    }
-
-    /// Asks the coordinators of rings that others wait for to come further.
-    fn pull(&mut self) {
-        if let Some((id, instance, since)) = self.blocked
-            && self.now.since(since) >= self.shape.retry
-            && let Some(upto) = self.needed(id, instance)
-        {
-            self.wants.push((id, upto));
-        }
-        for (id, upto) in mem::take(&mut self.wants) {
-            let (most, at) = self.wanted[usize::from(id)];
-            if upto > most || self.now.since(at) >= self.shape.retry {
-                self.wanted[usize::from(id)] = (upto.max(most), self.now);
-                let to = self.target(id);
-                self.say(to, Word::Want { ring: id, upto });
-            }
-        }
-    }
-
-    /// How far ring `id` must come for all that is known of the others to be delivered.
-    fn needed(&self, id: RingId, instance: u64) -> Option<u64> {
-        let rings = &self.merge.rings;
-        let at = rings.iter().position(|&r| r == id)?;
-        let need = |(other, &ring): (usize, &RingId)| {
-            let known = self.rings[usize::from(ring)].as_ref()?.known;
-            (other != at && known > 0).then(|| self.merge.order.needs(other, known - 1, at))
-        };
-        let most = rings.iter().enumerate().filter_map(need).max()?;
-        (most > instance).then_some(most)
     }
 
     /// Delivers what can be delivered.
@@ -650,12 +630,8 @@ impl Protocol for MultiRing {
         };
         let rings = self.rings.iter().flatten().map(|ring| of_ring(ring));
         let proposers = self.proposers.iter().map(|p| p.send_at(suspect));
-        let blocked = self.blocked.map(|(id, instance, since)| match self.needed(id, instance) {
-            Some(_) => since.max(self.wanted[usize::from(id)].1) + retry,
-            None => Time::NEVER,
-        });
-        let others = [self.recovery_at(), self.intake_at(), self.donations_at()].into_iter();
-        let next = rings.chain(proposers).chain(blocked).chain(others).min();
+        let others = [self.recovery_at(), self.intake_at(), self.donations_at(), self.pull_at()];
+        let next = rings.chain(proposers).chain(others).min();
         let (beat, why) = self.heartbeat.deadline();
         Some(match next {
             Some(at) if at < beat => (at.max(self.now), Why::Retry),

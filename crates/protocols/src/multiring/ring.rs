@@ -32,7 +32,7 @@ pub(super) struct Cx<'a> {
     /// Whether it is wanted who takes part in what.
     pub(super) traces: bool,
     /// How far rings must come, for what this process orders to be delivered.
-    pub(super) wants: &'a mut Vec<(RingId, u64)>,
+    pub(super) needs: &'a mut Vec<(RingId, u64)>,
 }
 
 impl Cx<'_> {
@@ -40,8 +40,8 @@ impl Cx<'_> {
         self.post.push((to, word));
     }
 
-    pub(super) fn want(&mut self, ring: RingId, upto: u64) {
-        self.wants.push((ring, upto));
+    pub(super) fn need(&mut self, ring: RingId, upto: u64) {
+        self.needs.push((ring, upto));
     }
 
     pub(super) fn suspects(&self, pid: Pid) -> bool {
@@ -96,6 +96,8 @@ pub(super) struct Ring {
     pub(super) decided: u64,
     /// All instances below are decided and held, or were passed.
     pub(super) known: u64,
+    /// Behind the last of those that holds messages.
+    pub(super) said: u64,
     pub(super) book: Book,
     /// By process: what it proposed last, as of instance `table_at`.
     pub(super) table: Rows,
@@ -127,6 +129,8 @@ pub(super) struct Ring {
     pub(super) vain: u32,
     /// When a lack was said last.
     lacked_at: Time,
+    /// Others were told of the skips that are decided up to here, where they are.
+    pub(super) spread_upto: u64,
 }
 
 impl Ring {
@@ -151,6 +155,7 @@ impl Ring {
             out: Vec::new(),
             decided: 0,
             known: 0,
+            said: 0,
             book: Book::default(),
             table,
             table_at: 0,
@@ -170,6 +175,7 @@ impl Ring {
             orphaned: false,
             vain: 0,
             lacked_at: Time::ZERO,
+            spread_upto: 0,
         }
     }
 
@@ -418,6 +424,9 @@ impl Ring {
             let size = slot.value.as_ref().map_or(0, Value::size);
             self.held.push_back((first + slot.instances, size));
             self.held_bytes += size;
+            if !matches!(slot.value, Some(Value::Skip(_))) {
+                self.said = first + slot.instances;
+            }
             for packed in slot.value.iter().filter(|_| tells).flat_map(Value::messages) {
                 self.table[packed.msg.sender.index()] = (packed.life, packed.number);
                 if let Some(lead) = &mut self.lead {

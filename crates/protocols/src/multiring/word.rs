@@ -114,6 +114,8 @@ pub(super) enum Word {
     Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
     /// The sender has the whole state.
     Thanks { attempt: u32 },
+    /// A skip that is decided: [`super::spread`].
+    Skipped { ring: RingId, entry: Entry },
 }
 
 /// See [`Word::Pass`].
@@ -290,6 +292,7 @@ impl Codec for Word {
                 put_bytes(bytes, to);
             }
             Self::Thanks { attempt } => say!(to, 23, attempt),
+            Self::Skipped { ring, entry } => say!(to, 24, ring, entry),
         }
     }
 
@@ -371,6 +374,7 @@ impl Word {
                 Self::Piece { attempt: hear!(), offset: hear!(), bytes: Arc::from(from.bytes()?) }
             }
             23 => Self::Thanks { attempt: hear!() },
+            24 => Self::Skipped { ring: hear!(), entry: hear!() },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }

@@ -59,6 +59,7 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
                 _ => "none",
             },
         ),
+        ("spread", of(&["24", "2"])),
     ];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups, replicas, clients: 0, set, ..RawConfig::default() };

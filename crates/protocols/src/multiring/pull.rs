@@ -1,0 +1,192 @@
+//! What a process asks of the rings that are merged with the one it leads: to come as far, with skips
+//! if they have nothing else.
+//!
+//! # Ahead
+//! A skip of a ring of many processes is under way for long, and the batches that are ordered meanwhile
+//! would each ask for one more. So a coordinator measures how many batches it makes while what it asked
+//! for is under way, and asks for four times as many instances more than it needs, once half of those are
+//! used up. Who orders little asks for nothing but what it needs; and all who are merged with the same ring
+//! profit from what the first of them asked for.
+
+use super::process::MultiRing;
+use super::ring::Ring;
+use super::rings::RingId;
+use super::word::Word;
+use amcast_core::{Span, Time};
+use core::mem;
+
+/// So many times as many instances are asked for ahead as were needed while the last answer was under way.
+const AHEAD: u64 = 4;
+
+/// Instances that a ring is asked to skip before they are needed, at most.
+const AHEAD_MAX: u64 = 4096;
+
+/// Of what was asked for ahead, one part of so many is given up where it turns out to be too much.
+const SHRINK: u64 = 8;
+
+/// How many times as long as `retry` skips may wait for a ring that has nothing to say.
+const SKIPS_PATIENCE: u64 = 64;
+
+/// What was asked of one ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pull {
+    /// It was asked to come as far as this, and when.
+    upto: u64,
+    at: Time,
+    /// Batches of this process that are merged with it, and how many there were when it was asked
+    /// last. None if the answer is there.
+    batches: u64,
+    asked: Option<u64>,
+    /// How many instances more than it needs this process asks for.
+    ahead: u64,
+}
+
+impl Pull {
+    /// A batch needs instances of the ring up to `need`, and it has come to `end`, as far as this
+    /// process knows. Gives how far it is to be asked to come, if it is.
+    fn batch(&mut self, need: u64, end: Option<u64>) -> Option<u64> {
+        self.batches += 1;
+        let covered = self.upto.max(end.unwrap_or(0));
+        if covered >= need + self.ahead / 2 {
+            return None;
+        }
+        Some(need + self.ahead)
+    }
+
+    /// The ring has come to `end`: if that was asked for, it is known how long that takes.
+    fn arrived(&mut self, end: u64) {
+        if end >= self.upto
+            && let Some(batches) = self.asked.take()
+        {
+            let meanwhile = (AHEAD * (self.batches - batches)).min(AHEAD_MAX);
+            self.ahead = meanwhile.max(self.ahead - self.ahead.div_ceil(SHRINK));
+        }
+    }
+
+    /// Whether to ask for `upto` now, that is: for more than before, or again after a while.
+    fn asks(&mut self, upto: u64, now: Time, retry: Span) -> bool {
+        if upto <= self.upto && now.since(self.at) < retry {
+            return false;
+        }
+        (self.upto, self.at) = (self.upto.max(upto), now);
+        self.asked = self.asked.or(Some(self.batches));
+        true
+    }
+}
+
+impl MultiRing {
+    /// Asks the coordinators of rings that others wait for to come further.
+    pub(super) fn pull(&mut self) {
+        for (id, need) in mem::take(&mut self.needs) {
+            let end = self.end_of(id);
+            if let Some(upto) = self.pulls[usize::from(id)].batch(need, end) {
+                self.wants.push((id, upto));
+            }
+        }
+        if let Some((id, instance, _)) = self.blocked
+            && self.pull_at() <= self.now
+            && let Some(upto) = self.needed(id, instance, |ring| ring.known)
+        {
+            self.wants.push((id, upto));
+        }
+        for (id, upto) in mem::take(&mut self.wants) {
+            if self.pulls[usize::from(id)].asks(upto, self.now, self.shape.retry) {
+                let to = self.target(id);
+                self.say(to, Word::Want { ring: id, upto });
+            }
+        }
+    }
+
+    /// Sees which rings have come as far as they were asked to.
+    pub(super) fn see_arrivals(&mut self) {
+        for (pull, ring) in self.pulls.iter_mut().zip(&self.rings) {
+            if let Some(ring) = ring {
+                pull.arrived(ring.known);
+            }
+        }
+    }
+
+    /// How far a ring has come, whether or not that is decided; none if this process is not in it.
+    fn end_of(&self, id: RingId) -> Option<u64> {
+        self.rings[usize::from(id)].as_ref().map(|ring| ring.end.max(ring.known))
+    }
+
+    /// How far ring `id` must come for the others to be merged as far as `what`; none if it has come
+    /// so far.
+    fn needed(&self, id: RingId, instance: u64, what: fn(&Ring) -> u64) -> Option<u64> {
+        let rings = &self.merge.rings;
+        let at = rings.iter().position(|&r| r == id)?;
+        let need = |(other, &ring): (usize, &RingId)| {
+            let upto = what(self.rings[usize::from(ring)].as_ref()?);
+            (other != at && upto > 0).then(|| self.merge.order.needs(other, upto - 1, at))
+        };
+        let most = rings.iter().enumerate().filter_map(need).max()?;
+        (most > instance).then_some(most)
+    }
+
+    /// When a ring that the merge waits for is asked to come further. If there are messages behind it,
+    /// after a while. If there are only skips, which are to be merged before they are trimmed, and
+    /// rings would chase each other with, much later.
+    pub(super) fn pull_at(&self) -> Time {
+        let Some((id, instance, since)) = self.blocked else { return Time::NEVER };
+        let retry = self.shape.retry;
+        let wait = if self.needed(id, instance, |ring| ring.said).is_some() {
+            retry
+        } else if self.needed(id, instance, |ring| ring.known).is_some() {
+            retry.times(SKIPS_PATIENCE)
+        } else {
+            return Time::NEVER;
+        };
+        (since + wait).max(self.pulls[usize::from(id)].at + retry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    const RETRY: Span = Span::millis(5);
+
+    /// A coordinator that makes a batch each millisecond, of whose words each takes `delay` to be
+    /// answered, for so long; how often it asked, and how many batches were made before what they
+    /// need was there.
+    fn run(delay: u64, batches: u64) -> (u64, u64) {
+        let (mut pull, mut end, mut asked, mut late) = (Pull::default(), 0, 0, 0);
+        let mut answers: Vec<(u64, u64)> = Vec::new();
+        for at in 1..=batches {
+            let now = Time::ZERO + Span::millis(at);
+            let arrived = answers.iter().filter(|(due, _)| *due <= at).map(|(_, upto)| *upto);
+            end = arrived.fold(end, u64::max);
+            pull.arrived(end);
+            late += u64::from(end < at);
+            if let Some(upto) = pull.batch(at, Some(end))
+                && pull.asks(upto, now, RETRY)
+            {
+                asked += 1;
+                answers.push((at + delay, upto));
+            }
+        }
+        (asked, late)
+    }
+
+    #[test]
+    fn who_orders_much_asks_ahead_and_stops_waiting() {
+        let (asked, late) = run(4, 1000);
+        assert!(asked < 250 && late < 100, "{asked} times, {late} late");
+        // An answer within a batch's time: nothing is asked ahead.
+        assert_eq!(run(0, 100).0, 100);
+    }
+
+    #[test]
+    fn what_another_asked_for_is_not_asked_for_again() {
+        let mut pull = Pull::default();
+        assert_eq!(pull.batch(7, Some(7)), None);
+        assert_eq!(pull.batch(8, Some(7)), Some(8));
+        assert_eq!(pull.batch(8, None), Some(8), "of a ring of others nothing is known");
+        assert!(pull.asks(8, Time::ZERO, RETRY) && !pull.asks(8, Time::ZERO + Span(1), RETRY));
+        assert_eq!(pull.batch(8, None), None);
+        assert!(pull.asks(8, Time::ZERO + RETRY, RETRY), "it may be lost");
+        assert!(pull.asks(9, Time::ZERO + RETRY, RETRY));
+    }
+}
