@@ -22,7 +22,7 @@ const DURABLE: [&str; 2] = ["--protocol", "multi-ring"];
 const NODES: [usize; 3] = [0, 1, 2];
 
 /// Checks that everything that was acknowledged is there.
-fn all_there(up: &Up, acked: &BTreeMap<String, String>) {
+pub(crate) fn all_there(up: &Up, acked: &BTreeMap<String, String>) {
     let mut c = up.connect();
     let wrong: Vec<_> =
         acked.iter().filter(|(k, v)| call(&mut c, &["GET", k]) != bytes(v)).collect();
@@ -45,12 +45,17 @@ fn kill_all_under_load(up: &Up, times: usize) -> BTreeMap<String, String> {
     acked
 }
 
-/// Kills the supervisor and all nodes at once, while clients write; what was acknowledged.
-fn kill_everything_under_load(up: Up) -> BTreeMap<String, String> {
+/// Kills the supervisor and all nodes at once, while clients write keys that begin with `name`, when
+/// `wait` is over; what was acknowledged.
+pub(crate) fn kill_everything_under_load(
+    up: Up,
+    name: &str,
+    wait: impl FnOnce(),
+) -> BTreeMap<String, String> {
     let write = |client: usize| {
         let (mut c, mut acked) = (up.connect(), BTreeMap::new());
         for i in 0.. {
-            let (key, value) = (format!("end{client}-{i}"), i.to_string());
+            let (key, value) = (format!("{name}-{client}-{i}"), i.to_string());
             // Until nobody is there any more.
             match c.call(&[b"SET", key.as_bytes(), value.as_bytes()]) {
                 Ok(Answer::Word(ok)) if ok == "OK" => acked.insert(key, value),
@@ -67,7 +72,7 @@ fn kill_everything_under_load(up: Up) -> BTreeMap<String, String> {
                 move || write(client)
             })
         });
-        thread::sleep(Duration::from_millis(400));
+        wait();
         let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
         signal(up.os_pid(), Signal::KILL);
         os_pids.iter().filter(|&&p| runs(p)).for_each(|&p| signal(p, Signal::KILL));
@@ -142,7 +147,8 @@ fn a_cluster_that_was_stopped_or_killed_goes_on_where_it_was() {
     // It knows what it is.
     let up = Up::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
-    acked.extend(kill_everything_under_load(up));
+    let wait = || thread::sleep(Duration::from_millis(400));
+    acked.extend(kill_everything_under_load(up, "end", wait));
     let mut up = Up::start_in_bare(data.clone(), &[]);
     all_there(&up, &acked);
     let counted = call(&mut up.connect(), &["INCR", "fresh"]);

@@ -2,6 +2,7 @@
 
 mod directories;
 mod durable;
+mod ends;
 mod harness;
 mod interrupted;
 mod operating;

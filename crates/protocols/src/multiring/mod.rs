@@ -48,7 +48,8 @@
 //! - Proposals go straight to the coordinator, and values from there round the ring.
 //! - Votes are cumulative counters, see above; the last acceptor does not make them a decision.
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
-//!   rings merged with its own to come as far, at once. With `leveling = paced` each also skips to
+//!   rings merged with its own to come as far, at once, and further where it orders much while an answer
+//!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
 //!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
 //! - An acceptor whose log is lost asks a majority of the others before it votes again

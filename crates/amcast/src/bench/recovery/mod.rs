@@ -72,7 +72,8 @@ pub struct Told {
     pub seconds: Vec<Second>,
     /// In order.
     pub events: Vec<Event>,
-    /// From its start to when the replica had all state again and took part, in seconds.
+    /// From its start to when the replica had applied all that the others had a moment before, and took
+    /// part, in seconds.
     pub recovery_s: Option<f64>,
     /// Writes that were refused, or lost their connection.
     pub errors: u64,
@@ -177,6 +178,12 @@ impl Log {
     }
 }
 
+/// How far a node's application has come in the order, if the node is a full member.
+fn applied(nodes: &Nodes, rank: usize) -> Option<u64> {
+    let status = nodes.status(rank).filter(|status| status.ready)?;
+    status.replicas.first().map(|replica| replica.applied)
+}
+
 /// Memory of each node by second.
 type Memory = Vec<Vec<f64>>;
 
@@ -188,6 +195,7 @@ fn course_of(
     log: &mut Log,
 ) -> Result<(Option<f64>, Memory), String> {
     let (mut killed, mut started, mut back) = (false, None, None);
+    let mut others = u64::MAX;
     let mut memory = Vec::new();
     loop {
         go_on()?;
@@ -206,11 +214,12 @@ fn course_of(
             log.add(format!("n{victim} is started again"));
         }
         if let Some(at) = started.filter(|_| back.is_none())
-            && nodes.is_ready(victim)
+            && applied(nodes, victim).is_some_and(|upto| upto >= others)
         {
             back = Some(at.elapsed().as_secs_f64());
-            log.add(format!("n{victim} has all state again"));
+            log.add(format!("n{victim} has all that the others had a moment ago"));
         }
+        others = applied(nodes, (victim + 1) % NODES).unwrap_or(u64::MAX);
         log.look(nodes);
         if log.begun.elapsed() >= SECOND * memory.len() as u32 {
             let of = |rank| nodes.memory(rank).map_or(0.0, |(now, _)| now as f64 / 1e6);

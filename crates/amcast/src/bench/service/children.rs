@@ -86,15 +86,15 @@ impl Own {
         Self::start_in((data, None), "tram", (shards, replicas), set)
     }
 
-    /// Starts one on disk, with a protocol that keeps what it orders.
+    /// Starts one of so many shards and replicas on disk, with a protocol that keeps what it orders.
     pub(crate) fn start_durable(
         protocol: &str,
-        shards: usize,
-        replicas: usize,
+        shape: (usize, usize),
+        set: &[(String, String)],
     ) -> Result<Self, String> {
         let disk = Private::make("durable")?;
         let data = disk.path().join("cluster");
-        Self::start_in((data, Some(disk)), protocol, (shards, replicas), &[])
+        Self::start_in((data, Some(disk)), protocol, shape, set)
     }
 
     fn start_in(

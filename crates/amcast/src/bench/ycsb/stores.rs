@@ -12,6 +12,10 @@ pub enum Kind {
     Amcast,
     /// Ours on disk: acceptors sync before they vote (multi-ring)
     AmcastDurable,
+    /// Ours on rings that write to disk some time later, with a ring around all shards
+    AmcastRings,
+    /// The same without a ring around all: no command over several shards
+    AmcastIndependent,
     /// One Redis in memory
     Redis,
     /// One Redis that syncs before it answers
@@ -21,7 +25,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, ours first.
+    /// Those that are compared unless others are asked for, ours first.
     pub const ALL: [Self; 5] =
         [Self::Amcast, Self::AmcastDurable, Self::Redis, Self::RedisAlways, Self::Etcd];
 
@@ -30,6 +34,8 @@ impl Kind {
         match self {
             Self::Amcast => "amcast",
             Self::AmcastDurable => "amcast-durable",
+            Self::AmcastRings => "amcast-rings",
+            Self::AmcastIndependent => "amcast-independent",
             Self::Redis => "redis",
             Self::RedisAlways => "redis-always",
             Self::Etcd => "etcd",
@@ -42,6 +48,12 @@ impl Kind {
             Self::Amcast => "tram: replicated in memory, linearizable, sharded",
             Self::AmcastDurable => {
                 "multi-ring: replicated, synced to disk before an answer, linearizable, sharded"
+            }
+            Self::AmcastRings => {
+                "multi-ring-async: replicated, written to disk some time later, linearizable, sharded"
+            }
+            Self::AmcastIndependent => {
+                "multi-ring-async, rings = independent: as amcast-rings, without commands over shards"
             }
             Self::Redis => "one server, in memory, --appendonly no",
             Self::RedisAlways => "one server, --appendonly yes --appendfsync always",
@@ -72,7 +84,13 @@ impl Running {
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastDurable => {
-                let own = Own::start_durable("multi-ring", shards, replicas)?;
+                let own = Own::start_durable("multi-ring", (shards, replicas), &[])?;
+                (own.redis.clone(), Box::new(own))
+            }
+            Kind::AmcastRings | Kind::AmcastIndependent => {
+                let rings = if kind == Kind::AmcastRings { "global" } else { "independent" };
+                let set = [("rings".to_string(), rings.to_string())];
+                let own = Own::start_durable("multi-ring-async", (shards, replicas), &set)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::Redis | Kind::RedisAlways => {

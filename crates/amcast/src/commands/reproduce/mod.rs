@@ -13,6 +13,7 @@ mod patterns;
 mod recovery;
 mod rings;
 mod sizes;
+mod stores;
 mod versus;
 mod wide;
 mod witness;
@@ -31,7 +32,7 @@ use std::time::Instant;
 /// than the paper's is told, and is no failure.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which: to-table3, to-sizes, to-fig4, to-fig5, mrp-fig3, mrp-fig5, mrp-fig6, mrp-fig7,
+    /// Which: to-table3, to-sizes, to-fig4, to-fig5, mrp-fig3, mrp-fig4, mrp-fig5, mrp-fig6, mrp-fig7,
     /// mrp-fig8, mrp-recovery, mrp-rings
     #[arg(required_unless_present = "all")]
     ids: Vec<String>,
@@ -86,6 +87,11 @@ const EXPERIMENTS: &[Experiment] = &[
         id: "mrp-fig3",
         title: "Multi-Ring Paxos: a ring with different storage and request sizes (figure 3)",
         run: rings::storage,
+    },
+    Experiment {
+        id: "mrp-fig4",
+        title: "Multi-Ring Paxos: YCSB with and without a ring around all, beside other stores (figure 4)",
+        run: stores::run,
     },
     Experiment {
         id: "mrp-fig5",
