@@ -9,7 +9,7 @@ use super::recovery::Recovery;
 use super::ring::{Cx, Ring};
 use super::rings::{Point, RingId, ring_for};
 use super::transfer::{Donation, Intake};
-use super::value::count;
+use super::value::{Ballot, count};
 use super::word::{Packet, Standing, Word};
 use super::{Mutant, Shape};
 use crate::layers::heartbeat::Heartbeat;
@@ -294,17 +294,7 @@ impl MultiRing {
                     p.done(upto, self.now);
                 }
             }
-            Word::Lead { ring, ballot } => {
-                if let Some(p) = self.proposers.get_mut(usize::from(ring))
-                    && ballot.is_of(&self.shape.rings[usize::from(ring)].acceptors)
-                {
-                    p.hint(ballot);
-                    if ballot.coordinator() == Some(from) {
-                        // It takes them from now on; what it was sent before is lost.
-                        p.reconnected(from);
-                    }
-                }
-            }
+            Word::Lead { ring, ballot } => self.on_lead(from, ring, ballot),
             Word::Want { ring, upto } => self.on_want(ring, upto),
             Word::Prepare { ring, ballot, known: _ } => {
                 if ballot.coordinator() == Some(from) {
@@ -381,6 +371,19 @@ impl MultiRing {
                 held.known = held.known.max(standing.known);
                 held.merged = held.merged.max(standing.merged);
                 held.safe = held.safe.max(standing.safe);
+            }
+        }
+    }
+
+    /// A ring is in this ballot, for all that `from` knows.
+    fn on_lead(&mut self, from: Pid, ring: RingId, ballot: Ballot) {
+        if let Some(p) = self.proposers.get_mut(usize::from(ring))
+            && ballot.is_of(&self.shape.rings[usize::from(ring)].acceptors)
+        {
+            p.hint(ballot);
+            if ballot.coordinator() == Some(from) {
+                // It takes them from now on; what it was sent before is lost.
+                p.reconnected(from);
             }
         }
     }
