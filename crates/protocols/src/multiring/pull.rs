@@ -33,10 +33,11 @@ pub(super) struct Pull {
     /// It was asked to come as far as this, and when.
     upto: u64,
     at: Time,
-    /// Batches of this process that are merged with it, and how many there were when it was asked
-    /// last. None if the answer is there.
+    /// Batches of this process that are merged with it.
     batches: u64,
-    asked: Option<u64>,
+    /// One thing that it was asked for and is not there: how far to come, and how many batches there
+    /// were then.
+    asked: Option<(u64, u64)>,
     /// How many instances more than it needs this process asks for.
     ahead: u64,
 }
@@ -55,9 +56,7 @@ impl Pull {
 
     /// The ring has come to `end`: if that was asked for, it is known how long that takes.
     fn arrived(&mut self, end: u64) {
-        if end >= self.upto
-            && let Some(batches) = self.asked.take()
-        {
+        if let Some((_, batches)) = self.asked.take_if(|(upto, _)| *upto <= end) {
             let meanwhile = (AHEAD * (self.batches - batches)).min(AHEAD_MAX);
             self.ahead = meanwhile.max(self.ahead - self.ahead.div_ceil(SHRINK));
         }
@@ -69,7 +68,7 @@ impl Pull {
             return false;
         }
         (self.upto, self.at) = (self.upto.max(upto), now);
-        self.asked = self.asked.or(Some(self.batches));
+        self.asked = self.asked.or(Some((upto, self.batches)));
         true
     }
 }
