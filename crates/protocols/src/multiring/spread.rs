@@ -104,7 +104,7 @@ mod tests {
     /// Everyone who is told, and by how many, if `failed` has failed.
     fn told(failed: &[Pid]) -> Vec<Pid> {
         let cluster = Cluster::new(40, 3, 0).unwrap();
-        let shape = shapes(&cluster, Rings::Global, Around::Nodes).pop().unwrap();
+        let shape = shapes(&cluster, Rings::Global, &[], Around::Nodes).pop().unwrap();
         let mut ring = Ring::new(40, shape, Pid(1), cluster.processes());
         ring.out = failed.to_vec();
         let (mut all, mut next) = (Vec::new(), alloc::vec![Pid(1)]);
