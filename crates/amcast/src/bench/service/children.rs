@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long a process may take to start, to come back, or to end.
@@ -92,7 +93,10 @@ impl Own {
         shape: (usize, usize),
         set: &[(String, String)],
     ) -> Result<Self, String> {
-        let disk = Private::make("durable")?;
+        // Several may run beside each other.
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let nth = NEXT.fetch_add(1, Ordering::Relaxed);
+        let disk = Private::make(&format!("durable{nth}"))?;
         let data = disk.path().join("cluster");
         Self::start_in((data, Some(disk)), protocol, shape, set)
     }
