@@ -9,6 +9,9 @@ use crate::commands::Failure;
 use maud::html;
 use serde_json::json;
 
+/// What a node keeps in memory besides the state at most, about, with the usual parameters.
+const CACHES_BYTES: u64 = 256 << 20;
+
 /// What the course is like.
 struct Shape {
     state_bytes: u64,
@@ -167,7 +170,12 @@ fn claims(told: &Told, shape: &Shape) -> Vec<Claim> {
         Claim {
             paper: "(ours) a state is saved and given without a second copy in memory".to_string(),
             found: format!("at most {most:.0} MB at a node, {steady:.0} MB before the kill"),
-            holds: Holds::when(most < 1.5 * steady),
+            // What is kept of lately ordered values grows to its bound meanwhile: it hides a second copy of
+            // a small state, and looks like one.
+            holds: match shape.state_bytes {
+                small if small < CACHES_BYTES => Holds::Open,
+                _ => Holds::when(most < 1.5 * steady),
+            },
         },
     ]
 }
