@@ -139,6 +139,8 @@ pub struct Behaviour {
     pub group: String,
     /// What it shows there.
     pub patterns: Patterns,
+    /// How many messages it delivered there: where none, EP1 is no more than that it died early.
+    pub deliveries: usize,
 }
 
 /// The execution patterns of every faulty process in each of its groups, against the correct member
@@ -171,8 +173,8 @@ pub fn execution_patterns(history: &History) -> Result<Vec<Behaviour>, String> {
         }
         for &p in members.iter().filter(|&&p| !x.correct[p as usize]) {
             let patterns = classify(of(p).map(|m| place[m as usize]), elsewhere);
-            let group = x.group_name(g).to_string();
-            found.push(Behaviour { process: Proc(p), group, patterns });
+            let (group, deliveries) = (x.group_name(g).to_string(), of(p).count());
+            found.push(Behaviour { process: Proc(p), group, patterns, deliveries });
         }
         place.fill(NONE);
     }

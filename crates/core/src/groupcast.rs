@@ -9,7 +9,8 @@
 //! 4. Messages to one process arrive in order and once, in the view in which they were sent, or
 //!    not at all if that view ends.
 //! 5. After [`In::Block`] the protocol casts and sends nothing until the next view: what it asks
-//!    for is dropped. Casts of the old view go on arriving until then.
+//!    for is dropped. What it is handed until then is what the old view ends with, the same for all who
+//!    go on, and nothing else: whoever blocked has said what it has.
 //! 6. All enter the same views in the same order; one that is left out hears [`In::Excluded`], and
 //!    [`In::Join`] when it is taken in again.
 

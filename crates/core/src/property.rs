@@ -34,7 +34,7 @@ properties! {
     UniformAcyclicOrder = "uniform-acyclic-order": "The relation 'some process delivers m before m2' over all messages has no cycle. [TRAM 2.2]",
     Genuine = "genuine": "Only the sender and the destinations of a message take part in ordering it. [TRAM 2.3]",
     PartiallyGenuine = "partially-genuine": "A process that is neither sender nor destination takes part only for messages to several groups. [TRAM 2.3]",
-    FifoOrder = "fifo-order": "Messages of one sender are delivered in the order in which it sent them.",
+    FifoOrder = "fifo-order": "Messages of one sender are delivered in the order in which it sent them; a process may miss some.",
     CausalOrder = "causal-order": "A message is delivered only after every message that causally precedes it and has the same destination.",
     Nuv = "NUV": "Non-uniform validity: a message that a correct process broadcasts is delivered in the end by that process. [TO table 1]",
     Ui = "UI": "Uniform integrity: every process delivers a message at most once, and only if it was broadcast. [TO table 1]",

@@ -1,5 +1,5 @@
-//! Whether a process whose connection broke has died: it is dialled again and again, and if it takes no
-//! connection in [`ATTEMPTS`] attempts, it is dead. Where a process that lives can always be reached that
+//! Whether a process to which no connection stands has died: it is dialled again and again, and if it takes
+//! no connection in [`ATTEMPTS`] attempts, it is dead. One that never started is found so, too. Where a process that lives can always be reached that
 //! is a perfect detector: it finds all who died, and nobody else.
 //!
 //! It stands beside the streams, which are dialled by one end only, and go on for ever.
@@ -16,6 +16,12 @@ const ATTEMPTS: u32 = 5;
 
 /// From one attempt to the next: long enough for a listener to be taken up again.
 const AGAIN: Duration = Duration::from_millis(10);
+
+/// When one that takes connections is dialled again, as long as none to it stands.
+const LATER: Duration = Duration::from_secs(1);
+
+/// How long one may take to start before it is dialled: those of a cluster start together, or nearly so.
+const START_MAX: Duration = Duration::from_secs(3);
 
 /// How long an attempt may take: where a machine has failed nobody answers.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
@@ -47,20 +53,25 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Nobody is in doubt yet. Processes are listed by pid, with where they take connections.
-    pub fn new(addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+    /// All but `me` are in doubt in [`START_MAX`], if they are not [trusted](Reach::trust) before.
+    /// Processes are listed by pid, with where they take connections.
+    pub fn new(me: Pid, addresses: impl IntoIterator<Item = SocketAddr>, now: Instant) -> Self {
         let addresses: Vec<_> = addresses.into_iter().collect();
         let doubts = addresses.iter().map(|_| None).collect();
-        Self { addresses, doubts }
+        let mut this = Self { addresses, doubts };
+        for at in (0..this.addresses.len()).filter(|at| *at != me.index()) {
+            this.doubt(Pid(at as u32), now + START_MAX);
+        }
+        this
     }
 
-    /// The connection to `pid` broke.
+    /// The connection to `pid` broke: it is dialled from `now` on.
     pub fn doubt(&mut self, pid: Pid, now: Instant) {
         let doubt = &mut self.doubts[pid.index()];
         doubt.get_or_insert(Doubt { failed: 0, dialled: None, due: now });
     }
 
-    /// `pid` was heard again.
+    /// A connection to `pid` stands.
     pub fn trust(&mut self, pid: Pid) {
         self.doubts[pid.index()] = None;
     }
@@ -70,7 +81,8 @@ impl Reach {
         self.doubts.iter().flatten().map(|doubt| doubt.due).min()
     }
 
-    /// Goes on with what is due, and tells who is dead. One that takes a connection is in doubt no more.
+    /// Goes on with what is due, and tells who is dead. One that takes a connection lives, and is looked
+    /// at again later if none stands by then.
     pub fn look(&mut self, now: Instant, mut dead: impl FnMut(Pid)) {
         for at in 0..self.doubts.len() {
             let address = self.addresses[at];
@@ -79,7 +91,7 @@ impl Reach {
             };
             match doubt.attempt(address, now) {
                 Came::Nothing => doubt.due = now + LOOK,
-                Came::Taken => self.doubts[at] = None,
+                Came::Taken => *doubt = Doubt { failed: 0, dialled: None, due: now + LATER },
                 Came::Refused => {
                     doubt.failed += 1;
                     (doubt.dialled, doubt.due) = (None, now + AGAIN);
@@ -116,44 +128,54 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
 
-    /// Looks until nobody is in doubt; who is dead.
-    fn found(reach: &mut Reach) -> Vec<Pid> {
+    /// Two processes, of which one takes connections, as seen by a third.
+    fn two() -> (TcpListener, Reach, Instant) {
+        let lives = TcpListener::bind("127.0.0.1:0").unwrap();
+        let died = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = [&lives, &died, &lives].map(|l| l.local_addr().unwrap());
+        let now = Instant::now();
+        (lives, Reach::new(Pid(2), addresses, now), now)
+    }
+
+    /// Who is found dead until `until`.
+    fn found(reach: &mut Reach, until: Instant) -> Vec<Pid> {
         let mut dead = Vec::new();
         // The time is ours: nothing is waited for.
-        let mut now = Instant::now();
-        while let Some(due) = reach.next_due() {
-            now = now.max(due);
-            reach.look(now, |p| dead.push(p));
+        while let Some(due) = reach.next_due().filter(|due| *due < until) {
+            reach.look(due, |p| dead.push(p));
         }
         dead
     }
 
     #[test]
     fn one_that_takes_connections_lives_and_one_that_refuses_five_is_dead() {
-        let lives = TcpListener::bind("127.0.0.1:0").unwrap();
-        let died = TcpListener::bind("127.0.0.1:0").unwrap();
-        let addresses = [lives.local_addr().unwrap(), died.local_addr().unwrap()];
-        drop(died);
-        let mut reach = Reach::new(addresses);
-        assert_eq!(reach.next_due(), None);
-        let now = Instant::now();
-        reach.doubt(Pid(0), now);
-        reach.doubt(Pid(1), now);
-        assert_eq!(found(&mut reach), [Pid(1)]);
+        let (lives, mut reach, now) = two();
+        [0, 1].into_iter().for_each(|p| reach.trust(Pid(p)));
+        assert_eq!(reach.next_due(), None, "connections to both stand");
+        [0, 1].into_iter().for_each(|p| reach.doubt(Pid(p), now));
+        assert_eq!(found(&mut reach, now + LATER / 2), [Pid(1)]);
+        // It lived, and dies before a connection stands.
+        drop(lives);
+        assert_eq!(found(&mut reach, now + LATER * 2), [Pid(0)]);
+    }
+
+    #[test]
+    fn one_that_never_starts_is_dead_when_it_had_time_to() {
+        let (_lives, mut reach, now) = two();
+        assert_eq!(found(&mut reach, now + START_MAX), []);
+        assert_eq!(found(&mut reach, now + START_MAX + LATER / 2), [Pid(1)]);
     }
 
     #[test]
     fn one_that_is_heard_again_before_the_fifth_attempt_is_not_dead() {
-        let died = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut reach = Reach::new([died.local_addr().unwrap()]);
-        drop(died);
-        let mut now = Instant::now();
-        reach.doubt(Pid(0), now);
+        let (_lives, mut reach, mut now) = two();
+        [0, 1].into_iter().for_each(|p| reach.trust(Pid(p)));
+        reach.doubt(Pid(1), now);
         for _ in 0..ATTEMPTS - 1 {
             reach.look(now, |_| panic!("too early"));
             now += AGAIN;
         }
-        reach.trust(Pid(0));
+        reach.trust(Pid(1));
         reach.look(now, |_| panic!("it was heard"));
         assert_eq!(reach.next_due(), None);
     }

@@ -101,7 +101,9 @@ impl Members {
             interface: interface_at(peers[rank].udp),
             ..usual
         };
-        let reach = asks.proof_of_death.then(|| Reach::new(peers.iter().map(|peer| peer.tcp)));
+        let addresses = || peers.iter().map(|peer| peer.tcp);
+        let reach = |me| Reach::new(me, addresses(), Instant::now());
+        let reach = asks.proof_of_death.then(|| reach(Pid(rank as u32)));
         let carrier = Carrier::start(Pid(rank as u32), life, &peers, &options)?;
         let member = |(group, process)| Dues::new(cluster.replica(group, rank), process, tracing);
         Ok(Self {

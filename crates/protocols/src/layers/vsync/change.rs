@@ -658,8 +658,9 @@ where
             self.tell(Input::Medium(groupcast::In::View(&view)), out);
         }
         self.note_view(out);
-        if !self.begun {
-            self.begin_intake();
+        match self.begun {
+            true => self.doubt_state(),
+            false => self.begin_intake(),
         }
         // What the others sent before is sent again when they hear that it has entered.
         self.ack_members();

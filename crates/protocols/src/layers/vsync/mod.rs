@@ -53,7 +53,8 @@
 //! A message larger than a packet travels in parts, a cast each, and is put together when they are
 //! handed over; see `parts.rs`. A sender has at most `window` casts of `window_bytes` in all that not
 //! all members are known to have; more wait in a queue
-//! that the protocol above bounds by its own window. A member keeps at most three windows of each
+//! that the protocol above bounds by its own window. So a member that is slow, and not silent, slows all
+//! down; nobody is left out for that. A member keeps at most three windows of each
 //! sender. Of the view before, casts are kept until all members are seen in the next.
 //!
 //! # Deviations
@@ -673,6 +674,7 @@ where
                 self.ack_members();
             }
         }
+        self.go_live(out);
         if woken || self.post_bytes >= self.settings.packet_bytes {
             self.flush(out);
         }

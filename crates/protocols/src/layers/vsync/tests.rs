@@ -81,8 +81,10 @@ struct Group {
     /// Who has left, or may stop without, and when.
     left: Vec<(Pid, Note, Time)>,
     marks: Vec<&'static str>,
-    /// Whether applications do not answer.
-    mute: bool,
+    /// Whose applications do not answer.
+    mute: Vec<Pid>,
+    /// Whether casts are lost.
+    lossy: bool,
     /// Who was asked to accept a view, and who accepted one, in order.
     votes: Vec<(&'static str, Pid)>,
 }
@@ -120,7 +122,8 @@ impl Group {
             excluded: Vec::new(),
             left: Vec::new(),
             marks: Vec::new(),
-            mute: false,
+            mute: Vec::new(),
+            lossy: false,
             votes: Vec::new(),
         };
         (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
@@ -151,7 +154,7 @@ impl Group {
                 }
                 // The application is nothing: its state is at once there and in force.
                 Output::Note(Note::Mark(mark)) => self.marks.push(mark),
-                Output::Capture { ticket, .. } if !self.mute => {
+                Output::Capture { ticket, .. } if !self.mute.contains(&Pid(p)) => {
                     let position = self.members[p as usize].inner.position;
                     self.step(p, Input::Captured { ticket, position, bytes: 0 });
                 }
@@ -171,7 +174,8 @@ impl Group {
     fn run(&mut self, ms: u64) {
         let until = self.now + Span::millis(ms);
         while self.now < until {
-            while let Some((from, to, packet)) = self.way.pop_front() {
+            while let Some((from, to, mut packet)) = self.way.pop_front() {
+                packet.items.retain(|item| !self.lossy || !matches!(item, Item::Cast { .. }));
                 if !self.apart.contains(&from) && !self.apart.contains(&to) {
                     self.step(to.0, Input::Medium(messages::In::From(from, packet)));
                 }
@@ -298,17 +302,41 @@ fn one_that_holds_back_too_much_asks_for_a_newer_state() {
     let few = Settings { held_bytes: 64, ..settings(2) };
     group.members[2] = Vsync::new(few, Passes::default());
     group.step(2, Input::Start { incarnation: 1 });
-    group.mute = true;
+    group.mute = alloc::vec![Pid(0), Pid(1)];
     group.run(10);
     (1..=5).for_each(|seq| group.submit(0, seq));
     group.run(10);
     assert!(group.marks.contains(&"vsync-held-too-much") && !group.members[2].is_fit());
-    group.mute = false;
+    group.mute.clear();
     group.run(1500);
     assert!(group.members[2].is_fit());
     group.submit(0, 6);
     group.run(5);
     assert_eq!(group.delivered[2], msgs(&[(0, 6)]), "the rest is in the state");
+}
+
+#[test]
+fn a_state_with_what_only_its_donor_was_handed_does_not_outlive_the_donor() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.mute = alloc::vec![Pid(0), Pid(1)];
+    group.members[2] = Vsync::new(settings(2), Passes::default());
+    group.step(2, Input::Start { incarnation: 1 });
+    group.run(20);
+    // Nobody but its sender is handed this one, and just that one gives its state away.
+    group.lossy = true;
+    group.submit(0, 1);
+    group.mute = alloc::vec![Pid(1)];
+    group.run(3000);
+    assert_eq!(group.delivered[0], msgs(&[(0, 1)]));
+    assert!(group.members[2].intake.last.is_some() && !group.members[2].is_fit());
+    group.apart = alloc::vec![Pid(0)];
+    (group.lossy, group.mute) = (false, Vec::new());
+    group.run(200);
+    assert!(group.members[2].is_fit(), "from the one that is left");
+    group.submit(1, 2);
+    group.run(5);
+    assert_eq!([&group.delivered[1], &group.delivered[2]], [&msgs(&[(1, 2)]), &msgs(&[(1, 2)])]);
 }
 
 #[test]
@@ -336,7 +364,7 @@ fn who_is_outside_is_asked_to_accept_when_all_who_go_on_have_what_the_view_ends_
 fn a_copy_of_the_state_that_is_only_silent_is_waited_for_where_few_are_left() {
     let mut group = Group::new(Grade::Uniform);
     group.run(1);
-    group.mute = true;
+    group.mute = alloc::vec![Pid(0), Pid(1)];
     group.members[2] = Vsync::new(settings(2), Passes::default());
     group.step(2, Input::Start { incarnation: 1 });
     group.run(30);

@@ -1,5 +1,9 @@
 //! The state that one that joins needs: what its protocol begins with, and the application's state
 //! from a member that is fit, piece by piece, while the group goes on.
+//!
+//! A donor may have been handed plain casts that nobody else has, and die with them. So a state comes into
+//! force only when the protocol of this process has delivered as much as the donor had: then what is in it
+//! is in the cut of the view, if this process goes on. What is not so when the view ends is given up.
 
 use super::packet::Item;
 use super::{Broken, Packet, Phase, Vsync};
@@ -43,6 +47,8 @@ pub(super) struct Intake {
     head: Option<(u64, u64)>,
     /// How many bytes have come.
     got: u64,
+    /// The last piece, kept back until this process has delivered all that is in the state.
+    pub(super) last: Option<Arc<[u8]>>,
     /// The position that the state must have reached.
     least: u64,
     retry_at: Time,
@@ -58,8 +64,19 @@ pub(super) struct Intake {
 impl Default for Intake {
     fn default() -> Self {
         let (retry_at, patience) = (Time::NEVER, Span::ZERO);
-        let (donor, head, asked) = (None, None, None);
-        Self { attempt: 0, donor, head, got: 0, least: 0, retry_at, tries: 0, patience, asked }
+        let (donor, head, last, asked) = (None, None, None, None);
+        Self {
+            attempt: 0,
+            donor,
+            head,
+            got: 0,
+            last,
+            least: 0,
+            retry_at,
+            tries: 0,
+            patience,
+            asked,
+        }
     }
 }
 
@@ -104,14 +121,30 @@ where
 
     /// Asks again soon, and another one: what was asked for is of no use any more.
     fn look_elsewhere(&mut self) {
-        self.intake.donor = None;
+        self.forget_intake();
         self.intake.retry_at = self.intake.retry_at.min(self.now + self.settings.retry.times(2));
+    }
+
+    /// What has come of a state is of no use.
+    fn forget_intake(&mut self) {
+        let intake = &mut self.intake;
+        (intake.donor, intake.head, intake.got, intake.last) = (None, None, 0, None);
     }
 
     /// Looks for a donor.
     pub(super) fn begin_intake(&mut self) {
-        self.intake.donor = None;
+        self.forget_intake();
         self.intake.retry_at = self.now;
+    }
+
+    /// Gives up a state on its way that holds what this process will not deliver, or whose donor is gone:
+    /// called in a view just entered, when all of the one before is delivered.
+    pub(super) fn doubt_state(&mut self) {
+        let Some((position, _)) = self.intake.head.filter(|_| !self.live) else { return };
+        let donor_stays = self.intake.donor.is_some_and(|p| self.view.has(p));
+        if position > self.inner.status().delivered || !donor_stays {
+            self.begin_intake();
+        }
     }
 
     /// This process is out: what it had is nothing any more.
@@ -159,7 +192,7 @@ where
     }
 
     fn ask_donor(&mut self) {
-        let Intake { attempt, donor, head, got, least, .. } = self.intake;
+        let &Intake { attempt, donor, head, got, least, .. } = &self.intake;
         let Some(donor) = donor else { return };
         if head.is_none() || !self.begun {
             let (view, base) = (self.casts.view, !self.begun);
@@ -345,23 +378,38 @@ where
         intake.asked = Some(self.now);
         intake.retry_at = self.now + intake.patience;
         self.install(bytes, out);
-        if !self.live {
-            let offset = self.intake.got;
+        let offset = self.intake.got;
+        if offset < all {
             self.post(from, Item::Want { attempt, offset });
         }
     }
 
-    /// Gives the application a piece of its new state; with the last one, what was held back.
+    /// Gives the application a piece of its new state, unless it is the last.
     fn install(&mut self, bytes: &[u8], out: &mut Outbox<Messages<Packet>>) {
         let Some((position, all)) = self.intake.head else { return };
         let first = self.intake.got == 0;
         self.intake.got += bytes.len() as u64;
-        let last = self.intake.got == all;
-        let piece = out.fill(|to| to.extend_from_slice(bytes));
-        out.push(Output::Install { piece, first, last, position });
-        if !last {
+        if self.intake.got == all {
+            self.intake.last = Some(Arc::from(bytes));
+            // Nothing more is asked for.
+            self.intake.retry_at = Time::NEVER;
             return;
         }
+        let piece = out.fill(|to| to.extend_from_slice(bytes));
+        out.push(Output::Install { piece, first, last: false, position });
+    }
+
+    /// Gives the application the last piece of its new state, and what was held back, once this process
+    /// has delivered all that is in it.
+    pub(super) fn go_live(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let Some((position, all)) = self.intake.head.filter(|_| !self.live) else { return };
+        if self.inner.status().delivered < position {
+            return;
+        }
+        let Some(bytes) = self.intake.last.take() else { return };
+        let first = bytes.len() as u64 == all;
+        let piece = out.fill(|to| to.extend_from_slice(&bytes));
+        out.push(Output::Install { piece, first, last: true, position });
         self.live = true;
         let held = core::mem::take(&mut self.held);
         self.held.upto = position;
