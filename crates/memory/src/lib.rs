@@ -4,7 +4,8 @@
 //! and then the two arguments on which everything rests: `guard.rs` (revocation) and `bell.rs`
 //! (sleeping and waking). The laws that are kept are those of [`amcast_core::memory`].
 //!
-//! - `segment.rs` is the only file with `unsafe`: it makes lines out of mapped bytes.
+//! - `segment.rs` and `turns.rs` are the only files with `unsafe`: one makes lines out of mapped bytes, the
+//!   other makes a system call that nobody wraps.
 //! - `layout.rs` says what each word of the shared files means.
 //! - `files.rs` and `store.rs` are the operating system and its stand-in on the heap.
 //! - `peer.rs` knows who lives in which incarnation.
@@ -30,6 +31,7 @@ mod models;
 mod peer;
 mod segment;
 mod store;
+mod turns;
 
 pub use bell::Bell;
 pub use carrier::{CarrierCounts, MappedCarrier};
@@ -37,3 +39,4 @@ pub use directory::{ClusterId, Directory, Lease, StartOptions};
 pub use error::Error;
 pub use idle::{Idle, IdleCounts, Idler, Pause};
 pub use store::Backing;
+pub use turns::shorten_turns;

@@ -1,4 +1,4 @@
-//! The only unsafe code of the project: a mapped file seen as lines, and the kernel's futex.
+//! Unsafe code: a mapped file seen as lines, and the kernel's futex.
 //!
 //! A segment is an array of [`Line`]s that several processes, or threads, share. Every byte of a
 //! line belongs to an atomic word, so whatever another process does to it is at worst a wrong value,

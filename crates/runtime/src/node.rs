@@ -22,7 +22,7 @@ use crate::replicas::{Replicas, Seats};
 use crate::seat::{Seat, SeatError};
 use amcast_core::step::Status;
 use amcast_core::{Config, ConfigError, Entry, Gid, MsgId, Pid, Span, Submission, Time};
-use amcast_memory::{Directory, Idle, Idler, Pause};
+use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -109,6 +109,8 @@ pub struct Node<A: Application> {
     house: House<A>,
     requests: Receiver<Request>,
     mover: Mover,
+    /// Whether the system wakes the loop, for what comes on sockets.
+    woken: bool,
     idler: Idler,
     /// A command on its way from a front to a member.
     command: Vec<u8>,
@@ -229,14 +231,24 @@ impl<A: Application> Node<A> {
         if let Some(keeping) = &options.keeping {
             keep_state(keeping, rank, (&mut house, replicas.wake()))?;
         }
-        let idle = match options.ground {
-            Ground::Memory(_) => options.idle,
-            Ground::Net(_) => options.idle.woken(),
-        };
+        let woken = matches!(options.ground, Ground::Net(_));
+        let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
         let _life = life;
-        Ok(Self { name, rank, nodes, replicas, house, requests, mover, idler, command, _life })
+        Ok(Self {
+            name,
+            rank,
+            nodes,
+            replicas,
+            house,
+            requests,
+            mover,
+            woken,
+            idler,
+            command,
+            _life,
+        })
     }
 
     /// What tells this node, from any thread, that nodes are somewhere else.
@@ -255,6 +267,14 @@ impl<A: Application> Node<A> {
     /// # Errors
     /// When what it keeps on disk cannot be used, or takes nothing more.
     pub fn run(&mut self, stop: &Arc<AtomicBool>) -> Result<(), NodeError> {
+        if self.woken
+            && let Err(e) = shorten_turns()
+        {
+            tracing::info!(
+                "{}: on a busy machine it may have to wait for its turn: {e}",
+                self.name
+            );
+        }
         self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
         self.house.has_begun();
         self.catch_up(clock::now());

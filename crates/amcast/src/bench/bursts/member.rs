@@ -6,7 +6,7 @@ use crate::bench::task;
 use amcast_core::messages::{Frames, Out};
 use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
 use amcast_core::{Gid, Submission};
-use amcast_memory::{Idle, Idler, Pause};
+use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use amcast_net::{Carrier, Options, Peer};
 use amcast_runtime::clock;
 use std::io::Write;
@@ -79,6 +79,8 @@ impl Member {
         let peers: Vec<_> = task.addresses.iter().map(peer).collect();
         let options = Options { cluster_id: task.cluster_id, ..Options::default() };
         let carrier = Carrier::start(pid, 0, &peers, &options).map_err(|e| e.to_string())?;
+        // As nodes do.
+        shorten_turns().map_err(|e| format!("no short turns: {e}"))?;
         let idler = Idler::new(Idle::SHARED.woken());
         let outbox = Outbox::new(false);
         let seen = task.bursts.iter().map(|burst| Watch::new(*burst)).collect();
