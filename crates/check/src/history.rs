@@ -63,10 +63,23 @@ pub(crate) struct Process {
     pub(crate) lives: Vec<Life>,
     /// Whether it enters views: then each of its lives is a process of its own.
     in_views: bool,
+    /// Whether it is a later life of such a process: it joined, and has the state of others.
+    pub(crate) joined: bool,
+    /// The views that it entered, in order.
+    pub(crate) views: Vec<Entered>,
     /// Whether a later file brought earlier times.
     pub(crate) tangled: bool,
     time: u64,
     file: usize,
+}
+
+/// A process entered a view.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entered {
+    /// The view's name.
+    pub(crate) view: u32,
+    /// How many entries its log had then.
+    pub(crate) at: usize,
 }
 
 /// A cast, a delivery or a participation. Its process knows it.
@@ -134,7 +147,8 @@ pub(crate) enum Act {
     /// It stopped, and had left its group before.
     Leave,
     Recover,
-    View,
+    /// It entered the view of that name.
+    View(u32),
 }
 
 impl Default for History {
@@ -340,6 +354,8 @@ impl History {
             parts: Vec::new(),
             lives: Vec::new(),
             in_views: false,
+            joined: false,
+            views: Vec::new(),
             tangled: false,
             time: 0,
             file: self.files.len(),
@@ -397,7 +413,10 @@ impl History {
                 let (crash, left) = (act != Act::Recover, act == Act::Leave);
                 process.lives.push(Life { t, line, crash, left });
             }
-            Act::View => process.in_views = true,
+            Act::View(view) => {
+                process.in_views = true;
+                process.views.push(Entered { view, at: process.log.len() });
+            }
         }
         Ok(())
     }
@@ -413,6 +432,8 @@ impl History {
             log: Vec::new(),
             parts: Vec::new(),
             lives: Vec::new(),
+            views: Vec::new(),
+            joined: true,
             ..*old
         };
         self.proc_of_name[new.name as usize] = successor;

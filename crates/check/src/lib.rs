@@ -112,6 +112,7 @@ impl Checker<'_> {
             Property::Suto => order::strong::strong(x, |_| true),
             Property::Snuto => order::strong::strong(x, |p| x.unfailed[p as usize]),
             Property::FifoOrder => order::fifo::fifo(x),
+            Property::ViewSynchrony => order::views::synchrony(x),
             Property::CausalOrder => order::causal::causal(x),
             Property::Genuine => delivery::genuine(x, false),
             Property::PartiallyGenuine => delivery::genuine(x, true),

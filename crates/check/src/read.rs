@@ -63,9 +63,10 @@ impl History {
             }
             "recover" => self.read_plain(Act::Recover, &fields),
             "view" => {
-                text(&fields, Field::View)?;
+                let (view, at) = text(&fields, Field::View)?;
                 strings(&fields, Field::Members, |_| Ok(()))?;
-                self.read_plain(Act::View, &fields)
+                let view = self.name_number(&view).map_err(|problem| (problem, Some(at)))?;
+                self.read_plain(Act::View(view), &fields)
             }
             "cast" => self.read_cast(&fields),
             "call" => self.read_said(true, Field::Op, &fields),
@@ -168,7 +169,10 @@ impl History {
             Event::Crash { t, p } => self.take_plain(Act::Crash, t.0, p, cluster),
             Event::Leave { t, p } => self.take_plain(Act::Leave, t.0, p, cluster),
             Event::Recover { t, p } => self.take_plain(Act::Recover, t.0, p, cluster),
-            Event::View { t, p, .. } => self.take_plain(Act::View, t.0, p, cluster),
+            Event::View { t, p, view, .. } => {
+                let view = self.name_number(view)?;
+                self.take_plain(Act::View(view), t.0, p, cluster)
+            }
             Event::Call { t, p, m, op } => {
                 let (p, m) = (self.pid(p, cluster)?, self.msg(m, cluster)?);
                 self.say(true, t.0, p, m, op)

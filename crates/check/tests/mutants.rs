@@ -52,6 +52,37 @@ const BROADCAST: &str = "
     crash c
     end";
 
+/// Three members in views: one fails, and comes back with the state of the others.
+const VIEWS: &str = "
+    process a all
+    process b all
+    process c all
+    view a 0
+    view b 0
+    view c 0
+    cast a a:1 all
+    deliver a a:1
+    deliver b a:1
+    deliver c a:1
+    crash c
+    view a 1
+    view b 1
+    recover c
+    view a 2
+    view b 2
+    view c 2
+    cast b b:1 all
+    cast b b:2 all
+    deliver a b:1
+    deliver b b:1
+    deliver a b:2
+    deliver b b:2
+    deliver c b:2
+    view a 3
+    view b 3
+    view c 3
+    end";
+
 /// Two clients of a store.
 const CALLS: &str = "
     process c0
@@ -188,6 +219,27 @@ const MUTANTS: &[Mutant] = &[
         BROADCAST,
         &[("deliver c a:1", ""), ("deliver c b:1", "deliver c a:2")],
         "c delivers a:2 without ever delivering a:1, which precedes it: a:1 -> a:2",
+    ),
+    (
+        Property::ViewSynchrony,
+        VIEWS,
+        &[("deliver b a:1", "")],
+        "b and a go from view to view together, and where b delivers nothing more, a delivers a:1",
+    ),
+    (
+        Property::ViewSynchrony,
+        VIEWS,
+        &[
+            ("deliver b b:1", "deliver b b:2"),
+            ("deliver b b:2\n    deliver c", "deliver b b:1\n    deliver c"),
+        ],
+        "b and a go from view to view together, and where b delivers b:2, a delivers b:1",
+    ),
+    (
+        Property::ViewSynchrony,
+        VIEWS,
+        &[("deliver c b:2", "deliver c b:1")],
+        "c and a go from view to view together, and where c delivers b:1, a delivers b:2",
     ),
     (
         Property::Nuv,

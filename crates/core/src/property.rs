@@ -36,6 +36,7 @@ properties! {
     PartiallyGenuine = "partially-genuine": "A process that is neither sender nor destination takes part only for messages to several groups. [TRAM 2.3]",
     FifoOrder = "fifo-order": "Messages of one sender are delivered in the order in which it sent them; a process may miss some.",
     CausalOrder = "causal-order": "A message is delivered only after every message that causally precedes it and has the same destination.",
+    ViewSynchrony = "view-synchrony": "Two processes that go from one view to the same next one deliver the same messages between them, in the same order; one that joined may lack those that came before its state.",
     Nuv = "NUV": "Non-uniform validity: a message that a correct process broadcasts is delivered in the end by that process. [TO table 1]",
     Ui = "UI": "Uniform integrity: every process delivers a message at most once, and only if it was broadcast. [TO table 1]",
     Ua = "UA": "Uniform agreement: a message delivered by any process is delivered in the end by every correct process. [TO table 1]",

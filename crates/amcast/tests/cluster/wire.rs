@@ -98,7 +98,7 @@ fn killed_in_turn(protocol: &str, lane: &str) {
     assert_eq!(up.stop(), Some(0));
     let told = fs::read_to_string(record.join("n0.1.jsonl")).unwrap();
     assert!(told.contains("\"ev\":\"view\""), "a node that came back entered a view");
-    let promised = "TO(UA,SUTO);linearizable;fifo-order";
+    let promised = "TO(UA,SUTO);linearizable;fifo-order;view-synchrony";
     let checked = run(&["check", &dir, "--require", promised]);
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));

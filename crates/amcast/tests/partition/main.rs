@@ -192,7 +192,7 @@ fn cuts_one_off(mut cluster: Cluster) {
     cluster.stop();
     let end = cluster.record.join("end.0.jsonl");
     std::fs::write(end, "{\"ev\":\"end\"}\n").expect("a file can be written");
-    let promised = "TO(UA,SUTO);linearizable;fifo-order";
+    let promised = "TO(UA,SUTO);linearizable;fifo-order;view-synchrony";
     let checked = run(&["check", cluster.record.to_str().unwrap(), "--require", promised]);
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));

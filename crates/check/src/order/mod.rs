@@ -10,3 +10,4 @@ pub(crate) mod cycle;
 pub(crate) mod fifo;
 pub(crate) mod prefix;
 pub(crate) mod strong;
+pub(crate) mod views;

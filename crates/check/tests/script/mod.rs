@@ -1,7 +1,7 @@
 //! Histories as short scripts: one event a line, times counted up by one.
 //!
 //! `process g0/r0 g0`, `cast c0 c0:1 g0,g1`, `deliver g0/r0 c0:1`, `part ..`, `crash g0/r0`,
-//! `call c0 c0:1 SET a 1`, `return c0 c0:1 OK`, `end`.
+//! `call c0 c0:1 SET a 1`, `return c0 c0:1 OK`, `view g0/r0 2`, `end`.
 
 use amcast_check::History;
 
@@ -26,7 +26,10 @@ pub(crate) fn lines(script: &str) -> Vec<String> {
             "deliver" | "part" => format!(r#"{{"ev":"{ev}","t":{t},"p":"{p}","m":"{m}"}}"#),
             "crash" | "recover" => format!(r#"{{"ev":"{ev}","t":{t},"p":"{p}"}}"#),
             "leave" => format!(r#"{{"ev":"crash","t":{t},"p":"{p}","left":true}}"#),
-            "view" => format!(r#"{{"ev":"view","t":{t},"p":"{p}","view":"1","members":[]}}"#),
+            "view" => {
+                let view = if m.is_empty() { "1" } else { m };
+                format!(r#"{{"ev":"view","t":{t},"p":"{p}","view":"{view}","members":[]}}"#)
+            }
             "end" => r#"{"ev":"end"}"#.to_string(),
             other => panic!("a script has no {other}"),
         }

@@ -274,6 +274,7 @@ macro_rules! row {
                     Property::$agreement,
                     Property::$order,
                     Property::FifoOrder,
+                    Property::ViewSynchrony,
                 ],
                 assumes: &[Assumption::MajorityFit],
                 params: PARAMS,

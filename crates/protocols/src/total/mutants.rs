@@ -50,7 +50,7 @@ macro_rules! info {
             &[Ui],
             &[Nuv, $agreement],
             &[$order, FifoOrder],
-            &[$agreement],
+            &[$agreement, ViewSynchrony],
             &[$agreement],
             &[$agreement],
         ];
