@@ -59,6 +59,8 @@ struct Member {
     at: usize,
     seq: u64,
     position: u64,
+    /// The position that the protocol was told of.
+    applied: u64,
     /// Over the order of all deliveries.
     digest: u64,
     /// Whether it was told that it lacks state: then nothing of this counts.
@@ -94,6 +96,7 @@ impl Member {
             at: 0,
             seq: 0,
             position: 0,
+            applied: 0,
             digest: 0,
             left_out: false,
         })
@@ -125,8 +128,10 @@ impl Member {
             busy = true;
         }
         busy |= self.broadcast(now);
-        let position = self.position;
-        self.step(now, Input::Applied(position));
+        if self.applied < self.position {
+            self.applied = self.position;
+            self.step(now, Input::Applied(self.applied));
+        }
         // Again if it asks for that at once, as it does to send what it gathered.
         for _ in 0..2 {
             if self.deadline().is_some_and(|at| at <= now) {

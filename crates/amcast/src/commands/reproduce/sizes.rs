@@ -72,13 +72,20 @@ fn config(row: &Row, members: usize, lane: &str) -> Result<Config, Failure> {
     raw.check(row.about().params).map_err(Failure::misuse)
 }
 
-/// Runs these broadcasts, `(time, sender)`, and says what they cost.
-fn measure(
+/// What a run took, summed over all deliveries.
+struct Spent {
+    waited_ns: u64,
+    deliveries: u64,
+    messages: u64,
+}
+
+/// Runs these broadcasts, `(time, sender)`.
+fn spend(
     row: &Row,
     config: &Config,
     casts: &[(Time, usize)],
     pace: Pace,
-) -> Result<Cost, Failure> {
+) -> Result<Spent, Failure> {
     let members = config.cluster().replicas();
     let cast = |&(at, sender): &(Time, usize)| Cast {
         at,
@@ -98,12 +105,12 @@ fn measure(
         quiet: HOP.times(APART),
         events_max: 600_000_000,
     };
-    let (mut begun, mut waited, mut deliveries) = (BTreeMap::<MsgId, Time>::new(), 0, 0_u64);
+    let (mut begun, mut waited_ns, mut deliveries) = (BTreeMap::<MsgId, Time>::new(), 0, 0_u64);
     let recorded = Recorded { plan, choices: Choices::default() };
     let report = amcast_sim::replay(row, config, &recorded, &mut |event| match *event {
         Event::Cast { t, m, .. } => drop(begun.insert(m, t)),
         Event::Deliver { t, m, .. } => {
-            waited += begun.get(&m).map_or(0, |begun| t.since(*begun).0);
+            waited_ns += begun.get(&m).map_or(0, |begun| t.since(*begun).0);
             deliveries += 1;
         }
         _ => {}
@@ -113,8 +120,24 @@ fn measure(
         let what = format!("{}, {members} members: the run did not settle", row.name());
         return Err(Failure::Failed(what));
     }
-    let each = |sum: f64| sum / deliveries as f64;
-    Ok(Cost { hops: each(waited as f64 / HOP.0 as f64), messages: each(report.messages as f64) })
+    Ok(Spent { waited_ns, deliveries, messages: report.messages })
+}
+
+/// What these broadcasts cost, without what a group says that has nothing to say: members greet each other
+/// when it begins.
+fn measure(
+    row: &Row,
+    config: &Config,
+    casts: &[(Time, usize)],
+    pace: Pace,
+) -> Result<Cost, Failure> {
+    let silent = spend(row, config, &[], Pace::Open)?.messages;
+    let spent = spend(row, config, casts, pace)?;
+    let each = |sum: f64| sum / spent.deliveries as f64;
+    Ok(Cost {
+        hops: each(spent.waited_ns as f64 / HOP.0 as f64),
+        messages: each(spent.messages.saturating_sub(silent) as f64),
+    })
 }
 
 fn point(row: &'static Row, members: usize, lane: &'static str) -> Result<Point, Failure> {

@@ -673,6 +673,7 @@ where
             if self.ack_at <= self.now {
                 self.ack_members();
             }
+            self.ack_along();
         }
         self.go_live(out);
         if woken || self.post_bytes >= self.settings.packet_bytes {

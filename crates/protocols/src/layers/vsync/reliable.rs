@@ -19,7 +19,7 @@ const RESENT_AT_ONCE: u64 = 32;
 const RESENT_BYTES: usize = 64 << 10;
 
 /// How many datagrams with messages for one member may be on the way: what comes out of turn is lost.
-const FLIGHT: usize = 64;
+pub(super) const FLIGHT: usize = 64;
 
 /// How far the wait between two repetitions grows, in times of the first one.
 const RETRY_GROWTH: u64 = 16;
@@ -35,6 +35,8 @@ pub(super) struct Pair {
     posted: usize,
     /// Messages of it that were handed over.
     had: u64,
+    /// How many of these it was told of.
+    told: u64,
     /// When casts that it lacks are said again.
     casts: Retry,
     /// When messages that it lacks are. Apart from casts: that the one kind arrives says nothing of the
@@ -214,7 +216,10 @@ where
         if !self.view.has(from) {
             return;
         }
-        self.ack_soon(self.settings.ack);
+        let pair = &mut self.pairs[from.index()];
+        // It does not wait until nothing more may be on the way.
+        let waits = pair.had + 1 - pair.told >= FLIGHT as u64 / 2;
+        self.ack_soon(if waits { Span::ZERO } else { self.settings.ack });
         let pair = &mut self.pairs[from.index()];
         // What comes out of turn is said again.
         if number == pair.had + 1 {
@@ -223,7 +228,9 @@ where
         }
     }
 
-    pub(super) fn ack_to(&self, to: Pid) -> Item {
+    pub(super) fn ack_to(&mut self, to: Pid) -> Item {
+        let pair = &mut self.pairs[to.index()];
+        pair.told = pair.had;
         Item::Ack {
             view: self.casts.view,
             fit: self.is_fit(),
@@ -240,7 +247,8 @@ where
             return;
         }
         if self.settings.to_group {
-            return self.post_all(self.ack_to_all());
+            let ack = self.ack_to_all();
+            return self.post_all(ack);
         }
         for to in self.others().collect::<Vec<_>>() {
             let ack = self.ack_to(to);
@@ -248,7 +256,33 @@ where
         }
     }
 
-    fn ack_to_all(&self) -> Item {
+    /// Has acknowledgements go along with what leaves anyway.
+    pub(super) fn ack_along(&mut self) {
+        if self.ack_at == Time::NEVER || self.phase != Phase::Active {
+            return;
+        }
+        if self.settings.to_group {
+            if !self.post_all.is_empty() {
+                self.ack_members();
+            }
+            return;
+        }
+        let (mut told, others) = (0, self.others().count());
+        for at in 0..self.members.len() {
+            let to = self.members[at];
+            if to != self.me() && !self.post[to.index()].is_empty() {
+                let ack = self.ack_to(to);
+                self.post(to, ack);
+                told += 1;
+            }
+        }
+        if told == others {
+            self.ack_at = Time::NEVER;
+        }
+    }
+
+    fn ack_to_all(&mut self) -> Item {
+        self.pairs.iter_mut().for_each(|pair| pair.told = pair.had);
         let lacks = |p: &Pid| self.casts.gap(*p);
         Item::AckAll {
             view: self.casts.view,
@@ -321,10 +355,10 @@ where
 
     /// Says again what was not acknowledged for too long.
     pub(super) fn resend(&mut self) {
-        if self.phase != Phase::Active {
+        let now = self.now;
+        if self.resend_at() > now {
             return;
         }
-        let now = self.now;
         for to in self.others().collect::<Vec<_>>() {
             if self.pairs[to.index()].retry_at() <= now {
                 self.resend_to(to);

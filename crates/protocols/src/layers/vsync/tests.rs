@@ -467,3 +467,33 @@ fn one_that_left_comes_back_as_a_new_member() {
     assert!(group.members[0].is_fit(), "{:?}", group.views);
     assert_eq!(group.members[1].view.members.len(), 3);
 }
+
+#[test]
+fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
+    let set = Settings { ack: Span::secs(1), lane: Lane::Datagram, ..settings(1) };
+    let mut member = Vsync::new(set, Passes::default());
+    let mut told = |input: Input<'_, Messages<Packet>>| {
+        let mut out = Outbox::default();
+        member.step(Time::ZERO, (), input, &mut out);
+        let had = |output: &Output<Messages<Packet>>| match output {
+            Output::Medium(messages::Out::To(Pid(0), _, packet)) => {
+                packet.items.iter().find_map(|item| match item {
+                    Item::Ack { had, .. } => Some(*had),
+                    _ => None,
+                })
+            }
+            _ => None,
+        };
+        out.items().iter().find_map(had)
+    };
+    told(Input::Start { incarnation: 0 });
+    told(Input::Wake);
+    let half = reliable::FLIGHT as u64 / 2;
+    for number in 1..=half {
+        let bytes = Arc::from(&number.to_le_bytes()[..]);
+        let items = alloc::vec![Item::To { view: 0, number, more: false, bytes }];
+        told(Input::Medium(messages::In::From(Pid(0), Packet { life: 0, items })));
+        let acked = (number == half).then_some(half);
+        assert_eq!(told(Input::Wake), acked, "message {number}");
+    }
+}
