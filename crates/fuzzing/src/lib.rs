@@ -6,6 +6,7 @@
 
 mod files;
 mod frames;
+mod log;
 mod net;
 mod redis;
 mod state;
@@ -169,6 +170,12 @@ pub const TARGETS: &[Target] = &[
         run: tram::memory,
         words: &["\0", "\u{1}", "\u{10}", "\u{20}", "\u{7f}\u{7f}"],
     },
+    Target {
+        name: "log_commands",
+        run: log::commands,
+        words: &["\u{1}", "\u{2}", "\u{6}\0", "\u{1}\0\u{1}", "\u{1}a", "\u{1}b", "\0\0\0\0"],
+    },
+    Target { name: "log_answers", run: log::answers, words: NUMBERS },
     Target { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
     Target { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
     Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },

@@ -110,6 +110,8 @@ each! {
     frames_of_a_connection_are_cut_alike_in_any_pieces = "net_stream",
     datagrams_that_make_no_sense_stop_nobody = "net_datagrams",
     memory_of_tram_that_makes_no_sense_stops_nobody = "tram_memory",
+    commands_of_the_log_are_answered_once_in_words_that_can_be_read = "log_commands",
+    answers_of_the_log_are_none_or_read_back = "log_answers",
     a_segment_of_a_log_is_walked_to_its_end_or_its_damage = "log_segment",
     the_state_of_a_log_is_refused_or_sound = "log_state",
     a_checkpoint_is_read_to_its_end_or_its_damage = "checkpoint",

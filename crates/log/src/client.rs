@@ -299,18 +299,22 @@ async fn connect<'a>(
     address: &str,
 ) -> Result<&'a mut LogClient<Channel>, Status> {
     if connected.is_none() {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
-        // A process that hangs is found out also while a stream waits.
-        let endpoint = endpoint.http2_keep_alive_interval(ALIVE_EVERY);
-        let endpoint = endpoint.keep_alive_timeout(ALIVE_PATIENCE).keep_alive_while_idle(true);
-        let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect().await;
-        let channel = channel.map_err(|_| {
-            Status::unavailable(format!("nobody serves at {address}; nothing was sent there"))
-        })?;
-        *connected = Some(LogClient::new(channel));
+        *connected = Some(LogClient::new(connect_to(address).await?));
     }
     connected.as_mut().ok_or_else(|| Status::internal("it was just connected"))
+}
+
+/// A connection to a front.
+pub(crate) async fn connect_to(address: &str) -> Result<Channel, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|e| Status::invalid_argument(format!("{address}: {e}")))?;
+    // A process that hangs is found out also while a stream waits.
+    let endpoint = endpoint.http2_keep_alive_interval(ALIVE_EVERY);
+    let endpoint = endpoint.keep_alive_timeout(ALIVE_PATIENCE).keep_alive_while_idle(true);
+    let channel = endpoint.connect_timeout(CONNECT_PATIENCE).tcp_nodelay(true).connect().await;
+    channel.map_err(|_| {
+        Status::unavailable(format!("nobody serves at {address}; nothing was sent there"))
+    })
 }
 
 fn with<T>(asked: T, password: &Option<MetadataValue<Ascii>>) -> Request<T> {

@@ -7,13 +7,16 @@
 
 use crate::backend::Backend;
 use crate::connections::accept;
-use crate::follow::Follows;
+use crate::counts::Done;
+use crate::follow::{DEAF, Follows, Growth, Pauses, TOLD};
 use crate::proto;
 use crate::proto::log_server::LogServer;
 use crate::service::{Service, Shared, TAILS_MAX};
 use crate::session::Sessions;
+use crate::tail::Through;
 use amcast_services::kv::SlotMap;
-use amcast_services::{Clock, Status as ClusterStatus};
+use amcast_services::{Clock, Counts, Status as ClusterStatus};
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -70,12 +73,39 @@ pub struct Config {
     pub clock_ahead_ms: u64,
     /// What clients must give, if anything.
     pub password: Option<String>,
+    /// How it hears that logs grow.
+    pub hears: Hears,
+}
+
+/// How a front hears that logs grow, for the streams that wait for it.
+#[derive(Clone, Default)]
+pub enum Hears {
+    /// Not by itself: it asks how far logs go while streams wait, every 2 to 20 ms.
+    #[default]
+    Nothing,
+    /// From the logs of the node in its process, which tell this.
+    Node(Growth),
+    /// Others do, and serve streams in its place; where they listen now, each `host:port`. It asks as
+    /// above while none of them serves.
+    Others(Arc<dyn Fn() -> Vec<String> + Send + Sync>),
+}
+
+impl fmt::Debug for Hears {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Nothing => "Nothing",
+            Self::Node(_) => "Node",
+            Self::Others(_) => "Others",
+        })
+    }
 }
 
 /// A running front. Dropping it closes all connections and ends its thread; commands under way may
 /// still be executed.
 pub struct Front {
     address: SocketAddr,
+    done: Arc<Done>,
+    tails: Arc<Semaphore>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -95,17 +125,26 @@ impl Front {
         let address = listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopping) = watch::channel(false);
+        let (follows, through, pauses) = match config.hears.clone() {
+            Hears::Nothing => (Arc::default(), None, DEAF),
+            Hears::Node(Growth(follows)) => (follows, None, TOLD),
+            Hears::Others(addresses) => (Arc::default(), Some(Through::new(addresses)), DEAF),
+        };
         let shared = Arc::new(Shared {
             backend,
             map: SlotMap::new(config.shards),
             payload_max: config.payload_max,
             clock: Clock::ahead(config.clock_ahead_ms),
             sessions: Sessions::new(config.first_session),
-            follows: Arc::default(),
+            follows,
             stopping,
             tails: Arc::new(Semaphore::new(TAILS_MAX)),
+            done: Arc::default(),
+            through,
+            password: config.password.clone(),
         });
-        let serve = serve(listener, config, shared, status);
+        let (done, tails) = (Arc::clone(&shared.done), Arc::clone(&shared.tails));
+        let serve = serve(listener, config, (shared, pauses), status);
         let thread =
             std::thread::Builder::new().name("log-front".to_string()).spawn(move || {
                 if let Err(e) = runtime.block_on(serve) {
@@ -113,7 +152,13 @@ impl Front {
                 }
                 // Dropping the runtime drops connections and streams.
             })?;
-        Ok(Self { address, stop, thread: Some(thread) })
+        Ok(Self { address, done, tails, stop, thread: Some(thread) })
+    }
+
+    /// What tells how much it did, for the metrics page.
+    pub fn counts(&self) -> Counts {
+        let (done, tails) = (Arc::clone(&self.done), Arc::clone(&self.tails));
+        Box::new(move || done.counts(TAILS_MAX - tails.available_permits()))
     }
 
     /// Where it listens.
@@ -141,14 +186,14 @@ impl Drop for Front {
 async fn serve(
     listener: TcpListener,
     config: Config,
-    shared: Arc<Shared>,
+    (shared, pauses): (Arc<Shared>, Pauses),
     status: Arc<dyn ClusterStatus>,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let (to, connections) = mpsc::channel(1);
     tokio::spawn(accept(listener, to));
     let (looks, follows) = (Arc::clone(&shared), Arc::<Follows>::clone(&shared.follows));
-    tokio::spawn(follows.go_on(move |names| Arc::clone(&looks).look(names)));
+    tokio::spawn(follows.go_on(pauses, move |names| Arc::clone(&looks).look(names)));
     let (health, health_service) = tonic_health::server::health_reporter();
     tokio::spawn(tell_health(health, status));
     let reflection = tonic_reflection::server::Builder::configure()

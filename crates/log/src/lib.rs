@@ -9,11 +9,13 @@
 pub mod backend;
 pub mod client;
 mod connections;
+mod counts;
 mod follow;
 pub mod front;
 mod service;
 mod session;
 mod status;
+mod tail;
 
 /// Messages, server and client as the .proto file has them.
 #[allow(missing_docs, unreachable_pub, clippy::all, rust_2018_idioms)]
@@ -26,4 +28,5 @@ pub mod proto {
 
 pub use backend::{Backend, Effect, OnAnswer, Unanswered};
 pub use client::{Client, Failed};
-pub use front::{Config, Front};
+pub use follow::Growth;
+pub use front::{Config, Front, Hears};

@@ -1,11 +1,13 @@
 //! The calls of the service: requests become commands, answers become responses.
 
 use crate::backend::{Backend, Effect, Unanswered};
+use crate::counts::{Asked, Done};
 use crate::follow::Follows;
 use crate::proto::log_server::Log;
 use crate::proto::{self, info_response, list_response, multi_append_request};
 use crate::session::Sessions;
-use crate::status::{Again, invalid, not_done, parting, unanswered};
+use crate::status::{Again, invalid, not_done, unanswered};
+use crate::tail::{TailItem, Through};
 use amcast_core::GroupSet;
 use amcast_services::kv::SlotMap;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -15,29 +17,18 @@ use amcast_services::log::{
 use amcast_services::{Clock, Envelope};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
 /// Values of a read that does not say how many, and logs of a list.
-const USUAL_VALUES: u32 = 1000;
+pub(crate) const USUAL_VALUES: u32 = 1000;
 
 /// Bytes of a read that does not say how many.
 const USUAL_BYTES: u32 = 1_000_000;
 
-/// Bytes of one message of a stream, beside its last value: little, since a stream that is not read
-/// holds one or two of them.
-const TAIL_BYTES: u32 = 100_000;
-
 /// Streams at a time.
 pub(crate) const TAILS_MAX: usize = 1024;
-
-/// How long a stream goes on asking when the cluster does not answer.
-const TAIL_PATIENCE: Duration = Duration::from_secs(15);
-
-/// How long it waits before it asks again.
-const TAIL_AGAIN: Duration = Duration::from_millis(100);
 
 /// What all requests of a front share.
 pub(crate) struct Shared {
@@ -51,6 +42,11 @@ pub(crate) struct Shared {
     /// True once the front stops.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) tails: Arc<Semaphore>,
+    pub(crate) done: Arc<Done>,
+    /// Who serves streams in its place, if anybody.
+    pub(crate) through: Option<Through>,
+    /// What clients must give, if anything; nodes are given the same.
+    pub(crate) password: Option<String>,
 }
 
 impl Shared {
@@ -80,7 +76,7 @@ impl Shared {
     }
 
     /// Has a command executed that changes nothing.
-    async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
+    pub(crate) async fn read(&self, command: &Command<'_>) -> Result<Answer, Status> {
         let stamp = self.clock.now().stamp;
         let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
         let dst = Logs::destinations(self.map, command);
@@ -175,61 +171,6 @@ impl Shared {
         }
         news
     }
-
-    /// Feeds a stream until it ends.
-    async fn tail(&self, log: &str, mut from: u64, to: &mpsc::Sender<TailItem>) {
-        let mut stopping = self.stopping.clone();
-        let mut unanswered_since = None;
-        loop {
-            let step = tokio::select! {
-                () = to.closed() => return,
-                _ = stopping.wait_for(|stop| *stop) => Err(parting(from)),
-                step = self.next(log, from) => step,
-            };
-            let item = match step {
-                Ok(values) => {
-                    unanswered_since = None;
-                    let start = from;
-                    from += values.len() as u64;
-                    Ok(proto::TailResponse { from: start, values })
-                }
-                Err(why) if why.code() == Code::Unavailable && !*stopping.borrow() => {
-                    let since = *unanswered_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() < TAIL_PATIENCE {
-                        tokio::time::sleep(TAIL_AGAIN).await;
-                        continue;
-                    }
-                    Err(why)
-                }
-                Err(why) => Err(why),
-            };
-            let ends = item.is_err();
-            if to.send(item).await.is_err() || ends {
-                return;
-            }
-        }
-    }
-
-    /// The values of a log from a position on, once there are any.
-    async fn next(&self, log: &str, from: u64) -> Result<Vec<Bytes>, Status> {
-        loop {
-            let command = Command::Read {
-                log: log.as_bytes(),
-                from,
-                values_max: USUAL_VALUES,
-                bytes_max: TAIL_BYTES,
-            };
-            match self.read(&command).await {
-                Ok(Answer::Values { values, .. }) if !values.is_empty() => {
-                    return Ok(values.into_iter().map(Bytes::from).collect());
-                }
-                Ok(_) => {}
-                Err(why) if why.code() == Code::NotFound => {}
-                Err(why) => return Err(why),
-            }
-            self.follows.wait(log, from).await;
-        }
-    }
 }
 
 fn wrong_answer() -> Status {
@@ -266,8 +207,6 @@ fn extent(e: Extent) -> proto::Extent {
     proto::Extent { first: e.first, next: e.next, bytes: e.bytes }
 }
 
-type TailItem = Result<proto::TailResponse, Status>;
-
 /// The service.
 #[derive(Clone)]
 pub(crate) struct Service(pub(crate) Arc<Shared>);
@@ -280,7 +219,8 @@ impl Log for Service {
     ) -> Result<Response<proto::AppendResponse>, Status> {
         let proto::AppendRequest { log, value, session } = request.into_inner();
         let additions = vec![Addition { log: named(&log)?, value: &value }];
-        let positions = self.0.append(additions, session.as_ref()).await?;
+        let positions = self.0.append(additions, session.as_ref()).await;
+        let positions = self.0.done.note(Asked::Append(1), positions)?;
         let position = positions.first().copied().ok_or_else(wrong_answer)?;
         Ok(Response::new(proto::AppendResponse { position }))
     }
@@ -294,7 +234,8 @@ impl Log for Service {
         let one = |a: &'_ multi_append_request::Addition| named(&a.log).map(|_| ());
         additions.iter().try_for_each(one)?;
         let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
-        let positions = self.0.append(each.collect(), session.as_ref()).await?;
+        let positions = self.0.append(each.collect(), session.as_ref()).await;
+        let positions = self.0.done.note(Asked::Append(additions.len()), positions)?;
         Ok(Response::new(proto::MultiAppendResponse { positions }))
     }
 
@@ -309,7 +250,8 @@ impl Log for Service {
             values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
             bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
         };
-        let Answer::Values { from, extent: e, values } = self.0.read(&command).await? else {
+        let answer = self.0.done.note(Asked::Read, self.0.read(&command).await)?;
+        let Answer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());
         };
         let values = values.into_iter().map(Bytes::from).collect();
@@ -322,8 +264,8 @@ impl Log for Service {
     ) -> Result<Response<proto::TrimResponse>, Status> {
         let proto::TrimRequest { log, before, session } = request.into_inner();
         let command = Command::Trim { log: named(&log)?, before };
-        let Answer::Trimmed { extent: e, .. } = self.0.write(&command, session.as_ref()).await?
-        else {
+        let answer = self.0.write(&command, session.as_ref()).await;
+        let Answer::Trimmed { extent: e, .. } = self.0.done.note(Asked::Trim, answer)? else {
             return Err(wrong_answer());
         };
         Ok(Response::new(proto::TrimResponse { extent: Some(extent(e)) }))
@@ -359,7 +301,8 @@ impl Log for Service {
         let proto::InfoRequest { logs } = request.into_inner();
         counted("logs", logs.len())?;
         let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
-        let Answer::Extents(extents) = self.0.read(&Command::Extents(names)).await? else {
+        let answer = self.0.read(&Command::Extents(names)).await;
+        let Answer::Extents(extents) = self.0.done.note(Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
@@ -377,7 +320,8 @@ impl Log for Service {
         }
         let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
         let command = Command::List { after: after.as_bytes(), most };
-        let Answer::Listed(logs) = self.0.read(&command).await? else {
+        let answer = self.0.read(&command).await;
+        let Answer::Listed(logs) = self.0.done.note(Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {

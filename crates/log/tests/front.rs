@@ -3,12 +3,14 @@
 mod local;
 
 use amcast_log::proto::ReadRequest;
-use amcast_log::{Client, Config, Failed, Front};
+use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 use tonic::Code;
 
@@ -24,7 +26,12 @@ struct Server {
 
 impl Server {
     fn start(password: Option<&str>) -> Self {
-        let local = Arc::new(Local::new(SHARDS));
+        Self::on(&Arc::new(Local::new(SHARDS)), password, Hears::Nothing)
+    }
+
+    /// One more front of a cluster.
+    fn on(local: &Arc<Local>, password: Option<&str>, hears: Hears) -> Self {
+        let local = Arc::clone(local);
         let config = Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
             shards: SHARDS,
@@ -32,6 +39,7 @@ impl Server {
             payload_max: PAYLOAD_MAX,
             clock_ahead_ms: 0,
             password: password.map(str::to_string),
+            hears,
         };
         let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
         let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
@@ -194,6 +202,78 @@ fn a_stream_follows_appends_until_its_client_has_enough() {
     let expected: Vec<_> = (0..300).map(|n| (n, n.to_string())).collect();
     assert_eq!(seen, expected);
     client.trim("a", 250).unwrap();
+    let failed = client.tail("a", 3, &mut |_, _| true).unwrap_err();
+    assert_eq!(failed.code, Code::OutOfRange);
+}
+
+/// Follows a log from its begin in a thread of its own: what it was given, one by one.
+fn follow(server: &Server, log: &'static str, count: usize) -> Receiver<(u64, Vec<u8>)> {
+    let (to, given) = sync_channel(count);
+    let mut client = server.client_with(Some("secret"));
+    std::thread::spawn(move || {
+        let mut left = count;
+        let tailed = client.tail(log, 0, &mut |position, value| {
+            to.send((position, value.to_vec())).unwrap();
+            left -= 1;
+            left > 0
+        });
+        tailed.expect("the stream goes on until it has all");
+    });
+    given
+}
+
+fn given(stream: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
+    stream.recv_timeout(Duration::from_secs(10)).expect("a value is given")
+}
+
+#[test]
+fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
+    let growth = Growth::default();
+    let told = growth.clone();
+    let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], next| told.tell(log, next)));
+    let local = Arc::new(local);
+    let node = Server::on(&local, Some("secret"), Hears::Node(growth));
+    let other = Server::on(&local, Some("secret"), Hears::Nothing);
+    let stream = follow(&node, "a", 50);
+    let mut client = other.client_with(Some("secret"));
+    client.append("a", "0").unwrap();
+    assert_eq!(given(&stream), (0, b"0".to_vec()));
+    // It has looked whether there is more before long; after that there is nothing to do.
+    std::thread::sleep(Duration::from_millis(100));
+    let before = local.asked();
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(local.asked() <= before + 1, "{} commands", local.asked() - before);
+    for n in 1..50 {
+        client.append("a", n.to_string()).unwrap();
+        assert_eq!(given(&stream), (n, n.to_string().into_bytes()));
+    }
+}
+
+#[test]
+fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_break() {
+    let local = Arc::new(Local::new(SHARDS));
+    let mut node = Some(Server::on(&local, Some("secret"), Hears::Nothing));
+    let at = node.as_ref().map(|node| node.front.address().to_string()).unwrap();
+    let asked = Arc::new(AtomicUsize::new(0));
+    let addresses = {
+        let asked = Arc::clone(&asked);
+        move || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            vec!["127.0.0.1:1".to_string(), at.clone()]
+        }
+    };
+    let front = Server::on(&local, Some("secret"), Hears::Others(Arc::new(addresses)));
+    let stream = follow(&front, "a", 30);
+    let mut client = front.client_with(Some("secret"));
+    for n in 0..30 {
+        if n == 15 {
+            drop(node.take());
+        }
+        client.append("a", n.to_string()).unwrap();
+        assert_eq!(given(&stream), (n, n.to_string().into_bytes()));
+    }
+    assert!(asked.load(Ordering::Relaxed) > 0, "it did not look for nodes");
+    client.trim("a", 20).unwrap();
     let failed = client.tail("a", 3, &mut |_, _| true).unwrap_err();
     assert_eq!(failed.code, Code::OutOfRange);
 }

@@ -46,8 +46,8 @@ pub struct ClusterFile {
     /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_mb: Option<usize>,
-    /// Where each node keeps the values of its logs in files, if anywhere; the recent ones are in memory,
-    /// too.
+    /// Where each node keeps the values of its logs in files, if anywhere, from the cluster's directory on
+    /// if it is not absolute; the recent ones are in memory, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_dir: Option<PathBuf>,
     /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.

@@ -26,6 +26,6 @@ pub use clock::Clock;
 pub use envelope::{Envelope, Stamp};
 pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers};
 pub use machine::{Corrupt, Machine, Part};
-pub use status::{ShardStatus, Status};
+pub use status::{Count, Counts, ShardStatus, Status};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};
 pub use whole::{Seen, Shard, StateMachine, Touch, Whole};

@@ -47,3 +47,19 @@ pub trait Status: Send + Sync + 'static {
         Vec::new()
     }
 }
+
+/// A figure of a service beside the store, for the metrics page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Count {
+    /// Its name in metrics, without the program's in front.
+    pub name: &'static str,
+    /// What it counts, for people.
+    pub help: &'static str,
+    /// How many.
+    pub value: u64,
+    /// Whether it only ever grows.
+    pub grows: bool,
+}
+
+/// Tells figures as they are now.
+pub type Counts = Box<dyn Fn() -> Vec<Count> + Send + Sync>;

@@ -57,6 +57,7 @@ impl Nodes {
             id: Some(u64::from(std::process::id()) << 16 | u64::from(ports[0])),
             nodes: ports.iter().enumerate().map(place).collect(),
             durable: true,
+            log_dir: Some(PathBuf::from(".")),
             ..ClusterFile::default()
         };
         file.write(&home.join("cluster.toml")).map_err(failed)?;

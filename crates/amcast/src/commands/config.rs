@@ -40,7 +40,8 @@ shards = 3             # groups of replicas, each with a part of the keys: 1 to 
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
-log_dir = "DIR"        # nodes keep the values of logs in files there; left out: in memory
+log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
+                       # directory; left out: in memory, or with `amcast up` on a disk in that directory
 log_disk_mb = 10000    # MB that the logs of a node may hold there
 log_mb = 200           # MB that the logs of a node may hold; beyond, appends are refused until logs are trimmed
 partition = "range"    # partitions are parts of the order of keys; left out, hash: of slots

@@ -7,6 +7,7 @@ use crate::service::{
 };
 use amcast_core::Cluster;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_log::Hears;
 use amcast_runtime::clock;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::front::Front;
@@ -114,7 +115,8 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Opens the ports `at` before `front`. A node of this process answers `reads`.
+    /// Opens the ports `at` before `front`. A node of this process answers `reads`, and streams of the
+    /// log hear of appends as `hears` says.
     ///
     /// # Errors
     /// When a port cannot be had, or a thread not be started.
@@ -123,7 +125,7 @@ impl Listening {
         front: &Arc<Front>,
         watch: &Arc<Watch>,
         file: &ClusterFile,
-        reads: Option<Arc<Reads>>,
+        (reads, hears): (Option<Arc<Reads>>, Hears),
     ) -> Result<Self, Failure> {
         let status = Arc::clone(watch) as Arc<dyn Status>;
         let others = file.replicas - 1;
@@ -152,10 +154,13 @@ impl Listening {
             payload_max: front.payload_max(),
             clock_ahead_ms: file.clock_ahead_ms,
             password: file.password.clone(),
+            hears,
         };
         let backend = Arc::new(LogBackend::new(Arc::clone(front)));
         let log = amcast_log::Front::start(log, backend, Arc::clone(watch) as Arc<dyn Status>);
         let log = log.map_err(|e| refused("log", at.log, &e))?;
+        // Once: the server is this process's own, and new.
+        let _ = server.others.set(log.counts());
         let http = front::http::start(at.http, server);
         let http = http.map_err(|e| refused("http", at.http, &e))?;
         Ok(Self { redis, log, http, watch: Arc::clone(watch) })

@@ -6,6 +6,7 @@ use super::notify::Notify;
 use super::{Failure, entry, warn_if_others_read};
 use crate::service::{Reads, ServiceNode, Watch, first_partitions, host_logs, host_partitions};
 use amcast_core::{Config, Entry, Keeps};
+use amcast_log::{Growth, Hears};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_runtime::control::Mover;
@@ -132,12 +133,14 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         record: file.record.clone(),
         keeping: keeping(args, &file, &home, (entry, rank)),
     };
-    let app = service(&file, cores)?;
+    let growth = Growth::default();
+    let app = service(&file, &home, &growth, cores)?;
     let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let begin = |at| Serving::begin(at, &options, (own, reads), &file, &home);
+    let hears = Hears::Node(growth);
+    let begin = |at| Serving::begin(at, &options, (own, reads, hears), &file, &home);
     let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = Arc::new(Mutex::new(serving));
@@ -215,23 +218,31 @@ fn keeping(
     Some(keeping)
 }
 
-/// What the node serves, on a host of so many cores.
-fn service(file: &ClusterFile, cores: usize) -> Result<ServiceNode<StoreAndLog>, Failure> {
+/// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
+fn service(
+    file: &ClusterFile,
+    home: &Home,
+    growth: &Growth,
+    cores: usize,
+) -> Result<ServiceNode<StoreAndLog>, Failure> {
     let share = amcast_services::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
-    host_logs(logs(file)?);
+    let growth = growth.clone();
+    let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
+    host_logs(logs(file, home)?.telling(on_growth));
     host_partitions(first_partitions(file).map_err(Failure::Misuse)?.into());
     Ok(ServiceNode::new(file.shards, workers))
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.
-fn logs(file: &ClusterFile) -> Result<Logs, Failure> {
+fn logs(file: &ClusterFile, home: &Home) -> Result<Logs, Failure> {
     let bytes = |mb: usize| mb.saturating_mul(1_000_000);
     let memory = file.log_mb.map_or(NODE_BYTES, bytes);
     let Some(directory) = &file.log_dir else { return Ok(Logs::new(file.shards, memory)) };
-    let disk = file.log_disk_mb.map_or(DISK_BYTES, bytes);
-    Logs::on_disk(file.shards, memory, disk, directory)
+    let (disk, directory) =
+        (file.log_disk_mb.map_or(DISK_BYTES, bytes), home.path().join(directory));
+    Logs::on_disk(file.shards, memory, disk, &directory)
         .map_err(|e| Failure::Failed(format!("log_dir = {}: {e}", directory.display())))
 }
 
@@ -380,7 +391,7 @@ impl Serving {
     fn begin(
         at: Addresses,
         node: &NodeOptions<'_>,
-        (own, reads): (Option<Own>, Option<Arc<Reads>>),
+        (own, reads, hears): (Option<Own>, Option<Arc<Reads>>, Hears),
         file: &ClusterFile,
         home: &Home,
     ) -> Result<Self, Failure> {
@@ -397,7 +408,7 @@ impl Serving {
             record: node.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(at, &front, &watch, file, reads)?;
+        let listening = Listening::begin(at, &front, &watch, file, (reads, hears))?;
         home.announce_node(node.rank, &listening.fronts())?;
         Ok(Self { listening, front, watch })
     }

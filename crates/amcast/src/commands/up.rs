@@ -7,6 +7,7 @@ use crate::client::Connection;
 use crate::service::{Watch, first_partitions};
 use amcast_core::trace::Event;
 use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Property};
+use amcast_log::Hears;
 use amcast_memory::Idle;
 use amcast_runtime::clock;
 use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_all};
@@ -83,7 +84,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "MB")]
     log_mb: Option<usize>,
     /// A directory on a disk: each node keeps the values of its logs in files there, which have no
-    /// names and go with it; --log-mb is then for what stays in memory
+    /// names and go with it; --log-mb is then for what stays in memory [the cluster's own directory, if
+    /// the cluster keeps what it orders on a disk]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
     /// MB that the logs of a node may hold in files [10000]
@@ -198,14 +200,14 @@ impl Args {
         file.workers = self.workers.or(file.workers);
         file.log_mb = self.log_mb.or(file.log_mb);
         file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
-        if let Some(dir) = self.log_dir.as_ref().or(file.log_dir.as_ref()) {
+        // What is there already may have one that is seen from its own directory.
+        let in_file =
+            file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
+        if let Some(dir) = self.log_dir.as_ref().or(in_file) {
             // Said here, once, and not by each node.
             let usable = amcast_services::log::Disk::new(dir, 0);
             usable.map_err(|e| Failure::Misuse(format!("--log-dir {}: {e}", dir.display())))?;
             file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
-        }
-        if file.log_disk_mb.is_some() && file.log_dir.is_none() {
-            return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
         }
         file.partition = self.partition.unwrap_or(file.partition);
         file.partitions = self.partitions.or(file.partitions);
@@ -265,10 +267,19 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
              knows where its nodes are: leave it out",
         ));
     }
+    // What nobody says stays as it was.
+    file.log_dir = file.log_dir.or_else(|| kept.as_ref()?.log_dir.clone());
     if let (Some(kept), Some(data)) = (&kept, &data) {
         file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
     }
     file.settle(entry, data.is_some()).map_err(Failure::failed)?;
+    if kept.is_none() && file.durable {
+        // Where a disk is used for all that is ordered, logs may be larger than memory.
+        file.log_dir = file.log_dir.or_else(|| Some(PathBuf::from(".")));
+    }
+    if file.log_disk_mb.is_some() && file.log_dir.is_none() {
+        return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
+    }
     let config = file.check(entry).map_err(Failure::misuse)?;
     first_partitions(&file).map_err(Failure::Misuse)?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -406,7 +417,11 @@ impl Plan<'_> {
             record: file.record.clone(),
         });
         let front = Arc::new(front.map_err(Failure::failed)?);
-        let listening = Listening::begin(ports, &front, &watch, file, None)?;
+        let (announced, replicas) = (home.clone(), file.replicas);
+        let fronts =
+            move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
+        let hears = Hears::Others(Arc::new(fronts));
+        let listening = Listening::begin(ports, &front, &watch, file, (None, hears))?;
         let door = (listening.redis(), file.password.as_deref());
         let together = orders_all(entry(&file.protocol)?, config);
         if wait_until_it_serves(&watch, &nodes, (door, together), stop)? {

@@ -3,7 +3,7 @@
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
 use amcast_services::kv::Kv;
-use amcast_services::log::Logs;
+use amcast_services::log::{Logs, OnGrowth};
 use amcast_services::{Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog};
 use std::sync::Mutex;
 
@@ -24,10 +24,24 @@ struct Inner {
 
 impl Local {
     pub(crate) fn new(shards: usize) -> Self {
-        let machine = StoreAndLog::new(Kv::new(shards, 1), Logs::new(shards, shards * SHARD_BYTES));
+        Self::of(shards, Logs::new(shards, shards * SHARD_BYTES))
+    }
+
+    /// One whose logs tell how they grow.
+    pub(crate) fn telling(shards: usize, on_growth: OnGrowth) -> Self {
+        Self::of(shards, Logs::new(shards, shards * SHARD_BYTES).telling(on_growth))
+    }
+
+    fn of(shards: usize, logs: Logs) -> Self {
+        let machine = StoreAndLog::new(Kv::new(shards, 1), logs);
         let executor = Executor::new(machine, shards, Limits::default());
         let positions = vec![0; shards];
         Self(Mutex::new(Inner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+    }
+
+    /// How many commands were taken so far.
+    pub(crate) fn asked(&self) -> u64 {
+        self.0.lock().unwrap().seq
     }
 
     /// Has the answers to the next commands lost, which are executed.

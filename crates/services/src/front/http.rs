@@ -124,6 +124,12 @@ async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
     registry.register("connected_clients", "Connections to the Redis front now", connected);
     let is_ready = ConstGauge::new(i64::from(server.status.ready().is_ok()));
     registry.register("ready", "1 while commands can be served", is_ready);
+    for count in server.others.get().map(|others| others()).unwrap_or_default() {
+        match count.grows {
+            true => registry.register(count.name, count.help, ConstCounter::new(count.value)),
+            false => registry.register(count.name, count.help, ConstGauge::new(count.value as i64)),
+        }
+    }
     let shards = server.status.shards();
     let family = |value: &dyn Fn(&crate::ShardStatus) -> usize| {
         use prometheus_client::metrics::family::Family;

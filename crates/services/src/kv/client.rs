@@ -3,12 +3,12 @@
 use super::Partitions;
 use super::commands::server::Settings;
 use crate::clock::host_us;
-use crate::status::Status;
+use crate::status::{Counts, Status};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Takes a lock; a thread that panicked with it left plain data that is still good to read.
@@ -38,6 +38,8 @@ pub struct Server {
     pub commands: AtomicU64,
     /// Connections accepted so far.
     pub connections: AtomicU64,
+    /// What the metrics page tells beside that, of a service that is none of the store's.
+    pub others: OnceLock<Counts>,
     /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
     pub(crate) run_id: String,
     /// By the host's clock.
@@ -64,6 +66,7 @@ impl Server {
             status,
             commands: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            others: OnceLock::new(),
             run_id: run_id(),
             started_us: host_us(),
             settings: Mutex::new(Settings::new(password, clients_max)),

@@ -17,6 +17,7 @@ mod shard;
 pub mod storage;
 #[cfg(test)]
 mod tests;
+mod writer;
 
 pub use command::{Addition, Answer, Command, Why};
 pub use segments::Disk;
@@ -30,6 +31,7 @@ use amcast_core::GroupSet;
 use command::{ValuesWriter, check, read_cost};
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use storage::Values;
 
 /// Bytes of a log's name.
@@ -55,14 +57,19 @@ const SEED: u64 = 0x616d_6c6f_6773;
 /// The key that every command uses which changes logs of a shard.
 const ROOM: u64 = 0x726f_6f6d;
 
+/// Told a log's name and its next position when it has grown, or when a state in which it may have was
+/// read. Called where commands are executed: must not wait.
+pub type OnGrowth = Arc<dyn Fn(&[u8], u64) + Send + Sync>;
+
 /// The commands of the log, over [`LogShard`]s.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Logs {
     map: SlotMap,
     /// What the logs of one shard may hold.
     shard: Held,
     /// Where values go beside memory, if anywhere.
     disk: Option<Disk>,
+    on_growth: Option<OnGrowth>,
 }
 
 impl Logs {
@@ -71,7 +78,7 @@ impl Logs {
     pub const fn new(shards: usize, node_bytes: usize) -> Self {
         let bytes = node_bytes / shards;
         let shard = Held { all: bytes, index: bytes };
-        Self { map: SlotMap::new(shards), shard, disk: None }
+        Self { map: SlotMap::new(shards), shard, disk: None, on_growth: None }
     }
 
     /// Logs whose values are in files in `directory`: those of a node at most `disk_bytes` with all
@@ -89,7 +96,13 @@ impl Logs {
         let share = memory_bytes / shards;
         let shard = Held { all: disk_bytes / shards, index: share };
         let disk = Some(Disk::new(directory, share)?);
-        Ok(Self { map: SlotMap::new(shards), shard, disk })
+        Ok(Self { map: SlotMap::new(shards), shard, disk, on_growth: None })
+    }
+
+    /// The same, which tell `on_growth` how far they go. What commands do is the same.
+    #[must_use]
+    pub fn telling(self, on_growth: OnGrowth) -> Self {
+        Self { on_growth: Some(on_growth), ..self }
     }
 
     /// The shards that `command` has to be sent to.
@@ -199,7 +212,7 @@ impl Machine for Logs {
     type Part = LogShard;
 
     fn part(&self) -> LogShard {
-        LogShard::new(Values::new(self.disk.as_ref()))
+        LogShard::new(Values::new(self.disk.as_ref()), self.on_growth.clone())
     }
 
     fn access(&self, command: &[u8], _dst: GroupSet, access: &mut Access) {

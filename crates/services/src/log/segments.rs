@@ -5,12 +5,15 @@
 //! ones take its room. A segment is a file without a name: it goes with its process, however that ends,
 //! since a node that starts anew gets its state from elsewhere. It goes earlier when all its values are
 //! freed; and while less than half of all that is in files is still needed, the values of the segment
-//! with most waste are moved to the current one, some with each call. The system writes when it likes:
-//! what makes appends last is their order, not these files.
+//! with most waste are moved to the current one, some with each call. Nothing waits for the disk: a
+//! [thread of its own](super::writer) writes, many values at once, and the system when it likes. What makes
+//! appends last is their order, not these files: the log of what is ordered is only forgotten behind a
+//! state that was synced, and that has all values in it.
 //!
 //! If a file cannot be written or read the process panics, as [`Storage`] asks.
 
 use super::storage::Storage;
+use super::writer::Writer;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
@@ -19,6 +22,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of a segment.
@@ -67,7 +71,7 @@ fn nameless(directory: &Path) -> io::Result<File> {
 }
 
 /// The same by way of a name that no other process takes.
-fn named_once(directory: &Path) -> io::Result<File> {
+pub(super) fn named_once(directory: &Path) -> io::Result<File> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let (process, n) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let path = directory.join(format!(".amcast-values-{process}-{n}"));
@@ -102,8 +106,8 @@ impl Spot {
 }
 
 struct Segment {
-    file: File,
-    /// Bytes written.
+    file: Arc<File>,
+    /// Bytes written, or given to be.
     end: u32,
     /// Values that are still needed, and the bytes that they take.
     live: u32,
@@ -175,8 +179,35 @@ pub struct Segments {
     bytes: u64,
     live_bytes: u64,
     cache: Cache,
-    /// Reused for each value.
-    scratch: Vec<u8>,
+    /// From the first value on.
+    writer: Option<Writer>,
+    pending: Pending,
+}
+
+/// What may not be written yet, each with its segment and offset in front: in their order, which is also
+/// that in which they are written.
+#[derive(Default)]
+struct Pending {
+    values: VecDeque<(u32, u32, Arc<[u8]>)>,
+    /// How many are written, and not here any more.
+    gone: u64,
+}
+
+impl Pending {
+    /// Forgets what is written.
+    fn settle(&mut self, done: u64) {
+        while self.gone < done && self.values.pop_front().is_some() {
+            self.gone += 1;
+        }
+    }
+
+    fn get(&self, spot: &Spot) -> Option<&[u8]> {
+        let at = (spot.segment, spot.offset);
+        let found =
+            self.values.binary_search_by_key(&at, |(segment, offset, _)| (*segment, *offset));
+        let (_, _, bytes) = &self.values[found.ok()?];
+        Some(&bytes[HEAD_BYTES as usize..])
+    }
 }
 
 impl Segments {
@@ -193,7 +224,8 @@ impl Segments {
             bytes: 0,
             live_bytes: 0,
             cache: Cache::default(),
-            scratch: Vec::new(),
+            writer: None,
+            pending: Pending::default(),
         }
     }
 
@@ -215,7 +247,7 @@ impl Segments {
         });
         current.unwrap_or_else(|| {
             let file = nameless(&self.disk.directory);
-            let file = file.unwrap_or_else(|e| self.fail("written", &e));
+            let file = Arc::new(file.unwrap_or_else(|e| self.fail("written", &e)));
             self.begun += 1;
             let empty = Segment { file, end: 0, live: 0, live_bytes: 0, slots: Vec::new() };
             self.segments.insert(self.begun, empty);
@@ -228,16 +260,11 @@ impl Segments {
     fn write(&mut self, slot: Slot, value: &[u8]) {
         let len = value.len() as u32;
         let bytes = HEAD_BYTES + len;
-        self.scratch.clear();
-        self.scratch.extend_from_slice(&len.to_le_bytes());
-        self.scratch.extend_from_slice(&sum(len, value).to_le_bytes());
-        self.scratch.extend_from_slice(value);
+        let head = [len.to_le_bytes(), sum(len, value).to_le_bytes()];
+        let whole: Arc<[u8]> = [&head[0], &head[1], value].concat().into();
         let number = self.room(bytes);
         let segment = self.segments.get_mut(&number).expect("it has room");
-        let offset = segment.end;
-        if let Err(e) = segment.file.write_all_at(&self.scratch, u64::from(offset)) {
-            self.fail("written", &e);
-        }
+        let (file, offset) = (Arc::clone(&segment.file), segment.end);
         segment.end += bytes;
         segment.live += 1;
         segment.live_bytes += bytes;
@@ -246,6 +273,20 @@ impl Segments {
         self.live_bytes += u64::from(bytes);
         let spot = &mut self.spots[slot.0 as usize];
         (spot.segment, spot.offset, spot.len) = (number, offset, len);
+        self.pending.values.push_back((number, offset, Arc::clone(&whole)));
+        if let Err(e) = self.have_written(&file, offset, whole) {
+            self.fail("written", &e);
+        }
+    }
+
+    fn have_written(&mut self, file: &Arc<File>, offset: u32, bytes: Arc<[u8]>) -> io::Result<()> {
+        let writer = match &self.writer {
+            Some(writer) => writer,
+            None => self.writer.insert(Writer::start()?),
+        };
+        writer.put(file, offset.into(), bytes)?;
+        self.pending.settle(writer.done());
+        Ok(())
     }
 
     /// Notes that a segment does not need the value at `spot` any more.
@@ -262,7 +303,15 @@ impl Segments {
         }
     }
 
-    fn read_back(&self, spot: &Spot) -> Vec<u8> {
+    /// A value that is not in the cache.
+    fn read_back(&self, spot: &Spot) -> Cow<'_, [u8]> {
+        match self.pending.get(spot) {
+            Some(value) => Cow::Borrowed(value),
+            None => Cow::Owned(self.read_file(spot)),
+        }
+    }
+
+    fn read_file(&self, spot: &Spot) -> Vec<u8> {
         let mut bytes = vec![0; spot.bytes() as usize];
         let file = &self.segments[&spot.segment].file;
         if let Err(e) = file.read_exact_at(&mut bytes, spot.offset.into()) {
@@ -301,7 +350,7 @@ impl Segments {
             // A look costs something, too.
             moved += HEAD_BYTES;
             if spot.segment == number {
-                let value = self.read_back(&spot);
+                let value = self.read_back(&spot).into_owned();
                 moved += spot.bytes();
                 self.write(slot, &value);
                 self.leave(spot);
@@ -328,7 +377,7 @@ impl Storage for Segments {
         let spot = &self.spots[slot.0 as usize];
         match self.cache.get(spot.cached) {
             Some(value) => Cow::Borrowed(value),
-            None => Cow::Owned(self.read_back(spot)),
+            None => self.read_back(spot),
         }
     }
 
@@ -354,6 +403,15 @@ impl Storage for Segments {
 mod tests {
     use super::*;
     use amcast_core::rng::Rng;
+
+    impl Segments {
+        /// Has all values written, and forgets that they were not.
+        fn settle(&mut self) {
+            let Some(writer) = &self.writer else { return };
+            writer.settle();
+            self.pending.settle(writer.done());
+        }
+    }
 
     fn segments(cache_bytes: usize, segment_bytes: u32) -> Segments {
         let disk = Disk::new(&std::env::temp_dir(), cache_bytes).expect("files can be made");
@@ -386,6 +444,10 @@ mod tests {
                 }
                 if rng.chance(5000) {
                     values.trimmed();
+                }
+                if rng.chance(1000) {
+                    values.settle();
+                    assert!(values.pending.values.is_empty());
                 }
                 let live: u64 = held.iter().map(|(_, v)| 8 + v.len() as u64).sum();
                 assert_eq!(values.live_bytes, live);
@@ -423,6 +485,7 @@ mod tests {
     fn what_a_disk_changed_is_not_given() {
         let mut values = segments(0, 1000);
         let slot = values.put(b"value");
+        values.settle();
         values.segments[&1].file.write_all_at(b"x", 9).unwrap();
         values.get(&slot);
     }

@@ -1,5 +1,6 @@
 //! The logs of one shard.
 
+use super::OnGrowth;
 use super::cut::Cut;
 use super::storage::{Storage, Values};
 use crate::machine::Corrupt;
@@ -85,13 +86,14 @@ pub struct LogShard<S: Storage = Values> {
     /// Values held.
     values: usize,
     cut: Option<Box<Cut<S::Place>>>,
+    on_growth: Option<OnGrowth>,
 }
 
 impl<S: Storage> LogShard<S> {
-    /// No logs yet; their values go to `storage`.
-    pub const fn new(storage: S) -> Self {
+    /// No logs yet; their values go to `storage`, and how far they go is told to `on_growth`.
+    pub const fn new(storage: S, on_growth: Option<OnGrowth>) -> Self {
         let held = Held { all: 0, index: 0 };
-        Self { logs: BTreeMap::new(), storage, held, values: 0, cut: None }
+        Self { logs: BTreeMap::new(), storage, held, values: 0, cut: None, on_growth }
     }
 
     /// What all logs and their values count for.
@@ -131,6 +133,9 @@ impl<S: Storage> LogShard<S> {
         let position = log.next();
         log.places.push_back(place);
         log.bytes += value.len() as u64;
+        if let Some(on_growth) = &self.on_growth {
+            on_growth(name, position + 1);
+        }
         position
     }
 
@@ -236,6 +241,9 @@ impl<S: Storage> LogShard<S> {
                 self.values += 1;
                 log.bytes += value.len() as u64;
                 log.places.push_back(self.storage.put(&value));
+            }
+            if let Some(on_growth) = &self.on_growth {
+                on_growth(&name, next);
             }
             self.logs.insert(name.into(), log);
         }

@@ -1,0 +1,102 @@
+//! What a front did, for the metrics page.
+
+use amcast_services::Count;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tonic::{Code, Status};
+
+/// What a front did since it began.
+#[derive(Default)]
+pub(crate) struct Done {
+    /// Appends that took effect, to one log or several.
+    appends: AtomicU64,
+    /// Values that they appended.
+    values: AtomicU64,
+    trims: AtomicU64,
+    reads: AtomicU64,
+    /// Requests that found no room, or made no sense.
+    refused: AtomicU64,
+    /// Requests that were not answered in time.
+    unanswered: AtomicU64,
+}
+
+/// What a request asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    /// Values appended.
+    Append(usize),
+    /// Values dropped.
+    Trim,
+    /// Something that changes nothing.
+    Read,
+}
+
+fn more(count: &AtomicU64, by: u64) {
+    count.fetch_add(by, Ordering::Relaxed);
+}
+
+impl Done {
+    /// Counts a request, and gives back how it ended.
+    pub(crate) fn note<T>(&self, asked: Asked, ended: Result<T, Status>) -> Result<T, Status> {
+        match ended.as_ref().map_err(Status::code) {
+            Ok(_) => match asked {
+                Asked::Append(values) => {
+                    more(&self.appends, 1);
+                    more(&self.values, values as u64);
+                }
+                Asked::Trim => more(&self.trims, 1),
+                Asked::Read => more(&self.reads, 1),
+            },
+            // It asked for what is not there, which is an answer.
+            Err(Code::NotFound | Code::OutOfRange) => more(&self.reads, 1),
+            Err(Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Internal) => {
+                more(&self.unanswered, 1);
+            }
+            Err(_) => more(&self.refused, 1),
+        }
+        ended
+    }
+
+    /// All figures, with the number of streams that are open.
+    pub(crate) fn counts(&self, streams: usize) -> Vec<Count> {
+        let grown = |name, help, value: &AtomicU64| {
+            let value = value.load(Ordering::Relaxed);
+            Count { name, help, value, grows: true }
+        };
+        vec![
+            grown("log_appends", "Appends by this front that took effect", &self.appends),
+            grown("log_values", "Values that they appended", &self.values),
+            grown("log_trims", "Trims by this front", &self.trims),
+            grown("log_reads", "Reads, looks and lists by this front", &self.reads),
+            grown("log_refused", "Requests that found no room or made no sense", &self.refused),
+            grown("log_unanswered", "Requests without an answer in time", &self.unanswered),
+            Count {
+                name: "log_streams",
+                help: "Streams that are open at this front",
+                value: streams as u64,
+                grows: false,
+            },
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_count_by_how_they_end() {
+        let done = Done::default();
+        let failed = |why| Err::<(), _>(why);
+        assert!(done.note(Asked::Append(3), Ok(())).is_ok());
+        assert!(done.note(Asked::Append(1), Ok(())).is_ok());
+        assert!(done.note(Asked::Append(9), failed(Status::resource_exhausted("full"))).is_err());
+        assert!(done.note(Asked::Append(9), failed(Status::deadline_exceeded("late"))).is_err());
+        assert!(done.note(Asked::Read, failed(Status::not_found("no log"))).is_err());
+        assert!(done.note(Asked::Trim, Ok(())).is_ok());
+        let counts = done.counts(5);
+        let of = |name: &str| counts.iter().find(|c| c.name == name).map(|c| c.value);
+        let names = ["appends", "values", "trims", "reads", "refused", "unanswered", "streams"];
+        let values: Vec<_> = names.iter().map(|n| of(&format!("log_{n}")).unwrap()).collect();
+        assert_eq!(values, [2, 4, 1, 1, 1, 1, 5]);
+    }
+}
