@@ -17,6 +17,7 @@ cargo xtask no-os             the pure crates build where there is no operating 
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
+cargo xtask measure           what `amcast choose` goes by, made anew on this machine: an hour, with nothing beside
 cargo xtask fuzz              how each fuzz target is run
 ";
 
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
             let args = [&["sim", "--protocol", protocol, "--seed", seed], more].concat();
             steps::program().and_then(|program| replay(&program, &args))
         }
+        ["measure"] => steps::program().and_then(|program| measure(&program)),
         ["fuzz"] => fuzz(),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
@@ -94,6 +96,17 @@ fn simulate(time: Duration) -> Result<(), String> {
 fn replay(program: &Path, args: &[&str]) -> Result<(), String> {
     let status = Command::new(program).args(args).status().map_err(|e| e.to_string())?;
     if status.success() { Ok(()) } else { Err(format!("amcast {}: {status}", args.join(" "))) }
+}
+
+/// Measures bursts, and keeps the figures where `amcast choose` has them from.
+fn measure(program: &Path) -> Result<(), String> {
+    let out = source::root().join("target/measured");
+    let to = source::root().join("crates/amcast/src/choose/measured.json");
+    let directory = out.to_str().ok_or("the path of this repository is not UTF-8")?;
+    replay(program, &["reproduce", "to-fig5", "--out", directory])?;
+    fs::copy(out.join("to-fig5.json"), &to).map_err(|e| format!("{}: {e}", to.display()))?;
+    println!("{}: made anew", to.display());
+    Ok(())
 }
 
 /// Runs the program; what it prints is of interest only if it fails.

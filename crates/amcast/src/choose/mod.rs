@@ -10,13 +10,17 @@
 //! ```
 //!
 //! How fast each is comes from `measured.json`, which is what `amcast reproduce to-fig5` wrote on the
-//! machine that it names; [`broadcast_by`] takes such a file of another machine.
+//! machine that it names; `cargo xtask measure` makes it anew, and [`broadcast_by`] takes such a file of
+//! another machine. Of protocols that are about equally fast the one of lower latency comes first.
 
 use crate::bench::bursts::Point;
 use amcast_check::Specification;
 use amcast_core::{Assumption, Entry, Property};
 use amcast_protocols::catalog::CATALOG;
 use serde::Deserialize;
+
+/// How many times the throughput of the fastest is as fast: measurements are no better than that.
+const AS_FAST: f64 = 0.9;
 
 const MEASURED: &str = include_str!("measured.json");
 
@@ -51,6 +55,8 @@ pub struct Candidate {
     pub entry: &'static dyn Entry,
     /// Deliveries each second of a group of four under bursts; none if that was not measured.
     pub per_second: Option<f64>,
+    /// Mean time from broadcast to delivery under the same bursts, in microseconds.
+    pub latency_us: Option<f64>,
     /// Why it is a candidate, and how fast it was, in a sentence.
     pub why: String,
 }
@@ -107,8 +113,23 @@ pub fn broadcast_by(
                 .then(|| candidate(*entry, (has, spec), medium, &measured))
         })
         .collect();
-    all.sort_by(|a, b| b.per_second.unwrap_or(0.0).total_cmp(&a.per_second.unwrap_or(0.0)));
+    sort(&mut all);
     Ok(all)
+}
+
+/// The fastest first; those about as fast as it by latency; then the fastest of the others, and so on.
+fn sort(all: &mut [Candidate]) {
+    let speed = |c: &Candidate| c.per_second.unwrap_or(0.0);
+    all.sort_by(|a, b| speed(b).total_cmp(&speed(a)));
+    let mut rest = all;
+    while let Some(fastest) = rest.first() {
+        let least = speed(fastest) * AS_FAST;
+        let as_fast = rest.partition_point(|c| speed(c) >= least);
+        let (equal, others) = std::mem::take(&mut rest).split_at_mut(as_fast);
+        let latency = |c: &Candidate| c.latency_us.unwrap_or(f64::INFINITY);
+        equal.sort_by(|a, b| latency(a).total_cmp(&latency(b)));
+        rest = others;
+    }
 }
 
 fn candidate(
@@ -139,7 +160,9 @@ fn candidate(
     };
     let includes = if has == spec { String::new() } else { format!(", which includes {spec}") };
     let why = format!("enforces {has}{includes}; {fast}");
-    Candidate { entry, per_second: point.map(|p| p.per_second.mean), why }
+    let (per_second, latency_us) =
+        (point.map(|p| p.per_second.mean), point.map(|p| p.latency_us.mean));
+    Candidate { entry, per_second, latency_us, why }
 }
 
 /// Protocols that multicast to any set of groups in one acyclic order, those that bear crashes first.
@@ -157,6 +180,7 @@ pub fn multicast(medium: Option<Medium>) -> Vec<Candidate> {
     let told = |entry: &'static dyn Entry| Candidate {
         entry,
         per_second: None,
+        latency_us: None,
         why: match frail(entry) {
             true => "orders over any groups, and assumes that no process crashes".to_string(),
             false => "orders over any groups, while a majority of each works".to_string(),
@@ -175,7 +199,8 @@ mod tests {
             for medium in [Medium::Tcp, Medium::Udp, Medium::Sim] {
                 let all = broadcast(spec, medium);
                 assert!(!all.is_empty() && all.iter().all(|c| c.per_second.is_some()), "{spec}");
-                assert!(all.is_sorted_by(|a, b| a.per_second >= b.per_second));
+                let speed = |c: &Candidate| c.per_second.unwrap_or(0.0);
+                assert!(all.is_sorted_by(|a, b| speed(a) >= speed(b) * AS_FAST));
                 for one in &all {
                     let has = enforced(one.entry).expect("it promises one");
                     assert!(has.admits().within(spec.admits()), "{spec}: {}", one.entry.name());
@@ -186,6 +211,19 @@ mod tests {
         let count =
             |name| broadcast(Specification::parse(name).expect("it is one"), Medium::Tcp).len();
         assert_eq!((count("TO(UA,SUTO)"), count("TO(NUA,WNUTO)")), (4, 10));
+    }
+
+    #[test]
+    fn among_equally_fast_ones_latency_decides() {
+        let one = |per_second, latency_us| Candidate {
+            entry: CATALOG[0],
+            per_second: Some(per_second),
+            latency_us: Some(latency_us),
+            why: String::new(),
+        };
+        let mut all = [one(80.0, 1.0), one(95.0, 2.0), one(100.0, 3.0), one(73.0, 0.5)];
+        sort(&mut all);
+        assert_eq!(all.map(|c| c.latency_us), [2.0, 3.0, 0.5, 1.0].map(Some));
     }
 
     #[test]

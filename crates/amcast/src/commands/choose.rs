@@ -73,6 +73,7 @@ fn described(candidate: &Candidate) -> Value {
     json!({
         "protocol": candidate.entry.name(),
         "deliveries_per_second": candidate.per_second,
+        "latency_us": candidate.latency_us,
         "why": candidate.why,
     })
 }
