@@ -41,8 +41,8 @@ pub struct History {
     pub(crate) calls: Vec<Said>,
     pub(crate) returns: Vec<Said>,
     pub(crate) ended: bool,
-    /// The files: name, and how many lines came before its first.
-    files: Vec<(String, u32)>,
+    /// The files, or parts of them, in the order in which they were read.
+    files: Vec<Piece>,
     /// Lines of all files so far.
     pub(crate) lines: u32,
     end_here: bool,
@@ -71,6 +71,23 @@ pub(crate) struct Process {
     pub(crate) tangled: bool,
     time: u64,
     file: usize,
+}
+
+/// A file, or a part of one.
+#[derive(Clone, Debug)]
+struct Piece {
+    name: String,
+    /// How many lines of all files came before its first.
+    before: u32,
+    /// How many lines of the file itself did.
+    skipped: u32,
+}
+
+impl Piece {
+    /// The line of the file that is the `line`-th of all.
+    const fn line(&self, line: u32) -> u32 {
+        line - self.before + self.skipped
+    }
 }
 
 /// A process entered a view.
@@ -185,7 +202,14 @@ impl History {
     /// time. Processes are known across files. `{"ev":"end"}` in any of the files says that the
     /// whole run settled.
     pub fn file(&mut self, name: &str) {
-        self.files.push((name.to_string(), self.lines));
+        self.file_from(name, 1);
+    }
+
+    /// As [`History::file`], where what follows begins with that line of the file: for files that are
+    /// read in turns.
+    pub fn file_from(&mut self, name: &str, line: u32) {
+        let (name, before) = (name.to_string(), self.lines);
+        self.files.push(Piece { name, before, skipped: line.saturating_sub(1) });
         self.end_here = false;
     }
 
@@ -253,9 +277,9 @@ impl History {
 
     /// The file and line of the `line`-th line over all files.
     pub(crate) fn place(&self, line: u32) -> Place {
-        let n = self.files.partition_point(|&(_, before)| before < line);
+        let n = self.files.partition_point(|piece| piece.before < line);
         match n.checked_sub(1).map(|n| &self.files[n]) {
-            Some((name, before)) => Place { file: name.clone(), line: line - before },
+            Some(piece) => Place { file: piece.name.clone(), line: piece.line(line) },
             None => Place { file: String::new(), line },
         }
     }
@@ -267,14 +291,14 @@ impl History {
 
     /// Whether two lines are of one file, so that their order is the order in which things were.
     pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
-        let file = |line| self.files.partition_point(|&(_, before)| before < line);
+        let file = |line| self.files.partition_point(|piece| piece.before < line);
         self.files.len() < 2 || file(a) == file(b)
     }
 
     /// The name of the file being read and the line within it.
     pub(crate) fn here(&self) -> (String, u32) {
         match self.files.last() {
-            Some((name, before)) => (name.clone(), self.lines - before),
+            Some(piece) => (piece.name.clone(), piece.line(self.lines)),
             None => (String::new(), self.lines),
         }
     }

@@ -118,7 +118,7 @@ fn read(path: &Path) -> Result<History, Failure> {
         return Err(fail(path, &"holds no history (*.jsonl)"));
     }
     for line in merged(&files)? {
-        history.file(&files[line.file].display().to_string());
+        history.file_from(&files[line.file].display().to_string(), line.number);
         history.push_line(&line.text).map_err(Failure::misuse)?;
     }
     Ok(history)
@@ -127,25 +127,40 @@ fn read(path: &Path) -> Result<History, Failure> {
 /// A line of one of several files.
 struct Line {
     file: usize,
+    /// Its number in the file, from 1.
+    number: u32,
     text: String,
 }
 
 /// The lines of all files in order of time: processes first, the end last. Lines of one file stay
-/// in their order. A last line that was cut off by a kill is left out.
+/// in their order. A last line that was cut off by a kill is left out; any other that cannot be read is
+/// an error.
 fn merged(files: &[PathBuf]) -> Result<Vec<Line>, Failure> {
-    let mut by_time: BTreeMap<(u64, usize, usize), Line> = BTreeMap::new();
+    let mut by_time: BTreeMap<(u64, usize, u32), Line> = BTreeMap::new();
     for (file, path) in files.iter().enumerate() {
-        let (mut n, mut last) = (0, 0);
+        let (mut number, mut last, mut unread) = (0_u32, 0, None);
+        let wrong = |number: u32, why: &dyn std::fmt::Display| {
+            Failure::Misuse(format!("{}: line {number} cannot be read: {why}", path.display()))
+        };
         read_into(path, &mut |text| {
-            let Ok(event) = serde_json::from_str::<serde_json::Value>(text) else {
-                return Ok(());
+            if let Some((number, e)) = &unread {
+                return Err(wrong(*number, e));
+            }
+            number += 1;
+            let event = match serde_json::from_str::<serde_json::Value>(text) {
+                Ok(event) => event,
+                Err(e) if e.is_eof() => {
+                    unread = Some((number, e));
+                    return Ok(());
+                }
+                Err(e) => return Err(wrong(number, &e)),
             };
             let end = event.get("ev").is_some_and(|ev| ev == "end");
             let t =
                 if end { u64::MAX } else { event.get("t").and_then(|t| t.as_u64()).unwrap_or(0) };
             last = t.max(last);
-            n += 1;
-            by_time.insert((last, file, n), Line { file, text: text.to_string() });
+            let line = Line { file, number, text: text.to_string() };
+            by_time.insert((last, file, number), line);
             Ok(())
         })?;
     }
@@ -210,5 +225,24 @@ mod tests {
         ];
         assert_eq!(texts, expected);
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn of_several_files_only_a_last_line_may_be_cut_and_places_are_those_in_the_file() {
+        let directory = std::env::temp_dir().join(format!("amcast-check-{}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        let line = |t: u64| format!(r#"{{"ev":"deliver","t":{t},"p":"a","m":"a:{t}"}}"#);
+        let head = r#"{"ev":"process","p":"a","groups":["g"]}"#;
+        let file = directory.join("a.0.jsonl");
+        let cut = &line(9)[..20];
+        fs::write(&file, [head, &line(1), &line(1), cut].join("\n")).unwrap();
+        let report = amcast_check::check(&read(&directory).unwrap(), &[Property::Ui]).to_string();
+        assert!(report.contains("a.0.jsonl: line 2"), "{report}");
+        for wrong in ["garbage", cut] {
+            fs::write(&file, [head, &line(1), wrong, &line(2)].join("\n")).unwrap();
+            let Err(Failure::Misuse(why)) = read(&directory) else { panic!("{wrong} is read") };
+            assert!(why.contains("a.0.jsonl: line 3 cannot be read"), "{why}");
+        }
+        fs::remove_dir_all(&directory).unwrap();
     }
 }
