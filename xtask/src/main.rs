@@ -17,7 +17,7 @@ cargo xtask no-os             the pure crates build where there is no operating 
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
 cargo xtask torture MINUTES   real clusters under load, their nodes killed, for that long, judged afterwards
-cargo xtask measure           what `amcast choose` goes by, made anew on this machine: an hour, with nothing beside
+cargo xtask measure           what `amcast choose` goes by, made anew on this machine: minutes, with nothing beside
 cargo xtask fuzz              how each fuzz target is run
 ";
 

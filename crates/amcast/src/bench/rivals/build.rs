@@ -45,6 +45,20 @@ fn cache() -> Result<PathBuf, Absent> {
     Ok(base.join("amcast").join("rivals"))
 }
 
+/// How to install what programs of Java are built with, and run by.
+pub(in crate::bench) const JAVA: &str = "apt install openjdk-17-jdk-headless maven";
+
+/// Builds a program of Java, with all that it needs beside it in `target/lib`.
+///
+/// # Errors
+/// As of [`run`].
+pub(in crate::bench) fn with_maven(home: &Path) -> Result<(), Absent> {
+    let goals = ["-q", "-B", "package", "dependency:copy-dependencies"];
+    let mut maven = Command::new("mvn");
+    maven.current_dir(home).args(goals).arg("-DoutputDirectory=target/lib");
+    run(&mut maven, JAVA)
+}
+
 /// Runs a build's command to its end.
 ///
 /// # Errors

@@ -6,11 +6,8 @@ use crate::bench::bursts::{MEMBERS, Wire};
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-
-const INSTALL: &str = "apt install openjdk-17-jdk-headless maven";
 
 const SOURCES: [Source; 4] = [
     ("pom.xml", include_str!("../../../../../rivals/jgroups/pom.xml")),
@@ -25,23 +22,10 @@ const SOURCES: [Source; 4] = [
 /// The first member founds the group; the others find it there.
 const FOUNDING: Duration = Duration::from_millis(1_500);
 
-fn make(home: &Path) -> Result<(), Absent> {
-    build::run(
-        Command::new("mvn").current_dir(home).args([
-            "-q",
-            "-B",
-            "package",
-            "dependency:copy-dependencies",
-            "-DoutputDirectory=target/lib",
-        ]),
-        INSTALL,
-    )
-}
-
 /// Starts a group's processes.
 pub(super) fn start(wire: Wire) -> Result<Group, Absent> {
-    build::run(Command::new("java").arg("-version"), INSTALL)?;
-    let home = build::built("jgroups", &SOURCES, make)?;
+    build::run(Command::new("java").arg("-version"), build::JAVA)?;
+    let home = build::built("jgroups", &SOURCES, build::with_maven)?;
     let failed = |e: io::Error| Absent(format!("JGroups: {e}"));
     let port = ports().map_err(failed)?;
     let mut group = Group::new(1, None);

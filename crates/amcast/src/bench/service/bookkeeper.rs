@@ -14,8 +14,6 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-const INSTALL: &str = "apt install openjdk-17-jdk-headless maven";
-
 const SOURCES: [build::Source; 3] = [
     ("pom.xml", include_str!("../../../../../rivals/bookkeeper/pom.xml")),
     (
@@ -57,19 +55,6 @@ pub(super) struct Seen {
     pub(super) p99_ns: f64,
 }
 
-fn make(home: &Path) -> Result<(), Absent> {
-    build::run(
-        Command::new("mvn").current_dir(home).args([
-            "-q",
-            "-B",
-            "package",
-            "dependency:copy-dependencies",
-            "-DoutputDirectory=target/lib",
-        ]),
-        INSTALL,
-    )
-}
-
 /// What bookies are told beside their places; as in the file that comes with BookKeeper, where that
 /// says something else than the program's own defaults.
 const CONFIGURATION: &str = "\
@@ -102,8 +87,8 @@ impl BookKeeper {
     /// With what is missing or does not start.
     pub(super) fn start(payload: usize) -> Result<Self, String> {
         let absent = |Absent(why)| why;
-        build::run(Command::new("java").arg("-version"), INSTALL).map_err(absent)?;
-        let home = build::built("bookkeeper", &SOURCES, make).map_err(absent)?;
+        build::run(Command::new("java").arg("-version"), build::JAVA).map_err(absent)?;
+        let home = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
         let directory = Private::make("bookkeeper")?;
         let ports = free_ports().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
         let mut servers = Vec::new();
