@@ -95,6 +95,17 @@ impl Cluster {
         self.hosts.on(node, || call(&mut Connection::open(&at).expect("it listens"), words))
     }
 
+    /// Waits until clients of a node are served again. A moment may pass after the node is ready: its
+    /// front asks the nodes from time to time which of them have their majority.
+    fn wait_for_service(&self, node: usize) {
+        let begun = Instant::now();
+        while let refused @ Answer::Error(_) = self.call(node, &["GET", "n"]) {
+            assert!(refused.to_string().contains("CLUSTERDOWN"), "{refused}");
+            assert!(begun.elapsed() < PATIENCE, "n{node} still says {refused}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Stops all nodes as their host would.
     fn stop(&mut self) {
         for node in &mut self.nodes {
@@ -179,6 +190,7 @@ fn cuts_one_off(mut cluster: Cluster) {
         writer.join().expect("every write is acknowledged");
     });
     let last = written.load(Ordering::Relaxed).to_string();
+    cluster.wait_for_service(ALONE);
     assert_eq!(cluster.call(ALONE, &["GET", "n"]), bytes(&last), "through the one that was alone");
     assert_eq!(
         cluster.call(ALONE, &["INCR", "n"]),
