@@ -471,18 +471,19 @@ impl<A: Application> House<A> {
 
     /// A replica has its place back. If no state came for it since it lacked some, it got what it
     /// missed from its own log or from the others, and goes on from where the application is, or from
-    /// what waits for that: then nothing is missing any more.
+    /// what waits for that: then nothing is missing any more. So it is also while the state is awaited
+    /// that another group lacks, unless the application has lost its own.
     fn has_recovered(&mut self, p: Pid, position: u64) {
         let group = self.group(p);
         let waits = self.inbox[group.index()].back().map_or(0, |w| w.delivery.position);
         let stands = self.app.delivered(group).max(waits);
         let was_lacking = std::mem::take(&mut self.lacks[group.index()]);
-        if !was_lacking || !self.is_live() || position > stands {
+        if !was_lacking || self.lost || position > stands {
             // A state is here or comes, and says itself what it is good for.
             self.lacks[group.index()] = was_lacking;
             return;
         }
-        if !self.lacks.contains(&true) {
+        if self.is_live() && !self.lacks.contains(&true) {
             (self.warn, self.tell) = (false, true);
         }
     }
@@ -613,3 +614,6 @@ impl<A: Application> Above for House<A> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

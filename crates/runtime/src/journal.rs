@@ -50,37 +50,42 @@ impl Kept {
     }
 }
 
-/// That the end of a log may be missing, as a file beside it that outlasts lives. The log itself says so
-/// once, when it is opened; a life that ends before it wrote what follows from that leaves the next one
-/// as ignorant as it was.
+/// Something that this life must tell the protocol about a log, as a file beside it that outlasts lives:
+/// a life that ends before what follows from it is written would leave the next one ignorant.
 #[derive(Debug)]
-struct Doubt(PathBuf);
+struct Mark(PathBuf);
 
-impl Doubt {
-    /// The doubt about the log in the directory `path`, which is opened next: it is there until
-    /// [`Doubt::settle`]. Whether an earlier life left it.
-    fn raise(path: &Path) -> io::Result<(Self, bool)> {
-        let doubt = Self(path.with_extension("doubt"));
-        let was = doubt.0.exists();
-        if !was {
-            OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&doubt.0)?;
+impl Mark {
+    /// The mark beside the log in the directory `path`, which is opened next: it is there until
+    /// [`Mark::clear`].
+    fn set(path: &Path, kind: &str) -> io::Result<Self> {
+        let mark = Self(path.with_extension(kind));
+        if !mark.0.exists() {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600).open(&mark.0)?;
             File::open(path.parent().unwrap_or(path))?.sync_all()?;
         }
-        Ok((doubt, was))
+        Ok(mark)
     }
 
-    /// There is none any more.
-    fn settle(self) {
+    /// Whether an earlier life left it.
+    fn is_set(path: &Path, kind: &str) -> bool {
+        path.with_extension(kind).exists()
+    }
+
+    /// It was told, and what follows from it is kept.
+    fn clear(self) {
         if let Err(e) = fs::remove_file(&self.0) {
             tracing::warn!("{}: {e}: the next start asks the others once more", self.0.display());
         }
     }
 }
+
+/// The end of the log may be missing. The log itself says so once, when it is opened.
+const DOUBT: &str = "doubt";
+
+/// The log is new, and there was one before.
+const LOST: &str = "lost";
 
 /// The log of a process.
 #[derive(Debug)]
@@ -89,14 +94,20 @@ pub(crate) struct Journal {
     holds: bool,
     done: VecDeque<Kept>,
     /// Until something was written.
-    doubt: Option<Doubt>,
+    doubt: Option<Mark>,
+    /// Until something is durable; where the protocol waits for no disk, until something is written: it
+    /// asks the others whenever the machine failed.
+    lost: Option<Mark>,
+    /// It did not take a record: nothing that is said from now on goes out.
+    refuses: bool,
     /// Why it cannot go on.
     failed: Option<String>,
 }
 
 impl Journal {
     /// Opens the log in the directory, or makes it; `each` gets what survived, the oldest first.
-    /// `wake` is called when there is something to [`take`](Self::take).
+    /// `wake` is called when there is something to [`take`](Self::take). The last result is whether
+    /// what was there before is gone.
     ///
     /// # Errors
     /// When it is damaged or cannot be used; the sentence says what to do.
@@ -105,21 +116,27 @@ impl Journal {
         keeping: &Keeping,
         wake: Wake,
         each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered), String> {
+    ) -> Result<(Self, Recovered, bool), String> {
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
         let options = Options { segment_bytes, spares, ..Options::default() };
         let holds = keeping.holds;
         let wrong = |e: io::Error| format!("{}: {e}", path.display());
-        let (doubt, was) = Doubt::raise(path).map_err(wrong)?;
+        let doubted = Mark::is_set(path, DOUBT);
+        let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
+        let is_lost = Mark::is_set(path, LOST) || !path.exists() && keeping.is_begun();
+        // Before the log is made: the next life could not tell it from one that was there.
+        let lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
         let opened = Log::open(path, &options, wake, each);
         let (log, mut recovered) = opened.map_err(|e| e.to_string())?;
-        recovered.lossy |= was && recovered.life > 0;
+        recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
-            doubt.take().into_iter().for_each(Doubt::settle);
+            doubt.take().into_iter().for_each(Mark::clear);
         }
-        Ok((Self { log, holds, done: VecDeque::new(), doubt, failed: None }, recovered))
+        let journal =
+            Self { log, holds, done: VecDeque::new(), doubt, lost, refuses: false, failed: None };
+        Ok((journal, recovered, is_lost))
     }
 
     /// Carries out what a step asked of the log, in order.
@@ -128,9 +145,12 @@ impl Journal {
             match item {
                 Output::Persist { ticket, record, awaited } => {
                     let appended = self.log.append(*ticket, outbox.bytes(*record), *awaited);
-                    // Why it failed is said with what it has done.
-                    if let Err(e @ Refused::TooLong { .. }) = appended {
-                        self.failed.get_or_insert(e.to_string());
+                    if let Err(e) = appended {
+                        self.refuses = true;
+                        // Why it failed is said with what it has done.
+                        if let Refused::TooLong { .. } = e {
+                            self.failed.get_or_insert(e.to_string());
+                        }
                     }
                 }
                 Output::Load { ticket, number } => self.log.load(*ticket, *number),
@@ -142,7 +162,11 @@ impl Journal {
 
     /// What is said now must wait until the records before this number are with the operating system.
     pub(crate) fn behind(&self) -> u64 {
-        if self.holds { self.log.next() } else { 0 }
+        match self.holds {
+            true if self.refuses => u64::MAX,
+            true => self.log.next(),
+            false => 0,
+        }
     }
 
     /// The records before this number are with the operating system.
@@ -157,12 +181,18 @@ impl Journal {
 
     /// What the log has done, one after the other.
     pub(crate) fn take(&mut self) -> Option<Kept> {
-        let Self { log, done, doubt, failed, .. } = self;
-        let mut settle = || doubt.take().into_iter().for_each(Doubt::settle);
+        let Self { log, holds, done, doubt, lost, failed, .. } = self;
+        let clear = |mark: &mut Option<Mark>| mark.take().into_iter().for_each(Mark::clear);
         log.take(|what| match what {
-            Done::Written(_) => settle(),
+            Done::Written(_) => {
+                clear(doubt);
+                if *holds {
+                    clear(lost);
+                }
+            }
             Done::Durable(ticket) => {
-                settle();
+                clear(doubt);
+                clear(lost);
                 done.push_back(Kept::Durable(ticket));
             }
             Done::Loaded { ticket, record } => {
@@ -194,34 +224,67 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::messages::Messages;
     use std::sync::Arc;
 
-    #[test]
-    fn a_doubt_stays_until_something_is_written() {
-        let dir = std::env::temp_dir().join(format!("amcast-doubt-{}", std::process::id()));
+    fn keeping(name: &str) -> Keeping {
+        let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        let path = dir.join("g0");
-        let keeping = Keeping {
-            path: dir.clone(),
-            begun: dir.join("begun"),
-            holds: true,
-            lasts: false,
-            lived: false,
-        };
-        let open = || Journal::open(&path, &keeping, Arc::new(|| {}), |_, _| {}).unwrap();
-        assert!(!open().1.lossy, "it is new");
-        assert!(!path.with_extension("doubt").exists());
-        // A life that was told, and ended before it wrote anything.
-        fs::write(path.with_extension("doubt"), "").unwrap();
-        assert!(open().1.lossy && open().1.lossy, "again and again");
-        let (mut journal, _) = open();
+        let begun = dir.join("begun");
+        Keeping { path: dir, begun, holds: true, lasts: false, lived: false }
+    }
+
+    fn open(keeping: &Keeping) -> (Journal, Recovered, bool) {
+        Journal::open(&keeping.path.join("g0"), keeping, Arc::new(|| {}), |_, _| {}).unwrap()
+    }
+
+    /// Writes a record, and waits until the disk has it.
+    fn write(mut journal: Journal) {
         journal.log.append(Ticket(1), b"what follows from that", true).unwrap();
         journal.submit();
         while journal.take().is_none() {
             std::thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_doubt_stays_until_something_is_written() {
+        let keeping = keeping("doubt");
+        let mark = keeping.path.join("g0.doubt");
+        assert!(!open(&keeping).1.lossy, "it is new");
+        assert!(!mark.exists());
+        // A life that was told, and ended before it wrote anything.
+        fs::write(&mark, "").unwrap();
+        assert!(open(&keeping).1.lossy && open(&keeping).1.lossy, "again and again");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).1.lossy);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn that_a_log_is_lost_is_told_until_something_is_written() {
+        let keeping = keeping("lost");
+        assert!(!open(&keeping).2, "there was none before");
+        fs::remove_dir_all(keeping.path.join("g0")).unwrap();
+        keeping.begun().unwrap();
+        assert!(open(&keeping).2 && open(&keeping).2, "again and again");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn nothing_goes_out_behind_a_record_that_was_not_taken() {
+        let keeping = keeping("refuses");
+        let (mut journal, ..) = open(&keeping);
+        let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+        let record = outbox.fill(|to| to.resize(1 << 30, 0));
+        outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: false });
+        assert_eq!(journal.behind(), 0);
+        journal.carry(&outbox);
+        assert_eq!(journal.behind(), u64::MAX);
+        assert!(journal.failed().is_some());
         drop(journal);
-        assert!(!open().1.lossy);
-        fs::remove_dir_all(&dir).unwrap();
+        fs::remove_dir_all(&keeping.path).unwrap();
     }
 }

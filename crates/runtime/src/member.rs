@@ -162,14 +162,14 @@ impl Members {
         let each = |number: u64, record: &[u8]| {
             member.step(now, &mut post.of(group), Input::Stored { number, record }, above);
         };
-        let (journal, found) = Journal::open(&path, keeping, wake, each)?;
+        let (journal, found, is_lost) = Journal::open(&path, keeping, wake, each)?;
         let name = self.cluster.name(self.cluster.replica(group, self.rank));
         let count = found.next - found.first;
         tracing::info!("{name}: its log has {count} records, up to number {}", found.next);
         if let Some(torn) = &found.torn {
             tracing::warn!("{name}: {}: cut at byte {}", torn.path.display(), torn.offset);
         }
-        if found.life == 0 && keeping.is_begun() {
+        if is_lost {
             tracing::warn!("{name}: its log is gone: it asks the others what it had promised");
             self.step(now, group, Input::Lost, above);
         }
@@ -341,11 +341,15 @@ impl Replicas for Members {
         self.begun_at = now;
         let (incarnation, keeping) = (self.life(), self.keeping.clone());
         if let Some(keeping) = &keeping {
+            let wrong = |e: std::io::Error| format!("{}: {e}", keeping.path.display());
+            if keeping.is_begun() {
+                // Also a life that ends before all logs are there leaves that they were there once.
+                keeping.begun().map_err(wrong)?;
+            }
             for group in self.cluster.all_groups().iter() {
                 self.open_journal(now, group, keeping, above)?;
             }
-            let begun = keeping.sync().and_then(|()| keeping.begun());
-            begun.map_err(|e| format!("{}: {e}", keeping.path.display()))?;
+            keeping.sync().and_then(|()| keeping.begun()).map_err(wrong)?;
         }
         for group in self.cluster.all_groups().iter() {
             self.step(now, group, Input::Start { incarnation }, above);

@@ -250,7 +250,7 @@ impl MultiRing {
             if position >= awaited {
                 self.intake.installing = None;
                 self.fit = true;
-                out.note(Note::Recovered(position));
+                self.note_recovered(position, out);
             }
         } else if position > self.merge.delivered {
             // From a checkpoint, or from elsewhere.
@@ -258,11 +258,21 @@ impl MultiRing {
             self.merge.install(position, point);
             self.checkpoint = self.checkpoint.max((position, point));
             self.fit = true;
-            if !self.recovery.lost {
+            if self.intake.wanted && !self.recovery.lost {
+                // It came from elsewhere: none is asked for any more.
                 self.intake.wanted = false;
+                self.note_recovered(position, out);
             }
         } else if !self.intake.wanted {
             self.fit = true;
+        }
+    }
+
+    /// Says that nothing is on its way to this process any more, if that is so: neither state nor
+    /// memory. Whether the application has its state in force is for the application to say.
+    fn note_recovered(&self, position: u64, out: &mut Outbox<Messages<Packet>>) {
+        if self.may_vote() && !self.intake.wanted && self.intake.installing.is_none() {
+            out.note(Note::Recovered(position));
         }
     }
 
@@ -412,7 +422,7 @@ impl MultiRing {
                 for id in self.ring_ids() {
                     self.with_ring(id, Ring::votes_again);
                 }
-                out.note(Note::Recovered(self.merge.delivered));
+                self.note_recovered(self.merge.delivered, out);
             }
             Act::Noted { ring, at } => {
                 self.with_ring(ring, |r, _| r.noted(at));

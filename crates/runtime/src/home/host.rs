@@ -73,7 +73,8 @@ impl Home {
         rank: usize,
         keeping: &Keeping,
     ) -> Option<String> {
-        if keeping.is_begun() || keeping.path.exists() {
+        // A directory alone says nothing: an earlier start may have ended before its logs were there.
+        if keeping.is_begun() {
             return None;
         }
         let mut others = self.nodes(file);
