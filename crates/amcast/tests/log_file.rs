@@ -106,6 +106,8 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
     assert_eq!(asked.code, Some(1));
     assert!(asked.out.contains("from record 6 on all is lost; 3 of these"), "{}", asked.out);
     assert_eq!(amcast(&["verify"], &dir.0).code, Some(1), "nothing was changed");
+    let mark = dir.0.with_extension("lost");
+    assert!(!mark.exists());
 
     let done = amcast(&["repair", "--yes", "--json"], &dir.0);
     assert_eq!(done.code, Some(0), "{}", done.err);
@@ -114,6 +116,7 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
     assert!(kept.windows(8).any(|part| part == b"record-9"));
     assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
     assert_eq!(dir.open().next(), 6);
+    fs::remove_file(mark).expect("its process is told that something is gone");
     let again = amcast(&["repair", "--yes"], &dir.0);
     assert!(again.out.contains("nothing was changed"), "{}", again.out);
 }

@@ -9,6 +9,7 @@
 use crate::home::Keeping;
 use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
+use amcast_storage::offline::LOST;
 use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -83,9 +84,6 @@ impl Mark {
 
 /// The end of the log may be missing. The log itself says so once, when it is opened.
 const DOUBT: &str = "doubt";
-
-/// The log is new, and there was one before.
-const LOST: &str = "lost";
 
 /// The log of a process.
 #[derive(Debug)]
@@ -270,6 +268,27 @@ mod tests {
         assert!(open(&keeping).2 && open(&keeping).2, "again and again");
         write(open(&keeping).0);
         assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn what_was_cut_from_a_log_is_lost_too() {
+        let keeping = keeping("cut");
+        (0..3).for_each(|_| write(open(&keeping).0));
+        let log = keeping.path.join("g0");
+        let files = fs::read_dir(&log).unwrap().map(|entry| entry.unwrap().path());
+        let mut segments: Vec<PathBuf> =
+            files.filter(|path| path.extension().is_some_and(|e| e == "segment")).collect();
+        segments.sort();
+        let mut bytes = fs::read(&segments[0]).unwrap();
+        let what = b"what follows from that";
+        let at = bytes.windows(what.len()).position(|part| part == what).unwrap();
+        bytes[at] ^= 1;
+        fs::write(&segments[0], bytes).unwrap();
+        let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
+        assert!(opened.unwrap_err().contains("damaged"));
+        amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
+        assert!(open(&keeping).2);
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

@@ -37,7 +37,8 @@ impl Book {
     }
 
     /// Bytes of values in memory.
-    pub(super) const fn cached(&self) -> usize {
+    #[cfg(test)]
+    const fn cached(&self) -> usize {
         self.cached
     }
 

@@ -104,7 +104,7 @@ fn is_next(row: (u32, u64), life: u32, number: u64) -> bool {
 impl Ring {
     /// This process leads no more; a ballot above its own is why.
     pub(super) fn demoted(&mut self, above: Ballot, cx: &mut Cx<'_>) {
-        if let Some(lead) = self.take_lead()
+        if let Some(lead) = self.lead.take()
             && lead.is_active(self.ballot)
         {
             cx.notes.push(Note::Demoted(above.number()));
@@ -169,7 +169,7 @@ impl Ring {
             if acceptor != cx.me && !promised {
                 lead.promises[at] = None;
                 lead.coming[at].clear();
-                cx.say(acceptor, Word::Prepare { ring, ballot: lead.ballot, known });
+                cx.say(acceptor, Word::Prepare { ring, ballot: lead.ballot });
             }
         }
     }
@@ -431,10 +431,9 @@ impl Ring {
         let safe = self.reached(cx, |standing| standing.safe);
         self.trim = self.trim.max(safe.min(self.known));
         let (decided, Some(lead)) = (self.decided, &mut self.lead) else { return };
-        while let Some(&(end, size)) = lead.flights.front().filter(|(end, _)| *end <= decided) {
+        while let Some(&(_, size)) = lead.flights.front().filter(|(end, _)| *end <= decided) {
             lead.flight_bytes -= size;
             lead.flights.pop_front();
-            debug_assert!(end <= decided);
         }
         while let Some(&(_, size)) = lead.lags.front().filter(|(end, _)| *end <= merged) {
             lead.lag_bytes -= size;

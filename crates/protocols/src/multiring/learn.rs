@@ -17,6 +17,8 @@ pub(super) struct Fetching {
     /// What was known when it was looked last, and since when that has not grown.
     seen: u64,
     seen_at: Time,
+    /// Nobody can give it, or it can take nothing: there is nothing to ask before something comes.
+    idle: bool,
 }
 
 /// The answer to a fetch, as far as it is in memory.
@@ -29,7 +31,6 @@ pub(super) enum Served {
 
 /// What came with an answer.
 pub(super) struct Lesson {
-    pub(super) upto: u64,
     pub(super) entries: Vec<Entry>,
     pub(super) known: u64,
     pub(super) floor: u64,
@@ -57,18 +58,22 @@ impl Ring {
         }
         let asked_lately = self.fetching.asked_at != Time::ZERO
             && cx.now.since(self.fetching.asked_at) < cx.shape.retry;
-        if asked_lately || !self.lacks(cx.me, cx.now, cx.shape.retry) || self.is_full(cx) {
+        self.fetching.idle = self.is_full(cx);
+        if asked_lately || !self.lacks(cx.me, cx.now, cx.shape.retry) || self.fetching.idle {
             return;
         }
         let table = self.my_vote.is_some() && self.table_at != self.known;
         let able = |p: &Pid| {
             let Some(at) = self.shape.member(*p) else { return false };
-            let knows = self.peers[at].known;
-            let enough = knows > self.known || table && knows >= self.known;
-            // Only acceptors have tables.
-            enough && (!table || self.shape.acceptor(*p).is_some()) && !cx.suspects(*p)
+            // Only acceptors have tables; an older one is as good.
+            let enough = match table {
+                true => self.shape.acceptor(*p).is_some(),
+                false => self.peers[at].known > self.known,
+            };
+            enough && !cx.suspects(*p)
         };
         let able: Vec<Pid> = self.others(cx.me).filter(able).collect();
+        self.fetching.idle = able.is_empty();
         if able.is_empty() {
             return;
         }
@@ -79,8 +84,12 @@ impl Ring {
         cx.say(to, Word::Fetch { ring: self.id, from: self.known, table });
     }
 
-    /// When to look again whether something is missing.
+    /// When to look again whether something is missing. Where there is nobody to ask, the next sign
+    /// of life brings it round.
     pub(super) fn fetch_at(&self, me: Pid, retry: Span) -> Time {
+        if self.fetching.idle {
+            return Time::NEVER;
+        }
         let table = self.my_vote.is_some() && self.table_at != self.known;
         let others = self.shape.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
         let ahead = others.map(|(_, standing)| standing.known).max().unwrap_or(0);
@@ -110,11 +119,9 @@ impl Ring {
                 entries.push(entry);
             }
         }
-        let whole = at == self.known && self.table_at == self.known && self.my_vote.is_some();
+        let whole = at >= self.known && self.table_at == self.known && self.my_vote.is_some();
         Served::Word(Word::Learn {
             ring: self.id,
-            from,
-            upto: at,
             entries,
             known: self.known,
             floor: self.book.floor(),
@@ -130,7 +137,7 @@ impl Ring {
         cx: &mut Cx<'_>,
     ) -> Result<(), &'static str> {
         let at = self.shape.member(from).ok_or("what one knows who is not in the ring")?;
-        let Lesson { upto, entries, known, floor, table } = lesson;
+        let Lesson { entries, known, floor, table } = lesson;
         if floor.max(known) > INSTANCE_MAX {
             return Err("instances that there are not");
         }
@@ -148,12 +155,9 @@ impl Ring {
             }
             self.learn(entry, cx);
         }
-        if let Some(table) = table
-            && table.len() == self.table.len()
-            && upto == self.known
-            && self.table_at != self.known
-        {
-            (self.table, self.table_at) = (table, upto);
+        if let Some(table) = table.filter(|table| table.len() == self.table.len()) {
+            // Whoever gives one has everything in it that it knows.
+            self.take_table(table, known);
         }
         if before != (self.known, self.table_at) {
             // More may be had at once.
@@ -161,6 +165,21 @@ impl Ring {
         }
         self.advance(cx);
         Ok(())
+    }
+
+    /// Takes over who proposed what, as of instance `at`, if what came since then is held here.
+    fn take_table(&mut self, mut table: Rows, at: u64) {
+        if self.table_at >= at || at < self.book.floor() || at > self.known {
+            return;
+        }
+        for (first, slot) in self.book.from(at).take_while(|(first, _)| *first < self.known) {
+            let Some(value) = &slot.value else { return };
+            debug_assert!(first + slot.instances > at);
+            for packed in value.messages() {
+                table[packed.msg.sender.index()] = (packed.life, packed.number);
+            }
+        }
+        (self.table, self.table_at) = (table, self.known);
     }
 
     /// Everything below `floor` is gone everywhere: goes on from there. Whoever has not applied it
@@ -219,6 +238,71 @@ impl Ring {
             self.book.put(entry, record);
             self.know(end);
             self.outran();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bytes::Bytes;
+    use super::super::rings::{Around, Rings, shapes};
+    use super::super::value::{Proposal, Value};
+    use super::*;
+    use amcast_core::{Cluster, Gid, GroupSet, MsgId};
+
+    /// A ring at process `me`, which knows the batches of some instances; the one of instance `i` has
+    /// proposal `i + 1` of process 0.
+    fn ring(me: Pid, instances: core::ops::Range<u64>) -> Ring {
+        let cluster = Cluster::new(1, 3, 0).unwrap();
+        let shape = shapes(&cluster, Rings::Global, &[], Around::Nodes).pop().unwrap();
+        let mut ring = Ring::new(0, shape, me, cluster.processes());
+        ring.book.trim(instances.start);
+        (ring.known, ring.table_at) = (instances.start, instances.start);
+        ring.table[0] = (0, instances.start);
+        for first in instances {
+            let msg = MsgId { sender: Pid(0), seq: first };
+            let dst = GroupSet::one(Gid(0));
+            let mut bytes = Vec::new();
+            Proposal { msg, life: 0, number: first + 1, dst, payload: b"x" }.encode(&mut bytes);
+            let value = Value::Batch(Bytes::from(&bytes[..]));
+            ring.book.put(Entry { first, ballot: Ballot::new(1, Pid(0)), value }, 0);
+            ring.know(first + 1);
+        }
+        ring
+    }
+
+    /// The table that a process gives to one that asks from an instance on.
+    fn given(ring: &Ring, from: u64) -> Option<(Rows, u64)> {
+        match ring.serve(from, true, 1 << 20) {
+            Served::Word(Word::Learn { table, known, .. }) => Some((table?, known)),
+            _ => panic!("it is in memory"),
+        }
+    }
+
+    #[test]
+    fn a_table_is_brought_up_to_what_came_since() {
+        let giver = ring(Pid(1), 0..8);
+        assert_eq!(giver.table[0], (0, 8));
+        // It has all from 5 on, and lost who proposed what; while it asks, it learns more than the giver.
+        let mut asker = ring(Pid(2), 5..5);
+        for known in [7, 8, 11] {
+            let source = ring(Pid(2), 5..known);
+            (asker.book, asker.known, asker.table_at) = (source.book, source.known, 0);
+            let (table, at) = given(&giver, asker.known).expect("also to who knows more");
+            asker.take_table(table, at);
+            assert_eq!(asker.table_at, if known < 8 { 0 } else { known });
+        }
+        assert_eq!(asker.table[0], (0, 11));
+    }
+
+    #[test]
+    fn a_table_that_is_too_old_or_too_new_is_not_taken() {
+        let (older, newer) = (ring(Pid(1), 0..4), ring(Pid(1), 0..20));
+        let mut asker = ring(Pid(2), 6..9);
+        asker.table_at = 0;
+        for giver in [&older, &newer] {
+            asker.take_table(giver.table.clone(), giver.known);
+            assert_eq!(asker.table_at, 0);
         }
     }
 }

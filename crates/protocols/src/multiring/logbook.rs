@@ -95,12 +95,21 @@ impl MultiRing {
             Some(Record::Accept { entry, .. } | Record::Learn { entry, .. }) => Some(entry.value),
             _ => None,
         };
-        let Some(value) = value else {
-            // The disk is damaged, or others needed it no more: only a state helps.
-            return self.want_state(out);
-        };
-        if let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) {
-            ring.book.fill(first, number, value);
+        let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
+        let is_wanted = ring.book.at(first).is_some_and(|(_, slot)| slot.record == number);
+        match value {
+            Some(value) => ring.book.fill(first, number, value),
+            None if is_wanted => {
+                // The disk is damaged. Whoever else asked asks another, too.
+                self.readers.retain(|&(r, _), _| r != id);
+                if self.merge.stands_at(id, first) {
+                    // Only a state helps.
+                    self.want_state(out);
+                }
+                return;
+            }
+            // It was trimmed meanwhile: who waits for it is told so.
+            None => {}
         }
         let waiting: Vec<_> = self.readers.keys().copied().filter(|(r, _)| *r == id).collect();
         for key in waiting {
@@ -113,13 +122,8 @@ impl MultiRing {
     /// Lets go of what nobody needs any more.
     pub(super) fn trim(&mut self) {
         for ring in self.rings.iter_mut().flatten() {
-            let over = ring.book.cached() > self.shape.cache_bytes;
-            let floor = if over && !self.keep.is_durable() {
-                ring.trim
-            } else {
-                ring.trim.min(ring.mine.merged)
-            };
-            ring.forget(floor);
+            // What its own application lacks stays: `held_bytes` bounds that.
+            ring.forget(ring.trim.min(ring.mine.merged));
             let merged = ring.mine.merged.min(ring.known);
             ring.book.evict(merged, self.shape.cache_bytes);
         }

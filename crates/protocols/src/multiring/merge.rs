@@ -102,6 +102,12 @@ impl Merge {
         at.map_or(0, |at| self.order.passed(point, at))
     }
 
+    /// Whether the slot of `ring` that begins with `first` is the next one that it needs.
+    pub(super) fn stands_at(&self, ring: RingId, first: u64) -> bool {
+        let (at, instance) = self.order.next(self.point);
+        self.rings.get(at) == Some(&ring) && instance == first
+    }
+
     /// Goes on from a state that holds every delivery up to `position` and nothing else before
     /// `point`.
     pub(super) fn install(&mut self, position: u64, point: Point) {

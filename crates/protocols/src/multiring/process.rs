@@ -208,7 +208,6 @@ impl MultiRing {
             keep: &mut self.keep,
             post: &mut self.post,
             notes: &mut self.notes,
-            traces: true,
             needs: &mut self.needs,
         };
         let done = does(&mut ring, &mut cx);
@@ -306,7 +305,7 @@ impl MultiRing {
             }
             Word::Lead { ring, ballot } => self.on_lead(from, ring, ballot),
             Word::Want { ring, upto } => self.on_want(ring, upto),
-            Word::Prepare { ring, ballot, known: _ } => {
+            Word::Prepare { ring, ballot } => {
                 if ballot.coordinator() == Some(from) {
                     self.with_ring(ring, |r, cx| r.on_prepare(from, ballot, cx));
                 } else {
@@ -332,8 +331,8 @@ impl MultiRing {
                 self.with_ring(ring, |r, _| r.on_lack(from, ballot, at));
             }
             Word::Fetch { ring, from: at, table } => self.on_fetch(from, ring, at, table, out),
-            Word::Learn { ring, upto, entries, known, floor, table, .. } => {
-                let lesson = Lesson { upto, entries, known, floor, table };
+            Word::Learn { ring, entries, known, floor, table } => {
+                let lesson = Lesson { entries, known, floor, table };
                 let done = self.with_ring(ring, |r, cx| r.on_learn(from, lesson, cx));
                 wrong = done.and_then(Result::err);
             }
@@ -631,13 +630,14 @@ impl Protocol for MultiRing {
             return Some((self.now, Why::Flush));
         }
         let Shape { heartbeat, retry, suspect, .. } = *self.shape;
-        let paced = self.shape.pace.is_some();
+        let (paced, votes) = (self.shape.pace.is_some(), self.may_vote());
         let of_ring = |ring: &Ring| {
             let all = [
                 ring.pass_at(heartbeat),
                 ring.lead_at(retry, paced),
                 ring.fetch_at(self.me, retry),
-                if ring.lead.is_none() { ring.elect_at(suspect) } else { Time::NEVER },
+                // Who has lost its memory elects nobody.
+                if ring.lead.is_none() && votes { ring.elect_at(suspect) } else { Time::NEVER },
             ];
             all.into_iter().min().unwrap_or(Time::NEVER)
         };

@@ -29,8 +29,6 @@ pub(super) struct Cx<'a> {
     pub(super) keep: &'a mut Keep,
     pub(super) post: &'a mut Vec<(Pid, Word)>,
     pub(super) notes: &'a mut Vec<Note>,
-    /// Whether it is wanted who takes part in what.
-    pub(super) traces: bool,
     /// How far rings must come, for what this process orders to be delivered.
     pub(super) needs: &'a mut Vec<(RingId, u64)>,
 }
@@ -293,9 +291,7 @@ impl Ring {
     pub(super) fn accept(&mut self, entry: Entry, cx: &mut Cx<'_>) {
         assert_eq!((entry.first, entry.ballot), (self.end, self.ballot), "a run has no gaps");
         self.end = entry.end();
-        if cx.traces {
-            cx.notes.extend(entry.value.messages().map(|packed| Note::Part(packed.msg)));
-        }
+        cx.notes.extend(entry.value.messages().map(|packed| Note::Part(packed.msg)));
         // The next gap is told of at once.
         self.lacked_at = Time::ZERO;
         let settled = self.settled == self.ballot;
@@ -501,6 +497,7 @@ impl Ring {
     /// something, and a sign of life now and then.
     pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
         let Some(to) = self.successor(cx.me).filter(|_| self.ballot != Ballot::NONE) else {
+            self.link.to = None;
             return;
         };
         if self.link.to != Some(to) || self.link.ballot != self.ballot {
@@ -582,7 +579,9 @@ impl Ring {
 
     /// When something is to be passed on again, whatever happens.
     pub(super) fn pass_at(&self, cx_heartbeat: amcast_core::Span) -> Time {
-        if self.ballot == Ballot::NONE { Time::NEVER } else { self.link.at + cx_heartbeat }
+        // Without a next one there is nobody to pass anything on to.
+        let passes = self.ballot != Ballot::NONE && self.link.to.is_some();
+        if passes { self.link.at + cx_heartbeat } else { Time::NEVER }
     }
 
     /// Entries of the run that the next in the ring was not sent, about one packet of them.
@@ -733,11 +732,6 @@ impl Ring {
             at: self.table_at,
             table: self.table.clone(),
         }
-    }
-
-    /// Takes the table out, for tests of what is in force.
-    pub(super) fn take_lead(&mut self) -> Option<Lead> {
-        mem::take(&mut self.lead)
     }
 }
 

@@ -108,7 +108,7 @@ pub(super) fn ring_for(shapes: &[RingShape], dst: GroupSet) -> Option<RingId> {
 }
 
 /// A point in the merged order of a learner: everything before it is passed. The papers' tuple `k`
-/// follows from it: `Order::tuple`.
+/// follows from it: `Order::passed`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub(super) struct Point {
     /// Instances of all rings of the learner that are passed, in merged order.

@@ -80,12 +80,12 @@ impl Ring {
         entry: Entry,
         cx: &mut Cx<'_>,
     ) -> Result<(), &'static str> {
-        let (known, upto) = (self.known, entry.end());
+        let known = self.known;
         if !matches!(entry.value, Value::Skip(_)) {
             return Err("a skip that is none");
         }
-        let lesson =
-            Lesson { upto, entries: [entry.clone()].into(), known: upto, floor: 0, table: None };
+        let entries = [entry.clone()].into();
+        let lesson = Lesson { entries, known: entry.end(), floor: 0, table: None };
         self.on_learn(from, lesson, cx)?;
         if self.known > known {
             self.tell_skip(&entry, cx);

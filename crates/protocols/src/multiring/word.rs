@@ -50,8 +50,8 @@ pub(super) enum Word {
     Lead { ring: RingId, ballot: Ballot },
     /// To a coordinator: others wait until this ring has come to this instance.
     Want { ring: RingId, upto: u64 },
-    /// Phase 1A, for all instances from `known` on.
-    Prepare { ring: RingId, ballot: Ballot, known: u64 },
+    /// Phase 1A, for all instances that are not known to be decided.
+    Prepare { ring: RingId, ballot: Ballot },
     /// Before a promise: what the sender accepted last for some instances.
     Accepted { ring: RingId, ballot: Ballot, entry: Entry },
     /// Phase 1B: `count` entries went before, of the run of ballot `settled`. `memories` are what the
@@ -74,17 +74,9 @@ pub(super) enum Word {
     Lack { ring: RingId, ballot: Ballot, from: u64 },
     /// Asks for decided instances from `from` on, and, if `table`, for who proposed what.
     Fetch { ring: RingId, from: u64, table: bool },
-    /// Decided instances: these, of those from `from` on, which end at `upto`. The sender knows all
-    /// up to `known`, and nothing below `floor`.
-    Learn {
-        ring: RingId,
-        from: u64,
-        upto: u64,
-        entries: Vec<Entry>,
-        known: u64,
-        floor: u64,
-        table: Option<Rows>,
-    },
+    /// Decided instances. The sender knows all up to `known`, and nothing below `floor`; `table` is who
+    /// proposed what before `known`.
+    Learn { ring: RingId, entries: Vec<Entry>, known: u64, floor: u64, table: Option<Rows> },
     /// The sender has lost its memory, and asks what it had promised and accepted.
     Lost { memory: u32 },
     /// Part of the answer: what the sender accepted last for some instances.
@@ -259,7 +251,7 @@ impl Codec for Word {
             Self::Done { ring, life, upto } => say!(to, 3, ring, life, upto),
             Self::Lead { ring, ballot } => say!(to, 4, ring, ballot),
             Self::Want { ring, upto } => say!(to, 5, ring, upto),
-            Self::Prepare { ring, ballot, known } => say!(to, 6, ring, ballot, known),
+            Self::Prepare { ring, ballot } => say!(to, 6, ring, ballot),
             Self::Accepted { ring, ballot, entry } => say!(to, 7, ring, ballot, entry),
             Self::Promise { ring, ballot, known, settled, count, memories } => {
                 say!(to, 8, ring, ballot, known, settled, count);
@@ -269,8 +261,8 @@ impl Codec for Word {
             Self::Pass(pass) => say!(to, 10, pass),
             Self::Lack { ring, ballot, from } => say!(to, 11, ring, ballot, from),
             Self::Fetch { ring, from, table } => say!(to, 12, ring, from, u8::from(*table)),
-            Self::Learn { ring, from, upto, entries, known, floor, table } => {
-                say!(to, 13, ring, from, upto, known, floor, u8::from(table.is_some()));
+            Self::Learn { ring, entries, known, floor, table } => {
+                say!(to, 13, ring, known, floor, u8::from(table.is_some()));
                 put_all(entries, to);
                 put_pairs(table.as_deref().unwrap_or_default(), to);
             }
@@ -318,7 +310,7 @@ impl Word {
             3 => Self::Done { ring: hear!(), life: hear!(), upto: hear!() },
             4 => Self::Lead { ring: hear!(), ballot: hear!() },
             5 => Self::Want { ring: hear!(), upto: hear!() },
-            6 => Self::Prepare { ring: hear!(), ballot: hear!(), known: hear!() },
+            6 => Self::Prepare { ring: hear!(), ballot: hear!() },
             7 => Self::Accepted { ring: hear!(), ballot: hear!(), entry: hear!() },
             8 => Self::Promise {
                 ring: hear!(),
@@ -333,13 +325,12 @@ impl Word {
             11 => Self::Lack { ring: hear!(), ballot: hear!(), from: hear!() },
             12 => Self::Fetch { ring: hear!(), from: hear!(), table: take_bool(from)? },
             13 => {
-                let (ring, first, upto) = (hear!(), hear!(), hear!());
-                let (known, floor) = (hear!(), hear!());
+                let (ring, known, floor) = (hear!(), hear!(), hear!());
                 let has_table = take_bool(from)?;
                 let entries = take_all(from)?;
                 let table = take_pairs(from)?;
                 let table = has_table.then_some(table);
-                Self::Learn { ring, from: first, upto, entries, known, floor, table }
+                Self::Learn { ring, entries, known, floor, table }
             }
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })

@@ -8,7 +8,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-pub use repair::{Cut, repair};
+pub use repair::{Cut, LOST, repair};
 pub use survey::{Record, SegmentEnd, SegmentSeen, Survey};
 
 use crate::checkpoints::Saved;

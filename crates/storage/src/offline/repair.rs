@@ -7,8 +7,14 @@ use crate::format::segment;
 use crate::format::state::{self, State};
 use crate::format::{BootId, HEAD_BYTES};
 use crate::lock::Lock;
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+/// A file beside the directory of a log, of this extension, says that what the log had is gone: its
+/// process asks the others before it promises anything.
+pub const LOST: &str = "lost";
 
 /// How much is copied or zeroed at once, in bytes.
 const COPY_BYTES: usize = 1 << 20;
@@ -26,14 +32,35 @@ pub struct Cut {
 
 /// Cuts the log in a directory where it is damaged, and makes heads and state anew if only those are;
 /// none if it is sound. `agree` is shown what would be
-/// lost, and nothing is changed unless it agrees.
+/// lost, and nothing is changed unless it agrees. What was cut may have been promised to others: a mark
+/// ([`LOST`]) beside the directory tells the process so.
 ///
 /// # Errors
 /// When a process has the directory, when nothing of the log is whole, and when it cannot be written
 /// to. A repair that was cut off can be repeated.
 pub fn repair(path: &Path, agree: impl FnOnce(&Survey) -> bool) -> Result<Option<Cut>, Error> {
     let _lock = Lock::take(path)?;
-    cut(&HostDisk::at(path), agree)
+    let mut marked = Ok(());
+    let cut = cut(&HostDisk::at(path), |survey| {
+        let agrees = agree(survey);
+        // Before anything is cut: the process may be started in between.
+        marked = if agrees { mark(path) } else { Ok(()) };
+        agrees && marked.is_ok()
+    });
+    marked?;
+    cut
+}
+
+/// Says beside the log in `path` that what it had is gone.
+fn mark(path: &Path) -> Result<(), Error> {
+    let whole = path.canonicalize().map_err(|e| Error::of(path, "see where it is", e))?;
+    let mark = whole.with_extension(LOST);
+    let fail = |e| Error::of(&mark, "make it", e);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600).open(&mark).map_err(fail)?;
+    std::fs::File::open(mark.parent().unwrap_or(&whole))
+        .and_then(|dir| dir.sync_all())
+        .map_err(fail)
 }
 
 pub(super) fn cut<D: Disk>(

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 /// Cuts a log at its damage, so that it opens again, and keeps what was cut in files beside it.
 ///
-/// All records from the damage on are lost to the process, though it may have told others of them: have
-/// it start anew from the others' state if it can, and repair only where no other copy is left. Without
+/// All records from the damage on are lost to the process, though it may have told others of them: a file
+/// beside the directory, which ends in .lost, has its node ask the others before it votes again. Without
 /// --yes it says what would be lost, and changes nothing.
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -62,6 +62,9 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     if !args.json {
         println!("the log was cut; it opens again, and goes on with record {}", cut.from);
+        println!(
+            "a file that ends in .lost, beside it, has its node ask the others what it had promised"
+        );
         cut.kept.iter().for_each(|kept| println!("what was cut is in {}", kept.display()));
     }
     Ok(())
