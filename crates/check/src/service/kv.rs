@@ -313,6 +313,7 @@ impl Model for Kv {
     type Op = Op;
     type State = State;
     type Undo = Undo;
+    type Known = ();
 
     fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<Op>, String> {
         let mut parts = sentences(op)?.into_iter();
@@ -386,6 +387,13 @@ impl Model for Kv {
             }
         }
         Some(undo)
+    }
+
+    /// Nothing: any key may change at any time.
+    fn known(&self, _: &mut dyn Iterator<Item = &Op>) {}
+
+    fn agrees(&self, _: &State, _: &Op, (): &()) -> bool {
+        true
     }
 
     fn undo(&self, state: &mut State, undo: Undo) {

@@ -38,9 +38,12 @@ fn on_one_lane<M: Model>(
     let (mut left, mut exhausted) = (states, 0);
     for mut set in calls.components(model, &calls.times) {
         set.iter_mut().for_each(|c| c.lane = 0);
-        match search(model, calls, &set, &model.start(), &[], &mut left) {
+        match decide(model, calls, &set, &mut left) {
             Outcome::Ordered => {}
-            Outcome::Impossible { stuck } => return Err((set, stuck)),
+            Outcome::Impossible { .. } => {
+                let stuck = where_stuck(model, calls, &set, states);
+                return Err((set, stuck));
+            }
             Outcome::Exhausted => exhausted += set.len(),
         }
     }
@@ -59,7 +62,7 @@ pub(crate) fn sequential<M: Model>(model: &M, calls: &Calls<'_, M>, states: u64)
         sets.push(calls.times.clone());
     }
     for set in sets {
-        match search(model, calls, &set, &model.start(), &[], &mut left) {
+        match decide(model, calls, &set, &mut left) {
             Outcome::Ordered => {}
             Outcome::Impossible { .. } => {
                 let origins = [(model.start(), Vec::new())];
@@ -79,6 +82,21 @@ fn verdict(states: u64, exhausted: usize) -> Verdict {
         n => Verdict::NotJudged(format!(
             "budget exhausted: {states} states were not enough to decide {n} of the calls"
         )),
+    }
+}
+
+/// Whether some order explains all answers.
+fn decide<M: Model>(model: &M, calls: &Calls<'_, M>, set: &[Timed], budget: &mut u64) -> Outcome {
+    let search = Search::new(model, &calls.ops, set, &[]);
+    search.looking_ahead().run(&mut model.start(), budget, None)
+}
+
+/// The return that no order of an impossible `set` gets past; none, which is behind all, if `states`
+/// are not enough to find it.
+fn where_stuck<M: Model>(model: &M, calls: &Calls<'_, M>, set: &[Timed], mut states: u64) -> u32 {
+    match search(model, calls, set, &model.start(), &[], &mut states) {
+        Outcome::Impossible { stuck } => stuck,
+        Outcome::Ordered | Outcome::Exhausted => NONE,
     }
 }
 

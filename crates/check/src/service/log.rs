@@ -85,6 +85,56 @@ pub struct State {
     print: u128,
 }
 
+/// What the answers of a history tell of the logs. What a position holds never changes, and a log never
+/// gets shorter: an append that comes to the place of another value contradicts some answer, and one that
+/// comes only to places that no answer knows of may as well never happen.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Values that were acknowledged or read, by log and position.
+    values: BTreeMap<(u32, u64), Text>,
+    /// How long each log was at least.
+    next: BTreeMap<u32, u64>,
+}
+
+impl Known {
+    fn holds(&mut self, log: u32, position: u64, value: &Text) {
+        self.values.insert((log, position), value.clone());
+        self.reaches(log, position.saturating_add(1));
+    }
+
+    fn reaches(&mut self, log: u32, next: u64) {
+        let known = self.next.entry(log).or_default();
+        *known = next.max(*known);
+    }
+
+    /// Learns from one answer.
+    fn learn(&mut self, command: &Command, answer: &Answer) {
+        match (command, answer) {
+            (Command::Append(additions), Answer::Positions(positions)) => {
+                for ((log, value), position) in additions.iter().zip(positions) {
+                    self.holds(*log, *position, value);
+                }
+            }
+            (Command::Read { log, from }, Answer::Values(extent, values)) => {
+                for (n, value) in (0..).zip(values) {
+                    self.holds(*log, from.saturating_add(n), value);
+                }
+                self.reaches(*log, extent.next);
+            }
+            (Command::Read { log, .. }, Answer::Gone { first }) => self.reaches(*log, *first),
+            (Command::Trim { log, .. }, Answer::Extents(extents)) => {
+                extents.iter().flatten().for_each(|e| self.reaches(*log, e.next));
+            }
+            (Command::Info(logs), Answer::Extents(extents)) => {
+                for (log, extent) in logs.iter().zip(extents) {
+                    self.reaches(*log, extent.map_or(0, |e| e.next));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// What takes an effect back.
 #[derive(Debug)]
 pub enum Undo {
@@ -290,6 +340,7 @@ impl Model for Logs {
     type Op = Op;
     type State = State;
     type Undo = Undo;
+    type Known = Known;
 
     fn understand(&mut self, op: &str, out: Option<&str>) -> Result<Option<Op>, String> {
         let [words] = &sentences(op)?[..] else { return Err("one command is a call".to_string()) };
@@ -322,6 +373,26 @@ impl Model for Logs {
 
     fn apply(&self, state: &mut State, op: &Op, answered: bool) -> Option<Undo> {
         state.run(&op.command, op.answer.as_ref().filter(|_| answered))
+    }
+
+    fn known(&self, ops: &mut dyn Iterator<Item = &Op>) -> Known {
+        let mut known = Known::default();
+        for (command, answer) in ops.filter_map(|op| Some((&op.command, op.answer.as_ref()?))) {
+            known.learn(command, answer);
+        }
+        known
+    }
+
+    fn agrees(&self, state: &State, op: &Op, known: &Known) -> bool {
+        let Command::Append(additions) = &op.command else { return true };
+        let mut seen = false;
+        let fits = additions.iter().enumerate().all(|(i, (log, value))| {
+            let before = additions[..i].iter().filter(|(other, _)| other == log).count() as u64;
+            let position = state.extent(*log).map_or(0, |e| e.next) + before;
+            seen |= known.next.get(log).is_some_and(|next| position < *next);
+            known.values.get(&(*log, position)).is_none_or(|known| known == value)
+        });
+        fits && seen
     }
 
     fn undo(&self, state: &mut State, undo: Undo) {

@@ -15,6 +15,8 @@ pub trait Model {
     type State: Clone;
     /// What takes one operation's effect back.
     type Undo;
+    /// What some answers tell of every state, early or late: see [`Self::known`].
+    type Known;
 
     /// Understands an operation and its answer; no answer means that the call did not return.
     ///
@@ -37,6 +39,14 @@ pub trait Model {
     /// Lets `op` take effect. Nothing, and no change, if it does not answer in this state what it
     /// answered; any answer will do if it is not `answered`.
     fn apply(&self, state: &mut Self::State, op: &Self::Op, answered: bool) -> Option<Self::Undo>;
+
+    /// What the answers of these operations, all of which are to be explained, tell of what stays once it
+    /// is there. A search that knows it does not go on for long where it went wrong.
+    fn known(&self, ops: &mut dyn Iterator<Item = &Self::Op>) -> Self::Known;
+
+    /// Whether `op` should take effect in this state as far as is `known`. If not, then no order that has
+    /// it here explains the answers, or one without it does so, too.
+    fn agrees(&self, state: &Self::State, op: &Self::Op, known: &Self::Known) -> bool;
 
     /// Takes the latest effect back.
     fn undo(&self, state: &mut Self::State, undo: Self::Undo);

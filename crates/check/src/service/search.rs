@@ -72,6 +72,8 @@ pub(crate) struct Search<'a, M: Model> {
     /// The keys of each call: those of call i end at `key_ends[i]`. Empty if all touch one key.
     keys: Vec<u32>,
     key_ends: Vec<usize>,
+    /// What the answers tell of all states. Nothing if a search is not to look ahead.
+    known: Option<M::Known>,
     seen: Prints,
 }
 
@@ -97,6 +99,7 @@ impl<'a, M: Model> Search<'a, M> {
             open: calls.iter().filter(|c| c.ret != NONE).count(),
             keys: Vec::new(),
             key_ends: Vec::new(),
+            known: None,
             seen: Prints::new(),
             calls,
         };
@@ -118,6 +121,15 @@ impl<'a, M: Model> Search<'a, M> {
             last[list] = entry;
         }
         search
+    }
+
+    /// The same search, which looks ahead: it leaves out what cannot be, or need not be, as answers to
+    /// come tell. So it ends sooner, but where it gets stuck says nothing.
+    pub(crate) fn looking_ahead(mut self) -> Self {
+        let ops = self.ops;
+        let mut of = self.calls.iter().filter(|c| c.answered).map(|c| &ops[c.op as usize]);
+        self.known = Some(self.model.known(&mut of));
+        self
     }
 
     fn tell_keys(&mut self) {
@@ -192,6 +204,9 @@ impl<'a, M: Model> Search<'a, M> {
             let Some(i) = choices.pop() else { continue };
             let call = self.calls[i as usize];
             let op = &self.ops[call.op as usize];
+            if self.known.as_ref().is_some_and(|known| !self.model.agrees(state, op, known)) {
+                continue;
+            }
             let Some(undo) = self.model.apply(state, op, call.answered) else { continue };
             if !self.seen.add(set ^ ticket(i) ^ self.model.print(state)) {
                 self.model.undo(state, undo);
