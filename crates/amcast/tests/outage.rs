@@ -6,7 +6,7 @@
 mod harness;
 
 use amcast::client::Answer;
-use harness::{Up, bytes, call, errors, run, signal, unique};
+use harness::{Record, Up, bytes, call, errors, run, signal, unique};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 
@@ -38,11 +38,13 @@ fn a_shard_without_majority_is_told_soon_then_at_once_and_serves_when_it_is_back
     signal(node, Signal::STOP);
     let begun = Instant::now();
     let first = error(&call(&mut c, &["INCR", "a"]));
-    assert!(begun.elapsed() < Duration::from_secs(14), "{:?}", begun.elapsed());
+    let waited = begun.elapsed();
+    assert!(waited < Duration::from_secs(30), "{waited:?}");
     assert!(first.contains("ERR") && first.contains("is not known"), "{first}");
     let begun = Instant::now();
     let next = error(&call(&mut c, &["INCR", "a"]));
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
+    // At once, that is without a patience of its own.
+    assert!(begun.elapsed() < waited / 2, "{:?} after {waited:?}", begun.elapsed());
     assert!(next.contains("CLUSTERDOWN") && next.contains("has lost its majority"), "{next}");
     signal(node, Signal::CONT);
     // Of the two only the first may have had its effect, in the end.
@@ -79,7 +81,7 @@ fn large_answers_come_and_larger_ones_are_refused_in_words() {
 
 #[test]
 fn what_clients_do_is_recorded_and_judged_and_what_cannot_be_judged_is_named() {
-    let record = unique("calls");
+    let record = Record::new("calls");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir]);
     std::thread::scope(|scope| {
@@ -107,7 +109,7 @@ fn what_clients_do_is_recorded_and_judged_and_what_cannot_be_judged_is_named() {
     assert!(report.contains("holds       linearizable"), "{report}{said}");
     assert!(said.contains("400 HGET, 400 HSET"), "{said}");
     // A checker that cannot fail proves nothing: with one answer made up it does.
-    let files = std::fs::read_dir(&record).unwrap().map(|file| file.unwrap().path());
+    let files = std::fs::read_dir(&*record).unwrap().map(|file| file.unwrap().path());
     let counted = |text: &str| {
         let lines = text.lines().enumerate();
         let of_100 = |l: &str| l.contains(r#""ev":"return""#) && l.contains(r#""out":"100""#);
@@ -126,5 +128,4 @@ fn what_clients_do_is_recorded_and_judged_and_what_cannot_be_judged_is_named() {
     std::fs::write(&calls, lines.join("\n") + "\n").unwrap();
     let judged = run(&["check", &dir, "--require", "linearizable"]);
     assert_eq!(judged.status.code(), Some(1), "{}", String::from_utf8_lossy(&judged.stdout));
-    std::fs::remove_dir_all(&record).unwrap();
 }

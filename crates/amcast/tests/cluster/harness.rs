@@ -5,22 +5,74 @@ use amcast::memory::Directory;
 use amcast::runtime::control::NodeStatus;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+use std::{env, fs, io};
 
 /// The program.
 pub(crate) const AMCAST: &str = env!("CARGO_BIN_EXE_amcast");
 
-/// How long anything here may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long anything here may take. A machine with much else to do takes long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the paths of tests begin with.
+const PREFIX: &str = "amcast-test-";
 
 /// A path that no other test has, in memory.
 pub(crate) fn unique(name: &str) -> PathBuf {
+    static FIRST: Once = Once::new();
+    FIRST.call_once(remove_what_killed_tests_left);
+    Directory::usual_base().join(unique_name(name))
+}
+
+fn unique_name(name: &str) -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    Directory::usual_base().join(format!("amcast-test-{name}-{}-{n}", std::process::id()))
+    format!("{PREFIX}{name}-{}-{n}", std::process::id())
+}
+
+/// Removes the paths in memory of tests whose program is gone: one that was killed could not.
+fn remove_what_killed_tests_left() {
+    for entry in fs::read_dir(Directory::usual_base()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of = name.strip_prefix(PREFIX).and_then(|name| name.rsplit('-').nth(1));
+        let Some(os_pid) = of.and_then(|os_pid| os_pid.parse().ok()) else { continue };
+        if !runs(os_pid) {
+            // Another test may be doing the same.
+            let _ = fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path()));
+        }
+    }
+}
+
+/// A directory for a history, in the temporary directory. It goes with the test, unless that failed:
+/// then it is kept, and named.
+pub(crate) struct Record(PathBuf);
+
+impl Record {
+    pub(crate) fn new(name: &str) -> Self {
+        Self(env::temp_dir().join(unique_name(name)))
+    }
+}
+
+impl Deref for Record {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return eprintln!("the history is kept: amcast check {}", self.0.display());
+        }
+        fs::remove_dir_all(&self.0).expect("a history was recorded");
+    }
 }
 
 /// Runs the program to its end.
@@ -183,12 +235,36 @@ impl Up {
 
 impl Drop for Up {
     fn drop(&mut self) {
+        let failed = std::thread::panicking();
+        if failed {
+            match keep_logs(&self.data) {
+                Ok(to) => eprintln!("the logs of the nodes are kept in {}", to.display()),
+                Err(e) => eprintln!("the logs in {} are not kept: {e}", self.data.display()),
+            }
+        }
         // It may have ended already; then there is nothing to end.
         if matches!(self.child.try_wait(), Ok(None)) {
             signal(self.child.id(), rustix::process::Signal::TERM);
             let _ = self.child.wait();
         }
+        if failed {
+            // A test that fails does not get to where it does so itself.
+            let _ = fs::remove_dir_all(&self.data);
+        }
     }
+}
+
+/// Copies the logs of a cluster's nodes to the temporary directory; where they are there.
+fn keep_logs(data: &Path) -> io::Result<PathBuf> {
+    let to = env::temp_dir().join(unique_name("logs"));
+    fs::create_dir(&to)?;
+    for entry in fs::read_dir(data)? {
+        let (from, name) = entry.map(|e| (e.path(), e.file_name()))?;
+        if from.extension().is_some_and(|end| end == "log") {
+            fs::copy(from, to.join(name))?;
+        }
+    }
+    Ok(to)
 }
 
 /// Sends a signal to a process that this test started.

@@ -11,7 +11,7 @@ mod room;
 mod wire;
 
 use amcast::client::Answer;
-use harness::{Up, bytes, call, errors, exists, run, unique, wait_until_gone};
+use harness::{Record, Up, bytes, call, errors, exists, run, unique, wait_until_gone};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Mutex;
@@ -105,7 +105,7 @@ pub(crate) fn survives_kills_in_turn(up: &Up) {
 
 #[test]
 fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
-    let record = unique("record");
+    let record = Record::new("record");
     let record_dir = record.display().to_string();
     let mut up = Up::start(&["--record", &record_dir]);
     survives_kills_in_turn(&up);
@@ -114,7 +114,6 @@ fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));
     assert!(report.contains("holds       uniform-agreement"), "{report}");
-    std::fs::remove_dir_all(&record).unwrap();
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
 //! histories that end, and output that nobody reads.
 
-use crate::harness::{AMCAST, Up, bytes, call, errors, exists, run, unique};
+use crate::harness::{AMCAST, Record, Up, bytes, call, errors, exists, run, unique};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use amcast::runtime::control::NodeStatus;
@@ -142,7 +142,7 @@ fn a_shard_without_its_majority_is_told_everywhere() {
 
 #[test]
 fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
-    let record = unique("ended");
+    let record = Record::new("ended");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir]);
     let through_node = front_of(&up, 1);
@@ -172,12 +172,11 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
     let again = run(&["up", "--redis-port", "0", "--record", &dir]);
     assert_eq!(again.status.code(), Some(2));
     assert!(errors(&again).contains("earlier run"), "{}", errors(&again));
-    fs::remove_dir_all(&record).unwrap();
 }
 
 #[test]
 fn recording_stops_at_its_limit_and_the_service_goes_on() {
-    let record = unique("limited");
+    let record = Record::new("limited");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir, "--record-limit", "1"]);
     let begun = Instant::now();
@@ -190,7 +189,7 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
     });
     assert_eq!(call(&mut up.connect(), &["SET", "still", "there"]), Answer::Word("OK".into()));
     assert_eq!(up.stop(), Some(0));
-    for entry in fs::read_dir(&record).unwrap() {
+    for entry in fs::read_dir(&*record).unwrap() {
         let entry = entry.unwrap();
         let bytes = entry.metadata().unwrap().len();
         assert!(bytes <= 1 << 20, "{:?} has {bytes} bytes", entry.path());
@@ -200,7 +199,6 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
     let checked = run(&["check", &dir]);
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));
-    fs::remove_dir_all(&record).unwrap();
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! Clusters whose nodes send each other messages: what a user sees of them.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone};
+use crate::harness::{
+    Record, Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone,
+};
 use crate::{survives_kills_in_turn, write_while};
 use amcast::client::{Answer, Connection};
 use std::fs;
@@ -40,7 +42,7 @@ fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
 
 #[test]
 fn a_cluster_over_rings_serves_several_shards_from_every_node() {
-    let record = unique("rings");
+    let record = Record::new("rings");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
     let mut c = up.connect();
@@ -69,12 +71,11 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
     for holds in ["validity", "uniform-agreement", "uniform-acyclic-order", "linearizable"] {
         assert!(report.contains(&format!("holds       {holds}")), "{report}");
     }
-    fs::remove_dir_all(&record).unwrap();
 }
 
 #[test]
 fn nodes_with_rings_killed_in_turn_lose_nothing_that_was_acknowledged() {
-    let record = unique("rings");
+    let record = Record::new("rings");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
     survives_kills_in_turn(&up);
@@ -85,12 +86,11 @@ fn nodes_with_rings_killed_in_turn_lose_nothing_that_was_acknowledged() {
     for holds in ["uniform-agreement", "uniform-acyclic-order", "linearizable"] {
         assert!(report.contains(&format!("holds       {holds}")), "{report}");
     }
-    fs::remove_dir_all(&record).unwrap();
 }
 
 /// Kills each node in turn under load; what the recorded history is judged to be.
 fn killed_in_turn(protocol: &str, lane: &str) {
-    let record = unique("wire");
+    let record = Record::new("wire");
     let dir = record.display().to_string();
     let lane = format!("lane={lane}");
     let mut up = Up::start(&["--protocol", protocol, "--set", &lane, "--record", &dir]);
@@ -105,7 +105,6 @@ fn killed_in_turn(protocol: &str, lane: &str) {
     for holds in ["UA", "SUTO", "linearizable"] {
         assert!(report.contains(&format!("holds       {holds}")), "{report}");
     }
-    fs::remove_dir_all(&record).unwrap();
 }
 
 #[test]
@@ -141,7 +140,7 @@ fn what_such_a_cluster_cannot_be_is_refused_in_a_sentence() {
 
 #[test]
 fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
-    let record = unique("leaves");
+    let record = Record::new("leaves");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "sb-urcast", "--record", &dir]);
     let acked = write_while(&up, || {
@@ -165,7 +164,6 @@ fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
     let checked = run(&["check", &dir, "--require", "TO(UA,SUTO);linearizable;fifo-order"]);
     let report = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{report}{}", errors(&checked));
-    fs::remove_dir_all(&record).unwrap();
     // The logs of nodes that ended before the cluster stay.
     fs::remove_dir_all(&up.data).unwrap();
 }

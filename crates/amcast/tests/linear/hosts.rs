@@ -165,9 +165,7 @@ impl Drop for Cluster {
     fn drop(&mut self) {
         self.nodes.iter_mut().for_each(|(_, node)| end(node));
         self.stop_etcd();
-        if !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.base);
-        }
+        let _ = fs::remove_dir_all(&self.base);
     }
 }
 

@@ -10,7 +10,7 @@ use amcast::client::{Answer, Connection};
 use amcast::runtime::config::{ClusterFile, Place, Setting};
 use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
 use amcast::runtime::home::Home;
-use harness::{AMCAST, bytes, call, errors, run, signal, unique};
+use harness::{AMCAST, Record, bytes, call, errors, run, signal, unique};
 use namespaces::Hosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -30,20 +30,20 @@ const PATIENCE: Duration = Duration::from_secs(30);
 struct Cluster {
     hosts: Hosts,
     dirs: Vec<PathBuf>,
-    record: PathBuf,
+    record: Record,
     nodes: Vec<Child>,
 }
 
 impl Cluster {
     fn start(hosts: Hosts, protocol: &str, lane: &str) -> Self {
-        let (base, record) = (unique("hosts"), unique("partition"));
+        let (base, record) = (unique("hosts"), Record::new("partition"));
         let mut file = ClusterFile {
             protocol: protocol.to_string(),
             set: [("lane".to_string(), Setting::Word(lane.to_string()))].into(),
             shards: 1,
             replicas: NODES,
             id: Some(4711),
-            record: Some(record.clone()),
+            record: Some(record.to_path_buf()),
             ..ClusterFile::default()
         };
         for node in 0..NODES {
@@ -124,9 +124,6 @@ impl Drop for Cluster {
         }
         let base = self.dirs[0].parent().expect("it lies in one");
         let _ = std::fs::remove_dir_all(base);
-        if !std::thread::panicking() {
-            let _ = std::fs::remove_dir_all(&self.record);
-        }
     }
 }
 
