@@ -6,7 +6,7 @@
 mod harness;
 
 use amcast::client::Answer;
-use harness::{Record, Up, bytes, call, errors, run, signal, unique};
+use harness::{Record, Up, bytes, call, errors, run, signal};
 use rustix::process::Signal;
 use std::time::{Duration, Instant};
 

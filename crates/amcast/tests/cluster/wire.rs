@@ -1,8 +1,6 @@
 //! Clusters whose nodes send each other messages: what a user sees of them.
 
-use crate::harness::{
-    Record, Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone,
-};
+use crate::harness::{Record, Up, bytes, call, errors, exists, run, signal, wait_until_gone};
 use crate::{survives_kills_in_turn, write_while};
 use amcast::client::{Answer, Connection};
 use std::fs;

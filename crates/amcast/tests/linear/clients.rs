@@ -69,7 +69,11 @@ pub(crate) struct Load {
     errors: Mutex<Vec<String>>,
     /// Connections that ended before their client did.
     ends: AtomicU64,
+    answered: AtomicU64,
 }
+
+/// How long it may take until enough calls are answered.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Load {
     pub(crate) fn new(redis: &str, shards: usize, clients: usize) -> Self {
@@ -84,6 +88,7 @@ impl Load {
             shards,
             errors: Mutex::default(),
             ends: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             begun: Instant::now(),
             round: AtomicU64::new(0),
             stop: AtomicBool::new(false),
@@ -127,6 +132,16 @@ impl Load {
         self.ends.load(Ordering::Relaxed)
     }
 
+    /// Waits until more than so many calls were answered since the beginning: on a machine that has much
+    /// else to do a while may be too short for that.
+    pub(crate) fn wait_for_answers(&self, more_than: usize) {
+        let begun = Instant::now();
+        while self.answered.load(Ordering::Relaxed) <= more_than as u64 {
+            assert!(begun.elapsed() < PATIENCE, "fewer than {more_than} calls are answered");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// A connection to the first front from the `n`th on that takes one.
     fn connect(&self, n: usize) -> Connection {
         let mut connection = self.open(n);
@@ -144,7 +159,7 @@ impl Load {
             let at = all.next().expect("they go round");
             match Connection::open(at) {
                 Ok(connection) => return connection,
-                Err(e) => assert!(begun.elapsed() < Duration::from_secs(10), "{at}: {e}"),
+                Err(e) => assert!(begun.elapsed() < PATIENCE, "{at}: {e}"),
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -162,6 +177,7 @@ impl Load {
         let connection = self.connect(front);
         let mut client = Client {
             errors: &self.errors,
+            answered: &self.answered,
             number,
             connection,
             rng: Rng::new(number as u64 + 1),
@@ -179,11 +195,18 @@ impl Load {
             if now != round {
                 (round, keys) = (now, Keys::of_round(now, self.shards));
             }
-            if client.act(&keys).is_err() {
-                // What was under way may have taken effect or not; the next call is a new one.
+            let mut done = client.act(&keys);
+            while done.is_err() {
                 self.ends.fetch_add(1, Ordering::Relaxed);
                 front += 1;
                 client.connection = self.connect(front);
+                // What was under way may take effect at any time from here on, or never. Which it was, of a
+                // call of each client, is soon decided only if nobody goes on changing the same keys. So
+                // all go over to others, and whoever was cut off looks at what became of these.
+                let next = round + 1;
+                let _ =
+                    self.round.compare_exchange(round, next, Ordering::Relaxed, Ordering::Relaxed);
+                done = client.look(&keys);
             }
             if n.is_multiple_of(BURST) {
                 std::thread::sleep(Duration::from_micros(client.rng.below(REST_US_MAX)));
@@ -202,6 +225,7 @@ struct Client<'a> {
     begun: Instant,
     calls: &'a mut Calls,
     errors: &'a Mutex<Vec<String>>,
+    answered: &'a AtomicU64,
 }
 
 impl Client<'_> {
@@ -267,6 +291,12 @@ impl Client<'_> {
         }
     }
 
+    /// Reads all keys at one moment.
+    fn look(&mut self, keys: &Keys) -> io::Result<()> {
+        let words: Vec<&str> = ["MGET"].into_iter().chain(keys.all().map(String::as_str)).collect();
+        self.call(&words)
+    }
+
     /// Reads keys, and changes others only if the ones read stay as they are.
     fn watched(&mut self, keys: &Keys, value: &str) -> io::Result<()> {
         let watched = self.some(keys.registers.iter());
@@ -326,6 +356,7 @@ impl Client<'_> {
         // Any error leaves open whether the command took effect: these commands are never wrong.
         if let (Some(called), Some(out)) = (self.calls.0.last_mut(), told(&answer, between)) {
             called.back = Some((at, out));
+            self.answered.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
     }

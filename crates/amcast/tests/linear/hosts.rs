@@ -224,6 +224,7 @@ fn operate(cluster: &mut Cluster, load: &Load) -> Vec<(&'static str, Time, Time)
         cluster.wait_until_ready();
     });
     std::thread::sleep(PEACE);
+    load.wait_for_answers(1000);
     done
 }
 

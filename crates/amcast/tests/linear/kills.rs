@@ -79,7 +79,7 @@ fn leaders(up: &Up) -> BTreeMap<usize, usize> {
     leads
 }
 
-/// Kills until `lasting` is over. Between kills the cluster is whole: more failures at one time
+/// Kills until `lasting` is over, twice at least. Between kills the cluster is whole: more failures at one time
 /// than it was built for are another promise. The keys change between kills, so that each
 /// kill falls into the life of some keys, and the checker can judge them apart.
 pub(crate) fn again_and_again(
@@ -90,7 +90,7 @@ pub(crate) fn again_and_again(
 ) -> Vec<Kill> {
     let (begun, mut kills) = (Instant::now(), Vec::new());
     let mut killed: BTreeMap<usize, usize> = BTreeMap::new();
-    while begun.elapsed() < lasting {
+    while begun.elapsed() < lasting || kills.len() < 2 {
         std::thread::sleep(PEACE / 2);
         load.next_round();
         std::thread::sleep(PEACE / 2);
@@ -108,5 +108,11 @@ pub(crate) fn again_and_again(
         kills.push(Kill { at, nodes, leaders: leads.iter().sum(), healed: load.now() });
     }
     std::thread::sleep(PEACE);
+    load.wait_for_answers(answers_in(lasting));
     kills
+}
+
+/// More calls than these are answered in such a time, or else nothing much happened.
+pub(crate) fn answers_in(time: Duration) -> usize {
+    200 * time.as_secs() as usize
 }

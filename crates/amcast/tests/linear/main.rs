@@ -26,10 +26,13 @@ use kills::{Kill, Target};
 use recording::{Recording, Words};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Clients of a run.
 const CLIENTS: usize = 12;
+
+/// How long it may take until enough has happened.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What must hold of every recorded run.
 const PROMISED: [Property; 3] =
@@ -95,7 +98,7 @@ fn run_while<T: Send>(
     // A run in which nothing happened would be in order, too.
     let seconds = lasting.as_secs() as usize;
     assert!(kills.len() >= 2, "only {} kills in {seconds} s", kills.len());
-    assert!(recording.answered() > 200 * seconds, "{}", recording.figures());
+    assert!(recording.answered() > kills::answers_in(lasting), "{}", recording.figures());
     assert!(kills.iter().all(|kill| kill.leaders > 0), "{kills:?}");
     done
 }
@@ -175,6 +178,7 @@ fn reads_without_an_order_are_sequentially_consistent_and_show_what_their_client
             std::thread::sleep(Duration::from_millis(120));
             load.next_round();
         }
+        load.wait_for_answers(60);
     });
     let recording = load.into_recording();
     assert!(recording.answered() > 60, "{}", recording.figures());
@@ -190,7 +194,9 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
     let up = Up::start(&["--shards", "3"]);
     let keys = Keys::of_round(0, 3).registers;
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let (looks, changes) = (AtomicU64::new(0), AtomicU64::new(0));
+    let enough = || looks.load(Ordering::Relaxed) > 200 && changes.load(Ordering::Relaxed) > 50;
     let write = |writer: usize| {
         let mut c = up.connect();
         for n in 0.. {
@@ -204,18 +210,17 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
         }
     };
     let look = || {
-        let (mut c, mut last, mut changes) = (up.connect(), Answer::Null, 0);
+        let (mut c, mut last) = (up.connect(), Answer::Null);
         let mget: Vec<&str> = ["MGET"].into_iter().chain(keys.iter().copied()).collect();
         while !stop.load(Ordering::Relaxed) {
             let Answer::Array(values) = call(&mut c, &mget) else { panic!("MGET is refused") };
             assert!(values.iter().all(|v| *v == values[0]), "half of an MSET: {values:?}");
-            changes += u64::from(values[0] != last);
+            changes.fetch_add(u64::from(values[0] != last), Ordering::Relaxed);
             last = values[0].clone();
             looks.fetch_add(1, Ordering::Relaxed);
         }
-        changes
     };
-    let changes: u64 = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let writers = [0, 1].map(|writer| scope.spawn(move || write(writer)));
         let readers = [0, 1].map(|_| scope.spawn(look));
         let _stops = kills::Stops(&stop);
@@ -224,13 +229,17 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
             let before = up.kill(node);
             up.wait_for_return(node, before);
         }
+        // On a machine that has much else to do this was too short a while.
+        let begun = Instant::now();
+        while !enough() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(10));
+        }
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().for_each(|w| w.join().expect("every MSET is answered"));
-        readers.into_iter().map(|r| r.join().expect("no half of an MSET is seen")).sum()
+        readers.into_iter().for_each(|r| r.join().expect("no half of an MSET is seen"));
     });
-    let looks = looks.into_inner();
-    println!("{looks} times all keys were read, {changes} times they had changed");
-    assert!(looks > 200 && changes > 50, "{looks} reads, {changes} changes");
+    println!("{looks:?} times all keys were read, {changes:?} times they had changed");
+    assert!(enough(), "{looks:?} reads, {changes:?} changes");
 }
 
 /// A run without kills, and its verdict: the same judge as above.
@@ -238,7 +247,10 @@ fn in_order() -> Recording {
     let _alone = alone();
     let up = Up::start(&["--shards", "3"]);
     let load = Load::new(&up.redis, 3, 4);
-    load.run(|_| std::thread::sleep(Duration::from_millis(700)));
+    load.run(|load| {
+        std::thread::sleep(Duration::from_millis(700));
+        load.wait_for_answers(200);
+    });
     let recording = load.into_recording();
     let report = judge(&recording);
     assert!(report.all_hold(), "{report}");

@@ -33,11 +33,10 @@ fn a_rolling_restart_of_all_nodes_is_no_error_for_anybody() {
             signal(os_pid, Signal::TERM);
             up.wait_for_return(rank, os_pid);
             restarts.push((rank, asked, load.now()));
-            // Calls of unknown outcome, of which each restart leaves some, may take effect at any time
-            // after: on keys that are left alone from here on that is soon decided.
             load.next_round();
         }
         std::thread::sleep(PEACE);
+        load.wait_for_answers(500);
     });
     let (errors, ends) = (load.errors(), load.ends());
     let log = fs::read_to_string(up.data.join("n1.log")).expect("a node has a log");
