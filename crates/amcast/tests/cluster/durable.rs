@@ -1,7 +1,8 @@
 //! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
 
 use crate::harness::{
-    AMCAST, Up, bytes, call, errors, exists, run, runs, signal, unique, wait_until_gone,
+    AMCAST, Stops, Up, bytes, call, errors, exists, run, runs, signal, unique, wait_for_more_than,
+    wait_until_gone,
 };
 use crate::room::Memory;
 use crate::write_while;
@@ -13,7 +14,7 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -52,16 +53,18 @@ pub(crate) fn kill_everything_under_load(
     name: &str,
     wait: impl FnOnce(),
 ) -> BTreeMap<String, String> {
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let write = |client: usize| {
         let (mut c, mut acked) = (up.connect(), BTreeMap::new());
-        for i in 0.. {
+        for i in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
             let (key, value) = (format!("{name}-{client}-{i}"), i.to_string());
             // Until nobody is there any more.
             match c.call(&[b"SET", key.as_bytes(), value.as_bytes()]) {
                 Ok(Answer::Word(ok)) if ok == "OK" => acked.insert(key, value),
                 Ok(answer) => panic!("{answer:?}"),
-                Err(_) => return acked,
+                Err(_) => break,
             };
+            count.fetch_add(1, Ordering::Relaxed);
         }
         acked
     };
@@ -72,7 +75,9 @@ pub(crate) fn kill_everything_under_load(
                 move || write(client)
             })
         });
+        let _stops = Stops(&stop);
         wait();
+        wait_for_more_than(20, &count);
         let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
         signal(up.os_pid(), Signal::KILL);
         os_pids.iter().filter(|&&p| runs(p)).for_each(|&p| signal(p, Signal::KILL));
@@ -98,7 +103,7 @@ fn all_nodes_killed_at_once_lose_nothing_that_was_acknowledged() {
 #[test]
 fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
     let up = Up::start(&DURABLE);
-    let stop = AtomicBool::new(false);
+    let (stop, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
     let count = |client: usize| {
         let (mut c, key) = (up.connect(), format!("count{client}"));
         let mut last = 0;
@@ -107,6 +112,7 @@ fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
             let answer = call(&mut c, &["INCR", &key]);
             assert_eq!(answer, Answer::Number(last + 1), "{key} is counted once for each call");
             last += 1;
+            rounds[client].fetch_add(1, Ordering::Relaxed);
         }
         (key, last)
     };
@@ -115,12 +121,14 @@ fn a_command_that_was_under_way_when_all_nodes_were_killed_runs_once() {
             let count = &count;
             scope.spawn(move || count(client))
         });
+        let _stops = Stops(&stop);
         for _ in 0..2 {
             thread::sleep(Duration::from_millis(400));
             for (node, before) in up.kill_all(&NODES) {
                 up.wait_for_return(node, before);
             }
         }
+        rounds.iter().for_each(|count| wait_for_more_than(10, count));
         stop.store(true, Ordering::Relaxed);
         clients.into_iter().map(|c| c.join().expect("every call is answered")).collect()
     });

@@ -9,7 +9,7 @@ use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
@@ -278,6 +278,27 @@ pub(crate) fn runs(os_pid: u32) -> bool {
     let mut stat = String::new();
     let file = std::fs::File::open(format!("/proc/{os_pid}/stat"));
     file.and_then(|mut f| f.read_to_string(&mut stat)).is_ok() && !stat.contains(") Z ")
+}
+
+/// Says stop when it goes out of scope, also when that is because of a panic: threads that go on until they
+/// are told would else be waited for in vain.
+pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Waits until something has happened more often than that. On a machine that has much else to do, a while
+/// may be too short for it.
+pub(crate) fn wait_for_more_than(least: u64, happened: &AtomicU64) {
+    let begun = Instant::now();
+    while happened.load(Ordering::Relaxed) <= least {
+        let now = happened.load(Ordering::Relaxed);
+        assert!(begun.elapsed() < PATIENCE, "it happened {now} times only, not {least}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Calls the store with words.

@@ -11,11 +11,14 @@ mod room;
 mod wire;
 
 use amcast::client::Answer;
-use harness::{Record, Up, bytes, call, errors, exists, run, unique, wait_until_gone};
+use harness::{
+    Record, Stops, Up, bytes, call, errors, exists, run, unique, wait_for_more_than,
+    wait_until_gone,
+};
 use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -42,13 +45,13 @@ fn a_cluster_serves_redis_commands_over_all_shards_and_stops_without_a_trace() {
     assert!(!exists(&up.data), "{} stays", up.data.display());
 }
 
-/// Several clients write until told to stop, each its own keys; what was acknowledged.
+/// Several clients write until told to stop, each its own keys; what was acknowledged: more than a hundred.
 pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, String> {
-    let stop = AtomicBool::new(false);
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let acked = Mutex::new(BTreeMap::new());
     std::thread::scope(|scope| {
         for client in 0..3 {
-            let (stop, acked) = (&stop, &acked);
+            let (stop, count, acked) = (&stop, &count, &acked);
             scope.spawn(move || {
                 let mut c = up.connect();
                 for i in 0.. {
@@ -64,6 +67,7 @@ pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, Strin
                     };
                     if answer == Answer::Word("OK".into()) {
                         acked.lock().unwrap().insert(key, value);
+                        count.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             });
@@ -71,17 +75,9 @@ pub(crate) fn write_while(up: &Up, act: impl FnOnce()) -> BTreeMap<String, Strin
         // Also if `act` panics: the scope waits for the writers.
         let _stops = Stops(&stop);
         act();
+        wait_for_more_than(100, &count);
     });
     acked.into_inner().unwrap()
-}
-
-/// Stops the writers when it goes out of scope.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Kills each node in turn under load: nothing that was acknowledged is lost, and all come back.

@@ -1,13 +1,14 @@
 //! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
 //! histories that end, and output that nobody reads.
 
-use crate::harness::{AMCAST, Record, Up, bytes, call, errors, exists, run, unique};
+use crate::harness::{AMCAST, Record, Stops, Up, bytes, call, errors, exists, run, unique};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use amcast::runtime::control::NodeStatus;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Where a node serves Redis clients, as the status says.
@@ -146,18 +147,25 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir]);
     let through_node = front_of(&up, 1);
+    let stop = AtomicBool::new(false);
     let write = |at: &str| {
         let mut c = Connection::open(at).unwrap();
         // Until the cluster closes the connection.
-        (0..).take_while(|i| c.call(&[b"SET", b"k", i.to_string().as_bytes()]).is_ok()).count()
+        let rounds = (0..).take_while(|_| !stop.load(Ordering::Relaxed));
+        rounds
+            .take_while(|i: &u64| c.call(&[b"SET", b"k", i.to_string().as_bytes()]).is_ok())
+            .count()
     };
     let redis = up.redis.clone();
     let written: Vec<usize> = std::thread::scope(|scope| {
+        let write = &write;
         let writers = [&redis, &through_node].map(|at| scope.spawn(move || write(at)));
+        let stops = Stops(&stop);
         std::thread::sleep(Duration::from_millis(500));
         let before = up.kill(2);
         up.wait_for_return(2, before);
         assert_eq!(up.stop(), Some(0));
+        drop(stops);
         writers.into_iter().map(|w| w.join().unwrap()).collect()
     });
     assert!(written.iter().all(|&n| n > 10), "{written:?}");

@@ -72,7 +72,7 @@ pub(crate) struct Load {
     answered: AtomicU64,
 }
 
-/// How long it may take until enough calls are answered.
+/// How long it may take until some front takes a connection.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Load {
@@ -107,7 +107,7 @@ impl Load {
             for number in 0..self.clients.len() {
                 scope.spawn(move || self.work(number));
             }
-            let _stops = crate::kills::Stops(&self.stop);
+            let _stops = crate::harness::Stops(&self.stop);
             act(self)
         })
     }
@@ -132,14 +132,9 @@ impl Load {
         self.ends.load(Ordering::Relaxed)
     }
 
-    /// Waits until more than so many calls were answered since the beginning: on a machine that has much
-    /// else to do a while may be too short for that.
+    /// Waits until more than so many calls were answered since the beginning.
     pub(crate) fn wait_for_answers(&self, more_than: usize) {
-        let begun = Instant::now();
-        while self.answered.load(Ordering::Relaxed) <= more_than as u64 {
-            assert!(begun.elapsed() < PATIENCE, "fewer than {more_than} calls are answered");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        crate::harness::wait_for_more_than(more_than as u64, &self.answered);
     }
 
     /// A connection to the first front from the `n`th on that takes one.

@@ -5,7 +5,6 @@ use crate::harness::Up;
 use crate::recording::Recording;
 use amcast::core::Time;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long the cluster serves between two kills.
@@ -52,15 +51,6 @@ impl Kill {
             ms(recording.slowest_call(self.at, until)),
             ms(self.healed.0 - self.at.0)
         )
-    }
-}
-
-/// Says stop when it goes out of scope, also when that is because of a panic.
-pub(crate) struct Stops<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

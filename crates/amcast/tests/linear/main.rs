@@ -21,7 +21,7 @@ use amcast::check::{History, Verdict, check_within};
 use amcast::client::Answer;
 use amcast::core::Property;
 use clients::{Keys, Load};
-use harness::{Up, call};
+use harness::{Stops, Up, call};
 use kills::{Kill, Target};
 use recording::{Recording, Words};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -75,7 +75,7 @@ fn run_while<T: Send>(
     let stop = AtomicBool::new(false);
     let (kills, done): (Vec<Kill>, T) = std::thread::scope(|scope| {
         let acts = scope.spawn(|| act(&up, &stop));
-        let _stops = kills::Stops(&stop);
+        let _stops = Stops(&stop);
         let kills = load.run(|load| kills::again_and_again(&up, load, target, lasting));
         stop.store(true, Ordering::Relaxed);
         (kills, acts.join().expect("it does not panic"))
@@ -223,7 +223,7 @@ fn nobody_sees_half_of_a_command_over_all_shards() {
     std::thread::scope(|scope| {
         let writers = [0, 1].map(|writer| scope.spawn(move || write(writer)));
         let readers = [0, 1].map(|_| scope.spawn(look));
-        let _stops = kills::Stops(&stop);
+        let _stops = Stops(&stop);
         for node in 0..2 {
             std::thread::sleep(Duration::from_millis(700));
             let before = up.kill(node);

@@ -3,7 +3,7 @@
 //! was acknowledged is there in the end, once and where it was said to be.
 
 use super::{SHARDS, addresses, alone, client};
-use crate::harness::{Up, runs, signal, unique, wait_until_gone};
+use crate::harness::{Stops, Up, runs, signal, unique, wait_until_gone};
 use crate::recording::{Called, Calls, Recording, Words, moment};
 use amcast::check::Verdict;
 use amcast::check::service::{Budget, linearizable_as, log};
@@ -155,10 +155,10 @@ fn kill_everything(up: &Up) {
 
 /// All clients call while all nodes are killed `times` times; then everything is killed.
 fn live(up: &Up, logs: &Logs, life: usize, begun: Instant, all: &mut [Calls], times: usize) {
-    let (over, addresses) = (AtomicBool::new(false), addresses(up));
+    let (stop, addresses) = (AtomicBool::new(false), addresses(up));
     thread::scope(|scope| {
         for (number, calls) in all.iter_mut().enumerate() {
-            let (over, addresses) = (&over, &addresses);
+            let (over, addresses) = (&stop, &addresses);
             scope.spawn(move || {
                 let rng = Rng::new((life * CLIENTS + number) as u64);
                 let mut caller = Caller { number, calls, begun, rng };
@@ -168,6 +168,7 @@ fn live(up: &Up, logs: &Logs, life: usize, begun: Instant, all: &mut [Calls], ti
                 }
             });
         }
+        let _stops = Stops(&stop);
         for _ in 0..times {
             thread::sleep(Duration::from_millis(400));
             up.wait_until_ready();
@@ -177,7 +178,6 @@ fn live(up: &Up, logs: &Logs, life: usize, begun: Instant, all: &mut [Calls], ti
         }
         thread::sleep(Duration::from_millis(400));
         kill_everything(up);
-        over.store(true, Ordering::Relaxed);
     });
 }
 

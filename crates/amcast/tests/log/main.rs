@@ -14,7 +14,7 @@ mod recording;
 use amcast::log::Client;
 use amcast::log::proto::ReadRequest;
 use amcast::services::kv::SlotMap;
-use harness::Up;
+use harness::{Stops, Up, wait_for_more_than};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -84,7 +84,7 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let _alone = alone();
     let up = Up::start(options);
     let (addresses, log) = (addresses(&up), "shared");
-    let stop = AtomicBool::new(false);
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let append = |n: usize| {
         let (mut client, mut acknowledged) = (client(&addresses, n), BTreeMap::new());
         for i in 0.. {
@@ -92,6 +92,7 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
             let position =
                 client.append(log, value.clone()).expect("it is repeated until it works");
             acknowledged.insert(position, value);
+            count.fetch_add(1, Ordering::Relaxed);
             if stop.load(Ordering::Relaxed) {
                 break;
             }
@@ -101,7 +102,9 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
     let append = &append;
     let acknowledged: Vec<BTreeMap<u64, String>> = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..4).map(|n| scope.spawn(move || append(n))).collect();
+        let _stops = Stops(&stop);
         kill_in_turn(&up);
+        wait_for_more_than(200, &count);
         stop.store(true, Ordering::Relaxed);
         writers.into_iter().map(|w| w.join().expect("every append is answered")).collect()
     });
@@ -143,13 +146,15 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
     let _alone = alone();
     let up = Up::start(&["--shards", "3"]);
     let (addresses, logs) = (addresses(&up), logs("part"));
-    let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));
+    let stop = AtomicBool::new(false);
+    let (writes, looks) = (AtomicU64::new(0), AtomicU64::new(0));
     let write = |n: usize| {
         let mut client = client(&addresses, n);
         for i in 0.. {
             let each = logs.iter().map(|log| (log.clone(), format!("{n}.{i}").into()));
             let positions = client.multi_append(each).expect("it is repeated until it works");
             assert!(positions.iter().all(|p| *p == positions[0]), "{positions:?}");
+            writes.fetch_add(1, Ordering::Relaxed);
             if stop.load(Ordering::Relaxed) {
                 return i + 1;
             }
@@ -176,7 +181,10 @@ fn nobody_sees_half_of_an_append_to_logs_of_all_shards_while_nodes_are_killed() 
     let written: usize = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..2).map(|n| scope.spawn(move || write(n))).collect();
         let readers: Vec<_> = (0..2).map(|n| scope.spawn(move || look(n + 1))).collect();
+        let _stops = Stops(&stop);
         kill_in_turn(&up);
+        wait_for_more_than(50, &writes);
+        wait_for_more_than(50, &looks);
         stop.store(true, Ordering::Relaxed);
         readers.into_iter().for_each(|r| r.join().expect("no half of an append is seen"));
         writers.into_iter().map(|w| w.join().expect("every append is answered")).sum()
@@ -199,7 +207,7 @@ fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
     let mut nodes = addresses(&up);
     // The stream has only the nodes, and so is cut off by each kill of the one that it is at.
     let supervisor = vec![nodes.remove(0)];
-    let stop = AtomicBool::new(false);
+    let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let (appended, seen) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut client = client(&supervisor, 0);
@@ -223,11 +231,14 @@ fn a_stream_gives_each_value_once_and_in_order_while_nodes_are_killed() {
                 }
                 assert_eq!(value, seen.to_string().as_bytes());
                 seen += 1;
+                count.fetch_add(1, Ordering::Relaxed);
                 true
             });
             tailed.map(|()| seen)
         });
+        let _stops = Stops(&stop);
         kill_in_turn(&up);
+        wait_for_more_than(100, &count);
         stop.store(true, Ordering::Relaxed);
         let appended = writer.join().expect("every append is answered");
         (appended, reader.join().expect("values come in order").expect("the stream goes on"))

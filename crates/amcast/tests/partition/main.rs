@@ -10,7 +10,7 @@ use amcast::client::{Answer, Connection};
 use amcast::runtime::config::{ClusterFile, Place, Setting};
 use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
 use amcast::runtime::home::Home;
-use harness::{AMCAST, Record, bytes, call, errors, run, signal, unique};
+use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, unique};
 use namespaces::Hosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -133,15 +133,6 @@ fn has_all(status: &NodeStatus, later_than: Option<u64>) -> bool {
         view.members.len() == NODES && later_than.is_none_or(|number| view.number > number)
     };
     status.ready && status.view.as_ref().is_some_and(is_whole)
-}
-
-/// Says stop when it goes out of scope, also when that is because of a panic.
-struct Stops<'a>(&'a AtomicBool);
-
-impl Drop for Stops<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 #[test]

@@ -1,9 +1,11 @@
 //! Hosts that are network namespaces: each with an address on one switch, whose plug can be pulled.
 
+use crate::harness::runs;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::process::{Command, Output};
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Hosts on a switch. Dropping it removes them.
@@ -18,12 +20,26 @@ fn ip(words: &str) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("ip {words}: {}", said.trim_end())) }
 }
 
+/// Removes the networks of tests whose program is gone: one that was killed could not.
+fn remove_what_killed_tests_left() {
+    for entry in std::fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let of = name.strip_prefix("amcast-").and_then(|name| name.split('-').next());
+        if of.and_then(|os_pid| os_pid.parse().ok()).is_some_and(|os_pid| !runs(os_pid)) {
+            // Another test may be doing the same.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
 impl Hosts {
     /// So many hosts; why not, if this user or this system cannot have them.
     pub(crate) fn new(count: usize) -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
             return Err("network namespaces need root".to_string());
         }
+        static FIRST: Once = Once::new();
+        FIRST.call_once(remove_what_killed_tests_left);
         // Several tests of one program may have hosts at a time.
         static NETWORKS: AtomicU32 = AtomicU32::new(0);
         let (id, network) = (std::process::id(), NETWORKS.fetch_add(1, Ordering::Relaxed));
