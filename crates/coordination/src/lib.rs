@@ -1,5 +1,6 @@
 //! What the nodes of a cluster tell each other beside the order: where they are, that they live, and
-//! who coordinates. None of it is needed for safety, and nothing waits for it.
+//! who coordinates. Nothing that is ordered waits for it. One entry matters for safety, and is waited for
+//! where it matters: whether a node whose disk is new had another one before (`begun/n0`).
 //!
 //! [`Coordination`] is a board: everybody writes his own entries on it and sees those of all. There are
 //! two of them. [`Embedded`] is the cluster's file: what is in it is known, and nobody hears what
@@ -9,10 +10,11 @@
 //! believed only while it is there.
 //!
 //! ```text
-//! map                    what the cluster is, once for ever: protocol, shards, replicas, how keys are spread
+//! map                    what the cluster is, once for ever: all that decides what commands do
 //! nodes/n0               where a node is; stays when it ends
 //! alive/n0               it lives: goes when its lease ends
 //! leads/g0               which node coordinates a group: under that node's lease
+//! begun/n0               on how many disks it began after the first, and the word of the last; stays
 //! ```
 #![forbid(unsafe_code)]
 

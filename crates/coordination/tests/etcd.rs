@@ -108,3 +108,20 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
     std::thread::sleep(Duration::from_millis(1500));
     assert!(!wrong.known().is_current, "{:?}", wrong.known());
 }
+
+#[test]
+fn a_server_that_takes_connections_and_says_nothing_is_passed_over() {
+    let Some(server) = Server::start("silent", true) else { return };
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
+    let at = format!("https://{}", silent.local_addr().expect("it has an address"));
+    let both = Options { endpoints: vec![at.clone(), server.url()], ..options(&server) };
+    let (a, _) = board(both);
+    a.say("nodes/n0", Some("here"), Lasts::ForEver);
+    wait("the other one is there", &a, |k| has(k, "nodes/n0", "here"));
+    // Nor does anybody wait for it who ends.
+    let (b, _) = board(Options { endpoints: vec![at], ..options(&server) });
+    std::thread::sleep(Duration::from_millis(200));
+    let begun = Instant::now();
+    drop(b);
+    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+}

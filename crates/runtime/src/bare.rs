@@ -61,6 +61,7 @@ impl Bare {
             holds: entry.keeps() == Keeps::Written,
             lasts: true,
             lived: false,
+            first_life: 0,
         });
         let asks = (Asks::of(entry.about().params, config), false);
         let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), asks);

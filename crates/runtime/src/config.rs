@@ -261,8 +261,12 @@ impl ClusterFile {
             .map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))?;
         let mut options = std::fs::OpenOptions::new();
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-        file.and_then(|mut file| file.write_all(text.as_bytes()))
-            .map_err(|e| FileError::Io(path.to_path_buf(), e))
+        // It is on the disk before it is renamed: a machine that fails leaves this one, or the one before.
+        let written = file.and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+        written.map_err(|e| FileError::Io(path.to_path_buf(), e))
     }
 
     /// Checks the file against the parameters of its protocol.
@@ -337,6 +341,30 @@ impl ClusterFile {
         Ok(())
     }
 
+    /// What decides what commands do, and so must be the same in all runs of a cluster and on all its
+    /// hosts: names and values. A parameter that is not there has its default.
+    pub fn decides(&self) -> Vec<(String, String)> {
+        let partitions = self.partitions.unwrap_or(self.shards);
+        // What the logs take decides what commands do: the same commands may run again from disk.
+        let told = |mb: Option<usize>| mb.map_or("its default".to_string(), |mb| mb.to_string());
+        let log_dir = if self.log_dir.is_some() { "one" } else { "none" };
+        let fixed = [
+            ("protocol", self.protocol.clone()),
+            ("shards", self.shards.to_string()),
+            ("replicas", self.replicas.to_string()),
+            (
+                "partition",
+                format!("{} ({partitions}, boundaries {:?})", self.partition, self.boundaries),
+            ),
+            ("log_mb", told(self.log_mb)),
+            ("log_disk_mb", told(self.log_disk_mb)),
+            ("log_dir", log_dir.to_string()),
+        ];
+        let fixed = fixed.into_iter().map(|(name, value)| (name.to_string(), value));
+        let set = self.set.iter().filter(|(name, _)| **name != PATIENCE.0);
+        fixed.chain(set.map(|(name, value)| (format!("set.{name}"), value.to_string()))).collect()
+    }
+
     /// Takes over from the file of an earlier run of the same cluster what must be the same in this
     /// one: its number. Its time goes on from where that of the earlier run was. Comes before
     /// [`ClusterFile::settle`].
@@ -347,43 +375,15 @@ impl ClusterFile {
         let was = |what: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
             Err(format!("{what} = {here}, and what is there was written with {there}"))
         };
-        if self.protocol != earlier.protocol {
-            return was("protocol", &self.protocol, &earlier.protocol);
-        }
-        for (what, here, there) in
-            [("shards", self.shards, earlier.shards), ("replicas", self.replicas, earlier.replicas)]
-        {
+        let (here, there) = (self.decides(), earlier.decides());
+        for what in here.iter().chain(&there).map(|(what, _)| what) {
+            let of = |all: &[(String, String)]| {
+                let found = all.iter().find(|(name, _)| name == what);
+                found.map_or("its default".to_string(), |(_, value)| value.clone())
+            };
+            let (here, there) = (of(&here), of(&there));
             if here != there {
                 return was(what, &here, &there);
-            }
-        }
-        let first = |file: &Self| {
-            let partitions = file.partitions.unwrap_or(file.shards);
-            format!("{} ({partitions}, boundaries {:?})", file.partition, file.boundaries)
-        };
-        if first(self) != first(earlier) {
-            return was("partition", &first(self), &first(earlier));
-        }
-        // What the logs take decides what commands do: the same commands may run again from disk.
-        let told = |mb: Option<usize>| mb.map_or("its default".to_string(), |mb| mb.to_string());
-        for (what, here, there) in [
-            ("log_mb", self.log_mb, earlier.log_mb),
-            ("log_disk_mb", self.log_disk_mb, earlier.log_disk_mb),
-        ] {
-            if here != there {
-                return was(what, &told(here), &told(there));
-            }
-        }
-        if self.log_dir.is_some() != earlier.log_dir.is_some() {
-            let dir = |file: &Self| if file.log_dir.is_some() { "one" } else { "none" };
-            return was("log_dir", &dir(self), &dir(earlier));
-        }
-        for name in self.set.keys().chain(earlier.set.keys()) {
-            let of =
-                |file: &Self| file.set.get(name).map_or("its default".into(), Setting::to_string);
-            let (here, there) = (of(self), of(earlier));
-            if here != there && name != PATIENCE.0 {
-                return was(&format!("set.{name}"), &here, &there);
             }
         }
         if self.id.is_some() && self.id != earlier.id {
@@ -396,9 +396,16 @@ impl ClusterFile {
     }
 
     /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
-    /// milliseconds, where state outlives the machine: as the file says, or else by the wall clock.
-    pub fn clock_ahead(&self) -> u64 {
-        if self.clock_ahead_ms > 0 { self.clock_ahead_ms } else { crate::clock::ahead_ms() }
+    /// milliseconds: as the file says, or else by the wall clock. Where all nodes are on one host and
+    /// nothing outlives it (not `keeps`) its monotonic clock is enough, which nobody sets.
+    pub fn clock_ahead(&self, keeps: bool) -> u64 {
+        let on_this_host = self.etcd.is_none()
+            && self.nodes.values().all(|place| place.address.ip().is_loopback());
+        match self.clock_ahead_ms {
+            0 if !keeps && on_this_host => 0,
+            0 => crate::clock::ahead_ms(),
+            ahead => ahead,
+        }
     }
 
     /// Forgets what an earlier run of the cluster chose for itself and the next one chooses anew: the

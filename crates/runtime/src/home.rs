@@ -13,6 +13,7 @@
 //! HOME/n0.life           which life of the node is the next; locked while it lives
 //! HOME/c0.life           the same of a front that is not a node's
 //! HOME/n0.begun          is there if the processes of the node had logs before
+//! HOME/n0.disk           a word by which etcd knows the disk of a node, where there is etcd
 //! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
 //!                        each of its processes, and the application's state
 //! ```
@@ -37,6 +38,7 @@ pub use own::OwnHome;
 pub use registry::Registry;
 pub use room::{Room, logs_bytes};
 
+use self::ground::LIVES_BITS;
 use crate::answers::Places;
 use crate::at::At;
 use crate::config::{ClusterFile, node_name};
@@ -51,6 +53,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
@@ -104,6 +107,8 @@ pub struct Keeping {
     pub(crate) lasts: bool,
     /// The node has lived before, on a machine or disk that was replaced: what is new is lost.
     pub(crate) lived: bool,
+    /// The least number that a life of it may have on this disk.
+    pub(crate) first_life: u32,
 }
 
 impl Keeping {
@@ -127,9 +132,14 @@ impl Keeping {
     }
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
-    /// it asks the others what it had promised.
+    /// it asks the others what it had promised. Nobody counted its lives, so it takes one from the
+    /// upper half of a disk's, by the wall clock: those of the lost disk were fewer, or began earlier.
     pub fn has_lived(&mut self) {
         self.lived = true;
+        let hours =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 3600;
+        let half = 1 << (LIVES_BITS - 1);
+        self.first_life = half + (hours % u64::from(half)) as u32;
     }
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.
@@ -221,6 +231,7 @@ impl Home {
             begun: begun(),
             holds,
             lasts: file.durable,
+            first_life: 0,
             lived: file.nodes.get(&node_name(rank)).is_some_and(|place| place.replaced > 0),
         })
     }

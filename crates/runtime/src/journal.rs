@@ -229,7 +229,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let begun = dir.join("begun");
-        Keeping { path: dir, begun, holds: true, lasts: false, lived: false }
+        Keeping { path: dir, begun, holds: true, lasts: false, lived: false, first_life: 0 }
     }
 
     fn open(keeping: &Keeping) -> (Journal, Recovered, bool) {

@@ -4,14 +4,15 @@
 use super::{Failure, secret};
 use amcast_coordination::{Coordination, Embedded, Etcd, Known, Lasts, OnChange, Options, Tls};
 use amcast_core::Gid;
-use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
+use amcast_runtime::config::{ClusterFile, Partition, Place, node_name, node_rank};
 use amcast_runtime::control::{NodeStatus, status_of};
+use amcast_runtime::home::Home;
 use amcast_services::kv::{SLOTS, SlotMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// How long a node that starts waits for etcd, before it goes on with what its host knows.
 const ETCD_PATIENCE: Duration = Duration::from_secs(3);
@@ -53,20 +54,27 @@ fn nodes(known: &Known) -> BTreeMap<String, Place> {
     known.under("nodes").filter_map(read).collect()
 }
 
-/// What must be the same for all nodes, and for whoever wants to know where a key is.
+/// What must be the same for all nodes, and, where keys are spread by their slots, where they are at
+/// first: partitions may move later.
 fn map(file: &ClusterFile) -> String {
-    let slots = SlotMap::new(file.shards);
-    let first = |shard: usize| slots.range(Gid(shard as u8)).0;
-    let first: Vec<_> = (0..file.shards).map(first).collect();
-    let map = serde_json::json!({
-        "protocol": file.protocol,
+    let mut map = serde_json::json!({
         "shards": file.shards,
         "replicas": file.replicas,
-        "rings": file.set.get("rings").map_or_else(|| "global".to_string(), ToString::to_string),
-        "slots": SLOTS,
-        "first_slot_of_shard": first,
+        "decides": file.decides().into_iter().collect::<BTreeMap<_, _>>(),
     });
+    if file.partition == Partition::Hash {
+        let partitions = file.partitions.unwrap_or(file.shards);
+        let slots = SlotMap::new(partitions);
+        let first: Vec<_> = (0..partitions).map(|p| slots.range(Gid(p as u8)).0).collect();
+        map["at_first"] = serde_json::json!({ "slots": SLOTS, "first_slot_of_shard": first });
+    }
     map.to_string()
+}
+
+/// What etcd has of the disks that a node began with: how many it replaced, and the word of the last.
+fn replaced_by(entry: &str) -> (u32, &str) {
+    let (count, word) = entry.split_once(' ').unwrap_or((entry, ""));
+    (count.parse().unwrap_or_default(), word)
 }
 
 impl Board {
@@ -108,17 +116,19 @@ impl Board {
         })
     }
 
-    /// Finds out where all nodes are, and says where this one is. `fresh`: it has nothing on disk.
+    /// Finds out where all nodes are, and says where this one is, whose directory on this host is `home`.
     /// What etcd does not say, since it is away, is as the file and `before` have it, which is what
-    /// was known on this host.
+    /// was known on this host. A node whose disk is new waits until etcd is there: only etcd knows
+    /// whether there was another one, on which the node had promised something.
     ///
     /// # Errors
-    /// When etcd says that this is another cluster, or it was told to stop.
+    /// When etcd says that this is another cluster, or that the node has another disk by now; when it
+    /// was told to stop.
     pub(super) fn settle(
         &mut self,
         file: &mut ClusterFile,
         before: Option<&ClusterFile>,
-        (fresh, stop): (bool, &AtomicBool),
+        (home, stop): (&Home, &AtomicBool),
     ) -> Result<(), Failure> {
         if !self.shared {
             return Ok(());
@@ -127,15 +137,25 @@ impl Board {
         while !self.board.known().is_current && begun.elapsed() < ETCD_PATIENCE {
             std::thread::sleep(Duration::from_millis(10));
         }
-        let is_there = self.board.known().is_current;
-        if is_there {
+        if self.board.known().is_current {
             self.agree_on_map(file)?;
         }
         let name = node_name(self.rank);
+        let known = before.and_then(|before| before.nodes.get(&name)).map_or(0, |own| own.replaced);
         for (name, place) in before.iter().flat_map(|before| &before.nodes) {
             file.nodes.entry(name.clone()).or_insert_with(|| place.clone());
         }
-        let replaced = if is_there { self.count_replaced(fresh) } else { 0 };
+        self.say_own(file, known)?;
+        self.wait_for_others(file, stop)?;
+        let replaced = self.count_replaced(home, stop)?;
+        self.say_own(file, replaced)?;
+        self.say_alive();
+        Ok(())
+    }
+
+    /// Says where this node is, and that its disk was replaced so often, at least.
+    fn say_own(&self, file: &mut ClusterFile, replaced: u32) -> Result<(), Failure> {
+        let name = node_name(self.rank);
         let Some(own) = file.nodes.get_mut(&name) else {
             return Err(Failure::Misuse(format!(
                 "nodes.{name} is missing: the file of its host says where a node is, such as \
@@ -143,10 +163,8 @@ impl Board {
             )));
         };
         own.replaced = own.replaced.max(replaced);
-        let own = own.clone();
-        self.board.say(&format!("nodes/{name}"), Some(&told(&own)), Lasts::ForEver);
-        self.say_alive();
-        self.wait_for_others(file, stop)
+        self.board.say(&format!("nodes/{name}"), Some(&told(own)), Lasts::ForEver);
+        Ok(())
     }
 
     /// Takes in where the others are, and waits for those that nobody has heard of.
@@ -190,31 +208,57 @@ impl Board {
         }
     }
 
-    /// How often this node began with nothing on disk after it had something. etcd counts.
-    fn count_replaced(&self, fresh: bool) -> u32 {
-        let key = format!("begun/{}", node_name(self.rank));
-        // Whose word stands is told by more than the number.
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mine = |count: u32| format!("{count} {}.{}", std::process::id(), since.as_nanos());
-        let count_of = |word: &str| -> u32 {
-            word.split_once(' ').and_then(|(count, _)| count.parse().ok()).unwrap_or_default()
-        };
-        let stands = match self.board.claim(&key, None, &mine(0)) {
-            Ok(stands) if fresh && stands != mine(0) => stands,
-            // It is the first time, or it has what it had.
-            Ok(stands) => return count_of(&stands),
-            Err(_) => return 0,
-        };
-        let next = mine(count_of(&stands) + 1);
-        match self.board.claim(&key, Some(&stands), &next) {
-            Ok(now) => {
-                let (name, count) = (node_name(self.rank), count_of(&now));
-                tracing::warn!(
-                    "{name} has nothing on disk and has begun before: replaced = {count}"
-                );
-                count
+    /// How often this node began on another disk than the one before. etcd counts, and knows a disk by
+    /// a word that is written there before it is told: who was interrupted is not counted twice.
+    fn count_replaced(&self, home: &Home, stop: &AtomicBool) -> Result<u32, Failure> {
+        let (key, name) = (format!("begun/{}", node_name(self.rank)), node_name(self.rank));
+        let fresh = home.is_fresh(self.rank);
+        let word = match home.disk_word(self.rank)? {
+            Some(word) => word,
+            None if fresh => home.give_disk_word(self.rank)?,
+            // It lost nothing, and began before there was etcd.
+            None => {
+                return Ok(self.board.known().entries.get(&key).map_or(0, |e| replaced_by(e).0));
             }
-            Err(_) => count_of(&next),
+        };
+        let (mut stands, mut said_at): (Option<String>, Option<Instant>) = (None, None);
+        loop {
+            let count = stands.as_ref().map_or(0, |stands| replaced_by(stands).0 + 1);
+            match self.board.claim(&key, stands.as_deref(), &format!("{count} {word}")) {
+                Ok(now) if replaced_by(&now).1 == word => {
+                    if count > 0 {
+                        tracing::warn!(
+                            "{name} has nothing on disk and has begun before: replaced = {count}"
+                        );
+                    }
+                    return Ok(replaced_by(&now).0);
+                }
+                Ok(now) if fresh => stands = Some(now),
+                Ok(_) => {
+                    return Err(Failure::Misuse(format!(
+                        "{name} has begun on another disk since it was here, and what is here is \
+                         outdated: let it run there, or empty {} for it to begin anew",
+                        home.path().display()
+                    )));
+                }
+                // What it promised is here.
+                Err(_) if !fresh => return Ok(0),
+                Err(_) if stop.load(Ordering::Relaxed) => {
+                    return Err(Failure::Failed(format!(
+                        "{name} has nothing on disk, and etcd never said whether it had before"
+                    )));
+                }
+                Err(why) => {
+                    if said_at.is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+                        tracing::warn!(
+                            "{name} has nothing on disk, and waits for etcd to say whether it had \
+                             before: {why}"
+                        );
+                        said_at = Some(Instant::now());
+                    }
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            }
         }
     }
 
@@ -296,6 +340,10 @@ fn leads(status: &NodeStatus, group: usize) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_coordination::Unreachable;
+    use amcast_runtime::config::Setting;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn the_file_is_the_board_of_a_cluster_without_etcd() {
@@ -303,10 +351,9 @@ mod tests {
         let at = |port: u16| Place::at(([127, 0, 0, 1], port).into());
         file.nodes = [("n0".to_string(), at(1)), ("n1".to_string(), at(2))].into();
         let mut board = Board::begin(&file, 0).map_err(|_| "it needs nothing").unwrap();
-        board
-            .settle(&mut file, None, (true, &AtomicBool::new(false)))
-            .map_err(|_| "nor now")
-            .unwrap();
+        let home = Home::of_host(&file, Path::new("/nowhere/cluster.toml"));
+        let settled = board.settle(&mut file, None, (&home, &AtomicBool::new(false)));
+        settled.map_err(|_| "nor now").unwrap();
         assert!(!board.has_changed() && board.dead().is_empty());
         file.nodes.insert("n1".to_string(), at(3));
         board.say_places(&file);
@@ -317,7 +364,117 @@ mod tests {
     #[test]
     fn the_map_says_where_a_key_is() {
         let map: serde_json::Value = serde_json::from_str(&map(&ClusterFile::default())).unwrap();
-        let first = map["first_slot_of_shard"].as_array().unwrap();
-        assert_eq!((first.len(), &first[0], &map["slots"]), (3, &0.into(), &16384.into()));
+        let first = map["at_first"]["first_slot_of_shard"].as_array().unwrap();
+        assert_eq!((first.len(), &first[0]), (3, &0.into()));
+        assert_eq!(map["at_first"]["slots"], 16384);
+    }
+
+    #[test]
+    fn the_map_has_all_that_decides_what_commands_do() {
+        let usual = ClusterFile::default();
+        let ranges = ClusterFile { partition: Partition::Range, ..usual.clone() };
+        assert!(!map(&ranges).contains("first_slot"), "{}", map(&ranges));
+        let set = [("ring_sets".to_string(), Setting::Word("0+1".into()))].into();
+        let others = [
+            ranges,
+            ClusterFile { partitions: Some(2), ..usual.clone() },
+            ClusterFile { log_mb: Some(7), ..usual.clone() },
+            ClusterFile { log_disk_mb: Some(7), ..usual.clone() },
+            ClusterFile { log_dir: Some("/x".into()), ..usual.clone() },
+            ClusterFile { set, ..usual.clone() },
+        ];
+        others.iter().for_each(|other| assert_ne!(map(other), map(&usual), "{other:?}"));
+    }
+
+    /// An etcd that does not answer at first.
+    #[derive(Default)]
+    struct Slow {
+        entries: Mutex<BTreeMap<String, String>>,
+        refuses: AtomicUsize,
+        /// Whether it writes down what it does not answer.
+        secretly: bool,
+    }
+
+    /// What a board holds of it.
+    struct Held(Arc<Slow>);
+
+    impl Coordination for Held {
+        fn say(&self, _: &str, _: Option<&str>, _: Lasts) {}
+
+        fn unsay(&self, _: &str) {}
+
+        fn known(&self) -> Known {
+            Known { entries: self.0.entries.lock().unwrap().clone(), is_current: false }
+        }
+
+        fn claim(
+            &self,
+            key: &str,
+            before: Option<&str>,
+            value: &str,
+        ) -> Result<String, Unreachable> {
+            let left = self.0.refuses.load(Ordering::Relaxed);
+            self.0.refuses.store(left.saturating_sub(1), Ordering::Relaxed);
+            let mut entries = self.0.entries.lock().unwrap();
+            if entries.get(key).map(String::as_str) == before && (left == 0 || self.0.secretly) {
+                entries.insert(key.to_string(), value.to_string());
+            }
+            match left {
+                0 => Ok(entries[key].clone()),
+                _ => Err(Unreachable("it is away".to_string())),
+            }
+        }
+    }
+
+    /// How often the disk of n1 at `dir` counts as replaced.
+    fn begin(etcd: &Arc<Slow>, dir: &Path) -> Result<u32, Failure> {
+        let file = ClusterFile { data: Some(dir.to_path_buf()), ..ClusterFile::default() };
+        let home = Home::of_host(&file, Path::new("x"));
+        let board = Board {
+            board: Box::new(Held(Arc::clone(etcd))),
+            changed: Arc::default(),
+            rank: 1,
+            shards: 3,
+            replicas: 3,
+            shared: true,
+            alive: BTreeSet::new(),
+            look_at: Instant::now(),
+        };
+        board.count_replaced(&home, &AtomicBool::new(false))
+    }
+
+    #[test]
+    fn who_has_a_new_disk_waits_until_etcd_says_whether_there_was_another() {
+        let base = std::env::temp_dir().join(format!("amcast-disks-{}", std::process::id()));
+        let disk = |name: &str| {
+            let dir = base.join(name);
+            std::fs::create_dir_all(&dir).unwrap();
+            dir
+        };
+        let (first, second, third) = (disk("first"), disk("second"), disk("third"));
+        for secretly in [false, true] {
+            let etcd = Arc::new(Slow { secretly, ..Slow::default() });
+            let away = || etcd.refuses.store(3, Ordering::Relaxed);
+            away();
+            // Interrupted and begun again it is the same disk.
+            assert_eq!([begin(&etcd, &first).unwrap(), begin(&etcd, &first).unwrap()], [0, 0]);
+            away();
+            assert_eq!([begin(&etcd, &second).unwrap(), begin(&etcd, &second).unwrap()], [1, 1]);
+            assert_eq!(begin(&etcd, &third).unwrap(), 2);
+            // With what it knows on its disk it goes on without etcd; an old disk does not.
+            std::fs::write(third.join("n1.life"), "4\n").unwrap();
+            away();
+            assert_eq!(begin(&etcd, &third).unwrap(), 0);
+            etcd.refuses.store(0, Ordering::Relaxed);
+            assert_eq!(begin(&etcd, &third).unwrap(), 2);
+            std::fs::write(first.join("n1.life"), "4\n").unwrap();
+            assert!(
+                matches!(begin(&etcd, &first), Err(Failure::Misuse(why)) if why.contains("outdated"))
+            );
+            for dir in [&first, &third] {
+                std::fs::remove_file(dir.join("n1.life")).unwrap();
+            }
+        }
+        std::fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -44,7 +44,7 @@ pub(super) struct Addresses {
 
 /// A port that cannot be had; `flag` names it.
 fn refused(flag: &str, at: SocketAddr, e: &std::io::Error) -> Failure {
-    Failure::Failed(format!(
+    Failure::Misuse(format!(
         "port {} cannot be used: {e}; give another --{flag}-port, or 0 for any",
         at.port()
     ))
@@ -85,7 +85,7 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Sock
 /// When the address cannot be had.
 pub(super) fn given(key: &str, at: SocketAddr) -> Result<SocketAddr, Failure> {
     let bound = TcpListener::bind(at);
-    bound.map_err(|e| Failure::Failed(format!("{key} = \"{at}\" cannot be used: {e}")))?;
+    bound.map_err(|e| Failure::Misuse(format!("{key} = \"{at}\" cannot be used: {e}")))?;
     Ok(at)
 }
 
@@ -140,8 +140,10 @@ impl Listening {
         let mut config = front::redis::Config::new(at.redis, first_session + 1);
         // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
         let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
-        config.clock_ahead_ms = if forgets(file) { 0 } else { file.clock_ahead() };
+        // The same for all fronts: their commands meet in one order.
+        config.clock_ahead_ms = file.clock_ahead(!forgets(file));
         config.command_bytes_max = front.payload_max().saturating_sub(beside);
+        let clock_ahead_ms = config.clock_ahead_ms;
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
         let backend = backend.with_reads(reads, Arc::clone(watch));
@@ -152,7 +154,7 @@ impl Listening {
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
             payload_max: front.payload_max(),
-            clock_ahead_ms: file.clock_ahead_ms,
+            clock_ahead_ms,
             password: file.password.clone(),
             hears,
         };

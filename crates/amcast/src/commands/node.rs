@@ -119,7 +119,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut board = Board::begin(&file, rank)?;
     // What this host heard from the others in an earlier life.
     let before = home.file().ok().filter(|before| before.id == file.id);
-    board.settle(&mut file, before.as_ref(), (home.is_fresh(rank), &signals.end))?;
+    home.make_on_host(&file)?;
+    board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
     home.prepare_host(&file)?;
     let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);

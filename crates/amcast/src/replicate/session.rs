@@ -43,7 +43,7 @@ impl Client {
         // No other front has or had this place in this life, so no session has or had its number.
         let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
         let keeps = entry.keeps() != Keeps::Nothing;
-        let clock = Arc::new(Clock::ahead(if keeps { file.clock_ahead() } else { 0 }));
+        let clock = Arc::new(Clock::ahead(file.clock_ahead(keeps)));
         Ok(Self { front, clock, next: AtomicU64::new(first) })
     }
 

@@ -103,6 +103,7 @@ impl Cluster {
         let place = Place {
             control: Some(self.at(host, 7401)),
             redis: Some(self.at(host, 6379)),
+            log: Some(self.at(host, 6380)),
             ..Place::at(self.at(host, 7400))
         };
         let etcd = Etcd {
@@ -223,6 +224,14 @@ fn operate(cluster: &mut Cluster, load: &Load) -> Vec<(&'static str, Time, Time)
         cluster.nodes[0].1 = node;
         cluster.wait_until_ready();
     });
+    // The log is beside the store, in the same order and the same time: each host takes appends.
+    for (n, host) in [0, SPARE, 2].into_iter().enumerate() {
+        let front = cluster.at(host, 6380).to_string();
+        let mut log = amcast_log::Client::new(vec![front], None).expect("an address");
+        for log_name in ["a", "b", "c", "d"] {
+            assert_eq!(log.append(log_name, b"value".to_vec()).expect("it is taken"), n as u64);
+        }
+    }
     std::thread::sleep(PEACE);
     load.wait_for_answers(1000);
     done

@@ -93,7 +93,11 @@ impl Ways {
             let cause = e.source().map_or_else(String::new, |cause| format!(": {cause}"));
             format!("{at}: {e}{cause}")
         };
-        let channel = endpoint.connect().await.map_err(|e| told(&e))?;
+        // The endpoint's own patience ends with TCP's handshake, before that of TLS.
+        let channel = match tokio::time::timeout(PATIENCE, endpoint.connect()).await {
+            Ok(connected) => connected.map_err(|e| told(&e))?,
+            Err(_) => return Err(format!("{at}: no connection within {PATIENCE:?}")),
+        };
         let token = match &self.user {
             None => None,
             Some((name, password)) => {

@@ -27,6 +27,9 @@ use tonic::Streaming;
 /// How long after a session that failed the next one begins, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
+/// How often it is looked whether the board is still used, while a session begins.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Requests on a stream that wait to be sent.
 const REQUESTS_MAX: usize = 4;
 
@@ -66,6 +69,13 @@ fn stream<T>() -> (mpsc::Sender<T>, impl Stream<Item = T>) {
     (to, tokio_stream::wrappers::ReceiverStream::new(from))
 }
 
+/// Returns when the board is not used any more.
+async fn until_it_ends(shared: &Shared) {
+    while !shared.ends.load(Ordering::Acquire) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
 fn ended(what: &str) -> String {
     format!("the stream of {what} has ended")
 }
@@ -83,7 +93,13 @@ impl Session {
     pub(super) async fn run(mut self) {
         let mut pause = PAUSE.0;
         while !self.ends() {
-            let why = match self.begin().await {
+            let shared = Arc::clone(&self.shared);
+            let begun = tokio::select! {
+                begun = self.begin() => begun,
+                // Whoever ends the board does not wait for a server that says nothing.
+                () = until_it_ends(&shared) => return,
+            };
+            let why = match begun {
                 Ok(talk) => {
                     if std::mem::take(&mut self.remarked) {
                         tracing::info!("etcd is there again");

@@ -68,7 +68,8 @@ impl Place {
         let name = format!("amcast-checkpoint-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let begun = path.with_extension("begun");
-        let keeping = Keeping { path, begun, holds: false, lasts: true, lived: false };
+        let keeping =
+            Keeping { path, begun, holds: false, lasts: true, lived: false, first_life: 0 };
         keeping.make().unwrap();
         Self(keeping)
     }

@@ -67,8 +67,12 @@ pub enum HomeError {
 
 impl HomeError {
     /// Whether another directory should have been given: nothing failed.
-    pub const fn is_misuse(&self) -> bool {
+    pub fn is_misuse(&self) -> bool {
         use HomeError::*;
+        if let Io(_, e) = self {
+            use io::ErrorKind::{NotADirectory, PermissionDenied, ReadOnlyFilesystem};
+            return matches!(e.kind(), PermissionDenied | ReadOnlyFilesystem | NotADirectory);
+        }
         matches!(
             self,
             Missing(_)

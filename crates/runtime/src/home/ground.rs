@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Bits of a life's number that count the lives of one machine. With those that count machines they are 24,
 /// as many as sessions of fronts have for it.
-const LIVES_BITS: u32 = 16;
+pub(super) const LIVES_BITS: u32 = 16;
 
 /// What the processes of a cluster meet on.
 #[derive(Clone, Debug)]
@@ -47,7 +47,8 @@ impl Net {
     /// that this one replaces. A node that keeps something and lost it has lived before.
     pub(crate) fn first_life(&self, rank: usize, keeping: Option<&Keeping>) -> u32 {
         let replaced = self.places[rank].replaced << LIVES_BITS;
-        replaced.max(u32::from(keeping.is_some_and(Keeping::is_begun)))
+        let on_this_disk = keeping.map_or(0, |keeping| keeping.first_life);
+        (replaced + on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
     }
 
     /// The cluster's directory on this host.

@@ -1,13 +1,19 @@
 //! The home of a host's nodes that nobody supervises: each is started by hand, or by the system.
 
 use super::own::SOCKET_PATH_MAX;
-use super::{Home, HomeError, Keeping, at, check_ours, life_name};
-use crate::config::ClusterFile;
+use super::{Home, HomeError, Keeping, at, check_ours, life_name, write_private};
+use crate::config::{ClusterFile, node_name};
 use crate::control::statuses_of;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Where the word is by which a node's disk is known.
+fn disk_name(rank: usize) -> String {
+    format!("{}.disk", node_name(rank))
+}
 
 impl Home {
     /// The home of a host's nodes: the directory that the cluster's file names, or the one that the
@@ -19,12 +25,11 @@ impl Home {
         }
     }
 
-    /// Prepares it for a node: makes the directory if need be, and puts the cluster's file
-    /// there, for whoever is given the directory and nothing else.
+    /// Makes the directory if need be, and sees to it that this cluster may use it.
     ///
     /// # Errors
     /// When it cannot be made, others may write in it, or it is of another cluster.
-    pub fn prepare_host(&self, file: &ClusterFile) -> Result<(), HomeError> {
+    pub fn make_on_host(&self, file: &ClusterFile) -> Result<(), HomeError> {
         if file.data.is_none() {
             return Ok(());
         }
@@ -45,7 +50,17 @@ impl Home {
             let same = file.clone().go_on_from(&before);
             same.map_err(|why| HomeError::Another(self.path.clone(), why))?;
         }
-        self.write_file(file)
+        Ok(())
+    }
+
+    /// Prepares it for a node: makes the directory if need be, and puts the cluster's file
+    /// there, for whoever is given the directory and nothing else.
+    ///
+    /// # Errors
+    /// As [`make_on_host`](Self::make_on_host), and when the file cannot be written.
+    pub fn prepare_host(&self, file: &ClusterFile) -> Result<(), HomeError> {
+        self.make_on_host(file)?;
+        if file.data.is_none() { Ok(()) } else { self.write_file(file) }
     }
 
     /// Writes the cluster's file, which nobody ever sees half of.
@@ -56,7 +71,44 @@ impl Home {
         // Each under a name of its own: several nodes may start at one time.
         let new = self.path.join(format!("cluster.toml.{}.new", std::process::id()));
         file.write(&new).map_err(HomeError::File)?;
-        fs::rename(&new, self.file_path()).map_err(at(&new))
+        fs::rename(&new, self.file_path()).map_err(at(&new))?;
+        self.sync_names()
+    }
+
+    /// Sees to it that what was made in the directory is there after the end of the machine.
+    fn sync_names(&self) -> Result<(), HomeError> {
+        File::open(&self.path).and_then(|dir| dir.sync_all()).map_err(at(&self.path))
+    }
+
+    /// The word by which the disk of node `rank` is known, which goes with the disk; none if there is
+    /// none yet.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn disk_word(&self, rank: usize) -> Result<Option<String>, HomeError> {
+        let path = self.path.join(disk_name(rank));
+        match fs::read_to_string(&path) {
+            Ok(word) => Ok(Some(word.trim().to_string()).filter(|word| !word.is_empty())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(at(&path)(e)),
+        }
+    }
+
+    /// Gives the disk of node `rank` a word that no other has; it is on the disk when this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn give_disk_word(&self, rank: usize) -> Result<String, HomeError> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let word = format!("{}.{}", std::process::id(), since.as_nanos());
+        let path = self.path.join(disk_name(rank));
+        let new = path.with_extension("disk.new");
+        let written = write_private(&new, word.as_bytes())
+            .and_then(|()| File::open(&new)?.sync_all())
+            .and_then(|()| fs::rename(&new, &path));
+        written.map_err(at(&path))?;
+        self.sync_names()?;
+        Ok(word)
     }
 
     /// Whether the node `rank` never ran here, or what it left is gone.
@@ -100,6 +152,10 @@ mod tests {
             home.prepare_host(&file).unwrap();
             assert_eq!(home.file().unwrap(), file);
         }
+        assert_eq!(home.disk_word(1).unwrap(), None);
+        let word = home.give_disk_word(1).unwrap();
+        assert_eq!(home.disk_word(1).unwrap(), Some(word));
+        assert_eq!(home.disk_word(0).unwrap(), None);
         let other = ClusterFile { id: Some(8), ..file.clone() };
         let why = home.prepare_host(&other).unwrap_err();
         assert!(why.is_misuse() && why.to_string().contains("id = 8, and what is there"), "{why}");

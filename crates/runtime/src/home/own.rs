@@ -65,9 +65,21 @@ impl OwnHome {
         file: &ClusterFile,
         registry: Registry,
     ) -> Result<Self, HomeError> {
+        let is_new = registry.prepare()?;
+        let made = Self::create_in(path, file, registry.clone());
+        if made.is_err() && is_new {
+            registry.remove_if_empty();
+        }
+        made
+    }
+
+    fn create_in(
+        path: Option<&Path>,
+        file: &ClusterFile,
+        registry: Registry,
+    ) -> Result<Self, HomeError> {
         let base = Directory::usual_base();
         let keeps = file.durable;
-        registry.prepare()?;
         clear_left_over(&base);
         let usual = || base.join(format!("{PREFIX}{}", std::process::id()));
         let path = std::path::absolute(path.map_or_else(usual, Path::to_path_buf))
@@ -323,14 +335,16 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
 /// the numbers of lives, which must not be given out again, and who
 /// had a log.
 fn goes_with_data(name: &[u8]) -> bool {
-    name == b"cluster.toml" || name.ends_with(b".life") || name.ends_with(b".begun")
+    let of_node = [&b".life"[..], b".begun", b".disk"];
+    name == b"cluster.toml" || of_node.iter().any(|end| name.ends_with(end))
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.
 fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
-    let of_node = |rest: &str| matches!(rest, "sock" | "in" | "life" | "begun" | "fronts.json");
+    let of_node =
+        |rest: &str| matches!(rest, "sock" | "in" | "life" | "begun" | "disk" | "fronts.json");
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
     matches!(name, "cluster.toml" | "fronts.json" | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {

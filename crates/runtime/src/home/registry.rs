@@ -46,12 +46,15 @@ impl Registry {
         Ok((newest, running.collect()))
     }
 
-    /// Makes the directory if need be, and removes what clusters that were killed have left.
+    /// Makes the directory if need be, and removes what clusters that were killed have left. Whether it
+    /// was made.
     ///
     /// # Errors
     /// When it cannot be made, or others may write in it: they could name their own home there.
-    pub(super) fn prepare(&self) -> Result<(), HomeError> {
-        match DirBuilder::new().mode(0o700).create(&self.dir) {
+    pub(super) fn prepare(&self) -> Result<bool, HomeError> {
+        let made = DirBuilder::new().mode(0o700).create(&self.dir);
+        let is_new = made.is_ok();
+        match made {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(&self.dir)(e)),
             _ => {}
         }
@@ -61,7 +64,13 @@ impl Registry {
         }
         check_ours(&self.dir, 0o022)?;
         self.clear();
-        Ok(())
+        Ok(is_new)
+    }
+
+    /// Removes the directory if no cluster is in it: who just made it has no use for it.
+    pub(super) fn remove_if_empty(&self) {
+        // Another cluster may have entered meanwhile: then it stays, as it should.
+        let _ = fs::remove_dir(&self.dir);
     }
 
     /// Enters a home, after [`prepare`](Self::prepare); the file to be removed when its cluster stops.
@@ -71,6 +80,8 @@ impl Registry {
         let entry = self.dir.join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
         let new = entry.with_extension("new");
         let bytes = home.as_os_str().as_bytes();
+        // Who failed to start beside this one may just have removed it.
+        self.prepare()?;
         let written = write_private(&new, bytes).and_then(|()| fs::rename(&new, &entry));
         written.map_err(at(&entry))?;
         Ok(entry)

@@ -1,7 +1,7 @@
 //! What becomes of directories and of the files in them.
 
 use super::own::clear_left_over;
-use super::{Fronts, Ground, Home, HomeError, OwnHome, Registry};
+use super::{Fronts, Ground, Home, HomeError, Keeping, Net, OwnHome, Registry};
 use crate::config::ClusterFile;
 use amcast_core::Cluster;
 use amcast_memory::Directory;
@@ -414,4 +414,25 @@ fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
     drop(OwnHome::create(Some(&path), &durable(7), place.registry()).unwrap());
     clear_left_over(&place.0);
     assert_eq!(Home::kept(&path).unwrap(), Some(durable(7)));
+}
+
+#[test]
+fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
+    let mut keeping = Keeping {
+        path: "/nowhere/n0.data".into(),
+        begun: "/nowhere/n0.begun".into(),
+        holds: false,
+        lasts: true,
+        lived: false,
+        first_life: 0,
+    };
+    let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
+    let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
+    let net = |replaced| Net::of("/nowhere".into(), 7, vec![at(replaced)]);
+    assert_eq!(net(0).first_life(0, Some(&keeping)), 0);
+    keeping.has_lived();
+    let first = net(0).first_life(0, Some(&keeping));
+    assert!(first >= 1 << 15, "{first}: more than a disk lives");
+    // Whoever counts it later has lives beyond.
+    assert!(first < net(1).first_life(0, None), "{first}");
 }

@@ -391,7 +391,7 @@ impl Lone {
 fn keeping(name: &str, holds: bool) -> Keeping {
     let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
     let begun = path.with_extension("begun");
-    let keeping = Keeping { path, begun, holds, lasts: false, lived: false };
+    let keeping = Keeping { path, begun, holds, lasts: false, lived: false, first_life: 0 };
     keeping.make().unwrap();
     keeping
 }
