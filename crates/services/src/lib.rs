@@ -21,7 +21,7 @@ pub mod store_and_log;
 pub mod stream;
 pub mod whole;
 
-pub use backend::{Answers, Backend, Busy, LocalBackend};
+pub use backend::{Answers, Backend, Busy, LocalBackend, Wrote};
 pub use clock::Clock;
 pub use envelope::{Envelope, Stamp};
 pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers};

@@ -1,11 +1,11 @@
 //! A service's backend on a real cluster: commands go out through a front of the runtime.
 
 use super::{CallBook, Reads, Watch};
-use amcast_core::{Cluster, Gid, GroupSet};
+use amcast_core::{Cluster, GroupSet};
 use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
-use amcast_services::{Answers, Backend, Busy, Status};
+use amcast_services::{Answers, Backend, Busy, Status, Wrote};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -81,7 +81,7 @@ impl Backend for ClusterBackend {
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
-    fn read_here(&self, dst: GroupSet, command: &[u8], written: &[(Gid, u64)], token: u64) -> bool {
+    fn read_here(&self, dst: GroupSet, command: &[u8], written: &[Wrote], token: u64) -> bool {
         let Some(here) = &self.reads else { return false };
         let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
         let done = move |answer: Vec<u8>| answers.answer(token, answer.into());
@@ -165,6 +165,7 @@ fn error(why: NoAnswer) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::Gid;
 
     #[test]
     fn only_what_surely_was_not_executed_may_be_sent_again_by_itself() {

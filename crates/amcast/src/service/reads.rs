@@ -4,11 +4,11 @@
 //! that their clients wrote before is executed there.
 
 use super::Hosted;
-use amcast_core::{Gid, GroupSet};
+use amcast_core::GroupSet;
 use amcast_runtime::application::Wake;
 use amcast_services::kv::partitions::refusing_epoch;
 use amcast_services::kv::split_epoch;
-use amcast_services::{Envelope, Executor, Peek};
+use amcast_services::{Envelope, Executor, Peek, Wrote};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ type OnRead = Box<dyn FnOnce(Vec<u8>) + Send>;
 struct Read {
     dst: GroupSet,
     payload: Box<[u8]>,
-    written: Box<[(Gid, u64)]>,
+    written: Box<[Wrote]>,
     since: Instant,
     done: OnRead,
 }
@@ -45,15 +45,8 @@ impl Reads {
         assert!(self.wake.set(wake).is_ok(), "a node begins once");
     }
 
-    /// Hands in a read, an envelope and a command, of a client that wrote `written` before: of each
-    /// shard the last request whose lowest shard it was.
-    pub(super) fn hand_in(
-        &self,
-        dst: GroupSet,
-        payload: &[u8],
-        written: &[(Gid, u64)],
-        done: OnRead,
-    ) {
+    /// Hands in a read, an envelope and a command, of a client that wrote `written` before.
+    pub(super) fn hand_in(&self, dst: GroupSet, payload: &[u8], written: &[Wrote], done: OnRead) {
         let since = Instant::now();
         let read = Read { dst, payload: payload.into(), written: written.into(), since, done };
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);

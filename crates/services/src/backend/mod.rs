@@ -9,6 +9,17 @@ use core::fmt;
 use std::borrow::Cow;
 use std::sync::Arc;
 
+/// A request of a session that writes: what a later read of the session must see.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wrote {
+    /// The lowest of its shards.
+    pub home: Gid,
+    /// Its number in the session.
+    pub request: u64,
+    /// When it was first sent, by the hosts' clock, in milliseconds.
+    pub host_ms: u64,
+}
+
 /// The backend cannot take a command now; it calls [`Answers::room`] when it can again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy;
@@ -43,15 +54,8 @@ pub trait Backend: Send + Sync + 'static {
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
 
     /// Has a command that changes nothing answered by a node of this process from what it has executed,
-    /// once that includes `written`: of each shard the last request of the session whose lowest shard it
-    /// was. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
-    fn read_here(
-        &self,
-        _dst: GroupSet,
-        _command: &[u8],
-        _written: &[(Gid, u64)],
-        _token: u64,
-    ) -> bool {
+    /// once that includes all of `written`. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
+    fn read_here(&self, _dst: GroupSet, _command: &[u8], _written: &[Wrote], _token: u64) -> bool {
         false
     }
 

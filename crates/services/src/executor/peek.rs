@@ -6,6 +6,7 @@
 //! answered by other nodes, may come to be seen only later.
 
 use super::{Engine, Executor};
+use crate::backend::Wrote;
 use crate::envelope::Envelope;
 use crate::machine::{At, Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
@@ -22,14 +23,13 @@ pub enum Peek {
 }
 
 impl<M: Machine> Executor<M> {
-    /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written`
-    /// has, of each shard, the last request of the same session that was sent there, in the lowest of
-    /// its shards.
+    /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written` are
+    /// the requests of the same session that it must see.
     pub fn peek(
         &mut self,
         dst: GroupSet,
         payload: &[u8],
-        written: &[(Gid, u64)],
+        written: &[Wrote],
         answer: &mut Vec<u8>,
     ) -> Peek {
         let Engine::Here(sides) = &mut self.engine else { return Peek::Never };
@@ -37,9 +37,19 @@ impl<M: Machine> Executor<M> {
         if !envelope.read_only || dst.is_empty() || !dst.within(GroupSet::first(sides.len())) {
             return Peek::Never;
         }
-        let ran = |(home, request): &(Gid, u64)| {
-            let side = sides.get(home.index());
-            side.is_some_and(|side| side.sessions.has_run(envelope.session, *request))
+        let ran = |wrote: &Wrote| {
+            let shard = wrote.home.index();
+            let (Some(side), Some(head)) = (sides.get(shard), self.heads.get(shard)) else {
+                return false;
+            };
+            // A request that a later one calls answered was in front of that one, and one that is older
+            // than any may be runs no more: of neither need anything be remembered.
+            let answered = self.lanes.waiting(wrote.home) == 0
+                && head.floors.of(envelope.session) > wrote.request;
+            let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
+            answered
+                || oldest_ms < head.now.host_ms
+                || side.sessions.has_run(envelope.session, wrote.request)
         };
         if !written.iter().all(ran) || dst.iter().any(|shard| self.lanes.waiting(shard) > 0) {
             return Peek::NotYet;

@@ -5,6 +5,7 @@ mod moves;
 mod pool;
 
 use super::*;
+use crate::backend::Wrote;
 use crate::kv::{Kv, Partitions, SlotMap, decode_args, destinations, encode_args, registry};
 use amcast_core::Pid;
 use amcast_core::rng::Rng;
@@ -347,6 +348,9 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     let mut node = Node::new();
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let peek = |node: &mut Node, written: &[(Gid, u64)]| {
+        let wrote = |&(home, request): &(Gid, u64)| Wrote { home, request, host_ms: 0 };
+        let written: Vec<Wrote> = written.iter().map(wrote).collect();
+        let written = &written;
         let mut answer = Vec::new();
         let outcome = node.executor.peek(get.dst, &get.payload, written, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
@@ -361,7 +365,16 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
     node.deliver(1, &both).unwrap();
     assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (Peek::Answered, "$1\r\n2\r\n".into()));
-    let mut set = cast(3, 3, 0, &format!("SET {x} 3"));
+    // What a later request calls answered was in front of it, and need not be remembered.
+    assert_eq!(peek(&mut node, &[(Gid(0), 39)]).0, Peek::NotYet);
+    node.run(&cast(3, 60, 0, &format!("SET {x} 2")));
+    assert_eq!(peek(&mut node, &[(Gid(0), 39)]), (Peek::Answered, "$1\r\n2\r\n".into()));
+    // Nor does a request run that is older than any may be.
+    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::NotYet);
+    let late_ms = Limits::default().session_ms + 1;
+    node.run(&cast(4, 60, late_ms, &format!("SET {x} 4")));
+    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::Answered);
+    let mut set = cast(5, 3, 0, &format!("SET {x} 3"));
     assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
     set.payload.truncate(3);
     assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);

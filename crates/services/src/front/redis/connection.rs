@@ -1,14 +1,16 @@
 //! One client's connection.
 
 mod again;
+mod written;
 
+use self::written::{Written, has_effect};
 use super::parser::{Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
 use super::router::{Frame, Lane, Mail, Post, token};
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use super::{COUNT_BYTES, Shared};
-use crate::backend::{Backend, Busy};
+use crate::backend::{Backend, Busy, Wrote};
 use crate::clock::Now;
 use crate::envelope::Envelope;
 use crate::kv::client::{Client, Info, Level, Said, lock, wall_us};
@@ -100,8 +102,8 @@ struct Connection<B: Backend> {
     last_request: u64,
     /// Reads under way that a node of this process answers.
     peeks: Vec<u64>,
-    /// Of each shard the last request that writes and whose lowest shard it is: what such reads see.
-    written: Vec<(Gid, u64)>,
+    /// What such reads must see.
+    written: Written,
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
     pending: Option<Pending>,
@@ -164,7 +166,7 @@ pub(super) fn open<B: Backend>(
         refused: 0,
         drains: false,
         peeks: Vec::new(),
-        written: Vec::new(),
+        written: Written::default(),
         body: Vec::new(),
         pending: None,
         payload: Vec::new(),
@@ -313,7 +315,9 @@ impl<B: Backend> Connection<B> {
         };
         self.pipeline.answered(request);
         self.peeks.retain(|peek| *peek != request);
-        if let Some((map, args)) = Partitions::of_refusal(&answer) {
+        let refusal = Partitions::of_refusal(&answer);
+        self.written.answered(request, refusal.is_none() && has_effect(&answer));
+        if let Some((map, args)) = refusal {
             self.shared.server.learn(map);
             (self.refused, self.drains) = (self.refused + 1, true);
             self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
@@ -717,10 +721,11 @@ impl<B: Backend> Connection<B> {
             return Err(pending);
         }
         let request = self.last_request + 1;
+        let open_from = self.pipeline.first_open().unwrap_or(request);
         let envelope = Envelope {
             session: self.shared.config.first_session + u64::from(self.lane.index),
             request,
-            open_from: self.pipeline.first_open().unwrap_or(request),
+            open_from,
             stamp: now.stamp,
             read_only: pending.read_only,
         };
@@ -731,7 +736,7 @@ impl<B: Backend> Connection<B> {
         let token = token(self.lane.index, request);
         let (backend, dst) = (&self.shared.backend, pending.dst);
         if pending.here {
-            if !backend.read_here(dst, &self.payload, &self.written, token) {
+            if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
                 self.lane.mailbox.withdrawn();
                 return self.hand_in(Pending { here: false, ..pending }, now);
             }
@@ -742,8 +747,7 @@ impl<B: Backend> Connection<B> {
         }
         let Pending { dst, keys, read_only, then, .. } = pending;
         if let (false, Some(home)) = (read_only, dst.lowest()) {
-            self.written.retain(|(shard, _)| *shard != home);
-            self.written.push((home, request));
+            self.written.sent(Wrote { home, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
         self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });

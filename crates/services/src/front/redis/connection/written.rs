@@ -1,0 +1,90 @@
+//! What a connection wrote, which its reads at a node of this process must see.
+
+use crate::backend::Wrote;
+
+/// The requests that write and are not answered, or were lately.
+#[derive(Default)]
+pub(super) struct Written {
+    /// Each with the first request that was open when it was sent.
+    all: Vec<(Wrote, u64)>,
+}
+
+impl Written {
+    /// A request was sent that writes, when all before `open_from` were answered.
+    pub(super) fn sent(&mut self, wrote: Wrote, open_from: u64) {
+        self.all.push((wrote, open_from));
+    }
+
+    /// A request was answered. If it had its effect, who sees it sees all of its shard that was
+    /// answered before it was sent; if it had none, or nobody knows, no read waits for it.
+    pub(super) fn answered(&mut self, request: u64, has_effect: bool) {
+        let Some(at) = self.all.iter().position(|(w, _)| w.request == request) else { return };
+        let (Wrote { home, .. }, open_from) = self.all[at];
+        if has_effect {
+            self.all.retain(|(w, _)| w.home != home || w.request >= open_from);
+        } else {
+            self.all.remove(at);
+        }
+    }
+
+    /// What a read must see that is sent now.
+    pub(super) fn all(&self) -> Vec<Wrote> {
+        self.all.iter().map(|(wrote, _)| *wrote).collect()
+    }
+}
+
+/// Whether an answer says that its command was executed. Those of which that is not known, too, are told
+/// in the words of `docs/errors.md`.
+pub(super) fn has_effect(answer: &[u8]) -> bool {
+    let first = [&b"-CLUSTERDOWN"[..], b"-TRYAGAIN"];
+    let last = [&b"the command was not executed\r\n"[..], b"took effect is not known\r\n"];
+    let refused = first.iter().any(|word| answer.starts_with(word));
+    !refused && !(answer.starts_with(b"-") && last.iter().any(|words| answer.ends_with(words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+
+    #[test]
+    fn reads_wait_for_what_was_written_and_not_for_what_was_refused() {
+        let mut written = Written::default();
+        let wrote = |home, request| Wrote { home: Gid(home), request, host_ms: 0 };
+        let requests =
+            |written: &Written| -> Vec<u64> { written.all().iter().map(|w| w.request).collect() };
+        written.sent(wrote(0, 1), 1);
+        written.answered(1, true);
+        // What is refused leaves what was written before.
+        written.sent(wrote(0, 2), 2);
+        written.answered(2, false);
+        assert_eq!(requests(&written), [1]);
+        // Two under way together are ordered as it comes: both are awaited.
+        written.sent(wrote(0, 3), 3);
+        written.sent(wrote(0, 4), 3);
+        written.sent(wrote(1, 5), 3);
+        written.answered(4, true);
+        assert_eq!(requests(&written), [3, 4, 5]);
+        written.answered(3, true);
+        written.sent(wrote(0, 6), 5);
+        written.answered(6, true);
+        assert_eq!(requests(&written), [5, 6]);
+        written.answered(9, true);
+        assert_eq!(requests(&written), [5, 6], "a read is not among them");
+    }
+
+    #[test]
+    fn the_words_of_errors_say_whether_a_command_was_executed() {
+        for none in [
+            "-CLUSTERDOWN shard 1 has lost its majority\r\n",
+            "-TRYAGAIN no room\r\n",
+            "-ERR too large; the command was not executed\r\n",
+            "-ERR no answer came; whether the command took effect is not known\r\n",
+        ] {
+            assert!(!has_effect(none.as_bytes()), "{none}");
+        }
+        for some in ["+OK\r\n", "-WRONGTYPE of a key\r\n", "$1\r\n-\r\n"] {
+            assert!(has_effect(some.as_bytes()), "{some}");
+        }
+    }
+}
