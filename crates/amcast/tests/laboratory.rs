@@ -202,6 +202,19 @@ fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
     assert!(amcast(&["sim", "--seed", "7", "--history", &file]).status.success());
     assert_eq!(amcast(&["check", &file]).status.code(), Some(0));
     assert_eq!(amcast(&["check", &file, "--require", "linearizable"]).status.code(), Some(1));
+    // An answer that nobody asked for: something of the history is missing.
+    let torn = [
+        r#"{"ev":"process","p":"c0","groups":[]}"#,
+        r#"{"ev":"call","t":1,"p":"c0","m":"c0:1","op":"SET a 1"}"#,
+        r#"{"ev":"return","t":2,"p":"c0","m":"c0:2","out":"OK"}"#,
+    ];
+    std::fs::write(&path, torn.join("\n")).unwrap();
+    for more in [&[][..], &["--json"], &["--require", "linearizable"]] {
+        let output = amcast(&[&["check", &file], more].concat());
+        let report = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{report}");
+        assert!(report.contains("c0:2 returns without a call before it"), "{report}");
+    }
     std::fs::remove_file(&path).unwrap();
 }
 

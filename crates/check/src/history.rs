@@ -40,6 +40,8 @@ pub struct History {
     pub(crate) sets: GroupSets,
     pub(crate) calls: Vec<Said>,
     pub(crate) returns: Vec<Said>,
+    /// Some calls were taken out, which nothing here can judge.
+    pub(crate) calls_left_out: bool,
     pub(crate) ended: bool,
     /// The files, or parts of them, in the order in which they were read.
     files: Vec<Piece>,
@@ -187,6 +189,7 @@ impl History {
             sets: GroupSets::new(),
             calls: Vec::new(),
             returns: Vec::new(),
+            calls_left_out: false,
             ended: false,
             files: Vec::new(),
             lines: 0,

@@ -23,6 +23,9 @@ pub enum Verdict {
     Violated(Counterexample),
     /// The history does not say; the reason is a sentence.
     NotJudged(String),
+    /// It can be the history of no run, as one in which an answer comes without a call: it is damaged,
+    /// or was put together wrongly. Where, is a sentence.
+    Impossible(String),
 }
 
 /// Why a history does not have a property: a few events and a sentence about them.
@@ -52,10 +55,11 @@ pub struct Seen {
 }
 
 impl Report {
-    /// Whether no property is violated. Properties that were not judged do not count against it:
-    /// see [`Report::all_hold`].
+    /// Whether no property is violated, and the history can be one. Properties that were not judged do
+    /// not count against it: see [`Report::all_hold`].
     pub fn no_violation(&self) -> bool {
-        !self.findings.iter().any(|(_, v)| matches!(v, Verdict::Violated(_)))
+        let wrong = |v: &Verdict| matches!(v, Verdict::Violated(_) | Verdict::Impossible(_));
+        !self.findings.iter().any(|(_, v)| wrong(v))
     }
 
     /// Whether every property was judged and holds.
@@ -80,6 +84,10 @@ impl Report {
                 Verdict::Holds => out.push_str(r#","verdict":"holds""#),
                 Verdict::NotJudged(why) => {
                     out.push_str(r#","verdict":"not-judged","#);
+                    field(&mut out, "reason", why);
+                }
+                Verdict::Impossible(why) => {
+                    out.push_str(r#","verdict":"impossible","#);
                     field(&mut out, "reason", why);
                 }
                 Verdict::Violated(c) => {
@@ -157,6 +165,11 @@ impl fmt::Display for Report {
             match verdict {
                 Verdict::Holds => writeln!(f, "holds       {property}")?,
                 Verdict::NotJudged(why) => writeln!(f, "not judged  {property}: {why}")?,
+                Verdict::Impossible(why) => writeln!(
+                    f,
+                    "IMPOSSIBLE  {property}: {why}; this can be the history of no run, it is damaged or \
+                     lacks a file"
+                )?,
                 Verdict::Violated(c) => writeln!(f, "VIOLATED    {property}: {c}")?,
             }
         }

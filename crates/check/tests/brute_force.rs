@@ -335,6 +335,7 @@ fn the_fast_checker_agrees_with_the_definitions() {
             match verdict {
                 Verdict::Holds => count.0 += 1,
                 Verdict::Violated(_) => count.1 += 1,
+                Verdict::Impossible(why) => panic!("{property}: {why}"),
                 Verdict::NotJudged(_) => {
                     let parts = run.events.iter().any(|(_, e)| matches!(e, Ev::Part(_)));
                     let open = LIVENESS.contains(property) && !run.settled;

@@ -209,7 +209,7 @@ fn an_exhausted_budget_is_admitted() {
 }
 
 #[test]
-fn what_makes_no_sense_is_not_judged() {
+fn what_the_model_lacks_is_not_judged_and_what_no_run_can_be_is_said() {
     let why = |text: &str| match linearizable(&history(text), Budget::default()) {
         Verdict::NotJudged(why) => why,
         other => panic!("{other:?}"),
@@ -219,8 +219,9 @@ fn what_makes_no_sense_is_not_judged() {
         why("process c0\ncall c0 c0:1 FLY x\nreturn c0 c0:1 OK"),
         "line 2: the unknown command FLY"
     );
-    assert_eq!(
-        why("process c0\ncall c0 c0:1 GET x\nreturn c0 c0:2 OK"),
-        "line 3: c0:2 returns without a call before it"
-    );
+    let torn = history("process c0\ncall c0 c0:1 GET x\nreturn c0 c0:2 OK");
+    let says = "line 3: c0:2 returns without a call before it";
+    assert_eq!(linearizable(&torn, Budget::default()), Verdict::Impossible(says.into()));
+    let report = check(&torn, &[Property::Linearizable, Property::ExactlyOnce]);
+    assert!(!report.no_violation() && report.to_string().contains(says), "{report}");
 }

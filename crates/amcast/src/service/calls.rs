@@ -191,7 +191,9 @@ fn transaction(args: &[&[u8]]) -> Option<(String, Form)> {
 
 /// A command that the language lacks, with the keys that it may change; none stands for all.
 fn other(name: &str, args: &[&[u8]], read_only: bool) -> (String, Form) {
-    let kind = if read_only { "read" } else { "write" };
+    // What moves keys to other shards leaves them what they are.
+    let moves = name.get(..7).is_some_and(|own| own.eq_ignore_ascii_case("amcast."));
+    let kind = if read_only || moves { "read" } else { "write" };
     let mut text = format!("OTHER {kind} {name}");
     let mut keys = Vec::new();
     if let Some(command) = registry::lookup(args[0]) {
@@ -346,6 +348,8 @@ mod tests {
         assert_eq!(op(&["HGET", "h", "f"]), ("OTHER read HGET h".into(), Form::Other));
         assert_eq!(op(&["SET", "a", "1", "EX", "9"]), ("OTHER write SET a".into(), Form::Other));
         assert_eq!(op(&["FLUSHALL"]), ("OTHER write FLUSHALL".into(), Form::Other));
+        let split = ("OTHER read AMCAST.SPLIT".into(), Form::Other);
+        assert_eq!(op(&["AMCAST.SPLIT", "0", "100", "1"]), split);
         let args: [&[u8]; 3] = [b"SET", b"a", b"\xff"];
         assert_eq!(spoken(&args, false), Some(("OTHER write SET a".into(), Form::Other)));
     }

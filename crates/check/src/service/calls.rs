@@ -4,7 +4,7 @@ use super::model::Model;
 use super::search::Timed;
 use crate::history::{History, Msg, Said};
 use crate::intern::NONE;
-use crate::report::Seen;
+use crate::report::{Seen, Verdict};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -20,6 +20,23 @@ pub(crate) struct Calls<'a, M: Model> {
     pub(crate) said: Vec<(&'a Said, Option<&'a Said>)>,
 }
 
+/// Why calls cannot be judged.
+pub(crate) enum Unfit {
+    /// There are none, or one that the model lacks.
+    Lacking(String),
+    /// They cannot be those of any run: what was recorded is damaged, or put together wrongly.
+    Impossible(String),
+}
+
+impl From<Unfit> for Verdict {
+    fn from(why: Unfit) -> Self {
+        match why {
+            Unfit::Lacking(why) => Self::NotJudged(why),
+            Unfit::Impossible(why) => Self::Impossible(why),
+        }
+    }
+}
+
 /// A call or return in time. Ties between files are no order: then calls go first, so that the two
 /// overlap.
 fn moment(h: &History, said: &Said, is_return: bool) -> (u64, bool, u32) {
@@ -29,9 +46,11 @@ fn moment(h: &History, said: &Said, is_return: bool) -> (u64, bool, u32) {
 impl<'a, M: Model> Calls<'a, M> {
     /// # Errors
     /// Why nothing can be judged: there are no calls, or one that makes no sense.
-    pub(crate) fn new(h: &'a History, model: &mut M) -> Result<Self, String> {
+    pub(crate) fn new(h: &'a History, model: &mut M) -> Result<Self, Unfit> {
         if h.calls.is_empty() {
-            return Err("the history has no calls".to_string());
+            let none =
+                if h.calls_left_out { "no calls remain" } else { "the history has no calls" };
+            return Err(Unfit::Lacking(none.to_string()));
         }
         // The first call and the first return of each message, in time.
         let mut call_of: Vec<Option<&Said>> = vec![None; h.messages()];
@@ -52,7 +71,8 @@ impl<'a, M: Model> Calls<'a, M> {
         for r in &h.returns {
             if call_of[r.m as usize].is_none_or(|c| c.p != r.p || c.t > r.t) {
                 let m = h.message_name(Msg(r.m));
-                return Err(format!("{}: {m} returns without a call before it", at(r)));
+                let why = format!("{}: {m} returns without a call before it", at(r));
+                return Err(Unfit::Impossible(why));
             }
         }
         let mut moments = Vec::new();
@@ -63,13 +83,15 @@ impl<'a, M: Model> Calls<'a, M> {
                 let first = call_of[m].unwrap_or(call);
                 if (first.p, &first.text) != (call.p, &call.text) {
                     let m = h.message_name(Msg(call.m));
-                    return Err(format!("{}: {m} was called before as something else", at(call)));
+                    let why = format!("{}: {m} was called before as something else", at(call));
+                    return Err(Unfit::Impossible(why));
                 }
                 continue; // a retry
             }
             let answer = return_of[m];
             let understood = model.understand(&call.text, answer.map(|r| &*r.text));
-            let Some(op) = understood.map_err(|why| format!("{}: {why}", at(call)))? else {
+            let told = |why| Unfit::Lacking(format!("{}: {why}", at(call)));
+            let Some(op) = understood.map_err(told)? else {
                 continue;
             };
             if answer.is_none() && model.only_reads(&op) {

@@ -37,11 +37,11 @@ impl fmt::Display for LeftOut {
         for (i, (name, n)) in self.commands.iter().enumerate() {
             write!(f, "{} {n} {name}", if i == 0 { "" } else { "," })?;
         }
-        write!(
-            f,
-            "; {} more on keys that these may have changed; {} remain",
-            self.spoiled, self.remain
-        )
+        write!(f, "; {} more on keys that these may have changed; ", self.spoiled)?;
+        match self.remain {
+            0 => f.write_str("no call remains to be judged"),
+            n => write!(f, "{n} remain and are judged"),
+        }
     }
 }
 
@@ -98,6 +98,7 @@ impl History {
             spoiled.extend(more.iter().flat_map(|(_, keys)| keys));
         }
         left_out.spoiled = (gone.len() - before) as u64;
+        self.calls_left_out = true;
         self.calls.retain(|said: &Said| !gone.contains(&said.m));
         self.returns.retain(|said: &Said| !gone.contains(&said.m));
         let remaining: BTreeSet<u32> = self.calls.iter().map(|said| said.m).collect();
@@ -158,7 +159,7 @@ mod tests {
         assert_eq!(
             left_out.to_string(),
             "calls left out, which the model of the store lacks: 1 EXPIRE, 1 HGET, 1 HSET; \
-             4 more on keys that these may have changed; 2 remain"
+             4 more on keys that these may have changed; 2 remain and are judged"
         );
         assert_eq!(judge(&h), Verdict::Holds);
     }
@@ -175,6 +176,8 @@ mod tests {
         let mut h = history(&[("OTHER write FLUSHALL", ""), ("SET d 1", "OK")]);
         let left_out = h.leave_out();
         assert_eq!((left_out.spoiled, left_out.remain), (1, 0));
+        assert!(left_out.to_string().ends_with("; no call remains to be judged"), "{left_out}");
+        assert_eq!(judge(&h), Verdict::NotJudged("no calls remain".into()));
         assert!(history(&[("SET d 1", "OK")]).leave_out().is_empty());
     }
 }

@@ -63,7 +63,7 @@ pub fn sequential(history: &History, budget: Budget) -> Verdict {
 pub fn linearizable_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
     match calls::Calls::new(history, &mut model) {
         Ok(calls) => linear::linearizable(&model, &calls, budget.states),
-        Err(why) => Verdict::NotJudged(why),
+        Err(why) => why.into(),
     }
 }
 
@@ -71,6 +71,6 @@ pub fn linearizable_as<M: Model>(mut model: M, history: &History, budget: Budget
 pub fn sequential_as<M: Model>(mut model: M, history: &History, budget: Budget) -> Verdict {
     match calls::Calls::new(history, &mut model) {
         Ok(calls) => linear::sequential(&model, &calls, budget.states),
-        Err(why) => Verdict::NotJudged(why),
+        Err(why) => why.into(),
     }
 }

@@ -29,7 +29,7 @@ pub fn exactly_once(history: &History) -> Verdict {
     let mut kv = Kv::new();
     let calls = match Calls::new(history, &mut kv) {
         Ok(calls) => calls,
-        Err(why) => return Verdict::NotJudged(why),
+        Err(why) => return why.into(),
     };
     let mut judged = false;
     if let Some(verdict) = answers_differ(history, &mut judged) {

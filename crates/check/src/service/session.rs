@@ -33,7 +33,7 @@ pub fn read_your_writes(history: &History) -> Verdict {
     let mut kv = Kv::new();
     let calls = match Calls::new(history, &mut kv) {
         Ok(calls) => calls,
-        Err(why) => return Verdict::NotJudged(why),
+        Err(why) => return why.into(),
     };
     let mut writes: BTreeMap<u32, Writes> = BTreeMap::new();
     for (i, op) in (0_u32..).zip(&calls.ops) {
