@@ -134,7 +134,19 @@ fn a_log_that_is_in_use_is_refused() {
     drop(log);
     assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
     let elsewhere = std::env::temp_dir().join("amcast-log-file-that-is-not-there");
-    assert_eq!(amcast(&["verify"], &elsewhere).code, Some(2));
+    for words in [&["verify"][..], &["dump"], &["repair", "--yes"]] {
+        let told = amcast(words, &elsewhere);
+        assert_eq!(told.code, Some(2), "{words:?}: {}", told.err);
+        assert!(
+            told.err.contains("that-is-not-there: there is nothing of this name"),
+            "{}",
+            told.err
+        );
+    }
+    // A node's directory has several.
+    let node = dir.0.join("n0.data");
+    fs::create_dir_all(node.join("state")).expect("it can be made");
+    assert!(amcast(&["verify"], &node).err.contains("give a part of it"));
 }
 
 #[test]

@@ -239,11 +239,12 @@ impl fmt::Display for Damage {
             Flaw::Bytes => "does not fit its sum, though it was synced",
             Flaw::Segment => "should begin this segment, which is missing or is another one",
         };
+        let log = self.path.parent().unwrap_or(&self.path).display();
         write!(
             f,
             "{}: damaged at byte {}: record {} {flaw}; nothing was changed. Bring the file back from \
-             a copy, or have the process start anew from the others' state; `amcast log-file verify` \
-             shows what is whole, `amcast log-file repair` cuts the log there and says what is lost",
+             a copy, or have the process start anew from the others' state; `amcast log-file verify \
+             {log}` shows what is whole, `amcast log-file repair {log}` says what a cut there would lose",
             self.path.display(),
             self.offset,
             self.number

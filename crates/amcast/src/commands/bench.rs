@@ -1,7 +1,7 @@
 //! `amcast bench`: a protocol measured, on shared memory, over a network of processes, or in the
 //! simulator.
 
-use super::{Failure, entry, setting};
+use super::{Failure, entry, once_each, setting};
 use crate::bench::bursts::Wire;
 use crate::bench::ycsb::Kind;
 use crate::bench::{
@@ -12,6 +12,7 @@ use amcast_core::entry::{MediumKind, Node};
 use amcast_core::{Entry, Gid, Span};
 use amcast_sim::Model;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -197,6 +198,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.member {
         return crate::bench::bursts::run_member().map_err(Failure::Failed);
     }
+    once_each(&args.set)?;
     if args.node {
         return wire::run_node().map_err(Failure::Failed);
     }
@@ -577,7 +579,25 @@ fn title(plan: &Plan) -> String {
     )
 }
 
-pub(super) fn bar(args: &Args, rows: usize) -> ProgressBar {
+/// Measures a service, which tells how far it is, and prints what was found.
+pub(super) fn measure_service(
+    args: &Args,
+    run: impl FnOnce(&mut dyn FnMut(String)) -> Result<Value, String>,
+    print: fn(&Value),
+) -> Result<(), Failure> {
+    let bar = bar(args, args.rounds());
+    let report = run(&mut |what| bar.set_message(what));
+    bar.finish_and_clear();
+    let report = report.map_err(Failure::Failed)?;
+    if args.json {
+        println!("{report}");
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+fn bar(args: &Args, rows: usize) -> ProgressBar {
     let bar = ProgressBar::new(rows as u64);
     if std::io::stderr().is_terminal() && !args.json {
         let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg} {eta}");

@@ -1,7 +1,7 @@
 //! `amcast bench --service log`: the distributed log on disk beside BookKeeper.
 
 use super::Failure;
-use super::bench::{Args, bar};
+use super::bench::{Args, measure_service};
 use crate::bench::service::{LogPlan, run_log};
 use serde_json::Value;
 
@@ -38,16 +38,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         warm_up,
         duration,
     };
-    let bar = bar(args, plan.rounds);
-    let report = run_log(&plan, &mut |what| bar.set_message(what));
-    bar.finish_and_clear();
-    let report = report.map_err(Failure::Failed)?;
-    if args.json {
-        println!("{report}");
-    } else {
-        print(&report);
-    }
-    Ok(())
+    measure_service(args, |tell| run_log(&plan, tell), print)
 }
 
 fn print(report: &Value) {

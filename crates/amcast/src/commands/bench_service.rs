@@ -1,7 +1,7 @@
 //! `amcast bench --service kv`: the key-value service beside a rival, and while leaders are killed.
 
 use super::Failure;
-use super::bench::{Args, bar};
+use super::bench::{Args, measure_service};
 use crate::bench::service::{FailoverPlan, RivalPlan, run_failover, run_rival};
 use serde_json::Value;
 use std::time::Duration;
@@ -20,49 +20,32 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return Err(Failure::Misuse("--payload: give one size for a service".to_string()));
     };
     let rival = args.rival.as_deref().unwrap_or("redis-server");
-    let bar = bar(args, args.rounds());
-    let mut tell = |what: String| bar.set_message(what);
-    let report = if args.failover {
+    if args.failover {
         let [warm_up, duration] = args.service_times(2.0);
-        run_failover(
-            &FailoverPlan {
-                shards: args.groups.unwrap_or(2),
-                replicas: args.replicas.unwrap_or(5),
-                set: args.set.clone(),
-                clients: args.clients.unwrap_or(WRITERS),
-                rounds: args.rounds(),
-                warm_up: warm_up.max(Duration::from_millis(200)),
-                duration,
-            },
-            &mut tell,
-        )
-    } else {
-        let [warm_up, duration] = args.service_times(1.0);
-        run_rival(
-            &RivalPlan {
-                shards: args.groups.unwrap_or(3),
-                replicas: args.replicas.unwrap_or(3),
-                set: args.set.clone(),
-                rival: Some(rival.to_string()).filter(|rival| rival != "none"),
-                clients: args.clients.unwrap_or(CLIENTS),
-                payload,
-                rounds: args.rounds(),
-                warm_up,
-                duration,
-            },
-            &mut tell,
-        )
-    };
-    bar.finish_and_clear();
-    let report = report.map_err(Failure::Failed)?;
-    if args.json {
-        println!("{report}");
-    } else if args.failover {
-        print_failover(&report);
-    } else {
-        print_rival(&report);
+        let plan = FailoverPlan {
+            shards: args.groups.unwrap_or(2),
+            replicas: args.replicas.unwrap_or(5),
+            set: args.set.clone(),
+            clients: args.clients.unwrap_or(WRITERS),
+            rounds: args.rounds(),
+            warm_up: warm_up.max(Duration::from_millis(200)),
+            duration,
+        };
+        return measure_service(args, |tell| run_failover(&plan, tell), print_failover);
     }
-    Ok(())
+    let [warm_up, duration] = args.service_times(1.0);
+    let plan = RivalPlan {
+        shards: args.groups.unwrap_or(3),
+        replicas: args.replicas.unwrap_or(3),
+        set: args.set.clone(),
+        rival: Some(rival.to_string()).filter(|rival| rival != "none"),
+        clients: args.clients.unwrap_or(CLIENTS),
+        payload,
+        rounds: args.rounds(),
+        warm_up,
+        duration,
+    };
+    measure_service(args, |tell| run_rival(&plan, tell), print_rival)
 }
 
 fn print_rival(report: &Value) {

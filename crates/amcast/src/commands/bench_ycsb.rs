@@ -1,7 +1,7 @@
 //! `amcast bench --ycsb`: YCSB's core workloads on our store and on others, in turns.
 
 use super::Failure;
-use super::bench::{Args, bar};
+use super::bench::{Args, measure_service};
 use crate::bench::ycsb::{Kind, Workload, YcsbPlan, run as run_ycsb};
 use serde_json::Value;
 
@@ -54,16 +54,7 @@ pub(super) fn run(args: &Args, workloads: &[Workload]) -> Result<(), Failure> {
     if plan.records < 2 || plan.clients == 0 {
         return Err(Failure::Misuse("give at least 2 --records and 1 of --clients".to_string()));
     }
-    let bar = bar(args, rounds);
-    let report = run_ycsb(&plan, &mut |what| bar.set_message(what));
-    bar.finish_and_clear();
-    let report = report.map_err(Failure::Failed)?;
-    if args.json {
-        println!("{report}");
-    } else {
-        print(&report);
-    }
-    Ok(())
+    measure_service(args, |tell| run_ycsb(&plan, tell), print)
 }
 
 fn print(report: &Value) {

@@ -6,6 +6,9 @@ use amcast_check::Specification;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
+/// Columns of a line, its indentation included.
+const COLUMNS: usize = 96;
+
 /// Chooses a protocol by what it must guarantee.
 ///
 /// For total order broadcast in one group name one of the six specifications; the fastest protocol
@@ -44,11 +47,26 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("{}", json!({ "chosen": first.entry.name(), "candidates": all }));
         return Ok(());
     }
-    println!("{}\n    {}", first.entry.name(), first.why);
+    println!("{}\n{}", first.entry.name(), wrapped(&first.why));
     for other in others {
-        println!("or {}\n    {}", other.entry.name(), other.why);
+        println!("or {}\n{}", other.entry.name(), wrapped(&other.why));
     }
     Ok(())
+}
+
+/// A text in lines that a terminal shows whole, indented.
+fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= COLUMNS => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(format!("    {word}")),
+        }
+    }
+    lines.join("\n")
 }
 
 fn broadcast(args: &Args, name: &str) -> Result<Vec<Candidate>, Failure> {
@@ -76,4 +94,18 @@ fn described(candidate: &Candidate) -> Value {
         "latency_us": candidate.latency_us,
         "why": candidate.why,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_broken_between_words() {
+        let text = "word ".repeat(100);
+        let lines = wrapped(&text);
+        assert!(lines.lines().all(|line| line.starts_with("    w") && line.len() <= COLUMNS));
+        assert_eq!(lines.split_whitespace().count(), 100);
+        assert_eq!(wrapped("short"), "    short");
+    }
 }

@@ -42,7 +42,7 @@ enum Action {
     Append {
         /// The log; the first append makes it
         log: String,
-        /// The value [all of standard input]
+        /// The value, which may be '' [all of standard input, if there is any]
         #[arg(allow_hyphen_values = true)]
         value: Option<String>,
         /// Append each line of standard input as a value of its own
@@ -51,7 +51,8 @@ enum Action {
     },
     /// Append values to several logs at one moment, and print their positions
     MultiAppend {
-        /// A log and its value; a log without a value gets all of standard input
+        /// A log and its value (none behind = is the empty value); a log without = gets all of standard
+        /// input
         #[arg(required = true, value_name = "LOG[=VALUE]")]
         additions: Vec<String>,
     },
@@ -66,7 +67,7 @@ enum Action {
         #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
         max: u32,
     },
-    /// Drop the values in front of a position
+    /// Drop the values in front of a position; in front of its end, if the log is shorter
     Trim {
         /// The log
         log: String,
@@ -103,7 +104,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     match &args.action {
         Action::Append { log, lines: true, .. } => append_lines(&mut client, log, &mut out),
         Action::Append { log, value, .. } => {
-            let value = value.as_ref().map_or_else(input, |v| Ok(v.clone().into_bytes()))?;
+            let given = value.as_ref().map(|value| Ok(value.clone().into_bytes()));
+            let value = given.unwrap_or_else(|| input("''"))?;
             let position = client.append(log, value)?;
             out.say(json!({"log": log, "position": position}), format_args!("{position}"))
         }
@@ -111,6 +113,13 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Action::Read { log, from, max } => read(&mut client, log, *from, *max, &mut out),
         Action::Trim { log, before } => {
             let extent = client.trim(log, *before)?;
+            if extent.next < *before {
+                eprintln!(
+                    "amcast: {log} was trimmed up to its end, position {}, and not up to {before}, which \
+                     is not there yet",
+                    extent.next
+                );
+            }
             out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
         Action::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
@@ -204,10 +213,16 @@ fn shown(Extent { first, next, bytes }: &Extent) -> String {
     }
 }
 
-/// All of standard input.
-fn input() -> Result<Vec<u8>, Failure> {
+/// All of standard input. That it is empty is an accident, most likely: who wants to append an empty
+/// value says so by `instead`.
+fn input(instead: &str) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
     io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut value).map_err(Failure::failed)?;
+    if value.is_empty() {
+        return Err(Failure::Misuse(format!(
+            "standard input is empty, and nothing was appended; to append an empty value give {instead}"
+        )));
+    }
     Ok(value)
 }
 
@@ -245,7 +260,7 @@ fn multi_append(
             Some((log, value)) => (log, value.as_bytes().to_vec()),
             None => {
                 if shared.is_none() {
-                    shared = Some(input()?);
+                    shared = Some(input(&format!("{addition}="))?);
                 }
                 (addition.as_str(), shared.clone().unwrap_or_default())
             }

@@ -54,7 +54,7 @@ enum Command {
     Choose(choose::Args),
     /// Run a protocol in the deterministic simulator and judge it
     Sim(sim::Args),
-    /// Measure a protocol on shared memory or in the simulator
+    /// Measure a protocol over shared memory, TCP or UDP, or in the simulator; or a service
     Bench(bench::Args),
     /// Measure rings of processes on this machine, without a service on them
     Rings(rings::Args),
@@ -184,6 +184,16 @@ fn entry(name: &str) -> Result<&'static dyn Entry, Failure> {
         let all: Vec<_> = all.collect();
         Failure::Misuse(format!("no protocol is named {name:?}; there are: {}", all.join(", ")))
     })
+}
+
+/// Sees to it that no parameter is given twice: one of the two values would be lost.
+fn once_each(set: &[(String, String)]) -> Result<(), Failure> {
+    let twice =
+        set.iter().enumerate().find(|(i, (name, _))| set[..*i].iter().any(|s| s.0 == *name));
+    match twice {
+        Some((_, (name, _))) => Err(Failure::Misuse(format!("--set {name} is given twice"))),
+        None => Ok(()),
+    }
 }
 
 /// Reads `name=value`.

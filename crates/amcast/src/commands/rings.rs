@@ -1,6 +1,6 @@
 //! `amcast rings`: rings of processes on this machine, measured without a service on them.
 
-use super::{Failure, setting};
+use super::{Failure, once_each, setting};
 use crate::bench::rings::{Load, Measured, run as measure, run_member};
 use crate::bench::{Machine, Spread};
 use serde_json::json;
@@ -55,6 +55,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     if args.member {
         return run_member().map_err(Failure::Failed);
     }
+    once_each(&args.set)?;
     let load = Load {
         protocol: args.protocol.clone(),
         rings: args.rings,

@@ -12,6 +12,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Shows the groups, leaders and replicas of a running cluster.
+///
+/// Of each group: decided is the position in its order up to which it is known to be decided, and behind
+/// how many positions the last of the replicas that answer has not delivered of that. Positions are no
+/// commands: with rings, all that a ring skips has positions, too, thousands a second, so that they grow
+/// while nobody asks for anything; a number that goes back to 0 again and again is a replica that
+/// follows, one that only grows is one that does not. waiting is how many commands replicas have
+/// accepted and not delivered yet; items are the keys. In JSON, behind is `lag`.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The cluster's directory [of the clusters that run, the one that was started last]
@@ -38,10 +45,12 @@ struct GroupStatus {
     group: String,
     leader: Option<String>,
     epoch: u64,
-    /// The position that some replica knows to be decided.
+    /// The position in the group's order that some replica knows to be decided.
     decided: u64,
     /// How far the last of the replicas that answer is behind that, in positions.
     lag: u64,
+    /// Commands that the replicas that answer have accepted and not delivered, of the one that has most.
+    waiting: u64,
     replicas_fit: usize,
     replicas: usize,
     /// That too many replicas have lost its state, and what to do; none while it is whole.
@@ -144,6 +153,7 @@ fn group(
         epoch: newest.map_or(0, |r| r.epoch),
         decided,
         lag: decided - slowest,
+        waiting: all().map(|r| r.backlog).max().unwrap_or(0),
         replicas_fit: fit().count(),
         replicas,
         lost,
@@ -157,16 +167,20 @@ fn print(cluster: &ClusterStatus) {
     if let Some(fronts) = &cluster.fronts {
         println!("{}", ports(fronts));
     }
-    println!("\ngroup  leader  epoch  fit    decided  lag    items");
+    println!(
+        "\n{:<6} {:<7} {:<11} {:<6} {:<12} {:<18} {:<8} items",
+        "group", "leader", "epoch", "fit", "decided at", "behind (positions)", "waiting"
+    );
     for g in &cluster.groups {
         println!(
-            "{:<6} {:<7} {:<6} {:<6} {:<8} {:<6} {}",
+            "{:<6} {:<7} {:<11} {:<6} {:<12} {:<18} {:<8} {}",
             g.group,
             g.leader.as_deref().unwrap_or("-"),
             g.epoch,
             format!("{}/{}", g.replicas_fit, g.replicas),
             g.decided,
             g.lag,
+            g.waiting,
             g.items,
         );
     }

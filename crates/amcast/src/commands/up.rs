@@ -1,10 +1,12 @@
 //! `amcast up`: a cluster on this machine.
 
+mod ready;
+
+use self::ready::Readiness;
 use super::listening::{Addresses, Listening, address};
-use super::{Failure, entry, secret, setting, warn_if_others_read};
+use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use crate::bench;
-use crate::client::Connection;
-use crate::service::{Watch, first_partitions};
+use crate::service::{Lost, Watch, first_partitions};
 use amcast_core::trace::Event;
 use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Property};
 use amcast_log::Hears;
@@ -17,7 +19,6 @@ use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
 use std::io::Write;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,14 +30,8 @@ const USUAL_PORTS: [u16; 3] = [6379, 6380, 6381];
 /// Where a cluster keeps its data that was not told where: a directory here.
 const USUAL_DATA: &str = "amcast-data";
 
-/// How long a cluster may take until it serves.
-const START_PATIENCE: Duration = Duration::from_secs(60);
-
 /// How long replicas may take to come to the same position when the cluster stops.
 const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
-
-/// How often a node may be started until the cluster serves for the first time.
-const STARTS_MAX: u64 = 3;
 
 /// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
 const PLACES_SPARE: usize = 4;
@@ -249,6 +244,7 @@ impl Args {
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
+    once_each(&args.set)?;
     let data = args.data()?;
     let kept = data.as_deref().map(Home::kept).transpose()?.flatten();
     let mut file = args.file(kept.as_ref())?;
@@ -302,13 +298,22 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let mut own = OwnHome::create(data.as_deref(), &file, Registry::usual())?;
     let ground = own.home().ground(&file, entry.about().medium, &config)?;
-    let plan = Plan { file: &file, config: &config, node_fronts, stop: &stop };
-    let logs = if kept.is_some() { 0 } else { logs_bytes(&file, entry.keeps()) };
+    if let Some(data) = data.as_ref().filter(|_| !file.durable) {
+        tracing::warn!(
+            "{} keeps nothing on disk: what is in {} ends with the cluster, and is lost when a majority of \
+             nodes fails; multi-ring, the usual protocol, keeps what it acknowledged",
+            file.protocol,
+            data.display()
+        );
+    }
+    let goes_on = kept.is_some();
+    let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
+    let logs = if goes_on { 0 } else { logs_bytes(&file, entry.keeps()) };
     let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
     let served = match own.home().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
         Err(e) => {
-            own.keep_only(kept.is_some());
+            own.keep_only(goes_on);
             Err(e.into())
         }
     };
@@ -380,6 +385,8 @@ struct Plan<'a> {
     config: &'a Config,
     /// Whether every node serves clients.
     node_fronts: bool,
+    /// Whether nodes go on with what an earlier cluster left on their disks.
+    goes_on: bool,
     stop: &'a AtomicBool,
 }
 
@@ -422,18 +429,34 @@ impl Plan<'_> {
             move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
         let hears = Hears::Others(Arc::new(fronts));
         let listening = Listening::begin(ports, &front, &watch, file, (None, hears))?;
-        let door = (listening.redis(), file.password.as_deref());
-        let together = orders_all(entry(&file.protocol)?, config);
-        if wait_until_it_serves(&watch, &nodes, (door, together), stop)? {
+        let readiness = Readiness {
+            home: &home,
+            watch: &watch,
+            nodes: &nodes,
+            door: listening.redis(),
+            password: file.password.as_deref(),
+            together: orders_all(entry(&file.protocol)?, config),
+            goes_on: self.goes_on,
+        };
+        if readiness.wait(stop)? {
             let fronts = listening.fronts();
             own.announce(&fronts)?;
             say_ready(&fronts);
         }
+        let mut told = Vec::new();
         while !stop.load(Ordering::Relaxed) {
+            tell_lost(&watch, &file.protocol, &mut told);
             if !front.is_serving() || !listening.is_serving() {
                 return Err(Failure::Failed("a thread that serves clients has failed".to_string()));
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if let Some(dir) = &file.record {
+            tracing::warn!(
+                "it stops, which takes some seconds; a second signal would end it at once, and the \
+                 history in {} without its end: then liveness cannot be judged",
+                dir.display()
+            );
         }
         // First nobody may ask for more; then what was asked for is done, everywhere.
         nodes.close_fronts();
@@ -460,6 +483,19 @@ impl Plan<'_> {
     }
 }
 
+/// Says which shards have lost their state, each once: their nodes are started again and again, and
+/// nobody can give them any.
+fn tell_lost(watch: &Watch, protocol: &str, told: &mut Vec<Lost>) {
+    let lost = watch.lost();
+    for new in lost.iter().filter(|lost| !told.contains(lost)) {
+        tracing::error!(
+            "{new} ({protocol} keeps its state in memory only; multi-ring, the usual protocol, keeps it \
+             on disks)"
+        );
+    }
+    *told = lost;
+}
+
 /// Says on standard output that the cluster serves. Nobody has to read it.
 fn say_ready(Fronts { redis, log, http }: &Fronts) {
     let mut out = std::io::stdout();
@@ -470,57 +506,6 @@ fn say_ready(Fronts { redis, log, http }: &Fronts) {
             "standard output cannot be written ({e}); ready at redis={redis} http={http}"
         );
     }
-}
-
-/// Waits until every node is ready and a write over all shards went through. False if it was told
-/// to stop before.
-///
-/// # Errors
-/// When that takes too long, or a node ends again and again.
-fn wait_until_it_serves(
-    watch: &Watch,
-    nodes: &Supervisor,
-    (door, together): ((SocketAddr, Option<&str>), bool),
-    stop: &AtomicBool,
-) -> Result<bool, Failure> {
-    let begun = Instant::now();
-    let mut last = String::new();
-    while begun.elapsed() < START_PATIENCE {
-        if stop.load(Ordering::Relaxed) {
-            return Ok(false);
-        }
-        match watch.all_ready().and_then(|()| probe(door, together)) {
-            Ok(()) => return Ok(true),
-            Err(why) => last = why,
-        }
-        if let Some(life) = nodes.lives().into_iter().find(|life| life.starts > STARTS_MAX) {
-            let Life { name, last_end, .. } = life;
-            let how = last_end.unwrap_or_default();
-            return Err(Failure::Failed(format!("{name} cannot be started: it {how}; see above")));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    Err(Failure::Failed(format!("the cluster does not serve after {START_PATIENCE:?}: {last}")))
-}
-
-/// A write that leaves nothing behind, over enough keys that every shard takes part; `together` if
-/// commands may go to several.
-fn probe((redis, password): (SocketAddr, Option<&str>), together: bool) -> Result<(), String> {
-    let keys: Vec<String> = (0..256).map(|i| format!("amcast:probe:{i}")).collect();
-    let words: Vec<&[u8]> =
-        std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
-    let mut connection = Connection::open(&redis.to_string()).map_err(|e| e.to_string())?;
-    connection.log_in(password).map_err(|e| e.to_string())?;
-    let mut call = |words: &[&[u8]]| match connection.call(words) {
-        Ok(answer) if answer.is_error() => Err(answer.to_string()),
-        Ok(_) => Ok(()),
-        Err(e) => Err(e.to_string()),
-    };
-    if together {
-        return call(&words);
-    }
-    // A shard at a time.
-    words[1..].iter().try_for_each(|key| call(&[words[0], key]))
 }
 
 /// The supervisor's own history: deaths, which a killed node cannot tell, and the end.

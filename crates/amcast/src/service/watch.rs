@@ -163,6 +163,11 @@ impl Watch {
         self.cluster
     }
 
+    /// The shards that have lost their majority for good, as far as nodes and supervisor know.
+    pub fn lost(&self) -> Vec<Lost> {
+        lock(&self.board).lost.clone()
+    }
+
     /// What each node said last.
     pub fn nodes(&self) -> Vec<Option<NodeStatus>> {
         lock(&self.board).said.clone()

@@ -1,5 +1,6 @@
 //! Clusters of real processes: what a user sees who starts, uses, hurts and stops one.
 
+mod damaged;
 mod directories;
 mod durable;
 mod ends;
@@ -146,10 +147,12 @@ fn a_port_in_use_is_an_error_that_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let begun = Instant::now();
-    let output = run(&["up", "--redis-port", &port]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(errors(&output).contains("--redis-port"), "{}", errors(&output));
-    assert!(output.stdout.is_empty());
+    for flag in ["--redis-port", "--log-port", "--http-port"] {
+        let output = run(&["up", "--protocol", "tram", flag, &port]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(errors(&output).contains(flag), "{}", errors(&output));
+        assert!(output.stdout.is_empty());
+    }
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
@@ -158,7 +161,7 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
     let path = unique("wrong.toml");
     std::fs::write(&path, "shards = 3\nshard_count = 4\n").unwrap();
     let file = path.display().to_string();
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 13] = [
         (&["up", "--redis-port", "7", "--http-port", "7"], "ports.redis and ports.http are both 7"),
         (
             &["up", "--data", "/nonexistent/a/b"],
@@ -169,6 +172,10 @@ fn what_is_misused_exits_with_2_and_says_what_to_do() {
         (&["config", "check", &file], "shard_count"),
         (&["up", "--shards", "65"], "1 to 64"),
         (&["up", "--set", "no_such=1"], "no_such"),
+        (&["up", "--set", "a=1", "--set", "b=2", "--set", "a=3"], "--set a is given twice"),
+        (&["sim", "--set", "a=1", "--set", "a=1"], "--set a is given twice"),
+        (&["bench", "--set", "a=1", "--set", "a=1"], "--set a is given twice"),
+        (&["up", "--data", "/proc/amcast"], "/proc/amcast"),
         (&["up", "--protocol", "nope"], "tram"),
         (&["check", "/dev/null", "--require", "nope"], "validity"),
     ];

@@ -1,11 +1,13 @@
 //! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
 //! histories that end, and output that nobody reads.
 
-use crate::harness::{AMCAST, Record, Stops, Up, bytes, call, errors, exists, run, unique};
+use crate::harness::{AMCAST, Record, Stops, Up, bytes, call, errors, exists, run, signal, unique};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use amcast::runtime::control::NodeStatus;
+use rustix::process::Signal;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -223,4 +225,36 @@ fn output_that_nobody_reads_is_no_panic() {
         assert_eq!(errors(&output), "", "{command:?}");
         assert_ne!(output.status.code(), Some(101), "{command:?}");
     }
+}
+
+#[test]
+fn a_cluster_that_keeps_nothing_says_so_when_it_begins_and_when_its_state_is_gone() {
+    let (data, said) = (unique("forgets"), unique("forgets.err"));
+    let mut up = Command::new(AMCAST)
+        .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--shards", "1"])
+        .args(["--protocol", "bb-urcast-urcast", "--data"])
+        .arg(&data)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(&said).unwrap())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(up.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready "), "{line}");
+    let told = || fs::read_to_string(&said).unwrap();
+    assert!(told().contains("bb-urcast-urcast keeps nothing on disk"), "{}", told());
+    for rank in 0..3 {
+        let node = amcast::runtime::control::status_of(&data.join(format!("n{rank}.sock")));
+        signal(node.unwrap().os_pid, Signal::KILL);
+    }
+    let begun = Instant::now();
+    while !told().contains("shard 0 has lost its majority") {
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", told());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(told().matches("stop the cluster and start anew").count(), 1, "{}", told());
+    signal(up.id(), Signal::TERM);
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    fs::remove_file(&said).unwrap();
 }

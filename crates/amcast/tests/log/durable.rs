@@ -233,6 +233,18 @@ fn all_there_once(recording: &Recording, held: &BTreeMap<String, BTreeMap<u64, S
     acknowledged
 }
 
+/// Checks that every node answers the same of all logs.
+fn all_nodes_hold(up: &Up, held: &BTreeMap<String, BTreeMap<u64, String>>) {
+    for at in addresses(up) {
+        let (mut calls, rng) = (Calls::default(), Rng::new(0));
+        let mut caller = Caller { number: 0, calls: &mut calls, begun: Instant::now(), rng };
+        let mut client = Client::new([at.clone()].to_vec(), None).expect("it is an address");
+        for (log, values) in held {
+            assert!(contents(&mut caller, &mut client, log) == *values, "{log} of {at}");
+        }
+    }
+}
+
 /// Judges a run, and keeps its history where it is not in order.
 fn judge(name: &str, recording: &Recording) {
     let budget = Budget { states: 20_000_000 };
@@ -262,6 +274,7 @@ fn kill_everything_again_and_again(name: &str, protocol: &str, lives: usize, tim
     let mut caller = Caller { number: CLIENTS, calls: &mut calls, begun, rng };
     let each = logs.all().map(|log| (log.clone(), contents(&mut caller, &mut client, log)));
     let held: BTreeMap<_, _> = each.collect();
+    all_nodes_hold(&up, &held);
     all.push(calls);
     let recording = Recording { clients: all };
     judge(name, &recording);

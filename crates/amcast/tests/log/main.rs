@@ -109,6 +109,10 @@ fn append_while_nodes_are_killed(options: &[&str], len: usize) {
         writers.into_iter().map(|w| w.join().expect("every append is answered")).collect()
     });
     let values = all(&mut client(&addresses, 0), log);
+    for at in &addresses {
+        let mut one = Client::new([at.clone()].to_vec(), None).expect("it is an address");
+        assert!(all(&mut one, log) == values, "{at} answers something else");
+    }
     let count: usize = acknowledged.iter().map(BTreeMap::len).sum();
     println!("{count} appends were acknowledged");
     assert!(count > 200, "{count}");

@@ -3,8 +3,9 @@
 use super::alone;
 use crate::harness::{AMCAST, Up, errors};
 use serde_json::{Value, json};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 fn run(up: &Up, words: &[&str], input: &[u8]) -> Output {
     let mut child = Command::new(AMCAST)
@@ -45,14 +46,28 @@ fn the_program_appends_reads_trims_and_follows() {
     let expected = json!({"log": "b", "first": 0, "next": 2, "bytes": 4, "values": values});
     assert_eq!(read, expected);
     assert_eq!(said(&up, &["trim", "a", "4"], b""), "4 to 5, 4 bytes\n");
+    // An empty value is appended on purpose, or not at all; a log is trimmed up to its end at the most.
+    assert_eq!(said(&up, &["append", "c", ""], b""), "0\n");
+    assert_eq!(said(&up, &["multi-append", "c="], b""), "c 1\n");
+    let trimmed = run(&up, &["trim", "c", "9"], b"");
+    assert!(trimmed.status.success());
+    assert!(
+        errors(&trimmed).contains("up to its end, position 2, and not up to 9"),
+        "{}",
+        errors(&trimmed)
+    );
+    said(&up, &["trim", "c", "2"], b"");
     let info = document(&up, &["info", "--json"]);
     let a = json!({"log": "a", "first": 4, "next": 6, "bytes": 4});
-    assert_eq!(info, json!({"logs": [a, {"log": "b", "first": 0, "next": 2, "bytes": 4}]}));
+    let b = json!({"log": "b", "first": 0, "next": 2, "bytes": 4});
+    assert_eq!(info, json!({"logs": [a, b, {"log": "c", "first": 2, "next": 2, "bytes": 0}]}));
     assert_eq!(said(&up, &["tail", "a", "--from", "4", "--count", "2"], b""), "4\ty\n5\tp=q\n");
     for (words, code, why) in [
         (&["read", "a", "--from", "1"][..], 1, "4 is the first position that is left"),
         (&["read", "nowhere"], 1, "no log has this name"),
         (&["append", "", "x"], 1, "1 to 255 bytes"),
+        (&["append", "a"], 2, "standard input is empty"),
+        (&["multi-append", "a", "b"], 2, "to append an empty value give a="),
         (&["trim", "a", "x"], 2, "invalid value"),
         (&["read", "a", "--at", "127.0.0.1:1"], 2, "not both"),
         (&["info", "nowhere"], 1, ""),
@@ -63,4 +78,31 @@ fn the_program_appends_reads_trims_and_follows() {
     }
     let keys = crate::harness::call(&mut up.connect(), &["DBSIZE"]);
     assert_eq!(keys, amcast::client::Answer::Number(0), "logs are no keys");
+}
+
+#[test]
+fn a_cluster_stops_in_good_order_though_streams_are_open() {
+    let _alone = alone();
+    let mut up = Up::start(&[]);
+    said(&up, &["append", "a", "first"], b"");
+    let tails: Vec<_> = super::addresses(&up)
+        .into_iter()
+        .map(|at| {
+            let follow = ["log", "--at", &at, "tail", "a", "--from", "0"];
+            let child = Command::new(AMCAST).args(follow).stdout(Stdio::piped()).spawn();
+            let mut child = child.expect("the program can be started");
+            let mut line = String::new();
+            let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+            out.read_line(&mut line).expect("it says what there is");
+            assert_eq!(line, "0\tfirst\n");
+            child
+        })
+        .collect();
+    let begun = Instant::now();
+    assert_eq!(up.stop(), Some(0));
+    assert!(begun.elapsed() < Duration::from_secs(12), "{:?}", begun.elapsed());
+    for mut tail in tails {
+        // It looks for the cluster for as long as it is asked to.
+        tail.kill().and_then(|()| tail.wait()).expect("it is a child of ours");
+    }
 }

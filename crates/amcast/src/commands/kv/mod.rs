@@ -180,6 +180,7 @@ impl Store {
     fn call(&mut self, words: &[&str]) -> Result<Answer, Failure> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         match self.connection.call(&words).map_err(Failure::failed)? {
+            Answer::Error(why) if is_misuse(&why) => Err(Failure::Misuse(why)),
             Answer::Error(why) => Err(Failure::Failed(why)),
             answer => Ok(answer),
         }
@@ -260,6 +261,24 @@ impl Store {
     }
 }
 
+/// Whether a front says that no such command could be right, whatever is stored.
+fn is_misuse(why: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "unknown command",
+        "unknown subcommand",
+        "wrong number of arguments",
+        "syntax error",
+        "invalid ",
+        "timeout is",
+        "give ",
+        "there are shards",
+        "there is no such shard",
+    ];
+    let lower = why.to_ascii_lowercase();
+    let told = lower.strip_prefix("err ");
+    told.is_some_and(|told| WORDS.iter().any(|words| told.starts_with(words)))
+}
+
 fn missing(key: &str) -> Failure {
     Failure::Failed(format!("{key}: there is no such key"))
 }
@@ -319,6 +338,26 @@ fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failur
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_store_could_answer_was_asked_wrongly() {
+        for wrong in [
+            "ERR unknown command 'fly', with args beginning with: ",
+            "ERR wrong number of arguments for 'get' command",
+            "ERR syntax error",
+            "ERR there are shards 0 to 2",
+        ] {
+            assert!(is_misuse(wrong), "{wrong}");
+        }
+        for refused in [
+            "ERR no such key",
+            "ERR value is not an integer or out of range",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "CLUSTERDOWN shard 0 has lost its majority",
+        ] {
+            assert!(!is_misuse(refused), "{refused}");
+        }
+    }
 
     #[test]
     fn an_address_is_a_host_and_a_port() {

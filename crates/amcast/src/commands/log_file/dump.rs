@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub(super) struct Args {
     /// The directory of a process's log, or one segment of it
     #[arg(value_name = "FILE|DIR")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// The first number that is printed
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     from: u64,

@@ -8,6 +8,7 @@ mod verify;
 use super::Failure;
 use amcast_storage::Error;
 use clap::Subcommand;
+use std::path::Path;
 
 /// Looks at the log and the checkpoints of a process, or cuts a log where it is damaged.
 ///
@@ -29,10 +30,30 @@ enum What {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (What::Verify(verify::Args { path, .. })
+    | What::Dump(dump::Args { path, .. })
+    | What::Repair(repair::Args { path, .. })) = &args.what;
+    is_there(path)?;
     match &args.what {
         What::Verify(args) => verify::run(args),
         What::Dump(args) => dump::run(args),
         What::Repair(args) => repair::run(args),
+    }
+}
+
+/// Sees to it that something is there, and that it is not all that a node keeps but a part of it.
+fn is_there(path: &Path) -> Result<(), Failure> {
+    let wrong = |why: &str| Err(Failure::Misuse(format!("{}: {why}", path.display())));
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => wrong(
+            "there is nothing of this name; give the directory of a log, such as n0.data/g0 in that of \
+             a cluster, or of checkpoints, such as n0.data/state, or one file of them",
+        ),
+        Err(e) => Err(Failure::Failed(format!("{}: {e}", path.display()))),
+        Ok(_) if path.join("state").is_dir() => {
+            wrong("is all that a node keeps; give a part of it: its log of a shard (g0) or state")
+        }
+        Ok(_) => Ok(()),
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 pub(super) struct Args {
     /// The directory of a process's log
     #[arg(value_name = "DIR")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Cut it
     #[arg(long)]
     yes: bool,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Args {
     /// The directory of a process's log or checkpoints, or one file of it
     #[arg(value_name = "FILE|DIR")]
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Print one JSON document
     #[arg(long)]
     json: bool,

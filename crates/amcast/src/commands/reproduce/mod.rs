@@ -22,6 +22,7 @@ use super::Failure;
 use page::Account;
 use serde_json::{Value, json};
 use std::cell::OnceCell;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -32,9 +33,8 @@ use std::time::Instant;
 /// than the paper's is told, and is no failure.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Which: to-table3, to-sizes, to-fig4, to-fig5, mrp-fig3, mrp-fig4, mrp-fig5, mrp-fig6, mrp-fig7,
-    /// mrp-fig8, mrp-recovery, mrp-rings
-    #[arg(required_unless_present = "all")]
+    /// Which
+    #[arg(required_unless_present = "all", value_name = "ID", help = ids())]
     ids: Vec<String>,
     /// All that there are
     #[arg(long, conflicts_with = "ids")]
@@ -144,6 +144,12 @@ impl Session<'_> {
     }
 }
 
+/// All ids, for the help.
+fn ids() -> String {
+    let ids: Vec<_> = EXPERIMENTS.iter().map(|e| e.id).collect();
+    format!("Which: {}", ids.join(", "))
+}
+
 fn unwritten(path: &Path, e: &std::io::Error) -> Failure {
     Failure::Failed(format!("{} cannot be written: {e}; give another --out", path.display()))
 }
@@ -160,6 +166,11 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut made = Vec::new();
     for experiment in chosen {
         let begun = Instant::now();
+        if !std::io::stderr().is_terminal() {
+            // Nothing shows how far it is.
+            let long = if args.quick { "minutes" } else { "up to hours; --quick takes minutes" };
+            eprintln!("amcast: {} begins, which takes {long}", experiment.id);
+        }
         let account = (experiment.run)(&session)?;
         let seconds = begun.elapsed().as_secs_f64();
         for (name, svg) in account.pictures() {

@@ -11,7 +11,7 @@ pub(super) mod trial;
 use super::Failure;
 use super::cores::{over_cores, progress};
 use super::journal::end_if_unwritten;
-use super::setting;
+use super::{once_each, setting};
 use amcast_sim::Profile;
 use judge::{Judged, judge};
 use serde_json::{Value, json};
@@ -122,6 +122,7 @@ fn profile(name: &str) -> Result<Profile, String> {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    once_each(&args.set)?;
     // A run that panics is a finding; its message is kept instead of printed.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(end_if_unwritten));
