@@ -19,7 +19,7 @@ use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -278,14 +278,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let config = file.check(entry).map_err(Failure::misuse)?;
     first_partitions(&file).map_err(Failure::Misuse)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    for signal in [SIGTERM, SIGINT, SIGHUP] {
-        // The second signal ends at once: whoever sends it has waited long enough.
-        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .map_err(Failure::failed)?;
-    }
+    let stop = stop_flag()?;
     let room = Room::of(entry, &config).map_err(Failure::misuse)?;
     let ports = addresses(file.ports)?;
     bench::clear_left_over();
@@ -298,14 +291,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     }
     let mut own = OwnHome::create(data.as_deref(), &file, Registry::usual())?;
     let ground = own.home().ground(&file, entry.about().medium, &config)?;
-    if let Some(data) = data.as_ref().filter(|_| !file.durable) {
-        tracing::warn!(
-            "{} keeps nothing on disk: what is in {} ends with the cluster, and is lost when a majority of \
-             nodes fails; multi-ring, the usual protocol, keeps what it acknowledged",
-            file.protocol,
-            data.display()
-        );
-    }
+    warn_if_nothing_is_kept(&file, data.as_deref());
     let goes_on = kept.is_some();
     let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
     let logs = if goes_on { 0 } else { logs_bytes(&file, entry.keeps()) };
@@ -320,6 +306,31 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
+}
+
+/// A flag that is set when the system asks the cluster to stop.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        // The second signal ends at once: whoever sends it has waited long enough.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(Failure::failed)?;
+    }
+    Ok(stop)
+}
+
+/// Says so where data were given a directory and are in memory.
+fn warn_if_nothing_is_kept(file: &ClusterFile, data: Option<&Path>) {
+    if let Some(data) = data.filter(|_| !file.durable) {
+        tracing::warn!(
+            "{} keeps nothing on disk: what is in {} ends with the cluster, and is lost when a majority of \
+             nodes fails; multi-ring, the usual protocol, keeps what it acknowledged",
+            file.protocol,
+            data.display()
+        );
+    }
 }
 
 /// Reads the order of keys that partitions are parts of.
@@ -451,13 +462,7 @@ impl Plan<'_> {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        if let Some(dir) = &file.record {
-            tracing::warn!(
-                "it stops, which takes some seconds; a second signal would end it at once, and the \
-                 history in {} without its end: then liveness cannot be judged",
-                dir.display()
-            );
-        }
+        tell_of_the_end(file);
         // First nobody may ask for more; then what was asked for is done, everywhere.
         nodes.close_fronts();
         listening.close(&front);
@@ -494,6 +499,17 @@ fn tell_lost(watch: &Watch, protocol: &str, told: &mut Vec<Lost>) {
         );
     }
     *told = lost;
+}
+
+/// Says what comes of impatience where a history is recorded.
+fn tell_of_the_end(file: &ClusterFile) {
+    if let Some(dir) = &file.record {
+        tracing::warn!(
+            "it stops, which takes some seconds; a second signal would end it at once, and the \
+             history in {} without its end: then liveness cannot be judged",
+            dir.display()
+        );
+    }
 }
 
 /// Says on standard output that the cluster serves. Nobody has to read it.
