@@ -38,8 +38,9 @@ impl Written {
 pub(super) fn has_effect(answer: &[u8]) -> bool {
     let first = [&b"-CLUSTERDOWN"[..], b"-TRYAGAIN"];
     let last = [&b"the command was not executed\r\n"[..], b"took effect is not known\r\n"];
-    let refused = first.iter().any(|word| answer.starts_with(word));
-    !refused && !(answer.starts_with(b"-") && last.iter().any(|words| answer.ends_with(words)))
+    let is_refused = first.iter().any(|word| answer.starts_with(word));
+    let is_unknown = answer.starts_with(b"-") && last.iter().any(|words| answer.ends_with(words));
+    !is_refused && !is_unknown
 }
 
 #[cfg(test)]
