@@ -106,6 +106,23 @@ impl Cluster {
         }
     }
 
+    /// Waits until all nodes have executed the same. That is all that was acknowledged: who did so has it.
+    fn wait_until_level(&self) {
+        let begun = Instant::now();
+        let executed = |node: usize| {
+            let replica = self.status(node)?.replicas.into_iter().next()?;
+            (replica.applied == replica.delivered).then_some(replica.applied)
+        };
+        loop {
+            let all = std::array::from_fn::<_, NODES, _>(executed);
+            if all[0].is_some() && all.iter().all(|applied| *applied == all[0]) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "they have executed {all:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Stops all nodes as their host would.
     fn stop(&mut self) {
         for node in &mut self.nodes {
@@ -184,11 +201,8 @@ fn cuts_one_off(mut cluster: Cluster) {
         cluster.call(ALONE, &["INCR", "n"]),
         Answer::Number(last.parse::<i64>().unwrap() + 1)
     );
-    // With the position that one has all will end: then liveness may be judged, too.
-    let level = cluster.wait(0, |status| status.replicas[0].backlog == 0).replicas[0].delivered;
-    for node in 0..NODES {
-        cluster.wait(node, |status| status.replicas[0].applied == level);
-    }
+    // Now all of it is everywhere: then liveness may be judged, too.
+    cluster.wait_until_level();
     cluster.stop();
     let end = cluster.record.join("end.0.jsonl");
     std::fs::write(end, "{\"ev\":\"end\"}\n").expect("a file can be written");
