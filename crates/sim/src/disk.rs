@@ -56,7 +56,7 @@ struct File {
     used: bool,
     /// Whether the machine failed since something was written last.
     torn: bool,
-    /// Whether the disk was replaced since something was written last.
+    /// Whether the disk was replaced, and nothing that was written since was found on it.
     lost: bool,
     stalled_until: Time,
     full_until: Time,
@@ -102,7 +102,7 @@ impl Disk {
             return false;
         }
         let number = file.next();
-        (file.used, file.torn, file.lost) = (true, false, false);
+        (file.used, file.torn) = (true, false);
         file.records.push_back(record.to_vec());
         file.waiting.push_back(awaited.then_some(ticket));
         let at = if awaited {
@@ -156,6 +156,7 @@ impl Disk {
         while file.first + file.synced as u64 <= number {
             let Some(ticket) = file.waiting.pop_front() else { return };
             file.synced += 1;
+            file.lost = false;
             self.durable.extend(ticket.map(|ticket| (p, ticket)));
         }
     }
@@ -191,7 +192,7 @@ impl Disk {
         *file = File { life, used, stalled_until, full_until, lost: true, ..File::default() };
     }
 
-    /// Whether the disk of a process was replaced and nothing was written since.
+    /// Whether the disk of a process was replaced and nothing is on it since.
     pub fn lost(&self, p: Pid) -> bool {
         self.files[p.index()].lost
     }
@@ -201,6 +202,7 @@ impl Disk {
     pub fn open(&mut self, p: Pid) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
         let file = &mut self.files[p.index()];
         file.synced = file.records.len();
+        file.lost &= file.records.is_empty();
         let first = file.first;
         file.records.iter().enumerate().map(move |(i, record)| (first + i as u64, &**record))
     }
@@ -312,6 +314,24 @@ mod tests {
         assert_eq!((disk.take(), disk.take()), (Some((P, Ticket(1))), None));
         disk.fail(P, Some(9), &mut chooser);
         assert_eq!(numbers(&mut disk), [0, 1]);
+    }
+
+    #[test]
+    fn a_new_disk_is_new_until_something_is_found_on_it() {
+        let mut chooser = Chooser::seeded(3);
+        let mut disk = written(3, true, &mut chooser);
+        disk.stop(P);
+        disk.replace(P);
+        for machine in [true, false] {
+            assert!(numbers(&mut disk).is_empty() && disk.lost(P));
+            assert!(disk.persist(Time(9), P, Ticket(0), &[0; 4], true, &mut chooser));
+            match machine {
+                true => _ = disk.fail(P, Some(1), &mut chooser),
+                false => disk.stop(P),
+            }
+        }
+        assert_eq!(numbers(&mut disk), [0]);
+        assert!(!disk.lost(P));
     }
 
     #[test]
