@@ -79,15 +79,21 @@ impl Checkpoints {
         for damage in &found.damaged {
             tracing::error!("a state is passed over: {damage}");
         }
+        let mut last_bytes = 0;
         let restored = found.newest.and_then(|saved| match read::<A>(saved, groups) {
-            Ok(restored) => Some(restored),
+            Ok((restored, bytes)) => {
+                last_bytes = bytes;
+                Some(restored)
+            }
             Err(e) => {
                 tracing::error!("{}: the state cannot be read: {e}", path.display());
                 None
             }
         });
         let after_bytes = if keeping.lasts { AFTER_BYTES } else { AFTER_BYTES_IN_MEMORY };
-        let schedule = Schedule::new(after_bytes, (rank, nodes), now);
+        let mut schedule = Schedule::new(after_bytes, (rank, nodes), now);
+        // Who goes on from a large one has enough to do with what came since.
+        schedule.last_bytes = last_bytes;
         let checkpoints = Self { disk, schedule, stage: Stage::Idle, piece: Vec::new() };
         Ok(Opened { checkpoints, restored })
     }
@@ -217,15 +223,15 @@ impl Schedule {
     }
 }
 
-/// Reads a state as it was given.
-fn read<A: Application>(saved: Saved, groups: usize) -> io::Result<Restored<A::State>> {
-    let mut from = Pieces { saved, rest: Vec::new(), at: 0 };
+/// Reads a state as it was given, and how many bytes it has.
+fn read<A: Application>(saved: Saved, groups: usize) -> io::Result<(Restored<A::State>, u64)> {
+    let mut from = Pieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let mut history = Vec::new();
     (&mut from).take(u64::from_le_bytes(length)).read_to_end(&mut history)?;
     let state = A::read(groups, &mut from).map_err(io::Error::other)?;
-    Ok(Restored { state, history })
+    Ok((Restored { state, history }, from.bytes))
 }
 
 /// The bytes of a saved state.
@@ -234,6 +240,8 @@ struct Pieces {
     /// The piece that is being read, and how far.
     rest: Vec<u8>,
     at: usize,
+    /// How many were read.
+    bytes: u64,
 }
 
 impl Read for Pieces {
@@ -247,6 +255,7 @@ impl Read for Pieces {
         let count = to.len().min(self.rest.len() - self.at);
         to[..count].copy_from_slice(&self.rest[self.at..][..count]);
         self.at += count;
+        self.bytes += count as u64;
         Ok(count)
     }
 }

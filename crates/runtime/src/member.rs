@@ -55,6 +55,8 @@ pub(crate) struct Members {
     post: Post,
     /// When each node was heard last.
     heard: Vec<Time>,
+    /// When the loop came round last.
+    now: Time,
     begun_at: Time,
     /// Letters for processes that there are not.
     astray: u64,
@@ -112,6 +114,7 @@ impl Members {
             members: cluster.all_groups().iter().zip(processes).map(member).collect(),
             post: Post::new(*cluster, rank, (carrier, asks.multicast)),
             heard: vec![Time::ZERO; cluster.replicas()],
+            now: Time::ZERO,
             begun_at: Time::ZERO,
             astray: 0,
             keeping,
@@ -359,6 +362,7 @@ impl Replicas for Members {
     }
 
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool {
+        self.now = now;
         let came = self.take_in(now, above) | self.tell_dead(now, above);
         let kept = self.hear_journals(now, above);
         let dealt = self.deal(now, above);
@@ -377,8 +381,9 @@ impl Replicas for Members {
     fn room(&self, dst: GroupSet, bytes: usize) -> usize {
         let Some(group) = dst.lowest() else { return 0 };
         // The protocol has bounds of its own; where they are wide, the slowest connection holds back.
-        // One that is not of the group any more holds back nobody.
-        let counts = |rank: &usize| self.awaited >> rank & 1 == 1;
+        // One that is not of the group any more, or stopped, holds back nobody.
+        let lives = |rank: usize| self.now.since(self.heard[rank]) < SILENT;
+        let counts = |rank: &usize| self.awaited >> rank & 1 == 1 && lives(*rank);
         let pids = self.others().filter(counts).map(|rank| Pid(rank as u32));
         let connected = pids.filter(|&node| self.post.carrier.connected(node).is_some());
         let slowest = connected.map(|node| self.post.carrier.backlog(node)).max().unwrap_or(0);
