@@ -38,6 +38,9 @@ pub(super) struct Lead {
     want: u64,
     /// To whom it owes a word that proposals are decided: the life, and up to which number.
     acknowledged: BTreeMap<Pid, (u32, u64)>,
+    /// Who is too far behind to be in the ring, and when that was looked at last.
+    behind: Vec<Pid>,
+    looked_at: Time,
     /// When the rate is levelled next, and where the run ended then.
     level_at: Time,
     level_end: u64,
@@ -54,6 +57,15 @@ struct Promised {
     memories: Vec<u32>,
 }
 
+/// Who lacks so many times as many decided bytes as may be undecided is left out of the ring.
+const BEHIND_BYTES: usize = 8;
+
+/// Or so many entries.
+const BEHIND_ENTRIES: usize = 4096;
+
+/// Who is left out comes back when it lacks one part of so many of that.
+const BACK: usize = 2;
+
 impl Lead {
     fn new(ballot: Ballot, acceptors: usize, now: Time) -> Self {
         Self {
@@ -69,6 +81,8 @@ impl Lead {
             lag_bytes: 0,
             want: 0,
             acknowledged: BTreeMap::new(),
+            behind: Vec::new(),
+            looked_at: now,
             level_at: now,
             level_end: 0,
         }
@@ -164,8 +178,11 @@ impl Ring {
         let Some(lead) = &mut self.lead else { return };
         lead.asked_at = cx.now;
         for (at, &acceptor) in self.shape.acceptors.iter().enumerate() {
-            // Who knew more than could be learned since may have died.
-            let promised = lead.promises[at].as_ref().is_some_and(|p| p.known <= known);
+            // Who knew more than could be learned since may have died; who lost its memory since has
+            // promised nothing.
+            let memory = cx.memories[acceptor.index()];
+            let stands = |p: &Promised| p.known <= known && p.memories[at] == memory;
+            let promised = lead.promises[at].as_ref().is_some_and(stands);
             if acceptor != cx.me && !promised {
                 lead.promises[at] = None;
                 lead.coming[at].clear();
@@ -242,7 +259,7 @@ impl Ring {
             return Err("a promise that makes no sense");
         }
         let promised = Promised { known, settled, entries, memories };
-        lead.promises[at].get_or_insert(promised);
+        lead.promises[at] = Some(promised);
         if let Some(member) = self.shape.member(from) {
             let held = &mut self.peers[member].known;
             *held = (*held).max(known);
@@ -461,13 +478,72 @@ impl Ring {
         self.shape.set.iter().map(of_group).min().unwrap_or(0)
     }
 
-    /// Leaves out of the ring who seems to have failed, and takes in who is back.
-    fn lay_out(&mut self, cx: &Cx<'_>) {
-        let out: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
+    /// Leaves out of the ring who seems to have failed or is far behind, and takes in who is back.
+    fn lay_out(&mut self, cx: &mut Cx<'_>) {
+        let failed: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
+        let Some(lead) = &self.lead else { return };
+        let same = failed.iter().all(|p| self.out.contains(p))
+            && self.out.iter().all(|p| failed.contains(p) || lead.behind.contains(p));
+        let due = cx.now.since(lead.looked_at) >= cx.shape.heartbeat;
+        if same && !due {
+            return;
+        }
+        let behind = self.behind(&failed, cx);
+        let is_out = |p: &Pid| failed.contains(p) || behind.contains(p);
+        let out: Vec<Pid> = self.others(cx.me).filter(is_out).collect();
+        for &p in behind.iter().filter(|_| due) {
+            self.tell_beside(p, cx);
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.behind = behind;
+            lead.looked_at = if due { cx.now } else { lead.looked_at };
+        }
         if out != self.out {
             self.out = out;
             self.layout += 1;
         }
+    }
+
+    /// Who lives and is so far behind that those after it in the ring would wait for it. It fetches what
+    /// it lacks, and is taken in again when little is missing. The acceptors that remain are enough.
+    pub(super) fn behind(&self, failed: &[Pid], cx: &Cx<'_>) -> Vec<Pid> {
+        let far = |p: &Pid| {
+            let most = cx.shape.pipeline_bytes.saturating_mul(BEHIND_BYTES);
+            let share = if self.out.contains(p) { BACK } else { 1 };
+            let known = self.shape.member(*p).map_or(u64::MAX, |at| self.peers[at].known);
+            self.is_far(known, (most / share, BEHIND_ENTRIES / share))
+        };
+        let lives = |p: &Pid| !failed.contains(p);
+        let mut behind: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();
+        // The farthest first.
+        behind.sort_by_key(|&p| self.shape.member(p).map(|at| self.peers[at].known));
+        let votes = |p: Pid| self.shape.acceptor(p).is_some();
+        let acceptors = self.shape.acceptors.iter().filter(|&p| lives(p)).count();
+        let mut spare = acceptors.saturating_sub(self.shape.quorum());
+        behind.retain(|&p| {
+            let stays = votes(p) && spare == 0;
+            spare -= usize::from(votes(p) && !stays);
+            !stays
+        });
+        behind
+    }
+
+    /// Whether one who knows the run up to `known` lacks more than so many bytes or entries of what is
+    /// decided, or what is not in memory any more.
+    fn is_far(&self, known: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
+        if known >= self.known {
+            return false;
+        }
+        let (mut bytes, mut entries, mut at) = (0, 0, known);
+        for (first, slot) in self.book.from(known).take_while(|(first, _)| *first < self.known) {
+            let Some(value) = slot.value.as_ref().filter(|_| first <= at) else { return true };
+            (bytes, entries) = (bytes + value.size(), entries + 1);
+            if bytes > most_bytes || entries > most_entries {
+                return true;
+            }
+            at = first + slot.instances;
+        }
+        at < self.known
     }
 
     /// [MRP 4] Gives queued proposals their instances, several to one.

@@ -2,10 +2,18 @@
 
 use super::keep::{Record, Storage};
 use super::ring::{Cx, Ring, cut, shorten};
-use super::value::{Ballot, Entry, INSTANCE_MAX};
+use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
 use super::word::{Rows, Word};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
+
+/// How many times as long as `retry` an answer is waited for: it may have to be read from a disk.
+const PATIENCE: u64 = 4;
+
+/// How many times as much as is passed on at once is told at once to one who asks for it: a member that
+/// is behind gets further with each question than the others come meanwhile.
+const LESSON: usize = 8;
 
 /// What a member asked for that it lacks.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,8 +33,8 @@ pub(super) struct Fetching {
 pub(super) enum Served {
     /// Say this.
     Word(Word),
-    /// The slot that begins with this instance must be read from disk first; its record.
-    Load(u64, u64),
+    /// The slot that begins with this instance must be read from disk first.
+    Load(u64),
 }
 
 /// What came with an answer.
@@ -51,13 +59,14 @@ impl Ring {
         at_once || soon && ahead() > self.known
     }
 
-    /// Asks for what it lacks, another one each time.
+    /// Asks for what it lacks: another one if there was no answer.
     pub(super) fn catch_up(&mut self, cx: &mut Cx<'_>) {
         if self.fetching.seen != self.known {
             (self.fetching.seen, self.fetching.seen_at) = (self.known, cx.now);
         }
-        let asked_lately = self.fetching.asked_at != Time::ZERO
-            && cx.now.since(self.fetching.asked_at) < cx.shape.retry;
+        let waits = self.fetching.asked_at != Time::ZERO;
+        let asked_lately =
+            waits && cx.now.since(self.fetching.asked_at) < cx.shape.retry.times(PATIENCE);
         self.fetching.idle = self.is_full(cx);
         if asked_lately || !self.lacks(cx.me, cx.now, cx.shape.retry) || self.fetching.idle {
             return;
@@ -78,7 +87,8 @@ impl Ring {
             return;
         }
         // [MRP 3:7]
-        self.fetching.turn += 1;
+        // Who answers is asked again: what comes next is in its memory by then.
+        self.fetching.turn += usize::from(waits);
         self.fetching.asked_at = cx.now;
         let to = able[self.fetching.turn % able.len()];
         cx.say(to, Word::Fetch { ring: self.id, from: self.known, table });
@@ -94,26 +104,36 @@ impl Ring {
         let others = self.shape.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
         let ahead = others.map(|(_, standing)| standing.known).max().unwrap_or(0);
         if table || self.known < self.start || ahead > self.known {
-            self.fetching.asked_at.max(self.fetching.seen_at) + retry
+            let asked = match self.fetching.asked_at {
+                Time::ZERO => Time::ZERO,
+                at => at + retry.times(PATIENCE),
+            };
+            asked.max(self.fetching.seen_at + retry)
         } else {
             Time::NEVER
         }
     }
 
-    /// What a member that lacks instances from `from` on can be told.
-    pub(super) fn serve(&self, from: u64, table: bool, pass_bytes: usize) -> Served {
+    /// What a member that lacks instances from `from` on can be told. `read` has values that were read
+    /// for it, by record.
+    pub(super) fn serve(
+        &self,
+        (from, table): (u64, bool),
+        read: &BTreeMap<u64, Value>,
+        pass_bytes: usize,
+    ) -> Served {
         let (mut at, mut bytes, mut entries) = (from.max(self.book.floor()), 0, Vec::new());
         if at == from {
-            while at < self.known && bytes < pass_bytes {
+            while at < self.known && bytes < pass_bytes.saturating_mul(LESSON) {
                 let Some((first, slot)) = self.book.at(at) else { break };
-                if slot.value.is_none() {
+                let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
                     if entries.is_empty() {
-                        return Served::Load(first, slot.record);
+                        return Served::Load(first);
                     }
                     break;
-                }
-                let Some(entry) = self.book.entry(at) else { break };
-                let entry = shorten(entry, self.known);
+                };
+                let entry = Entry { first, ballot: slot.ballot, value: value.clone() };
+                let entry = shorten(cut(entry, at), self.known);
                 bytes += entry.value.size();
                 at = entry.end();
                 entries.push(entry);
@@ -246,7 +266,7 @@ impl Ring {
 mod tests {
     use super::super::bytes::Bytes;
     use super::super::rings::{Around, Rings, shapes};
-    use super::super::value::{Proposal, Value};
+    use super::super::value::Proposal;
     use super::*;
     use amcast_core::{Cluster, Gid, GroupSet, MsgId};
 
@@ -273,7 +293,7 @@ mod tests {
 
     /// The table that a process gives to one that asks from an instance on.
     fn given(ring: &Ring, from: u64) -> Option<(Rows, u64)> {
-        match ring.serve(from, true, 1 << 20) {
+        match ring.serve((from, true), &BTreeMap::new(), 1 << 20) {
             Served::Word(Word::Learn { table, known, .. }) => Some((table?, known)),
             _ => panic!("it is in memory"),
         }

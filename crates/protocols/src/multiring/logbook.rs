@@ -7,11 +7,23 @@ use super::process::{IDLE_INSTANCES, LOAD, LOADS_MAX, MultiRing, TRIM_RECORDS};
 use super::rings::{Point, RingId};
 use super::value::Value;
 use super::word::Packet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Outbox, Output, Pid};
 use core::mem;
+
+/// Decided instances that are read from the log again for one who asked for them.
+#[derive(Debug)]
+pub(super) struct Reading {
+    /// From which instance on, and whether it wants to know who proposed what.
+    from: (u64, bool),
+    /// The records that are to come.
+    awaits: BTreeSet<u64>,
+    /// The values of those that came.
+    read: BTreeMap<u64, Value>,
+}
 
 impl MultiRing {
     pub(super) fn checkpointed(&mut self, position: u64) {
@@ -43,44 +55,58 @@ impl MultiRing {
         }
     }
 
+    /// Who lacks instances from `at` on asks for them.
     pub(super) fn on_fetch(
         &mut self,
         from: Pid,
         id: RingId,
-        at: u64,
-        table: bool,
+        (at, table): (u64, bool),
         out: &mut Outbox<Messages<Packet>>,
     ) {
         let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return };
+        let reading = self.readings.remove(&(id, from)).filter(|r| r.from == (at, table));
+        if reading.as_ref().is_some_and(|r| !r.awaits.is_empty()) {
+            // Its disk is slow, and it asks once more.
+            self.readings.extend(reading.map(|reading| ((id, from), reading)));
+            return;
+        }
+        let read = reading.map_or_else(BTreeMap::new, |reading| reading.read);
         // [MRP 3:2]
-        match ring.serve(at, table, self.shape.pass_bytes) {
+        match ring.serve((at, table), &read, self.shape.pass_bytes) {
             Served::Word(word) => self.say(from, word),
-            Served::Load(first, record) => {
-                self.readers.insert((id, from), (at, table));
-                self.load(id, first, record, out);
+            Served::Load(first) => {
+                let awaits = self.load(id, first, out);
+                if !awaits.is_empty() {
+                    let reading = Reading { from: (at, table), awaits, read: BTreeMap::new() };
+                    self.readings.insert((id, from), reading);
+                }
             }
         }
     }
 
-    /// Reads a record of the log again, and those behind it that will be wanted next.
+    /// Reads records of the log again: of the slot that begins with `first`, and of those behind it that
+    /// will be wanted next. Which of them come.
     pub(super) fn load(
         &mut self,
         id: RingId,
         first: u64,
-        record: u64,
         out: &mut Outbox<Messages<Packet>>,
-    ) {
-        let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return };
-        let missing = ring.book.from(first).filter(|(_, slot)| slot.value.is_none());
-        let wanted: Vec<(u64, u64)> =
-            missing.take(LOADS_MAX / 2).map(|(first, slot)| (first, slot.record)).collect();
-        debug_assert!(wanted.first() == Some(&(first, record)));
-        for (first, record) in wanted {
-            if self.loads.len() < LOADS_MAX && !self.loads.contains_key(&record) {
+    ) -> BTreeSet<u64> {
+        let mut awaits = BTreeSet::new();
+        let Some(Some(ring)) = self.rings.get(usize::from(id)) else { return awaits };
+        let missing = ring.book.from(first).take_while(|(_, slot)| slot.value.is_none());
+        for (first, slot) in missing.take(LOADS_MAX / 4) {
+            let record = slot.record;
+            if !self.loads.contains_key(&record) {
+                if self.loads.len() == LOADS_MAX {
+                    break;
+                }
                 self.loads.insert(record, (id, first));
                 out.push(Output::Load { ticket: Ticket(LOAD | record), number: record });
             }
+            awaits.insert(record);
         }
+        awaits
     }
 
     pub(super) fn on_loaded(
@@ -97,24 +123,36 @@ impl MultiRing {
         };
         let Some(Some(ring)) = self.rings.get_mut(usize::from(id)) else { return };
         let is_wanted = ring.book.at(first).is_some_and(|(_, slot)| slot.record == number);
-        match value {
-            Some(value) => ring.book.fill(first, number, value),
-            None if is_wanted => {
-                // The disk is damaged. Whoever else asked asks another, too.
-                self.readers.retain(|&(r, _), _| r != id);
-                if self.merge.stands_at(id, first) {
-                    // Only a state helps.
-                    self.want_state(out);
-                }
-                return;
+        match &value {
+            // What this process has applied is not kept in memory for the sake of others.
+            Some(value) if first >= ring.mine.merged => {
+                ring.book.fill(first, number, value.clone());
             }
-            // It was trimmed meanwhile: who waits for it is told so.
-            None => {}
+            // The disk is damaged: only a state helps.
+            None if is_wanted && self.merge.stands_at(id, first) => self.want_state(out),
+            // Else, if it was trimmed meanwhile, who waits for it is told so.
+            _ => {}
         }
-        let waiting: Vec<_> = self.readers.keys().copied().filter(|(r, _)| *r == id).collect();
-        for key in waiting {
-            if let Some((at, table)) = self.readers.remove(&key) {
-                self.on_fetch(key.1, id, at, table, out);
+        let of_ring = (id, Pid(0))..=(id, Pid(u32::MAX));
+        let mut whole = Vec::new();
+        for (&(_, reader), reading) in self.readings.range_mut(of_ring) {
+            if !reading.awaits.remove(&number) {
+                continue;
+            }
+            if value.is_none() && is_wanted {
+                whole.push((reader, None));
+                continue;
+            }
+            reading.read.extend(value.clone().map(|value| (number, value)));
+            if reading.awaits.is_empty() {
+                whole.push((reader, Some(reading.from)));
+            }
+        }
+        for (reader, from) in whole {
+            match from {
+                Some(from) => self.on_fetch(reader, id, from, out),
+                // It asks another.
+                None => _ = self.readings.remove(&(id, reader)),
             }
         }
     }

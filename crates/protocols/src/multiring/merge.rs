@@ -25,8 +25,8 @@ const MERGE_MAX: usize = 256;
 pub(super) enum Stop {
     /// This ring has not come so far.
     Waits(RingId, u64),
-    /// The slot of this ring that begins with this instance is only on disk, in this record.
-    Disk(RingId, u64, u64),
+    /// The slot of this ring that begins with this instance is only on disk.
+    Disk(RingId, u64),
     /// This ring has trimmed what is needed.
     Lacks(RingId),
     /// The application has enough to do.
@@ -144,7 +144,7 @@ impl Merge {
             }
             let Some((first, slot)) = ring.book.at(instance) else { return Stop::Lacks(id) };
             match &slot.value {
-                None => return Stop::Disk(id, first, slot.record),
+                None => return Stop::Disk(id, first),
                 Some(Value::Skip(_)) => {}
                 Some(batch) => self.deliver(batch, out),
             }

@@ -37,6 +37,8 @@
 //! - A process has at most `window` own messages of `window_bytes` for each ring that are not decided:
 //!   beyond that it has no room. A coordinator queues as much of each process, and has at most
 //!   `pipeline_bytes` undecided, and `lag_bytes` that a majority of some group has not applied.
+//! - What is on the way to the next member of a ring, and it has not shown to hold, is four times
+//!   `pipeline_bytes` at most.
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
 //!   applied, and stops taking in at `held_bytes` of that. What is older is read from disk again; in
 //!   memory it is forgotten when a majority of each group has applied it.
@@ -46,7 +48,10 @@
 //! - Who is in the ring, and who coordinates it, follows from signs of life that acceptors exchange,
 //!   and from the coordinator's order; no coordination service is asked. Neither matters for safety.
 //! - Proposals go straight to the coordinator, and values from there round the ring.
-//! - Votes are cumulative counters, see above; the last acceptor does not make them a decision.
+//! - Votes are cumulative counters, see above; the last acceptor does not make them a decision. Whoever
+//!   first sees enough of them tells the coordinator straight (`link.rs`).
+//! - Who is far behind is left out of the ring until it has caught up, and a neighbour that cannot be
+//!   reached is passed over (`link.rs`, `lead.rs`).
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
 //!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
@@ -64,6 +69,7 @@ mod bytes;
 mod keep;
 mod lead;
 mod learn;
+mod link;
 mod logbook;
 mod merge;
 mod process;
@@ -342,6 +348,12 @@ mutant::mutants! {
         VotesBeforeItIsWritten = "votes-before-it-is-written":
             "An acceptor votes before the value is on its disk." breaks
             [UniformAgreement, UniformPrefixOrder];
+        VotesForAllItTookIn = "votes-for-all-it-took-in":
+            "An acceptor that has its memory back votes at once for what it took in meanwhile, on its \
+             disk or not." breaks [UniformAgreement];
+        PassesOnLostVotes = "passes-on-lost-votes":
+            "Votes of a memory that was lost are passed on to those who do not know of the loss." breaks
+            [UniformAgreement];
         ForgetsThatItForgot = "forgets-that-it-forgot":
             "An acceptor that lost its memory votes at once." breaks [UniformAgreement];
         DeliversUndecided = "delivers-undecided":

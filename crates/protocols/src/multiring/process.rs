@@ -2,6 +2,7 @@
 
 use super::keep::{Act, Keep, Storage};
 use super::learn::Lesson;
+use super::logbook::Reading;
 use super::merge::{Merge, Stop};
 use super::proposer::Proposer;
 use super::pull::Pull;
@@ -28,7 +29,7 @@ use amcast_core::{
 pub(super) const LOAD: u64 = 1 << 62;
 
 /// Reads of the log at a time.
-pub(super) const LOADS_MAX: usize = 32;
+pub(super) const LOADS_MAX: usize = 128;
 
 /// Records that are idle before the log is trimmed.
 pub(super) const TRIM_RECORDS: usize = 256;
@@ -93,7 +94,7 @@ pub(super) struct MultiRing {
     /// Records that are being read: which slots they are for.
     pub(super) loads: BTreeMap<u64, (RingId, u64)>,
     /// Who waits for instances of a ring that are being read.
-    pub(super) readers: BTreeMap<(RingId, Pid), (u64, bool)>,
+    pub(super) readings: BTreeMap<(RingId, Pid), Reading>,
     /// Since when the merge waits for a ring.
     pub(super) blocked: Option<(RingId, u64, Time)>,
     /// There is something to send, or to do, at once.
@@ -111,10 +112,7 @@ impl MultiRing {
         };
         let rings: Vec<_> = shape.rings.iter().enumerate().map(ring).collect();
         let knows = |p: &Pid| {
-            let shared = |ring: &Ring| {
-                let votes = |p| ring.shape.acceptor(p).is_some();
-                ring.shape.member(*p).is_some() && (votes(me) || votes(*p))
-            };
+            let shared = |ring: &Ring| ring.hears(me, *p);
             *p != me && rings.iter().flatten().any(|ring| shared(ring))
         };
         let acquaintances: Vec<Pid> = shape.cluster.pids().filter(knows).collect();
@@ -154,7 +152,7 @@ impl MultiRing {
             wants: Vec::new(),
             pulls: alloc::vec![Pull::default(); count],
             loads: BTreeMap::new(),
-            readers: BTreeMap::new(),
+            readings: BTreeMap::new(),
             blocked: None,
             busy: false,
             rings,
@@ -330,7 +328,7 @@ impl MultiRing {
             Word::Lack { ring, ballot, from: at } => {
                 self.with_ring(ring, |r, _| r.on_lack(from, ballot, at));
             }
-            Word::Fetch { ring, from: at, table } => self.on_fetch(from, ring, at, table, out),
+            Word::Fetch { ring, from: at, table } => self.on_fetch(from, ring, (at, table), out),
             Word::Learn { ring, entries, known, floor, table } => {
                 let lesson = Lesson { entries, known, floor, table };
                 let done = self.with_ring(ring, |r, cx| r.on_learn(from, lesson, cx));
@@ -531,7 +529,7 @@ impl MultiRing {
                 let same = before.filter(|(r, i, _)| (*r, *i) == (id, instance));
                 self.blocked = same.or(Some((id, instance, self.now)));
             }
-            Stop::Disk(id, first, record) => self.load(id, first, record, out),
+            Stop::Disk(id, first) => _ = self.load(id, first, out),
             Stop::Lacks(_) => self.want_state(out),
             Stop::Full => {}
             Stop::More => self.busy = true,

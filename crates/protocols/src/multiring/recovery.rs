@@ -3,11 +3,13 @@
 //!
 //! Each loss begins a new *memory* of the acceptor, with a number. It asks the other acceptors of
 //! its group, and each of them from then on counts no vote and no promise of an older memory, also
-//! such as are still on their way, before it answers with all that it has itself. With answers of
-//! a majority's worth of others, `f + 1`, it goes on. Why that suffices: whatever a quorum decided
-//! with a vote of the lost memory, one of the `f + 1` is in that quorum. Either it had voted when it
-//! answered, and so the value is in its answer; or it votes later, and then does not count the lost
-//! vote. The same holds of promises, which carry what their senders know of memories.
+//! such as are still on their way, before it answers with all that it has itself; and with every vote
+//! that it passes on it says which memory counts (`link.rs`), so that whoever needs its vote counts the
+//! lost one no more, asked or not. With answers of a majority's worth of others, `f + 1`, it goes on.
+//! Why that suffices: whatever a quorum decided with a vote of the lost memory, one of the `f + 1` is in
+//! that quorum. Either it had voted when it answered, and so the value is in its answer; or it votes
+//! later, and then whoever hears of that vote does not count the lost one. The same holds of promises,
+//! which carry what their senders know of memories.
 
 use super::keep::{Act, Record};
 use super::process::MultiRing;

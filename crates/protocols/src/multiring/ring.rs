@@ -5,6 +5,7 @@ use super::book::{Book, NO_RECORD};
 use super::keep::{Act, Keep, Record};
 use super::lead::Lead;
 use super::learn::Fetching;
+use super::link::Link;
 use super::rings::{RingId, RingShape};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
 use super::word::{Pass, Rows, Standing, Vote, Word};
@@ -47,22 +48,6 @@ impl Cx<'_> {
     }
 }
 
-/// What was passed on to the next in the ring.
-#[derive(Clone, Debug, Default)]
-struct Link {
-    to: Option<Pid>,
-    ballot: Ballot,
-    layout: u32,
-    /// It was sent the run up to here.
-    end: u64,
-    votes: Vec<Vote>,
-    trim: u64,
-    /// When it was sent something last.
-    at: Time,
-    /// Whether it must be sent something, because the connection is new.
-    fresh: bool,
-}
-
 /// A ring at one of its members.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
@@ -77,7 +62,7 @@ pub(super) struct Ring {
     /// The first instance of the run: all before it were decided when the run began.
     pub(super) start: u64,
     /// What the coordinator proposed again ends here, and new values begin.
-    fresh: u64,
+    pub(super) fresh: u64,
     /// The run is held up to here.
     pub(super) end: u64,
     /// The ballot whose run the book holds, from what is known on. It counts as accepted as a whole.
@@ -115,9 +100,9 @@ pub(super) struct Ring {
     held_bytes: usize,
     pub(super) lead: Option<Lead>,
     pub(super) fetching: Fetching,
-    link: Link,
-    /// The votes that the coordinator was told of beside the ring.
-    reported: Vec<Vote>,
+    pub(super) link: Link,
+    /// The votes that the coordinator was told of, by whomever.
+    pub(super) reported: Vec<Vote>,
     /// The ballot whose run is waited for, and since when.
     pub(super) awaited: Ballot,
     pub(super) awaited_at: Time,
@@ -135,6 +120,7 @@ impl Ring {
     pub(super) fn new(id: RingId, shape: RingShape, me: Pid, processes: usize) -> Self {
         let my_vote = shape.acceptor(me);
         let votes = alloc::vec![Vote::default(); shape.acceptors.len()];
+        let reported = votes.clone();
         let peers = alloc::vec![Standing::default(); shape.members.len()];
         let table = if my_vote.is_some() { alloc::vec![(0, 0); processes] } else { Vec::new() };
         Self {
@@ -167,7 +153,7 @@ impl Ring {
             lead: None,
             fetching: Fetching::default(),
             link: Link::default(),
-            reported: Vec::new(),
+            reported,
             awaited: Ballot::NONE,
             awaited_at: Time::ZERO,
             orphaned: false,
@@ -209,7 +195,7 @@ impl Ring {
         (self.ballot, self.start, self.fresh) = (ballot, start, fresh);
         (self.orphaned, self.vain) = (false, 0);
         (self.layout, self.out) = (0, Vec::new());
-        self.reported.clear();
+        self.reported.fill(Vote::default());
         for vote in &mut self.votes {
             vote.upto = start;
         }
@@ -221,7 +207,8 @@ impl Ring {
         if self.settled == ballot {
             self.end = self.end.max(self.book.end());
             if let Some(mine) = self.my_vote.filter(|_| cx.votes) {
-                self.votes[mine].upto = self.end;
+                let memory = cx.memories[cx.me.index()];
+                self.votes[mine] = Vote { memory, upto: self.end };
             }
         }
         self.advance(cx);
@@ -271,10 +258,12 @@ impl Ring {
                 self.accept(Entry { ballot: pass.ballot, ..entry }, cx);
             }
         }
-        if pass.end > self.end && coordinator != cx.me {
+        // Who is full lacks nothing: it takes in no more.
+        if pass.end > self.end && coordinator != cx.me && !self.is_full(cx) {
             self.lack(from, cx);
         }
         self.count(&pass.votes, cx);
+        self.told_coordinator(from, &pass.votes);
         self.advance(cx);
         Ok(())
     }
@@ -380,7 +369,7 @@ impl Ring {
     }
 
     /// How far a majority has accepted the run.
-    fn majority(&self, votes: &[Vote], cx: &Cx<'_>) -> u64 {
+    pub(super) fn majority(&self, votes: &[Vote], cx: &Cx<'_>) -> u64 {
         let current = |(at, vote): (usize, &Vote)| {
             let memory = cx.memories[self.shape.acceptors[at].index()];
             (vote.memory == memory).then_some(vote.upto)
@@ -457,16 +446,12 @@ impl Ring {
         self.noted = self.noted.max(at);
     }
 
-    /// The next one in the ring that is not left out, if there is another.
-    fn successor(&self, me: Pid) -> Option<Pid> {
-        let at = self.shape.member(me)?;
-        let members = &self.shape.members;
-        let behind = members[at + 1..].iter().chain(&members[..at]);
-        behind.copied().find(|p| !self.out.contains(p))
-    }
-
     /// `pid` began a new life: what it led is over.
     pub(super) fn restarted(&mut self, pid: Pid) {
+        if let Some(at) = self.shape.member(pid) {
+            // It says itself what it still has.
+            self.peers[at].known = 0;
+        }
         if self.coordinator() == Some(pid) {
             self.orphaned = true;
             self.awaited = Ballot::NONE;
@@ -475,129 +460,17 @@ impl Ring {
 
     /// The connection to `pid` is new: what was on the way may be lost.
     pub(super) fn reconnected(&mut self, pid: Pid) {
-        if self.link.to == Some(pid) {
-            self.link.fresh = true;
-        }
+        self.link.reconnected(pid);
         if self.coordinator() == Some(pid) {
-            self.reported.clear();
+            self.reported.fill(Vote::default());
         }
         if let Some(lead) = &mut self.lead {
             lead.forget(self.shape.acceptor(pid));
         }
     }
 
-    /// The next in the ring has the run only up to `from`.
-    pub(super) fn on_lack(&mut self, who: Pid, ballot: Ballot, from: u64) {
-        if self.link.to == Some(who) && ballot == self.ballot && from >= self.start {
-            self.link.end = from.min(self.end);
-        }
-    }
-
-    /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
-    /// something, and a sign of life now and then.
-    pub(super) fn pass_on(&mut self, cx: &mut Cx<'_>) {
-        let Some(to) = self.successor(cx.me).filter(|_| self.ballot != Ballot::NONE) else {
-            self.link.to = None;
-            return;
-        };
-        if self.link.to != Some(to) || self.link.ballot != self.ballot {
-            // Of a new run it has nothing; of an old one it will say what it lacks.
-            let end = if self.link.ballot == self.ballot { self.end } else { self.start };
-            let (to, ballot, votes) = (Some(to), self.ballot, Vec::new());
-            self.link = Link { to, ballot, end, votes, fresh: true, ..Link::default() };
-        }
-        let closes = Some(to) == self.coordinator();
-        // What is not in memory any more is decided, and to be fetched.
-        if self.link.end < self.known {
-            let held = self.book.in_memory_from(self.link.end).min(self.known);
-            self.link.end = self.link.end.max(held);
-        }
-        while self.has_news(closes, cx) {
-            // [MRP 1:6]
-            let entries = if closes { Vec::new() } else { self.unsent(cx) };
-            let sent = entries.last().map_or(self.link.end, Entry::end);
-            self.link.end = if closes { self.end } else { sent };
-            (self.link.at, self.link.fresh) = (cx.now, false);
-            (self.link.layout, self.link.trim) = (self.layout, self.trim);
-            self.link.votes.clone_from(&self.votes);
-            let pass = self.pass(entries);
-            cx.say(to, Word::Pass(pass));
-        }
-    }
-
-    /// Tells the coordinator of votes that decide something, where the way round the ring leads through
-    /// many who have none.
-    pub(super) fn report(&mut self, cx: &mut Cx<'_>) {
-        let Some(to) = self.coordinator().filter(|&to| to != cx.me && self.my_vote.is_some())
-        else {
-            return;
-        };
-        let far = |next: Pid| next != to && self.shape.acceptor(next).is_none();
-        let news = self.majority(&self.votes, cx) > self.majority(&self.reported, cx);
-        if news && self.successor(cx.me).is_some_and(far) {
-            self.reported.clone_from(&self.votes);
-            cx.say(to, Word::Pass(self.pass(Vec::new())));
-        }
-    }
-
-    /// What is said of the run, with these entries of it.
-    fn pass(&self, entries: Vec<Entry>) -> Pass {
-        Pass {
-            ring: self.id,
-            ballot: self.ballot,
-            layout: self.layout,
-            out: self.out.clone(),
-            start: self.start,
-            fresh: self.fresh,
-            end: self.link.end,
-            votes: self.votes.clone(),
-            trim: self.trim,
-            entries,
-        }
-    }
-
-    /// Whether the next in the ring should be told something.
-    fn has_news(&self, closes: bool, cx: &Cx<'_>) -> bool {
-        let link = &self.link;
-        if link.fresh || link.layout != self.layout || link.trim != self.trim {
-            return true;
-        }
-        if !closes && link.end < self.end && self.run_entry(link.end).is_some() {
-            return true;
-        }
-        if cx.now.since(link.at) >= cx.shape.heartbeat {
-            return true;
-        }
-        // What is decided in its eyes needs no more votes.
-        let decided = self.majority(&link.votes, cx);
-        let told = |at: usize| link.votes.get(at).copied().unwrap_or_default();
-        let matters = |(at, vote): (usize, &Vote)| {
-            *vote != told(at) && vote.upto > decided && Some(self.shape.acceptors[at]) != link.to
-        };
-        self.votes.iter().enumerate().any(matters)
-    }
-
-    /// When something is to be passed on again, whatever happens.
-    pub(super) fn pass_at(&self, cx_heartbeat: amcast_core::Span) -> Time {
-        // Without a next one there is nobody to pass anything on to.
-        let passes = self.ballot != Ballot::NONE && self.link.to.is_some();
-        if passes { self.link.at + cx_heartbeat } else { Time::NEVER }
-    }
-
-    /// Entries of the run that the next in the ring was not sent, about one packet of them.
-    fn unsent(&self, cx: &Cx<'_>) -> Vec<Entry> {
-        let (mut at, mut bytes, mut entries) = (self.link.end, 0, Vec::new());
-        while at < self.end && bytes < cx.shape.pass_bytes {
-            let Some(entry) = self.run_entry(at) else { break };
-            bytes += entry.value.size();
-            at = entry.end();
-            entries.push(Entry { ballot: self.ballot, ..entry });
-        }
-        entries
-    }
-
     /// The entry of the run that holds this instance, from there on.
-    fn run_entry(&self, at: u64) -> Option<Entry> {
+    pub(super) fn run_entry(&self, at: u64) -> Option<Entry> {
         if self.settled == self.ballot || at < self.known {
             return self.book.entry(at).map(|entry| match self.settled == self.ballot {
                 true => entry,
@@ -694,11 +567,19 @@ impl Ring {
         self.lacked_at = Time::ZERO;
     }
 
-    /// This process has its memory back, and votes.
+    /// This process has its memory back, and votes. What it took in meanwhile was written with nobody
+    /// waiting for it: it votes for that once it is where it must be.
     pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
         let Some(mine) = self.my_vote else { return };
-        let upto = if self.settled == self.ballot { self.end } else { self.start };
-        self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto };
+        self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto: self.start };
+        if self.settled == self.ballot && self.ballot != Ballot::NONE {
+            let (ring, ballot, upto) = (self.id, self.ballot, self.end);
+            let vote = Act::Vote { ring, ballot, upto };
+            if cx.shape.mutants.is(Mutant::VotesForAllItTookIn) {
+                cx.keep.due.push_back(vote.clone());
+            }
+            cx.keep.write(Record::Promise { ring, ballot: self.promised }, Some(vote));
+        }
         self.advance(cx);
     }
 

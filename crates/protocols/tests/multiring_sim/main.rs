@@ -4,3 +4,4 @@
 mod mutants;
 mod promises;
 mod shapes;
+mod slow;

@@ -26,7 +26,7 @@ pub(crate) fn rows() -> Vec<&'static Row> {
     all.into_iter().filter(|row| one.as_ref().is_none_or(|name| row.name() == name)).collect()
 }
 
-/// A cluster by seed: 1 to 4 groups of 3 or 5, every kind of ring, small packs and windows, hasty
+/// A cluster by seed: 1 to 4 groups of 3 or 5, every kind of ring, every way round, small packs and windows, hasty
 /// or patient.
 pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
     let mut rng = Rng::stream(seed, "shape");
@@ -60,6 +60,7 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
             },
         ),
         ("spread", of(&["24", "2"])),
+        ("around", of(&["nodes", "nodes", "groups"])),
     ];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups, replicas, clients: 0, set, ..RawConfig::default() };
