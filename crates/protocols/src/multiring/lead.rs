@@ -529,21 +529,21 @@ impl Ring {
     }
 
     /// Whether one who knows the run up to `known` lacks more than so many bytes or entries of what is
-    /// decided, or what is not in memory any more.
+    /// decided and kept here. What is trimmed tells nothing: where acceptors keep everything in memory,
+    /// that may be all that is older than a sign of life.
     fn is_far(&self, known: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
         if known >= self.known {
             return false;
         }
-        let (mut bytes, mut entries, mut at) = (0, 0, known);
-        for (first, slot) in self.book.from(known).take_while(|(first, _)| *first < self.known) {
-            let Some(value) = slot.value.as_ref().filter(|_| first <= at) else { return true };
-            (bytes, entries) = (bytes + value.size(), entries + 1);
+        let (mut bytes, mut entries) = (0, 0);
+        for (_, slot) in self.book.from(known).take_while(|(first, _)| *first < self.known) {
+            bytes += slot.value.as_ref().map_or(0, Value::size);
+            entries += 1;
             if bytes > most_bytes || entries > most_entries {
                 return true;
             }
-            at = first + slot.instances;
         }
-        at < self.known
+        false
     }
 
     /// [MRP 4] Gives queued proposals their instances, several to one.

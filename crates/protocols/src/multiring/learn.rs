@@ -15,6 +15,9 @@ const PATIENCE: u64 = 4;
 /// is behind gets further with each question than the others come meanwhile.
 const LESSON: usize = 8;
 
+/// The same in bytes, at most: it must fit into a frame.
+const LESSON_BYTES_MAX: usize = 2 << 20;
+
 /// What a member asked for that it lacks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fetching {
@@ -27,6 +30,8 @@ pub(super) struct Fetching {
     seen_at: Time,
     /// Nobody can give it, or it can take nothing: there is nothing to ask before something comes.
     idle: bool,
+    /// The last answer was cut off: there is more to be had at once.
+    more: bool,
 }
 
 /// The answer to a fetch, as far as it is in memory.
@@ -50,7 +55,7 @@ impl Ring {
     fn lacks(&self, me: Pid, now: Time, retry: Span) -> bool {
         let table = self.my_vote.is_some() && self.table_at != self.known;
         let waits = self.lead.as_ref().is_some_and(|lead| !lead.is_active(self.ballot));
-        let at_once = table || self.known < self.start;
+        let at_once = table || self.known < self.start || self.fetching.more;
         let ahead = || {
             let others = self.shape.members.iter().zip(&self.peers).filter(|(p, _)| **p != me);
             others.map(|(_, standing)| standing.known).max().unwrap_or(0)
@@ -124,7 +129,8 @@ impl Ring {
     ) -> Served {
         let (mut at, mut bytes, mut entries) = (from.max(self.book.floor()), 0, Vec::new());
         if at == from {
-            while at < self.known && bytes < pass_bytes.saturating_mul(LESSON) {
+            let most = pass_bytes.saturating_mul(LESSON).min(LESSON_BYTES_MAX);
+            while at < self.known && bytes < most {
                 let Some((first, slot)) = self.book.at(at) else { break };
                 let Some(value) = slot.value.as_ref().or_else(|| read.get(&slot.record)) else {
                     if entries.is_empty() {
@@ -179,6 +185,7 @@ impl Ring {
             // Whoever gives one has everything in it that it knows.
             self.take_table(table, known);
         }
+        self.fetching.more = self.known < known;
         if before != (self.known, self.table_at) {
             // More may be had at once.
             self.fetching.asked_at = Time::ZERO;

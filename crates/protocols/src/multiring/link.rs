@@ -253,10 +253,7 @@ impl Ring {
 
     /// Who passes votes on has told the coordinator of those that decide something, or had them from
     /// it. Should that be lost, the way round the ring ends at the coordinator, too.
-    pub(super) fn told_coordinator(&mut self, from: Pid, votes: &[Vote]) {
-        if self.coordinator() == Some(from) {
-            return;
-        }
+    pub(super) fn told_coordinator(&mut self, votes: &[Vote]) {
         for (held, vote) in self.reported.iter_mut().zip(votes) {
             if (vote.memory, vote.upto) > (held.memory, held.upto) {
                 *held = *vote;

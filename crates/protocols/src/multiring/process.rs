@@ -512,9 +512,9 @@ impl MultiRing {
 
     /// Whom to send proposals for a ring to.
     pub(super) fn target(&self, id: RingId) -> Pid {
-        let coordinator = self.rings[usize::from(id)].as_ref().and_then(|r| r.coordinator());
+        let ballot = self.rings[usize::from(id)].as_ref().map_or(Ballot::NONE, |r| r.ballot);
         let acceptors = &self.shape.rings[usize::from(id)].acceptors;
-        self.proposers[usize::from(id)].target(coordinator, acceptors)
+        self.proposers[usize::from(id)].target(ballot, acceptors)
     }
 
     /// Delivers what can be delivered.

@@ -106,10 +106,11 @@ impl Proposer {
         }
     }
 
-    /// Whom to send to: the coordinator, as far as it is known, or an acceptor, who knows more.
-    pub(super) fn target(&self, coordinator: Option<Pid>, acceptors: &[Pid]) -> Pid {
-        let known = coordinator.or(self.told.coordinator());
-        let stale = self.turn > 0 && coordinator.is_none();
+    /// Whom to send to: the coordinator, as far as it is known, or an acceptor, who knows more. `ballot`
+    /// is the one whose run this process follows; it may have been told of a later one.
+    pub(super) fn target(&self, ballot: Ballot, acceptors: &[Pid]) -> Pid {
+        let known = ballot.max(self.told).coordinator();
+        let stale = self.turn > 0 && ballot == Ballot::NONE;
         known.filter(|_| !stale).unwrap_or(acceptors[self.turn % acceptors.len()])
     }
 

@@ -263,7 +263,7 @@ impl Ring {
             self.lack(from, cx);
         }
         self.count(&pass.votes, cx);
-        self.told_coordinator(from, &pass.votes);
+        self.told_coordinator(&pass.votes);
         self.advance(cx);
         Ok(())
     }
@@ -572,7 +572,9 @@ impl Ring {
     pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
         let Some(mine) = self.my_vote else { return };
         self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto: self.start };
-        if self.settled == self.ballot && self.ballot != Ballot::NONE {
+        // Not in a ballot below one that it learned now that it had promised.
+        let may = self.ballot != Ballot::NONE && self.ballot >= self.promised;
+        if may && self.settled == self.ballot {
             let (ring, ballot, upto) = (self.id, self.ballot, self.end);
             let vote = Act::Vote { ring, ballot, upto };
             if cx.shape.mutants.is(Mutant::VotesForAllItTookIn) {

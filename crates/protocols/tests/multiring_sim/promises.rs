@@ -1,10 +1,10 @@
 //! Every promise of every row is kept, whatever strikes within what it assumes.
 
 use crate::shapes::{first, judge, rows, seeds, settings, shape};
-use amcast_core::Entry;
+use amcast_core::{Entry, RawConfig};
 use amcast_protocols::multiring::Row;
-use amcast_sim::Profile;
 use amcast_sim::faults::keeps_log;
+use amcast_sim::{Profile, Settings};
 use std::collections::BTreeMap;
 
 /// Seeds of each row and profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -44,6 +44,21 @@ fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
 #[test]
 fn every_promise_is_kept_without_faults() {
     kept(Profile::None);
+}
+
+#[test]
+fn nobody_is_left_behind_where_nothing_fails() {
+    for row in rows() {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(row.about().params).expect("a sound configuration");
+        let settings = Settings { messages: 1000, ..settings(Profile::None) };
+        for seed in first()..first() + seeds(5) {
+            let judged = judge(row, &config, &settings, seed);
+            assert_eq!(judged.wrong, None, "{} {seed}", row.name());
+            let marks = judged.report.expect("it ran").marks;
+            assert!(!marks.contains_key("multiring-wants-state"), "{} {seed}", row.name());
+        }
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub(crate) fn rows() -> Vec<&'static Row> {
     all.into_iter().filter(|row| one.as_ref().is_none_or(|name| row.name() == name)).collect()
 }
 
-/// A cluster by seed: 1 to 4 groups of 3 or 5, every kind of ring, every way round, small packs and windows, hasty
+/// A cluster by seed: 1 to 4 groups of 3 or 5, with rings for several, every way round, small packs and windows, hasty
 /// or patient.
 pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
     let mut rng = Rng::stream(seed, "shape");
