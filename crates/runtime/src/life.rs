@@ -49,6 +49,11 @@ impl Life {
         Ok(Some(Self { number, _locked: file }))
     }
 
+    /// The number of the next life under the name of the file at `path`, if there was one before.
+    pub(crate) fn next(path: &Path) -> Option<u32> {
+        std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
     /// Its number.
     pub(crate) const fn number(&self) -> u32 {
         self.number

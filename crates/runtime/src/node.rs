@@ -154,6 +154,9 @@ impl Footing {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let path = net.home().join(life_name(rank));
+        if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
+            net.check_disk(rank, &path).map_err(NodeError::Disk)?;
+        }
         let first = net.first_life(rank, options.keeping.as_ref());
         let life = Life::begin(&path, first).map_err(|e| NodeError::Io(path, e))?;
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;

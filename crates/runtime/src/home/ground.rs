@@ -2,7 +2,7 @@
 //! its nodes and sockets in the home.
 
 use super::{Home, HomeError, Keeping, life_name};
-use crate::config::{ClusterFile, Place};
+use crate::config::{ClusterFile, Place, node_name};
 use crate::life::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
@@ -49,6 +49,25 @@ impl Net {
         let replaced = self.places[rank].replaced << LIVES_BITS;
         let on_this_disk = keeping.map_or(0, |keeping| keeping.first_life);
         (replaced + on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
+    }
+
+    /// Checks that what the node `rank` keeps here is not of a disk that was replaced since: it promised
+    /// more on the later one. `life` is the file that counts its lives.
+    ///
+    /// # Errors
+    /// When it is; the sentence says what to do.
+    pub(crate) fn check_disk(&self, rank: usize, life: &Path) -> Result<(), String> {
+        let replaced = self.places[rank].replaced;
+        match Life::next(life) {
+            Some(next) if next <= replaced << LIVES_BITS => Err(format!(
+                "{} is of a disk of {} that was replaced: `replaced` of it in the cluster's file is \
+                 {replaced}, and what is here is older. Empty the directory for it to begin anew; if it \
+                 is the right one after all, nobody may have promised anything on another since",
+                self.home.display(),
+                node_name(rank)
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// The cluster's directory on this host.

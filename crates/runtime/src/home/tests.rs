@@ -436,3 +436,23 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
     // Whoever counts it later has lives beyond.
     assert!(first < net(1).first_life(0, None), "{first}");
 }
+
+#[test]
+fn what_is_of_a_disk_that_was_replaced_is_refused() {
+    let place = Place::new();
+    let path = place.0.join("n0.life");
+    let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
+    let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
+    let net = |replaced| Net::of(place.0.clone(), 7, vec![at(replaced)]);
+    for replaced in 0..3 {
+        // A disk that nobody lived on, then one of each number before.
+        let now = net(replaced);
+        assert_eq!(now.check_disk(0, &place.0.join("none")), Ok(()));
+        let refused = now.check_disk(0, &path);
+        assert_eq!(refused.is_err(), replaced > 0, "{refused:?}");
+        for _ in 0..2 {
+            drop(crate::life::Life::begin(&path, now.first_life(0, None)).unwrap());
+            assert_eq!(now.check_disk(0, &path), Ok(()));
+        }
+    }
+}
