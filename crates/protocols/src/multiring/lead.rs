@@ -2,7 +2,7 @@
 
 use super::Mutant;
 use super::bytes::Bytes;
-use super::keep::{Act, Record};
+use super::keep::{Act, Record, Storage};
 use super::queue::{Queue, Queued};
 use super::ring::{Cx, Ring, cut};
 use super::value::{Ballot, Entry, INSTANCE_MAX, SKIP_MAX, Value, proposals};
@@ -506,7 +506,13 @@ impl Ring {
 
     /// Who lives and is so far behind that those after it in the ring would wait for it. It fetches what
     /// it lacks, and is taken in again when little is missing. The acceptors that remain are enough.
+    ///
+    /// Where acceptors keep everything in memory nobody is: what others trim without it it could not
+    /// fetch, and would need a whole state.
     pub(super) fn behind(&self, failed: &[Pid], cx: &Cx<'_>) -> Vec<Pid> {
+        if cx.keep.storage() == Storage::Memory {
+            return Vec::new();
+        }
         let far = |p: &Pid| {
             let most = cx.shape.pipeline_bytes.saturating_mul(BEHIND_BYTES);
             let share = if self.out.contains(p) { BACK } else { 1 };

@@ -268,7 +268,7 @@ mod tests {
     use super::super::keep::{Keep, Storage};
     use super::super::rings::{Around, Rings, shapes};
     use super::super::value::{Proposal, Value};
-    use super::super::{MEMORY, Shape};
+    use super::super::{Shape, WRITTEN};
     use super::*;
     use crate::layers::heartbeat::Heartbeat;
     use amcast_core::{Entry as _, Gid, GroupSet, MsgId, RawConfig};
@@ -300,8 +300,8 @@ mod tests {
             let set = [("pipeline_bytes", "1000"), ("pass_bytes", "500")];
             let set = set.map(|(name, value)| (name.into(), value.into())).into();
             let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
-            let config = raw.check(MEMORY.about().params).unwrap();
-            let shape = Shape::of(Storage::Memory, &config).unwrap();
+            let config = raw.check(WRITTEN.about().params).unwrap();
+            let shape = Shape::of(Storage::Written, &config).unwrap();
             let round = shapes(config.cluster(), Rings::Independent, &[], Around::Nodes).remove(0);
             let mut member = Self {
                 me,
@@ -309,7 +309,7 @@ mod tests {
                 heartbeat: Heartbeat::new(me.index(), &[0, 1, 2], shape.heartbeat, shape.suspect),
                 shape,
                 memories: alloc::vec![0; 3],
-                keep: Keep::new(Storage::Memory),
+                keep: Keep::new(Storage::Written),
                 post: Vec::new(),
                 ring: Ring::new(0, round, me, 3),
             };

@@ -50,7 +50,7 @@
 //! - Proposals go straight to the coordinator, and values from there round the ring.
 //! - Votes are cumulative counters, see above; the last acceptor does not make them a decision. Whoever
 //!   first sees enough of them tells the coordinator straight (`link.rs`).
-//! - Who is far behind is left out of the ring until it has caught up, and a neighbour that cannot be
+//! - Who is far behind is left out of the ring until it has caught up (with logs on disk), and a neighbour that cannot be
 //!   reached is passed over (`link.rs`, `lead.rs`).
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
