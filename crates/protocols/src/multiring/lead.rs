@@ -1,8 +1,9 @@
-//! The coordinator of a ring: phase 1, packing of proposals, skips, and who is in the ring.
+//! The coordinator of a ring: phase 1, packing of proposals, and skips. Who that is: `elect.rs`; who is in
+//! the ring: `layout.rs`.
 
 use super::Mutant;
 use super::bytes::Bytes;
-use super::keep::{Act, Record, Storage};
+use super::keep::{Act, Record};
 use super::queue::{Queue, Queued};
 use super::ring::{Cx, Ring, cut};
 use super::value::{Ballot, Entry, INSTANCE_MAX, SKIP_MAX, Value, proposals};
@@ -39,8 +40,8 @@ pub(super) struct Lead {
     /// To whom it owes a word that proposals are decided: the life, and up to which number.
     acknowledged: BTreeMap<Pid, (u32, u64)>,
     /// Who is too far behind to be in the ring, and when that was looked at last.
-    behind: Vec<Pid>,
-    looked_at: Time,
+    pub(super) behind: Vec<Pid>,
+    pub(super) looked_at: Time,
     /// When the rate is levelled next, and where the run ended then.
     level_at: Time,
     level_end: u64,
@@ -56,15 +57,6 @@ struct Promised {
     /// What it knows of the memories of the acceptors.
     memories: Vec<u32>,
 }
-
-/// Who lacks so many times as many decided bytes as may be undecided is left out of the ring.
-const BEHIND_BYTES: usize = 8;
-
-/// Or so many entries.
-const BEHIND_ENTRIES: usize = 4096;
-
-/// Who is left out comes back when it lacks one part of so many of that.
-const BACK: usize = 2;
 
 impl Lead {
     fn new(ballot: Ballot, acceptors: usize, now: Time) -> Self {
@@ -107,9 +99,6 @@ impl Lead {
     }
 }
 
-/// How often the time that is waited for a coordinator doubles.
-const VAIN_MAX: u32 = 8;
-
 /// Whether `number` of `life` is the one that comes after what `row` says.
 fn is_next(row: (u32, u64), life: u32, number: u64) -> bool {
     if life == row.0 { number == row.1 + 1 } else { life > row.0 && number == 1 }
@@ -125,46 +114,15 @@ impl Ring {
         }
     }
 
-    /// Makes this process coordinator if nobody who should be is.
-    pub(super) fn elect(&mut self, cx: &mut Cx<'_>) {
-        if self.my_vote.is_none() || !cx.votes || self.lead.is_some() {
-            return;
-        }
-        let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
-        if self.awaited != self.promised {
-            (self.awaited, self.awaited_at) = (self.promised, cx.now);
-        }
-        let leads = self.promised.coordinator();
-        if leads == Some(cx.me) {
-            // Its own attempt, of an earlier life.
-            return self.prepare(cx);
-        }
-        // Who was promised something may never have heard of it, or have forgotten it.
-        let in_force = self.promised == self.ballot && !self.orphaned;
-        let waits = in_force || cx.now < self.elect_at(cx.shape.suspect);
-        if waits && leads.is_some_and(works) {
-            return;
-        }
-        if self.shape.acceptors.iter().copied().find(|&p| works(p)) == Some(cx.me) {
-            self.prepare(cx);
-        } else {
-            // It is another's turn.
-            self.awaited_at = cx.now;
-        }
-    }
-
-    /// How long it is waited for the run of a ballot that was promised.
-    pub(super) fn elect_at(&self, suspect: Span) -> Time {
-        if self.my_vote.is_none() || self.promised == self.ballot && !self.orphaned {
-            return Time::NEVER;
-        }
-        self.awaited_at + suspect.times(1 << self.vain.min(VAIN_MAX))
+    /// The ballot of this process above all that it knows of.
+    pub(super) fn next_ballot(&self, me: Pid) -> Ballot {
+        Ballot::new(self.promised.round + 1, me)
     }
 
     /// [MRP 4] Phase 1, for all instances from here on.
-    fn prepare(&mut self, cx: &mut Cx<'_>) {
+    pub(super) fn prepare(&mut self, cx: &mut Cx<'_>) {
         // [MRP 1:1]
-        let ballot = Ballot::new(self.promised.round + 1, cx.me);
+        let ballot = self.next_ballot(cx.me);
         self.vain += 1;
         self.promised = ballot;
         self.lead = Some(Lead::new(ballot, self.shape.acceptors.len(), cx.now));
@@ -478,80 +436,6 @@ impl Ring {
         self.shape.set.iter().map(of_group).min().unwrap_or(0)
     }
 
-    /// Leaves out of the ring who seems to have failed or is far behind, and takes in who is back.
-    fn lay_out(&mut self, cx: &mut Cx<'_>) {
-        let failed: Vec<Pid> = self.others(cx.me).filter(|&p| cx.suspects(p)).collect();
-        let Some(lead) = &self.lead else { return };
-        let same = failed.iter().all(|p| self.out.contains(p))
-            && self.out.iter().all(|p| failed.contains(p) || lead.behind.contains(p));
-        let due = cx.now.since(lead.looked_at) >= cx.shape.heartbeat;
-        if same && !due {
-            return;
-        }
-        let behind = self.behind(&failed, cx);
-        let is_out = |p: &Pid| failed.contains(p) || behind.contains(p);
-        let out: Vec<Pid> = self.others(cx.me).filter(is_out).collect();
-        for &p in behind.iter().filter(|_| due) {
-            self.tell_beside(p, cx);
-        }
-        if let Some(lead) = &mut self.lead {
-            lead.behind = behind;
-            lead.looked_at = if due { cx.now } else { lead.looked_at };
-        }
-        if out != self.out {
-            self.out = out;
-            self.layout += 1;
-        }
-    }
-
-    /// Who lives and is so far behind that those after it in the ring would wait for it. It fetches what
-    /// it lacks, and is taken in again when little is missing. The acceptors that remain are enough.
-    ///
-    /// Where acceptors keep everything in memory nobody is: what others trim without it it could not
-    /// fetch, and would need a whole state.
-    pub(super) fn behind(&self, failed: &[Pid], cx: &Cx<'_>) -> Vec<Pid> {
-        if cx.keep.storage() == Storage::Memory {
-            return Vec::new();
-        }
-        let far = |p: &Pid| {
-            let most = cx.shape.pipeline_bytes.saturating_mul(BEHIND_BYTES);
-            let share = if self.out.contains(p) { BACK } else { 1 };
-            let known = self.shape.member(*p).map_or(u64::MAX, |at| self.peers[at].known);
-            self.is_far(known, (most / share, BEHIND_ENTRIES / share))
-        };
-        let lives = |p: &Pid| !failed.contains(p);
-        let mut behind: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();
-        // The farthest first.
-        behind.sort_by_key(|&p| self.shape.member(p).map(|at| self.peers[at].known));
-        let votes = |p: Pid| self.shape.acceptor(p).is_some();
-        let acceptors = self.shape.acceptors.iter().filter(|&p| lives(p)).count();
-        let mut spare = acceptors.saturating_sub(self.shape.quorum());
-        behind.retain(|&p| {
-            let stays = votes(p) && spare == 0;
-            spare -= usize::from(votes(p) && !stays);
-            !stays
-        });
-        behind
-    }
-
-    /// Whether one who knows the run up to `known` lacks more than so many bytes or entries of what is
-    /// decided and kept here. What is trimmed tells nothing: where acceptors keep everything in memory,
-    /// that may be all that is older than a sign of life.
-    fn is_far(&self, known: u64, (most_bytes, most_entries): (usize, usize)) -> bool {
-        if known >= self.known {
-            return false;
-        }
-        let (mut bytes, mut entries) = (0, 0);
-        for (_, slot) in self.book.from(known).take_while(|(first, _)| *first < self.known) {
-            bytes += slot.value.as_ref().map_or(0, Value::size);
-            entries += 1;
-            if bytes > most_bytes || entries > most_entries {
-                return true;
-            }
-        }
-        false
-    }
-
     /// [MRP 4] Gives queued proposals their instances, several to one.
     fn pack(&mut self, cx: &mut Cx<'_>) {
         loop {
@@ -608,17 +492,6 @@ impl Ring {
         for (pid, (life, upto)) in mem::take(&mut lead.acknowledged) {
             cx.say(pid, Word::Done { ring: self.id, life, upto });
         }
-    }
-
-    /// A higher ballot is about: the own attempt is over.
-    pub(super) fn on_refuse(&mut self, promised: Ballot, cx: &mut Cx<'_>) {
-        if !promised.is_of(&self.shape.acceptors) {
-            return;
-        }
-        if self.lead.as_ref().is_some_and(|lead| lead.ballot < promised) {
-            self.demoted(promised, cx);
-        }
-        self.promised = self.promised.max(promised);
     }
 
     /// When the coordinator has something to do, whatever happens.

@@ -4,7 +4,7 @@
 //! Values go from one member to the next, to each once. A member that is slow, or was away, takes them
 //! in its own time: what it was sent and has not shown to hold is bounded, and what has left this
 //! process's memory is decided, so that the next one fetches it. Who is far behind is left out of the
-//! ring by the coordinator (`lead.rs`) until it has caught up that way: those behind it in the ring wait
+//! ring by the coordinator (`layout.rs`) until it has caught up that way: those behind it in the ring wait
 //! for nobody who is. Who cannot be reached by the one in front of it is passed over at once.
 //!
 //! # The coordinator

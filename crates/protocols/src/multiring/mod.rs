@@ -11,7 +11,7 @@
 //! accepted is on disk before they say so (`multi-ring`), written some time later
 //! (`multi-ring-async`: it survives the end of processes, not of more than a minority of machines at a
 //! time), or in memory (`multi-ring-memory`: a majority of each group must be fit at any time). For
-//! progress a majority of each ring's acceptors must hear each other.
+//! progress one of each ring's acceptors must hear a majority of them, itself among them, and these it.
 //!
 //! # The normal case
 //! ```text
@@ -47,11 +47,13 @@
 //! # Deviations
 //! - Who is in the ring, and who coordinates it, follows from signs of life that acceptors exchange,
 //!   and from the coordinator's order; no coordination service is asked. Neither matters for safety.
-//! - Proposals go straight to the coordinator, and values from there round the ring.
+//!   Before phase 1 a candidate asks the others whether they, too, hear no coordinator (`elect.rs`).
+//! - Proposals go straight to the coordinator, and values from there round the ring. Where the way to the
+//!   coordinator is broken, they go by way of another acceptor (`relay.rs`).
 //! - Votes are cumulative counters, see above; the last acceptor does not make them a decision. Whoever
 //!   first sees enough of them tells the coordinator straight (`link.rs`).
 //! - Who is far behind is left out of the ring until it has caught up (with logs on disk), and a neighbour that cannot be
-//!   reached is passed over (`link.rs`, `lead.rs`).
+//!   reached is passed over (`link.rs`, `layout.rs`).
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
 //!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
@@ -61,12 +63,14 @@
 //!   (`recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!
 //! # Read first
-//! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `lead.rs`, `merge.rs`; then
+//! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `elect.rs`, `lead.rs`, `merge.rs`; then
 //! `process.rs`, which puts them together.
 
 mod book;
 mod bytes;
+mod elect;
 mod keep;
+mod layout;
 mod lead;
 mod learn;
 mod link;
@@ -77,6 +81,7 @@ mod proposer;
 mod pull;
 mod queue;
 mod recovery;
+mod relay;
 mod ring;
 mod rings;
 mod spread;
@@ -346,8 +351,7 @@ mutant::mutants! {
             "A promise does not say what was accepted before." breaks
             [UniformAgreement, UniformPrefixOrder];
         VotesBeforeItIsWritten = "votes-before-it-is-written":
-            "An acceptor votes before the value is on its disk." breaks
-            [UniformAgreement, UniformPrefixOrder];
+            "An acceptor votes before the value is on its disk." breaks [UniformAgreement];
         VotesForAllItTookIn = "votes-for-all-it-took-in":
             "An acceptor that has its memory back votes at once for what it took in meanwhile, on its \
              disk or not." breaks [UniformAgreement];

@@ -4,7 +4,7 @@ use super::keep::{Act, Keep, Storage};
 use super::learn::Lesson;
 use super::logbook::Reading;
 use super::merge::{Merge, Stop};
-use super::proposer::Proposer;
+use super::proposer::{Proposer, Route};
 use super::pull::Pull;
 use super::recovery::Recovery;
 use super::ring::{Cx, Ring};
@@ -294,6 +294,14 @@ impl MultiRing {
                     wrong = Some("what is no proposal, or in another's name");
                 }
             }
+            Word::Relay { ring, sender, proposals } => {
+                let one = sender.index() < self.shape.cluster.processes();
+                if one && count(&proposals, |s| s == sender).is_some() {
+                    self.with_ring(ring, |r, cx| r.on_relay(from, sender, proposals, cx));
+                } else {
+                    wrong = Some("what is no proposal, or in another's name");
+                }
+            }
             Word::Done { ring, life, upto } => {
                 if let Some(p) = self.proposers.get_mut(usize::from(ring))
                     && life == self.life
@@ -303,24 +311,6 @@ impl MultiRing {
             }
             Word::Lead { ring, ballot } => self.on_lead(from, ring, ballot),
             Word::Want { ring, upto } => self.on_want(ring, upto),
-            Word::Prepare { ring, ballot } => {
-                if ballot.coordinator() == Some(from) {
-                    self.with_ring(ring, |r, cx| r.on_prepare(from, ballot, cx));
-                } else {
-                    wrong = Some("a ballot of another's");
-                }
-            }
-            Word::Accepted { ring, ballot, entry } => {
-                self.with_ring(ring, |r, _| r.on_accepted(from, ballot, entry));
-            }
-            Word::Promise { ring, ballot, known, settled, count, memories } => {
-                let head = (ballot, known, settled, count);
-                let done = self.with_ring(ring, |r, cx| r.on_promise(from, head, memories, cx));
-                wrong = done.and_then(Result::err);
-            }
-            Word::Refuse { ring, promised } => {
-                self.with_ring(ring, |r, cx| r.on_refuse(promised, cx));
-            }
             Word::Pass(pass) => {
                 let id = pass.ring;
                 wrong = self.with_ring(id, |r, cx| r.on_pass(from, pass, cx)).and_then(Result::err);
@@ -338,11 +328,48 @@ impl MultiRing {
                 let done = self.with_ring(ring, |r, cx| r.on_skipped(from, entry, cx));
                 wrong = done.and_then(Result::err);
             }
-            other => self.hear_of_state(from, other, out),
+            other => wrong = self.hear_of_ballots(from, other, out).err(),
         }
         if let Some(why) = wrong {
             out.note(Note::Malformed(from, why));
         }
+    }
+
+    fn hear_of_ballots(
+        &mut self,
+        from: Pid,
+        word: Word,
+        out: &mut Outbox<Messages<Packet>>,
+    ) -> Result<(), &'static str> {
+        match word {
+            Word::Canvass { ballot, .. } | Word::Prepare { ballot, .. }
+                if ballot.coordinator() != Some(from) =>
+            {
+                return Err("a ballot of another's");
+            }
+            Word::Canvass { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_canvass(from, ballot, cx));
+            }
+            Word::Consent { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_consent(from, ballot, cx.now));
+            }
+            Word::Prepare { ring, ballot } => {
+                self.with_ring(ring, |r, cx| r.on_prepare(from, ballot, cx));
+            }
+            Word::Accepted { ring, ballot, entry } => {
+                self.with_ring(ring, |r, _| r.on_accepted(from, ballot, entry));
+            }
+            Word::Promise { ring, ballot, known, settled, count, memories } => {
+                let head = (ballot, known, settled, count);
+                let done = self.with_ring(ring, |r, cx| r.on_promise(from, head, memories, cx));
+                return done.unwrap_or(Ok(()));
+            }
+            Word::Refuse { ring, promised } => {
+                self.with_ring(ring, |r, cx| r.on_refuse(from, promised, cx));
+            }
+            other => self.hear_of_state(from, other, out),
+        }
+        Ok(())
     }
 
     fn hear_of_state(&mut self, from: Pid, word: Word, out: &mut Outbox<Messages<Packet>>) {
@@ -483,6 +510,7 @@ impl MultiRing {
             self.with_ring(id, |ring, cx| {
                 ring.pass_on(cx);
                 ring.report(cx);
+                ring.thank_relayed(cx);
             });
         }
         self.trim();
@@ -492,7 +520,7 @@ impl MultiRing {
     /// Shows that this process lives, and where it stands.
     fn beat(&mut self) {
         let Some(count) = self.heartbeat.beat(self.now) else { return };
-        let fit = self.fit();
+        let fit = self.fit() && self.hears_enough();
         for at in 0..self.acquaintances.len() {
             let p = self.acquaintances[at];
             let mine = self.rings.iter().flatten().filter(|r| r.shape.member(p).is_some());
@@ -501,20 +529,44 @@ impl MultiRing {
         }
     }
 
+    /// Whether this process hears enough others to coordinate any ring in which it votes.
+    fn hears_enough(&mut self) -> bool {
+        self.ring_ids().all(|id| {
+            self.with_ring(id, |r, cx| r.my_vote.is_none() || r.hears_quorum(cx)).unwrap_or(true)
+        })
+    }
+
     /// Sends proposals to the coordinators.
     fn propose(&mut self) {
         for id in self.ring_ids() {
-            let target = self.target(id);
-            let (retry, post) = (self.shape.suspect, &mut self.post);
-            self.proposers[usize::from(id)].send(self.now, (id, target), retry, post);
+            let route = self.route(id);
+            let proposer = &mut self.proposers[usize::from(id)];
+            // Who votes sees for itself what is decided, whether or not it hears the coordinator.
+            let decided = self.rings[usize::from(id)].as_ref().and_then(|r| r.decided_of(self.me));
+            if let Some((_, upto)) = decided.filter(|(life, _)| *life == self.life) {
+                proposer.done(upto, self.now);
+            }
+            let way = (self.me, id, route);
+            proposer.send(self.now, way, self.shape.suspect, &mut self.post);
         }
     }
 
     /// Whom to send proposals for a ring to.
-    pub(super) fn target(&self, id: RingId) -> Pid {
+    fn route(&self, id: RingId) -> Route {
         let ballot = self.rings[usize::from(id)].as_ref().map_or(Ballot::NONE, |r| r.ballot);
         let acceptors = &self.shape.rings[usize::from(id)].acceptors;
-        self.proposers[usize::from(id)].target(ballot, acceptors)
+        let reached = |p: Pid| !self.heartbeat.suspects(self.now, p.index());
+        let (who, when) = ((self.me, reached), (self.now, self.shape.suspect));
+        self.proposers[usize::from(id)].route(ballot, acceptors, who, when)
+    }
+
+    /// Whom to tell what the coordinator of a ring should hear: it, or another acceptor, who tells it.
+    pub(super) fn target(&self, id: RingId) -> Pid {
+        let (Route::To(to) | Route::By(to)) = self.route(id);
+        let reached = |p: Pid| p == self.me || !self.heartbeat.suspects(self.now, p.index());
+        let others = &self.shape.rings[usize::from(id)].acceptors;
+        let other = || others.iter().copied().find(|&p| p != self.me && reached(p));
+        if reached(to) { to } else { other().unwrap_or(to) }
     }
 
     /// Delivers what can be delivered.

@@ -24,6 +24,15 @@ struct Block {
     last: u64,
 }
 
+/// A way to a coordinator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Route {
+    /// Straight to this process.
+    To(Pid),
+    /// By way of this one.
+    By(Pid),
+}
+
 /// What this process has to propose to a ring.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Proposer {
@@ -43,6 +52,8 @@ pub(super) struct Proposer {
     to: Option<Pid>,
     /// When something was sent, or got through, last.
     moved_at: Time,
+    /// When something got through last, or else was sent first.
+    through_at: Time,
     /// Whom to try where no coordinator is known.
     turn: usize,
     /// The highest ballot that this process was told of.
@@ -90,7 +101,7 @@ impl Proposer {
     pub(super) fn done(&mut self, upto: u64, now: Time) {
         while let Some(pending) = self.pending.front().filter(|p| p.number <= upto) {
             self.bytes -= pending.payload_bytes;
-            self.moved_at = now;
+            (self.moved_at, self.through_at) = (now, now);
             self.pending.pop_front();
         }
         while self.blocks.front().is_some_and(|block| block.last <= upto) {
@@ -108,30 +119,61 @@ impl Proposer {
 
     /// Whom to send to: the coordinator, as far as it is known, or an acceptor, who knows more. `ballot`
     /// is the one whose run this process follows; it may have been told of a later one.
-    pub(super) fn target(&self, ballot: Ballot, acceptors: &[Pid]) -> Pid {
+    ///
+    /// A coordinator that cannot be `reached` is sent nothing more once nothing has got through for as long
+    /// as `patience`: another acceptor than `me` who can be passes proposals on to it.
+    pub(super) fn route(
+        &self,
+        ballot: Ballot,
+        acceptors: &[Pid],
+        (me, reached): (Pid, impl Fn(Pid) -> bool),
+        (now, patience): (Time, Span),
+    ) -> Route {
         let known = ballot.max(self.told).coordinator();
         let stale = self.turn > 0 && ballot == Ballot::NONE;
-        known.filter(|_| !stale).unwrap_or(acceptors[self.turn % acceptors.len()])
+        let Some(to) = known.filter(|_| !stale) else {
+            return Route::To(acceptors[self.turn % acceptors.len()]);
+        };
+        let stuck = self.sent > 0 && now.since(self.through_at) >= patience;
+        let goes_by = self.to.is_some_and(|p| p != to);
+        if to == me || reached(to) || !(stuck || goes_by) {
+            return Route::To(to);
+        }
+        let able = |p: &Pid| *p != me && *p != to && reached(*p);
+        let others: Vec<Pid> = acceptors.iter().copied().filter(able).collect();
+        match others.is_empty() {
+            true => Route::To(to),
+            false => Route::By(others[self.turn % others.len()]),
+        }
     }
 
     /// Sends what was not sent; all again to another coordinator, or after a while without progress.
     pub(super) fn send(
         &mut self,
         now: Time,
-        (ring, target): (u16, Pid),
+        (me, ring, route): (Pid, u16, Route),
         retry: Span,
         post: &mut Vec<(Pid, Word)>,
     ) {
         self.close();
+        let (Route::To(target) | Route::By(target)) = route;
         if self.to != Some(target) {
             (self.to, self.sent) = (Some(target), 0);
         }
         if self.sent > 0 && now.since(self.moved_at) >= retry {
             (self.sent, self.turn) = (0, self.turn + 1);
         }
+        if self.sent == 0 {
+            self.through_at = now;
+        }
         for Block { bytes, .. } in self.blocks.range(self.sent..) {
             self.moved_at = now;
-            post.push((target, Word::Propose { ring, proposals: bytes.clone() }));
+            let proposals = bytes.clone();
+            let word = match route {
+                Route::To(_) => Word::Propose { ring, proposals },
+                Route::By(_) => Word::Relay { ring, sender: me, proposals },
+            };
+            post.push((target, word));
         }
         self.sent = self.blocks.len();
     }

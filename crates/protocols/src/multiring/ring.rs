@@ -2,16 +2,18 @@
 //! passes on to the next.
 
 use super::book::{Book, NO_RECORD};
+use super::elect::Canvass;
 use super::keep::{Act, Keep, Record};
 use super::lead::Lead;
 use super::learn::Fetching;
 use super::link::Link;
+use super::relay::Relayed;
 use super::rings::{RingId, RingShape};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
 use super::word::{Pass, Rows, Standing, Vote, Word};
 use super::{Mutant, Shape};
 use crate::layers::heartbeat::Heartbeat;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use amcast_core::step::Note;
 use amcast_core::{Pid, Time};
@@ -106,6 +108,10 @@ pub(super) struct Ring {
     /// The ballot whose run is waited for, and since when.
     pub(super) awaited: Ballot,
     pub(super) awaited_at: Time,
+    /// By process: what was passed on for it.
+    pub(super) relayed: BTreeMap<Pid, Relayed>,
+    /// Whether this process should lead, in the eyes of others.
+    pub(super) canvass: Canvass,
     /// The coordinator of the run began a new life.
     pub(super) orphaned: bool,
     /// How often this process tried to lead since a run was followed.
@@ -156,6 +162,8 @@ impl Ring {
             reported,
             awaited: Ballot::NONE,
             awaited_at: Time::ZERO,
+            relayed: BTreeMap::new(),
+            canvass: Canvass::default(),
             orphaned: false,
             vain: 0,
             lacked_at: Time::ZERO,
@@ -171,6 +179,12 @@ impl Ring {
     /// Whether this process leads the run.
     pub(super) fn leads(&self) -> bool {
         self.lead.as_ref().is_some_and(|lead| lead.is_active(self.ballot))
+    }
+
+    /// The life and number of the last proposal of `p` that is known to be decided; none if this process
+    /// keeps no table.
+    pub(super) fn decided_of(&self, p: Pid) -> Option<(u32, u64)> {
+        self.table.get(p.index()).copied()
     }
 
     /// The members other than `me`.

@@ -44,12 +44,19 @@ pub(super) enum Word {
     Alive { count: u64, fit: bool, rings: Vec<(RingId, Standing)> },
     /// To a coordinator: order these proposals of the sender's, which lie one behind the other.
     Propose { ring: RingId, proposals: Bytes },
+    /// To a coordinator: order these proposals, which `sender` gave to who says this because it does not
+    /// reach the coordinator.
+    Relay { ring: RingId, sender: Pid, proposals: Bytes },
     /// To a proposer: its proposals of this life up to this number are decided.
     Done { ring: RingId, life: u32, upto: u64 },
     /// To a proposer: the ballot that the ring is in, for all the sender knows.
     Lead { ring: RingId, ballot: Ballot },
     /// To a coordinator: others wait until this ring has come to this instance.
     Want { ring: RingId, upto: u64 },
+    /// Before phase 1: the sender would begin this ballot.
+    Canvass { ring: RingId, ballot: Ballot },
+    /// The sender, too, knows of nobody who leads.
+    Consent { ring: RingId, ballot: Ballot },
     /// Phase 1A, for all instances that are not known to be decided.
     Prepare { ring: RingId, ballot: Ballot },
     /// Before a promise: what the sender accepted last for some instances.
@@ -285,13 +292,19 @@ impl Codec for Word {
             }
             Self::Thanks { attempt } => say!(to, 23, attempt),
             Self::Skipped { ring, entry } => say!(to, 24, ring, entry),
+            Self::Canvass { ring, ballot } => say!(to, 25, ring, ballot),
+            Self::Consent { ring, ballot } => say!(to, 26, ring, ballot),
+            Self::Relay { ring, sender, proposals } => {
+                say!(to, 27, ring, sender);
+                put_bytes(proposals, to);
+            }
         }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         let tag = u8::decode(from)?;
         match tag {
-            1..=13 => Self::decode_of_ring(tag, from),
+            1..=13 | 24..=27 => Self::decode_of_ring(tag, from),
             _ => Self::decode_of_state(tag, from),
         }
     }
@@ -332,6 +345,14 @@ impl Word {
                 let table = has_table.then_some(table);
                 Self::Learn { ring, entries, known, floor, table }
             }
+            24 => Self::Skipped { ring: hear!(), entry: hear!() },
+            25 => Self::Canvass { ring: hear!(), ballot: hear!() },
+            26 => Self::Consent { ring: hear!(), ballot: hear!() },
+            27 => Self::Relay {
+                ring: hear!(),
+                sender: hear!(),
+                proposals: Bytes::from(from.bytes()?),
+            },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }
@@ -365,7 +386,6 @@ impl Word {
                 Self::Piece { attempt: hear!(), offset: hear!(), bytes: Arc::from(from.bytes()?) }
             }
             23 => Self::Thanks { attempt: hear!() },
-            24 => Self::Skipped { ring: hear!(), entry: hear!() },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }

@@ -75,3 +75,17 @@ fn neighbours_that_do_not_reach_each_other_stop_nobody() {
     let delivered = part(Pid(1), vec![Strike { at: When::Time(Time(1)), fault: cut }]);
     assert!(delivered > 0.95, "{delivered}");
 }
+
+#[test]
+fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
+    for other in [Pid(1), Pid(2)] {
+        let cut = Fault::Cut { a: Pid(0), b: other, span: WRONG };
+        let strikes = || vec![Strike { at: When::Time(Time(1)), fault: cut.clone() }];
+        // Also with what the one proposes who does not reach it.
+        for sender in [Pid(1), Pid(2)] {
+            let delivered = part(sender, strikes());
+            let least = if sender == other { 0.75 } else { 0.95 };
+            assert!(delivered > least, "{delivered} with {other:?}, of {sender:?}");
+        }
+    }
+}
