@@ -15,9 +15,6 @@ use tonic::transport::{Channel, Endpoint};
 /// Logs that clients append to, by turns.
 pub(in crate::bench) const LOGS: usize = 16;
 
-/// Before what is measured, in a run that says nothing else.
-const WARM_UP: Duration = Duration::from_millis(500);
-
 /// How often it is looked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -30,29 +27,6 @@ pub struct Point {
     pub per_second: f64,
     /// From an append to its answer.
     pub latency_ns: Latency,
-}
-
-/// Runs a cluster with so many rings that have a load, and so many clients one after the other, each for
-/// so long, in a new directory that is removed.
-///
-/// # Errors
-/// With what did not start or serve.
-pub fn run(
-    data: &Path,
-    rings: usize,
-    payload: usize,
-    clients: &[usize],
-    time: Duration,
-) -> Result<Vec<Point>, String> {
-    let measure = || -> Result<Vec<Point>, String> {
-        let mut log = DurableLog::start(data, rings, payload)?;
-        clients.iter().map(|&count| log.measure(count, WARM_UP, time)).collect()
-    };
-    let measured = measure();
-    let removed = std::fs::remove_dir_all(data);
-    let measured = measured?;
-    removed.map_err(|e| format!("{} cannot be removed: {e}", data.display()))?;
-    Ok(measured)
 }
 
 /// A cluster of ours whose acceptors sync before they vote, and what it takes to append to it: one

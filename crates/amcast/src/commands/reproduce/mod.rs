@@ -42,8 +42,8 @@ pub(super) struct Args {
     /// Fewer runs: minutes instead of hours
     #[arg(long)]
     quick: bool,
-    /// For to-fig4 and to-fig5: measure JGroups and corosync too, in turns with our protocols. What
-    /// they need and is not installed is said
+    /// For to-fig4 and to-fig5: measure JGroups and corosync too, in turns with our protocols; for
+    /// mrp-fig5: BookKeeper. What they need and is not installed is said
     #[arg(long)]
     rivals: bool,
     /// Where to write [amcast-reproduced]
