@@ -6,7 +6,7 @@ use super::learn::Served;
 use super::process::{IDLE_INSTANCES, LOAD, LOADS_MAX, MultiRing, TRIM_RECORDS};
 use super::rings::{Point, RingId};
 use super::value::Value;
-use super::word::Packet;
+use super::word::{Packet, Standing};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
@@ -158,10 +158,16 @@ impl MultiRing {
     }
 
     /// Lets go of what nobody needs any more.
+    ///
+    /// What the own checkpoint does not have stays in the own log, whatever the others have: so the next
+    /// life goes on from the own disk, and does not need the whole state of another. The next checkpoint
+    /// bounds that.
     pub(super) fn trim(&mut self) {
         for ring in self.rings.iter_mut().flatten() {
-            // What its own application lacks stays: `held_bytes` bounds that.
-            ring.forget(ring.trim.min(ring.mine.merged));
+            let Standing { merged, safe, .. } = ring.mine;
+            // What its own application lacks stays, too: `held_bytes` bounds that.
+            let own = if self.keep.is_durable() { merged.min(safe) } else { merged };
+            ring.forget(ring.trim.min(own));
             let merged = ring.mine.merged.min(ring.known);
             ring.book.evict(merged, self.shape.cache_bytes);
         }
