@@ -4,8 +4,8 @@
 //! and then the two arguments on which everything rests: `guard.rs` (revocation) and `bell.rs`
 //! (sleeping and waking). The laws that are kept are those of [`amcast_core::memory`].
 //!
-//! - `segment.rs` and `turns.rs` are the only files with `unsafe`: one makes lines out of mapped bytes, the
-//!   other makes a system call that nobody wraps.
+//! - `segment.rs`, `turns.rs` and `heap.rs` are the only files with `unsafe`: one makes lines out of mapped
+//!   bytes, the others make calls that nobody wraps.
 //! - `layout.rs` says what each word of the shared files means.
 //! - `files.rs` and `store.rs` are the operating system and its stand-in on the heap.
 //! - `peer.rs` knows who lives in which incarnation.
@@ -24,6 +24,7 @@ mod directory;
 mod error;
 mod files;
 mod guard;
+mod heap;
 mod idle;
 mod layout;
 #[cfg(all(test, not(miri)))] // one model checker at a time
@@ -37,6 +38,7 @@ pub use bell::Bell;
 pub use carrier::{CarrierCounts, MappedCarrier};
 pub use directory::{ClusterId, Directory, Lease, StartOptions};
 pub use error::Error;
+pub use heap::give_back_memory;
 pub use idle::{Idle, IdleCounts, Idler, Pause};
 pub use store::Backing;
 pub use turns::shorten_turns;

@@ -83,6 +83,10 @@ pub trait Application {
     /// Puts a state in force at once; gives back the old one, since dropping it may take long.
     fn adopt(&mut self, state: Self::State) -> Self::State;
 
+    /// Forgets its state, since a newer one is on its way; gives it back, since dropping it may take long.
+    /// It is given no command, and shows nobody anything, before the next one is put in force.
+    fn clear(&mut self) -> Self::State;
+
     /// Figures about `group` for people and metrics.
     fn figures(&self, group: Gid) -> Figures;
 }

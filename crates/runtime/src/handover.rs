@@ -261,6 +261,10 @@ mod tests {
             state
         }
 
+        fn clear(&mut self) -> Self::State {
+            self.adopt((0, 0))
+        }
+
         fn figures(&self, _: Gid) -> Figures {
             Figures::default()
         }

@@ -77,6 +77,8 @@ pub(crate) struct House<A: Application> {
     lacks: Vec<bool>,
     /// The application's state was lost in a crash and has not come back.
     lost: bool,
+    /// It made room for the one that comes.
+    cleared: bool,
     /// The replicas are to be told that the state is in force.
     tell: bool,
     /// They are to be told that some of it is missing.
@@ -113,6 +115,7 @@ impl<A: Application> House<A> {
             wanted: vec![0; groups],
             lacks: vec![reborn; groups],
             lost: reborn,
+            cleared: false,
             tell: false,
             warn: false,
             inbox: (0..groups).map(|_| VecDeque::new()).collect(),
@@ -312,9 +315,14 @@ impl<A: Application> House<A> {
         !self.is_live() && !self.lacks.contains(&true)
     }
 
-    /// A state is on its way from one of these nodes, by rank, in the order in which they are asked.
+    /// A state is on its way from one of these nodes, by rank, in the order in which they are asked. The
+    /// old one, which nobody can bring up to where the replicas go on, makes room for it.
     pub(crate) fn expect(&mut self, fetching: Fetching<A::State>, donors: Vec<usize>) {
         (self.state, self.donors) = (State::Fetching(fetching), donors);
+        self.stop_giving();
+        if !std::mem::replace(&mut self.cleared, true) {
+            free(self.app.clear());
+        }
         if let Some(view) = &mut self.view {
             view.steady = view.members;
         }
@@ -353,20 +361,20 @@ impl<A: Application> House<A> {
                 return;
             }
         }
-        // What of the old one is given is not whole any more.
-        self.giving.give_up();
-        self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
-        let old = self.app.adopt(state);
-        // To free it may take as long as it took to build it.
-        let free = std::thread::Builder::new().name("free".to_string());
-        if free.spawn(move || drop(old)).is_err() {
-            tracing::warn!("no thread to free an old state with: this node stood still for it");
-        }
+        self.stop_giving();
+        free(self.app.adopt(state));
+        self.cleared = false;
         self.record_taken_over(&history, &from);
         tracing::info!("has all state again, from {from}, at {positions:?}");
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
         self.drain();
+    }
+
+    /// What of the state is given is not whole any more.
+    fn stop_giving(&mut self) {
+        self.giving.give_up();
+        self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
     }
 
     /// Whether the replicas are to be told that the application lacks state.
@@ -393,8 +401,8 @@ impl<A: Application> House<A> {
             let (mine, asked) = (tell(in_view), tell(wanted.view));
             return Err(format!("it is in view {mine}, and not in {asked}"));
         }
-        if self.lost {
-            return Err("it has lost its own state and waits for it".to_string());
+        if self.lost || self.cleared {
+            return Err("it waits for a state itself".to_string());
         }
         let groups = self.cluster.groups();
         if wanted.positions.len() != groups {
@@ -475,8 +483,7 @@ impl<A: Application> House<A> {
     /// that another group lacks, unless the application has lost its own.
     fn has_recovered(&mut self, p: Pid, position: u64) {
         let group = self.group(p);
-        let waits = self.inbox[group.index()].back().map_or(0, |w| w.delivery.position);
-        let stands = self.app.delivered(group).max(waits);
+        let stands = self.stands(group);
         let was_lacking = std::mem::take(&mut self.lacks[group.index()]);
         if !was_lacking || self.lost || position > stands {
             // A state is here or comes, and says itself what it is good for.
@@ -488,8 +495,28 @@ impl<A: Application> House<A> {
         }
     }
 
+    /// Where the replica of `group` stands: what the application has, what waits for it here, and what it
+    /// will have at the least when its state has come.
+    fn stands(&self, group: Gid) -> u64 {
+        let waits = self.inbox[group.index()].back().map_or(0, |w| w.delivery.position);
+        let awaits = if self.is_live() { 0 } else { self.wanted[group.index()] };
+        self.app.delivered(group).max(waits).max(awaits)
+    }
+
     fn group(&self, p: Pid) -> Gid {
         self.cluster.group_of(p).expect("a node hosts replicas")
+    }
+}
+
+/// Frees a state: that may take as long as it took to build it.
+fn free<S: Send + 'static>(state: S) {
+    let thread = std::thread::Builder::new().name("free".to_string());
+    let dropped = thread.spawn(move || {
+        drop(state);
+        amcast_memory::give_back_memory();
+    });
+    if dropped.is_err() {
+        tracing::warn!("no thread to free an old state with: this node stood still for it");
     }
 }
 
@@ -527,13 +554,8 @@ impl<A: Application> Above for House<A> {
     }
 
     fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {
-        // Where the replica stands: what the application has, what waits for it here, and what it
-        // will have at the least when its state has come. The reader needs a state as far as that.
-        let g = self.group(p).index();
-        let waits = self.inbox[g].back().map_or(0, |w| w.delivery.position);
-        let awaits = if self.is_live() { 0 } else { self.wanted[g] };
-        let taken = self.app.delivered(self.group(p));
-        Captured { position: taken.max(waits).max(awaits), bytes: PLACEHOLDER_BYTES }
+        // The reader needs a state as far as that.
+        Captured { position: self.stands(self.group(p)), bytes: PLACEHOLDER_BYTES }
     }
 
     fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {

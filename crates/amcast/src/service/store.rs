@@ -166,6 +166,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.adopt(state)
     }
 
+    fn clear(&mut self) -> Self::State {
+        self.executor.clear()
+    }
+
     fn figures(&self, group: Gid) -> Figures {
         let Holds { items, expiring, due_ms, has_chore, .. } = self.executor.holds(group);
         Figures {

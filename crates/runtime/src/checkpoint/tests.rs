@@ -55,6 +55,10 @@ impl Application for Text {
         state
     }
 
+    fn clear(&mut self) -> String {
+        String::new()
+    }
+
     fn figures(&self, _: Gid) -> Figures {
         Figures::default()
     }

@@ -46,6 +46,10 @@ impl Application for Stands {
         std::mem::replace(&mut self.0, state)
     }
 
+    fn clear(&mut self) -> Self::State {
+        self.adopt([0; 2])
+    }
+
     fn figures(&self, _: Gid) -> Figures {
         Figures::default()
     }
@@ -116,4 +120,27 @@ fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     assert_eq!(wanted(&house), None, "what was delivered to it before is gone");
     house.install(Time(1), one, 20, &[], true);
     assert_eq!(wanted(&house), Some(vec![20, 10]));
+}
+
+#[test]
+fn an_old_state_makes_room_for_the_one_that_comes() {
+    let (mut house, [one, two]) = house(false);
+    house.app.0 = [3, 4];
+    house.note(Time(1), one, Note::Recovering);
+    house.install(Time(1), one, 10, &[], true);
+    let wanted = house.wants().expect("every group knows where it goes on");
+    assert_eq!(wanted.positions, [10, 4]);
+    let nobody = Fetching::begin::<Stands>(house.cluster, vec![], wanted, Arc::new(|| {}));
+    house.expect(nobody.unwrap(), vec![1]);
+    assert_eq!(house.app.0, [0, 0], "nobody can bring it up to 10");
+    // What it had counts all the same: nobody may take it to stand where an empty state does.
+    assert_eq!([one, two].map(|p| house.capture(p, two).position), [10, 4]);
+    let any = Wanted { positions: vec![0, 0], view: None };
+    assert!(house.give(&any).is_err_and(|why| why.contains("waits for a state")));
+    // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
+    house.note(Time(1), two, Note::Recovering);
+    house.note(Time(1), two, Note::Recovered(4));
+    give(&mut house, [12, 4]);
+    assert_eq!((house.is_live(), house.app.0), (true, [12, 4]));
+    assert!(house.give(&any).is_ok());
 }

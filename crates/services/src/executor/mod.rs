@@ -203,6 +203,8 @@ pub struct Executor<M: Machine> {
     engine: Engine<M>,
     /// The cut that is being given.
     cut: Option<Box<Cut>>,
+    /// It has no state, and waits for one.
+    cleared: bool,
     /// Reused for each answer.
     scratch: Vec<u8>,
 }
@@ -219,6 +221,7 @@ impl<M: Machine> Executor<M> {
             lanes,
             engine: Engine::Here(sides),
             cut: None,
+            cleared: false,
             scratch: Vec::new(),
         }
     }

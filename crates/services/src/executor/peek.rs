@@ -16,7 +16,8 @@ use amcast_core::{Gid, GroupSet, MsgId, Pid};
 pub enum Peek {
     /// It was answered.
     Answered,
-    /// Something that its client wrote is not executed here, or commands wait for other shards.
+    /// Something that its client wrote is not executed here, or commands wait for other shards, or the
+    /// state is on its way.
     NotYet,
     /// Threads of their own work on the shards, which are never all at one moment; or it is no read.
     Never,
@@ -51,7 +52,10 @@ impl<M: Machine> Executor<M> {
                 || oldest_ms < head.now.host_ms
                 || side.sessions.has_run(envelope.session, wrote.request)
         };
-        if !written.iter().all(ran) || dst.iter().any(|shard| self.lanes.waiting(shard) > 0) {
+        if self.cleared
+            || !written.iter().all(ran)
+            || dst.iter().any(|shard| self.lanes.waiting(shard) > 0)
+        {
             return Peek::NotYet;
         }
         let place = |shard: Gid| {

@@ -225,6 +225,7 @@ impl<M: Machine> Executor<M> {
     pub fn adopt(&mut self, mut state: State<M>) -> State<M> {
         assert_eq!(state.heads.len(), self.heads.len(), "a node's shards stay the same");
         self.release();
+        self.cleared = false;
         std::mem::swap(&mut self.heads, &mut state.heads);
         std::mem::swap(&mut self.lanes, &mut state.lanes);
         match &mut self.engine {
@@ -237,6 +238,15 @@ impl<M: Machine> Executor<M> {
             Engine::Pool(pool) => state.sides = pool.replace(state.sides),
         }
         state
+    }
+
+    /// Forgets the state, and gives it back: dropping much takes time. No read is
+    /// [answered](Self::peek) before another one is put in force.
+    pub fn clear(&mut self) -> State<M> {
+        let empty = State::new(&*self.machine, self.heads.len());
+        let old = self.adopt(empty);
+        self.cleared = true;
+        old
     }
 }
 

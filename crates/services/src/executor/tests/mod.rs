@@ -379,3 +379,24 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     set.payload.truncate(3);
     assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
 }
+
+#[test]
+fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
+    let x = key(0);
+    let mut node = Node::new();
+    node.run(&cast(1, 1, 0, &format!("SET {x} 1")));
+    let get = cast(0, 9, 0, &format!("GET {x}"));
+    let peek = |node: &mut Node| {
+        let mut answer = Vec::new();
+        let outcome = node.executor.peek(get.dst, &get.payload, &[], &mut answer);
+        (outcome, String::from_utf8(answer).unwrap())
+    };
+    let bytes = node.stream();
+    node.executor.capture();
+    let old = node.executor.clear();
+    assert_eq!((old.delivered(Gid(0)), node.executor.delivered(Gid(0))), (1, 0));
+    assert!(!node.executor.piece(1000, &mut Vec::new()), "what was given of it is not whole");
+    assert_eq!(peek(&mut node), (Peek::NotYet, String::new()));
+    drop(node.executor.adopt(read(&bytes).unwrap()));
+    assert_eq!(peek(&mut node), (Peek::Answered, "$1\r\n1\r\n".into()));
+}
