@@ -61,8 +61,8 @@ pub(crate) struct Shelf<D: Disk> {
     pub(crate) log: LogId,
     /// How many bytes a new segment has.
     segment_bytes: u64,
-    /// How many trimmed segments are kept to be used again.
-    spares_max: usize,
+    /// How many trimmed segments are kept to be used again at least; if none is, none ever is.
+    spares_min: usize,
     inner: Mutex<Inner<D::File>>,
     /// A spare was made, or could not be.
     made: Condvar,
@@ -77,17 +77,19 @@ struct Inner<F> {
     spare_next: u64,
     /// Somebody makes a spare.
     making: bool,
+    /// Segments that were begun since some were trimmed: as many will be needed until the next time.
+    begun: usize,
 }
 
 impl<D: Disk> Shelf<D> {
-    pub(crate) fn new(disk: D, log: LogId, segment_bytes: u64, spares_max: usize) -> Self {
-        let inner =
-            Inner { segments: VecDeque::new(), spares: Vec::new(), spare_next: 0, making: false };
+    pub(crate) fn new(disk: D, log: LogId, segment_bytes: u64, spares_min: usize) -> Self {
+        let (segments, spares) = (VecDeque::new(), Vec::new());
+        let inner = Inner { segments, spares, spare_next: 0, making: false, begun: 0 };
         Self {
             disk,
             log,
             segment_bytes,
-            spares_max,
+            spares_min,
             inner: Mutex::new(inner),
             made: Condvar::new(),
         }
@@ -104,7 +106,7 @@ impl<D: Disk> Shelf<D> {
         let size = file.size().map_err(|e| self.error(&name, "see how long it is", e))?;
         let mut inner = locked(&self.inner);
         inner.spare_next = inner.spare_next.max(segment::spare_of(&name).map_or(0, |n| n + 1));
-        if size == self.segment_bytes && inner.spares.len() < self.spares_max {
+        if size == self.segment_bytes && inner.spares.len() < self.spares_min {
             inner.spares.push((name, file));
             return Ok(());
         }
@@ -130,6 +132,7 @@ impl<D: Disk> Shelf<D> {
             inner = self.made.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
         let spare = inner.spares.pop();
+        inner.begun += 1;
         drop(inner);
         let (from, file) = match spare {
             Some(spare) => spare,
@@ -150,7 +153,7 @@ impl<D: Disk> Shelf<D> {
     /// Whether a spare should be made, so that the writer need not wait for it.
     pub(crate) fn wants_spare(&self) -> bool {
         let inner = locked(&self.inner);
-        inner.spares.is_empty() && !inner.making && self.spares_max > 0
+        inner.spares.is_empty() && !inner.making && self.spares_min > 0
     }
 
     /// Makes a spare ahead of need.
@@ -194,18 +197,24 @@ impl<D: Disk> Shelf<D> {
         file.sync()
     }
 
-    /// Gives up the segments all of whose records are before `before`, never the last one.
+    /// Gives up the segments all of whose records are before `before`, never the last one. As many spares
+    /// stay as were needed since the last time: to make one costs as much writing as to fill it.
     pub(crate) fn trim(&self, before: u64) -> Result<(), Error> {
+        let mut spares_max = None;
         loop {
             let mut inner = locked(&self.inner);
             match inner.segments.get(1) {
                 Some(second) if second.first <= before => {}
-                _ => return Ok(()),
+                _ => break,
             }
-            let Some(old) = inner.segments.pop_front() else { return Ok(()) };
+            let Some(old) = inner.segments.pop_front() else { break };
+            let spares_max = *spares_max.get_or_insert_with(|| {
+                let begun = std::mem::take(&mut inner.begun);
+                if self.spares_min == 0 { 0 } else { begun.max(self.spares_min) }
+            });
             inner.spare_next += 1;
             let spare = segment::spare_name(inner.spare_next - 1);
-            let keep = old.bytes == self.segment_bytes && inner.spares.len() < self.spares_max;
+            let keep = old.bytes == self.segment_bytes && inner.spares.len() < spares_max;
             drop(inner);
             if keep { self.disk.rename(&old.name, &spare) } else { self.disk.remove(&old.name) }
                 .map_err(|e| self.error(&old.name, "give it up", e))?;
@@ -215,6 +224,20 @@ impl<D: Disk> Shelf<D> {
                 let file = self.disk.open(&spare).map_err(|e| self.error(&spare, "open it", e))?;
                 locked(&self.inner).spares.push((spare, file));
             }
+        }
+        spares_max.map_or(Ok(()), |most| self.remove_spares(most))
+    }
+
+    /// Removes spares until there are no more than so many.
+    fn remove_spares(&self, most: usize) -> Result<(), Error> {
+        loop {
+            let mut inner = locked(&self.inner);
+            if inner.spares.len() <= most {
+                return Ok(());
+            }
+            let Some((name, _)) = inner.spares.pop() else { return Ok(()) };
+            drop(inner);
+            self.disk.remove(&name).map_err(|e| self.error(&name, "remove it", e))?;
         }
     }
 

@@ -6,12 +6,17 @@ use crate::disk::Disk;
 use crate::error::Error;
 use crate::log::Wake;
 use crate::shelf::locked;
+use rustix::process::setpriority_process;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Buffers that are kept to be used again.
 const EMPTY_MAX: usize = 4;
+
+/// How far the writer stands back where there are fewer cores than work: nobody waits for a checkpoint, and
+/// clients wait for all others.
+const NICENESS: i32 = 10;
 
 /// What the writer is to do.
 pub(super) enum Order {
@@ -111,6 +116,8 @@ impl Work {
 
 /// Does what is ordered until there will be no more.
 pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
+    // Of this thread alone, on Linux. It need not be allowed: then a checkpoint costs the others more.
+    let _ = setpriority_process(None, NICENESS);
     // None also after a failure: then the rest of the state is dropped.
     let mut draft: Option<Draft<D::File>> = None;
     while let Some(order) = work.next() {

@@ -61,7 +61,7 @@ impl<D: Disk> Store<D> {
     pub(crate) fn open(
         disk: D,
         segment_bytes: u64,
-        spares_max: usize,
+        spares_min: usize,
         machine: &Machine,
         each: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered), Error> {
@@ -73,7 +73,7 @@ impl<D: Disk> Store<D> {
             None => return Err(Error::Missing { path: disk.path_of(state::NAME) }),
         };
         let log = state.map_or(machine.fresh, |state| state.log);
-        let shelf = Shelf::new(disk, log, segment_bytes, spares_max);
+        let shelf = Shelf::new(disk, log, segment_bytes, spares_min);
         for name in spares {
             shelf.adopt_spare(name)?;
         }

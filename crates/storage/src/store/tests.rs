@@ -397,3 +397,35 @@ fn a_segment_whose_making_was_cut_off_is_missed_all_the_same() {
         other => panic!("{:?}", other.map(|opened| opened.recovered)),
     }
 }
+
+/// How many files there are whose names end so.
+fn files(disk: &FakeDisk, ending: &str) -> usize {
+    disk.names().expect("it works").iter().filter(|name| name.ends_with(ending)).count()
+}
+
+/// Writes until the log has so many segments.
+fn grow(disk: &FakeDisk, store: &mut Store<FakeDisk>, segments: usize) {
+    while files(disk, ".segment") < segments {
+        store.write(&mut batch(&[vec![1; 1200]])).expect("it works");
+    }
+}
+
+#[test]
+fn as_many_trimmed_segments_wait_to_be_used_again_as_were_needed() {
+    let disk = FakeDisk::new();
+    let mut store = open(&disk, 1).expect("it opens").store;
+    let trim = |store: &Store<FakeDisk>| store.shelf().trim(store.next()).expect("it works");
+    grow(&disk, &mut store, 7);
+    assert_eq!(files(&disk, ".spare"), 0);
+    trim(&store);
+    assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 6]);
+    for _ in 0..3 {
+        grow(&disk, &mut store, 7);
+        assert_eq!(files(&disk, ".spare"), 0, "none was made");
+        trim(&store);
+    }
+    // Little is written from here on: what is not needed goes.
+    grow(&disk, &mut store, 2);
+    trim(&store);
+    assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 2]);
+}
