@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Remark};
 use crate::inbound::Inbound;
+use crate::known::Known;
 use crate::options::{Options, Peer};
 use crate::outbound::Outbound;
 use crate::own::Own;
@@ -402,6 +403,12 @@ impl Carrier {
     /// In which of its lives a peer is connected now, if it is.
     pub fn connected(&self, pid: Pid) -> Option<u32> {
         self.streams.connected(pid)
+    }
+
+    /// What is known of a peer, which is to be kept where it outlasts this process; see
+    /// [`Options::known`]. It changes only when [`In::Up`] is said of the peer.
+    pub fn known(&self, pid: Pid) -> &Known {
+        self.streams.known(pid)
     }
 
     /// What it did so far.

@@ -178,10 +178,12 @@ pub enum Remark {
         address: SocketAddr,
         /// What it said.
         why: Refusal,
+        /// Which life of this process it knows, if that is why.
+        life: u32,
     },
-    /// Who dialled was not let in.
+    /// Who dialled, or was dialled, was not gone on with.
     Refused {
-        /// From where.
+        /// Where it is.
         address: SocketAddr,
         /// Who it said it is.
         pid: Pid,
@@ -233,7 +235,7 @@ impl fmt::Display for Remark {
             Self::Unreachable { pid, address, errno } => {
                 write!(f, "{pid:?} at {address} cannot be reached: {errno}; trying again")
             }
-            Self::RefusedBy { pid, address, why } => {
+            Self::RefusedBy { pid, address, why, .. } => {
                 write!(f, "{pid:?} at {address} refuses this process: {why}")
             }
             Self::Refused { address, pid, why } => {

@@ -27,6 +27,7 @@ mod carrier;
 pub mod conformance;
 mod error;
 mod inbound;
+mod known;
 mod options;
 mod outbound;
 mod own;
@@ -39,6 +40,7 @@ pub mod wire;
 
 pub use carrier::{Carrier, Ports, park_all};
 pub use error::{Break, Error, Remark};
+pub use known::Known;
 pub use options::{Interface, Options, Peer};
 pub use poller::Waker;
 pub use reach::Reach;

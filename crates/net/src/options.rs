@@ -1,6 +1,7 @@
 //! What a carrier is told at its start.
 
 use crate::error::Error;
+use crate::known::Known;
 use crate::wire::{HEAD_BYTES, PIECE_BYTES};
 use amcast_core::limits::{GROUPS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::{Gid, GroupSet, Span};
@@ -42,6 +43,11 @@ pub struct Options {
     /// How many processes the cluster has, where a peer hosts several of them; 0 where each is one.
     /// Peers that say another number are refused.
     pub processes: u32,
+    /// By which number the disk is known on which this process keeps what it promised; 0 if it keeps
+    /// nothing. No two disks have the same.
+    pub disk: u64,
+    /// What is known of each peer from earlier lives of this process; empty if nothing is.
+    pub known: Vec<Known>,
     /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
     /// do not dial all at once.
     pub seed: u64,
@@ -87,6 +93,8 @@ impl Default for Options {
         Self {
             cluster_id: 0,
             processes: 0,
+            disk: 0,
+            known: Vec::new(),
             seed: 0,
             frame_bytes_max: 4 * PAYLOAD_BYTES_MAX,
             queue_bytes_max: 32 << 20,

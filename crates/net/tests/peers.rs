@@ -4,7 +4,7 @@
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::{GroupSet, Pid, Span};
 use amcast_net::wire::{HELLO_BYTES, Hello, Refusal, Said, Sender, put_message};
-use amcast_net::{Break, Carrier, Error, Options, Peer, Ports, Remark};
+use amcast_net::{Break, Carrier, Error, Known, Options, Peer, Ports, Remark};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -186,7 +186,8 @@ fn what_is_not_this_program_is_turned_away() {
 /// A connection as a peer that follows the handshake and then does as it likes.
 fn dial_by_hand(a: &mut Carrier, to: SocketAddr, processes: u32) -> TcpStream {
     let mut wild = TcpStream::connect(to).expect("connected");
-    let hello = Hello { said: Said::Ask, cluster: 0, from: C, to: A, incarnation: 3, processes };
+    let hello =
+        Hello { said: Said::Ask, cluster: 0, from: C, to: A, incarnation: 3, processes, disk: 0 };
     wild.write_all(&hello.encode()).expect("written");
     until(&mut [a], |_, heard| heard[0].contains(&Heard::Up(C)));
     let mut answer = [0; HELLO_BYTES];
@@ -333,4 +334,62 @@ fn the_largest_payload_passes_in_datagrams_while_the_receiver_reads() {
         a.park(Some(Span::millis(5)));
     }
     assert!(receiver.join().expect("it ends"), "it never arrives");
+}
+
+/// A process in this life, with this disk, that knows `known` of its peers.
+fn machine(me: Pid, life: u32, disk: u64, known: &[Known], peers: &[Peer], at: Ports) -> Carrier {
+    let options = Options { disk, known: known.to_vec(), ..Options::default() };
+    Carrier::start_at(at, me, life, peers, &options).expect("started")
+}
+
+#[test]
+fn a_disk_that_was_replaced_is_refused_however_late_its_life_is() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let mut a = machine(A, 0, 1, &[], &peers, a);
+    let mut first = machine(B, 3, 7, &[], &peers, b);
+    connect(&mut [&mut a, &mut first]);
+    let other = || Ports::open(any_port(), any_port()).expect("opened");
+    let mut second = machine(B, 4, 8, &[], &peers, other());
+    connect(&mut [&mut a, &mut second]);
+    let known = Known { life: Some(4), disk: 8, replaced: vec![7] };
+    assert_eq!(*a.known(B), known);
+    drop((first, second));
+    for (life, disk, expected) in [(9, 7, Refusal::Replaced), (4, 9, Refusal::Old)] {
+        let mut back = machine(B, life, disk, &[], &peers, other());
+        until(&mut [&mut a, &mut back], |all, _| {
+            remarks(all[1]).iter().any(
+                |r| matches!(r, Remark::RefusedBy { pid: A, why, life: 4, .. } if *why == expected),
+            )
+        });
+        assert_eq!(*a.known(B), known);
+    }
+}
+
+#[test]
+fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    // What it knows outlasted an earlier life of it.
+    let known = [Known { life: Some(5), disk: 8, replaced: vec![7] }, Known::default()];
+    let mut b = machine(B, 1, 2, &known, &peers, b);
+    let mut old = machine(A, 4, 0, &[], &peers, a);
+    let mut said = Vec::new();
+    until(&mut [&mut old, &mut b], |all, _| {
+        said.extend(remarks(all[1]));
+        remarks(all[0])
+            .iter()
+            .any(|r| matches!(r, Remark::RefusedBy { pid: B, why: Refusal::Old, life: 5, .. }))
+    });
+    assert!(
+        said.iter().any(|r| matches!(r, Remark::Refused { pid: A, why: Refusal::Old, .. })),
+        "{said:?}"
+    );
+    assert_eq!(b.connected(A), None);
+    // Whoever takes its place is not meant by what is said next.
+    drop(old);
+    let again = Ports::open(peers[0].tcp, peers[0].udp).expect("it is free again");
+    let mut new = machine(A, 6, 9, &[], &peers, again);
+    connect(&mut [&mut new, &mut b]);
+    assert!(!remarks(&mut new).iter().any(|r| matches!(r, Remark::RefusedBy { .. })));
 }

@@ -124,11 +124,23 @@ impl Streams {
             Ok(hello) => hello,
             Err(NotHello::Stranger) => return stranger(address, told),
             Err(NotHello::Version(_)) => {
-                return self.refuse(&socket, address, self.me, Refusal::Version, told);
+                return self.refuse((&socket, address), (self.me, 0), Refusal::Version, told);
             }
         };
+        if let Said::Refuse(why) = hello.said
+            && self.judge(&hello).is_ok()
+            && self.may_dial(&hello)
+        {
+            // It may be meant for another one that was at this address before.
+            if self.is_meant(&hello, why) {
+                let (pid, life) = (hello.from, hello.incarnation);
+                told.counts.refused += 1;
+                told.remark(Remark::RefusedBy { pid, address, why, life });
+            }
+            return;
+        }
         if let Err(why) = self.admit(&hello) {
-            return self.refuse(&socket, address, hello.from, why, told);
+            return self.refuse((&socket, address), (hello.from, hello.disk), why, told);
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
@@ -137,7 +149,7 @@ impl Streams {
         let let_in =
             say(&socket, &answer).and_then(|()| self.watch.change(&socket, token, EventFlags::IN));
         match let_in {
-            Ok(()) => self.establish(pid, socket, hello.incarnation, told),
+            Ok(()) => self.establish(pid, socket, (hello.incarnation, hello.disk), told),
             // It went away while it was greeted, and dials again if it lives.
             Err(errno) => told.remark(Remark::Unreachable { pid, address, errno }),
         }
@@ -145,28 +157,37 @@ impl Streams {
 
     /// Whether a guest is let in.
     fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        self.judge(hello, None)?;
-        let expected = hello.said == Said::Ask
-            && hello.to == self.me
-            && hello.from.index() < self.links.len()
-            && link::dials(hello.from, self.me);
-        if !expected {
+        self.judge(hello)?;
+        if hello.said != Said::Ask || !self.may_dial(hello) {
             return Err(Refusal::Address);
         }
-        self.judge(hello, self.links[hello.from.index()].incarnation)
+        self.known(hello.from).admits(hello.incarnation, hello.disk)
+    }
+
+    /// Whether a refusal is of this process, with its disk, in this life or a later one.
+    fn is_meant(&self, refusal: &Hello, why: Refusal) -> bool {
+        let is_of_this_disk = refusal.disk == self.hello.disk;
+        is_of_this_disk
+            && (why == Refusal::Replaced || refusal.incarnation >= self.hello.incarnation)
+    }
+
+    /// Whether it is one who dials this process, and means it.
+    fn may_dial(&self, hello: &Hello) -> bool {
+        hello.to == self.me
+            && hello.from.index() < self.links.len()
+            && link::dials(hello.from, self.me)
     }
 
     fn refuse(
         &self,
-        socket: &OwnedFd,
-        address: SocketAddr,
-        pid: Pid,
+        (socket, address): (&OwnedFd, SocketAddr),
+        (pid, disk): (Pid, u64),
         why: Refusal,
         told: &mut Told,
     ) {
         told.counts.refused += 1;
         told.remark(Remark::Refused { address, pid, why });
         // Best effort: who does not hear it finds the connection closed.
-        let _ = say(socket, &Hello { said: Said::Refuse(why), to: pid, ..self.hello });
+        let _ = say(socket, &self.refusal((pid, disk), why));
     }
 }

@@ -1,6 +1,7 @@
 //! The connection to one peer, through its stages.
 
-use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES};
+use crate::known::Known;
+use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES, Refusal};
 use amcast_core::rng::Rng;
 use amcast_core::{Pid, Span};
 use rustix::fd::OwnedFd;
@@ -22,8 +23,13 @@ pub(super) struct Link {
     pub(super) stage: Stage,
     pub(super) queue: FrameQueue,
     pub(super) reader: FrameReader,
-    /// The latest life that it was let in with.
+    /// The latest life that it was let in with in this life of ours.
     pub(super) incarnation: Option<u32>,
+    /// What is known of it, from our earlier lives, too.
+    pub(super) known: Known,
+    /// Why it is not gone on with although it welcomed us, with that disk; it is told when it is dialled
+    /// next.
+    pub(super) dismissed: Option<(Refusal, u64)>,
     /// `Up` was said, and not `Down` since.
     pub(super) up: bool,
     /// `Down` was said, and not `Up` since: what is sent is lost. False before the first connection:
@@ -55,13 +61,19 @@ pub(super) enum Stage {
 }
 
 impl Link {
-    pub(super) fn new(address: SocketAddr, frame_bytes_max: usize, stage: Stage) -> Self {
+    pub(super) fn new(
+        address: SocketAddr,
+        frame_bytes_max: usize,
+        (stage, known): (Stage, Known),
+    ) -> Self {
         Self {
             address,
             stage,
             queue: FrameQueue::default(),
             reader: FrameReader::new(frame_bytes_max),
             incarnation: None,
+            known,
+            dismissed: None,
             up: false,
             muted: false,
             blocked: false,

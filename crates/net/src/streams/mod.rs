@@ -14,6 +14,7 @@ mod guests;
 mod link;
 
 use crate::error::{Break, Error, Remark};
+use crate::known::Known;
 use crate::options::{Options, Peer};
 use crate::poller::{EventFlags, Token, Watch};
 use crate::sockets;
@@ -77,7 +78,8 @@ impl Streams {
         let now = Instant::now();
         let link = |(pid, peer): (u32, &Peer)| {
             let dial_at = link::dials(me, Pid(pid)).then_some(now);
-            Link::new(peer.tcp, options.frame_bytes_max, Stage::Away { dial_at })
+            let known = options.known.get(pid as usize).cloned().unwrap_or_default();
+            Link::new(peer.tcp, options.frame_bytes_max, (Stage::Away { dial_at }, known))
         };
         watch
             .add(&listener, Token::Listener, EventFlags::IN)
@@ -86,10 +88,10 @@ impl Streams {
             0 => peers.len() as u32,
             hosted => hosted,
         };
-        let cluster = options.cluster_id;
+        let (cluster, disk, said) = (options.cluster_id, options.disk, Said::Ask);
         Ok(Self {
             me,
-            hello: Hello { said: Said::Ask, cluster, from: me, to: me, incarnation, processes },
+            hello: Hello { said, cluster, from: me, to: me, incarnation, processes, disk },
             options: options.clone(),
             watch,
             listener,
@@ -119,6 +121,11 @@ impl Streams {
     pub(crate) fn connected(&self, pid: Pid) -> Option<u32> {
         let link = &self.links[pid.index()];
         link.incarnation.filter(|_| link.up)
+    }
+
+    /// What is known of a peer for good.
+    pub(crate) fn known(&self, pid: Pid) -> &Known {
+        &self.links[pid.index()].known
     }
 
     /// Whether some peer's messages were not all asked for yet.
@@ -382,6 +389,12 @@ impl Streams {
         let away = Stage::Away { dial_at: None };
         let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
         let Stage::Dialling { socket, until } = stage else { return };
+        if let Some((why, disk)) = self.links[pid.index()].dismissed.take() {
+            let refusal = self.refusal((pid, disk), why);
+            // Best effort: it is told again as long as it welcomes us.
+            let _ = sockets::dialled(&socket).and_then(|()| say(&socket, &refusal));
+            return self.dial_later(pid, now);
+        }
         let greeted = sockets::dialled(&socket).and_then(|()| {
             sockets::tune(&socket, &self.options, told);
             self.watch.change(&socket, Token::Link(pid.0), EventFlags::IN)?;
@@ -403,41 +416,51 @@ impl Streams {
             Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
         };
         match answer.map_err(Refused::Bytes).and_then(|hello| self.welcomed(pid, &hello)) {
-            Ok(incarnation) => {
+            Ok(life) => {
                 let away = Stage::Away { dial_at: None };
                 let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
                 let Stage::Greeting { socket, .. } = stage else { return };
-                self.establish(pid, socket, incarnation, told);
+                self.establish(pid, socket, life, told);
             }
             Err(why) => self.dial_failed(pid, Ok(why), now, told),
         }
     }
 
     /// Which life welcomed this process, if it is the right peer's.
-    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<u32, Refused> {
+    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<(u32, u64), Refused> {
+        let life = hello.incarnation;
         if let Said::Refuse(why) = hello.said {
-            return Err(Refused::By(why));
+            return Err(Refused::By(why, life));
         }
-        let known = self.links[pid.index()].incarnation;
         if hello.said != Said::Welcome || (hello.from, hello.to) != (pid, self.me) {
-            return Err(Refused::By(Refusal::Address));
+            return Err(Refused::By(Refusal::Address, life));
         }
-        self.judge(hello, known).map_err(Refused::By)?;
-        Ok(hello.incarnation)
+        self.judge(hello).map_err(|why| Refused::By(why, life))?;
+        let known = &self.links[pid.index()].known;
+        let admitted = known.admits(life, hello.disk);
+        admitted.map_err(|why| Refused::Dismissed(why, hello.disk))?;
+        Ok((life, hello.disk))
     }
 
     /// What both ends check of each other.
-    fn judge(&self, hello: &Hello, known: Option<u32>) -> Result<(), Refusal> {
+    fn judge(&self, hello: &Hello) -> Result<(), Refusal> {
         if hello.cluster != self.hello.cluster {
             return Err(Refusal::Cluster);
         }
         if hello.processes != self.hello.processes {
             return Err(Refusal::Shape);
         }
-        if known.is_some_and(|known| hello.incarnation < known) {
-            return Err(Refusal::Old);
-        }
         Ok(())
+    }
+
+    /// What a peer is told that is refused: which of its lives is known, too.
+    fn refusal(&self, (pid, disk): (Pid, u64), why: Refusal) -> Hello {
+        let known = self.links.get(pid.index()).and_then(|link| link.known.life);
+        let incarnation = match why {
+            Refusal::Old | Refusal::Replaced => known.unwrap_or(self.hello.incarnation),
+            _ => self.hello.incarnation,
+        };
+        Hello { said: Said::Refuse(why), to: pid, incarnation, disk, ..self.hello }
     }
 
     /// An attempt came to nothing: the next one after a pause.
@@ -448,20 +471,23 @@ impl Streams {
         now: Instant,
         told: &mut Told,
     ) {
-        let Options { redial_min, redial_max, .. } = self.options;
         let link = &mut self.links[pid.index()];
         link.failures = link.failures.saturating_add(1);
         let address = link.address;
         let remark = match why {
-            Ok(Refused::By(why)) => Remark::RefusedBy { pid, address, why },
+            Ok(Refused::By(why, life)) => Remark::RefusedBy { pid, address, why, life },
+            Ok(Refused::Dismissed(why, disk)) => {
+                link.dismissed = Some((why, disk));
+                Remark::Refused { pid, address, why }
+            }
             Ok(Refused::Bytes(NotHello::Version(_))) => {
-                Remark::RefusedBy { pid, address, why: Refusal::Version }
+                Remark::RefusedBy { pid, address, why: Refusal::Version, life: 0 }
             }
             Ok(Refused::Bytes(NotHello::Stranger)) => Remark::Stranger { address },
             Err(errno) => Remark::Unreachable { pid, address, errno },
         };
         match remark {
-            Remark::RefusedBy { .. } => {
+            Remark::RefusedBy { .. } | Remark::Refused { .. } => {
                 told.counts.refused += 1;
                 // It will not change its mind soon: the longest pause.
                 link.failures = link.failures.max(REFUSED_FAILURES);
@@ -472,12 +498,24 @@ impl Streams {
         if !std::mem::replace(&mut link.remarked, true) {
             told.remark(remark);
         }
-        let pause = link::pause(link.failures, redial_min, redial_max, &mut self.rng);
+        self.dial_later(pid, now);
+    }
+
+    fn dial_later(&mut self, pid: Pid, now: Instant) {
+        let Options { redial_min, redial_max, .. } = self.options;
+        let failures = self.links[pid.index()].failures;
+        let pause = link::pause(failures, redial_min, redial_max, &mut self.rng);
         self.enter(pid, Stage::Away { dial_at: Some(now + pause) });
     }
 
     /// Both ends know each other: a new stream begins.
-    fn establish(&mut self, pid: Pid, socket: OwnedFd, incarnation: u32, told: &mut Told) {
+    fn establish(
+        &mut self,
+        pid: Pid,
+        socket: OwnedFd,
+        (incarnation, disk): (u32, u64),
+        told: &mut Told,
+    ) {
         if self.links[pid.index()].up {
             self.lose(pid, Break::Replaced, told);
         }
@@ -485,6 +523,7 @@ impl Streams {
         let link = &mut self.links[pid.index()];
         link.reader.clear();
         link.incarnation = Some(incarnation);
+        link.known.learn(incarnation, disk);
         (link.up, link.muted, link.blocked) = (true, false, false);
         (link.failures, link.remarked) = (0, false);
         told.counts.connects += 1;
@@ -531,7 +570,10 @@ impl Streams {
 
 /// Why an answer to a hello was none that lets this process in.
 enum Refused {
-    By(Refusal),
+    /// The peer refuses this process, and knows of this life of it.
+    By(Refusal, u32),
+    /// This process refuses the peer, which has that disk.
+    Dismissed(Refusal, u64),
     Bytes(NotHello),
 }
 

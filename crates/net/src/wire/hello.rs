@@ -6,7 +6,7 @@ use amcast_core::codec::{Codec, CodecError, Reader};
 use core::fmt;
 
 /// How long a hello is, in bytes.
-pub const HELLO_BYTES: usize = 32;
+pub const HELLO_BYTES: usize = 40;
 
 /// `amcS` as the first bytes of a connection.
 const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
@@ -22,10 +22,13 @@ pub struct Hello {
     pub from: Pid,
     /// Whom it believes to talk to.
     pub to: Pid,
-    /// Which life of the process it is.
+    /// Which life of the process it is; in a refusal, the latest that is known of who is refused.
     pub incarnation: u32,
     /// How many processes its cluster has, those that one peer hosts counted singly.
     pub processes: u32,
+    /// By which number the disk is known that the process keeps what it promised on; 0 if it keeps
+    /// nothing. In a refusal, the one of who is refused.
+    pub disk: u64,
 }
 
 /// What an end of a connection says.
@@ -35,7 +38,8 @@ pub enum Said {
     Ask,
     /// Who was dialled lets the other in: frames follow.
     Welcome,
-    /// Who was dialled does not, and closes the connection.
+    /// Who was dialled does not, and closes the connection. Who dialled says so on a connection of its
+    /// own when it is the one who does not go on with who welcomed it.
     Refuse(Refusal),
 }
 
@@ -50,12 +54,20 @@ pub enum Refusal {
     Shape,
     /// The other wants somebody else, or is somebody who does not dial this process.
     Address,
-    /// A later life of the other process was seen already.
+    /// A later life of the other process was seen already, or another disk in the same life.
     Old,
+    /// The other process has begun on another disk since, and promised more there.
+    Replaced,
 }
 
-const REFUSALS: [Refusal; 5] =
-    [Refusal::Version, Refusal::Cluster, Refusal::Shape, Refusal::Address, Refusal::Old];
+const REFUSALS: [Refusal; 6] = [
+    Refusal::Version,
+    Refusal::Cluster,
+    Refusal::Shape,
+    Refusal::Address,
+    Refusal::Old,
+    Refusal::Replaced,
+];
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -71,7 +83,14 @@ impl fmt::Display for Refusal {
                 "the process that it names is not the one at that address; give all nodes the same \
                  configuration"
             }
-            Self::Old => "a later life of that process is known; end the one that is left over",
+            Self::Old => {
+                "a later life of that process is known; end the one that is left over, or begin anew \
+                 with an empty directory"
+            }
+            Self::Replaced => {
+                "its disk is one that was replaced: on the later one it promised more; empty the \
+                 directory for it to begin anew"
+            }
         })
     }
 }
@@ -103,6 +122,7 @@ impl Hello {
         self.to.encode(&mut bytes);
         self.incarnation.encode(&mut bytes);
         self.processes.encode(&mut bytes);
+        self.disk.encode(&mut bytes);
         bytes.try_into().expect("the fields are that long together")
     }
 
@@ -134,6 +154,7 @@ impl Hello {
             to: Pid::decode(&mut from).map_err(short)?,
             incarnation: u32::decode(&mut from).map_err(short)?,
             processes: u32::decode(&mut from).map_err(short)?,
+            disk: u64::decode(&mut from).map_err(short)?,
         })
     }
 }
@@ -149,13 +170,14 @@ mod tests {
         to: Pid(2),
         incarnation: 9,
         processes: 12,
+        disk: 0x1112_1314_1516_1718,
     };
 
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
             b'a', b'm', b'c', b'S', 3, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
-            0, 0, 0, 12, 0, 0, 0,
+            0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
         ];
         assert_eq!(HELLO.encode(), expected);
     }

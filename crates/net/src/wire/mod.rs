@@ -4,7 +4,7 @@
 //! ```text
 //! a connection   the one who dials sends a hello, the other answers; then frames both ways
 //! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
-//!                | from u32 | to u32 | incarnation u32 | processes u32             32 bytes
+//!                | from u32 | to u32 | incarnation u32 | processes u32 | disk u64  40 bytes
 //! frame          length u32 | bytes
 //!
 //! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
