@@ -59,11 +59,16 @@ impl From<Status> for Failed {
     }
 }
 
+/// Says where fronts listen now; nothing if nobody knows.
+type Finds = Box<dyn FnMut() -> Vec<String> + Send>;
+
 /// A client of the log: a session of requests, one after the other. Its calls wait.
 pub struct Client {
     runtime: Runtime,
     /// Where fronts listen, `host:port`.
     addresses: Vec<String>,
+    /// Finds out where they do when they do not any more.
+    finds: Option<Finds>,
     /// The one that is asked.
     current: usize,
     connected: Option<LogClient<Channel>>,
@@ -90,6 +95,7 @@ impl Client {
         Ok(Self {
             runtime,
             addresses,
+            finds: None,
             current: 0,
             connected: None,
             password,
@@ -104,6 +110,14 @@ impl Client {
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience.min(Duration::from_millis(AGE_MAX_MS));
+        self
+    }
+
+    /// Has it ask where fronts listen whenever one did not answer: a cluster that is started again may
+    /// have other ports.
+    #[must_use]
+    pub fn finding(mut self, finds: impl FnMut() -> Vec<String> + Send + 'static) -> Self {
+        self.finds = Some(Box::new(finds));
         self
     }
 
@@ -256,8 +270,13 @@ impl Client {
         }
         trouble.uncertain |= is_uncertain(&status);
         self.connected = None;
-        self.current = (self.current + 1) % self.addresses.len();
         std::thread::sleep(trouble.pause);
+        let found = self.finds.as_mut().map(|finds| finds()).unwrap_or_default();
+        if !found.is_empty() && found != self.addresses {
+            (self.addresses, self.current) = (found, 0);
+        } else {
+            self.current = (self.current + 1) % self.addresses.len();
+        }
         trouble.pause = AGAIN_LAST.min(2 * trouble.pause);
         Ok(())
     }

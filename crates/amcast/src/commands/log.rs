@@ -15,6 +15,9 @@ use std::path::PathBuf;
 /// what the limit is.
 const INPUT_BYTES_MAX: u64 = 2 << 20;
 
+/// Values that are asked for at a time.
+const VALUES_AT_ONCE: u32 = 10_000;
+
 /// Appends to logs of a running cluster, reads, trims and follows them.
 ///
 /// Requests are repeated, over all nodes, until they are answered; each takes effect once.
@@ -63,9 +66,9 @@ enum Action {
         /// The position of the first value [the first that was not trimmed]
         #[arg(long)]
         from: Option<u64>,
-        /// Values at most
-        #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
-        max: u32,
+        /// Values at most [all that there are]
+        #[arg(long, alias = "max", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
     },
     /// Drop the values in front of a position; in front of its end, if the log is shorter
     Trim {
@@ -110,7 +113,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
             out.say(json!({"log": log, "position": position}), format_args!("{position}"))
         }
         Action::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
-        Action::Read { log, from, max } => read(&mut client, log, *from, *max, &mut out),
+        Action::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
         Action::Trim { log, before } => {
             let extent = client.trim(log, *before)?;
             if extent.next < *before {
@@ -130,16 +133,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
 impl Args {
     fn client(&self) -> Result<Client, Failure> {
         let given = self.password_file.as_deref().map(secret).transpose()?;
-        let (addresses, password) = if self.at.is_empty() {
-            let home = home(self.data.as_deref())?;
-            let file = home.file()?;
-            (reach(&home, &file)?, given.or(file.password))
-        } else if self.data.is_some() {
-            return Err(Failure::misuse("give --data or --at, not both"));
-        } else {
-            (self.at.clone(), given)
-        };
-        Client::new(addresses, password.as_deref()).map_err(Failure::misuse)
+        if !self.at.is_empty() {
+            if self.data.is_some() {
+                return Err(Failure::misuse("give --data or --at, not both"));
+            }
+            return Client::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse);
+        }
+        let home = home(self.data.as_deref())?;
+        let file = home.file()?;
+        let password = given.or_else(|| file.password.clone());
+        let client = Client::new(reach(&home, &file)?, password.as_deref());
+        // Where it is started again it may listen elsewhere.
+        let finds = move || reach(&home, &file).unwrap_or_default();
+        Ok(client.map_err(Failure::misuse)?.finding(finds))
     }
 }
 
@@ -280,19 +286,23 @@ fn read(
     client: &mut Client,
     log: &str,
     from: Option<u64>,
-    max: u32,
+    limit: Option<u64>,
     out: &mut Out<'_>,
 ) -> Result<(), Failure> {
     let from = match from {
         Some(from) => from,
         None => client.info(&[log])?.first().copied().flatten().unwrap_or_default().first,
     };
-    let (mut position, mut left, mut entries) = (from, max, Vec::new());
+    let (mut position, mut left, mut entries) = (from, limit.unwrap_or(u64::MAX), Vec::new());
+    // What is appended meanwhile is not waited for: the log might grow faster than it is read.
+    let mut until = None;
     let end = loop {
-        let asked =
-            ReadRequest { log: log.to_string(), from: position, max_values: left, max_bytes: 0 };
+        let max_values = left.min(u64::from(VALUES_AT_ONCE)) as u32;
+        let asked = ReadRequest { log: log.to_string(), from: position, max_values, max_bytes: 0 };
         let ReadResponse { values, extent, .. } = client.read(asked)?;
-        for value in &values {
+        let end = extent.unwrap_or_default();
+        left = left.min(until.get_or_insert(end.next).saturating_sub(position));
+        for value in values.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
             match out.json {
                 true => entries.push(entry(position, value)),
                 false => out.value(position, value)?,
@@ -301,7 +311,7 @@ fn read(
             left -= 1;
         }
         if values.is_empty() || left == 0 {
-            break extent.unwrap_or_default();
+            break end;
         }
     };
     match out.json {
