@@ -10,7 +10,8 @@
 //! appends last is their order, not these files: the log of what is ordered is only forgotten behind a
 //! state that was synced, and that has all values in it.
 //!
-//! If a file cannot be written or read the process panics, as [`Storage`] asks.
+//! If a file cannot be written or read the process ends, as [`Storage`] asks: by a panic with
+//! [`Unusable`], which says why.
 
 use super::storage::Storage;
 use super::writer::Writer;
@@ -24,6 +25,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a panic carries that is no mistake of the program's: a file cannot be used, for this reason.
+#[derive(Debug)]
+pub struct Unusable(pub String);
 
 /// Bytes of a segment.
 const SEGMENT_BYTES: u32 = 64 << 20;
@@ -235,7 +240,11 @@ impl Segments {
     }
 
     fn fail(&self, what: &str, e: &io::Error) -> ! {
-        panic!("values of logs cannot be {what} in {}: {e}", self.disk.directory.display())
+        let directory = self.disk.directory.display();
+        std::panic::panic_any(Unusable(format!(
+            "values of logs cannot be {what} in {directory}: {e}; make room there (`df`) or see what \
+             ails the disk (`dmesg`), and start again: the other nodes have what was acknowledged"
+        )))
     }
 
     /// The number of a segment with room for `len` bytes.
@@ -481,13 +490,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a checksum differs")]
     fn what_a_disk_changed_is_not_given() {
         let mut values = segments(0, 1000);
         let slot = values.put(b"value");
         values.settle();
         values.segments[&1].file.write_all_at(b"x", 9).unwrap();
-        values.get(&slot);
+        let get = std::panic::AssertUnwindSafe(|| drop(values.get(&slot)));
+        let why = std::panic::catch_unwind(get).unwrap_err();
+        let Unusable(why) = why.downcast_ref().expect("it says why");
+        assert!(why.contains("a checksum differs"), "{why}");
     }
 
     #[test]
