@@ -1,12 +1,12 @@
 //! What becomes of a cluster's directory, and how a running cluster is found.
 
 use crate::harness::{
-    AMCAST, Up, bytes, call, errors, exists, run, signal, unique, wait_until_gone,
+    AMCAST, Up, bytes, call, ends_with_us, errors, exists, run, signal, unique, wait_until_gone,
 };
 use rustix::process::Signal;
 use std::fs;
 use std::net::TcpListener;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 #[test]
@@ -133,7 +133,7 @@ fn nodes_that_were_started_by_hand_are_found_in_their_directory() {
     )
     .unwrap();
     let start = |n| {
-        let mut node = Command::new(AMCAST);
+        let mut node = ends_with_us(AMCAST);
         node.args(["node", "--config", &file.display().to_string(), "--name", &format!("n{n}")]);
         let child = node.args(["--redis-port", "0", "--http-port", "0"]).spawn();
         ByHand(child.expect("the program can be started"))

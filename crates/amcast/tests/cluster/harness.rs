@@ -8,8 +8,8 @@ use std::net::TcpStream;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{LazyLock, Once};
 use std::time::{Duration, Instant};
 use std::{env, fs, io};
 
@@ -75,6 +75,22 @@ impl Drop for Record {
     }
 }
 
+/// A program that ends with the thread that starts it, where the system can see to that: a test that is
+/// killed leaves nothing behind.
+pub(crate) fn ends_with_us(program: &str) -> Command {
+    static CAN: LazyLock<bool> = LazyLock::new(|| {
+        let mut tried = Command::new("setpriv");
+        tried.args(["--pdeathsig", "KILL", "--", "true"]);
+        tried.status().is_ok_and(|status| status.success())
+    });
+    if !*CAN {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", program]);
+    command
+}
+
 /// Runs the program to its end.
 pub(crate) fn run(args: &[&str]) -> Output {
     Command::new(AMCAST).args(args).output().expect("the program can be started")
@@ -110,7 +126,7 @@ impl Up {
 
     /// Starts a cluster on free ports in the directory `data`, and chooses nothing else.
     pub(crate) fn start_in_bare(data: PathBuf, more: &[&str]) -> Self {
-        let mut child = Command::new(AMCAST)
+        let mut child = ends_with_us(AMCAST)
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
             .args(more)

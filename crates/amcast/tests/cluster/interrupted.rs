@@ -1,6 +1,6 @@
 //! Measurements that are stopped, or killed, halfway.
 
-use crate::harness::{AMCAST, errors, exists, run, signal};
+use crate::harness::{AMCAST, ends_with_us, errors, exists, run, signal};
 use amcast::memory::Directory;
 use rustix::process::Signal;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// A measurement that would take a minute for each row.
 fn begin(more: &[&str]) -> Child {
-    let mut bench = Command::new(AMCAST);
+    let mut bench = ends_with_us(AMCAST);
     bench.args(["bench", "--duration", "60", "--warm-up", "0", "--rounds", "1"]).args(more);
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped());
     bench.spawn().expect("the program can be started")

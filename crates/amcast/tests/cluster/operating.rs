@@ -1,7 +1,9 @@
 //! What an operator relies on: fronts in every node, what is told of dead nodes and lost shards,
 //! histories that end, and output that nobody reads.
 
-use crate::harness::{AMCAST, Record, Stops, Up, bytes, call, errors, exists, run, signal, unique};
+use crate::harness::{
+    AMCAST, Record, Stops, Up, bytes, call, ends_with_us, errors, exists, run, signal, unique,
+};
 use crate::write_while;
 use amcast::client::{Answer, Connection};
 use amcast::runtime::control::NodeStatus;
@@ -9,7 +11,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -214,7 +216,7 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
 #[test]
 fn output_that_nobody_reads_is_no_panic() {
     for command in [&["config", "--explain"][..], &["protocols"], &["protocols", "--json"]] {
-        let mut child = Command::new(AMCAST)
+        let mut child = ends_with_us(AMCAST)
             .args(command)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -230,7 +232,7 @@ fn output_that_nobody_reads_is_no_panic() {
 #[test]
 fn a_cluster_that_keeps_nothing_says_so_when_it_begins_and_when_its_state_is_gone() {
     let (data, said) = (unique("forgets"), unique("forgets.err"));
-    let mut up = Command::new(AMCAST)
+    let mut up = ends_with_us(AMCAST)
         .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--shards", "1"])
         .args(["--protocol", "bb-urcast-urcast", "--data"])
         .arg(&data)

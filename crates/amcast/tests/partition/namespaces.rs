@@ -1,6 +1,6 @@
 //! Hosts that are network namespaces: each with an address on one switch, whose plug can be pulled.
 
-use crate::harness::runs;
+use crate::harness::{ends_with_us, runs};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -80,7 +80,7 @@ impl Hosts {
 
     /// A program that is to run on a host.
     pub(crate) fn command(&self, host: usize, program: &str) -> Command {
-        let mut command = Command::new("ip");
+        let mut command = ends_with_us("ip");
         command.args(["netns", "exec", &self.names[host], program]);
         command
     }
