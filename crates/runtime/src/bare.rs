@@ -9,6 +9,7 @@ use crate::home::{Keeping, Net};
 use crate::member::Members;
 use crate::replicas::Replicas;
 use crate::seat::Above;
+use crate::standing::Standing;
 use amcast_core::step::Status;
 use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, Node, Pid, Span, Submission, Time};
 use amcast_net::Counts;
@@ -64,7 +65,8 @@ impl Bare {
             first_life: 0,
         });
         let asks = (Asks::of(entry.about().params, config), false);
-        let members = Members::start(&net, &cluster, (rank, 0), (processes, keeping), asks);
+        let lives = (rank, 0, Standing::fleeting(cluster.replicas()));
+        let members = Members::start(&net, &cluster, lives, (processes, keeping), asks);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })
     }
 

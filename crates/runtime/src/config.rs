@@ -2,6 +2,7 @@
 //!
 //! It is the same file that a person may hand to `amcast up --config`. Unknown keys are refused.
 
+use crate::system::refuses_text;
 use amcast_core::config::{Kind, Param};
 use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
 use serde::{Deserialize, Serialize};
@@ -233,7 +234,7 @@ pub enum FileError {
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Io(path, e) => f.write_str(&refuses_text(path, e)),
             Self::Syntax(path, e) => write!(f, "{}: {}", path.display(), e.trim_end()),
         }
     }

@@ -53,6 +53,9 @@ pub struct NodeStatus {
     /// The view that its replica is in, where groups have views.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
+    /// What it knows of the nodes, by rank, where protocols send messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerStatus>,
     /// Its connections to the other nodes, where protocols send messages.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<NetworkStatus>,
@@ -60,6 +63,16 @@ pub struct NodeStatus {
     pub answers_dropped: u64,
     /// Rounds of its loop that found work, and that parked.
     pub rounds: (u64, u64),
+}
+
+/// What a node knows of another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PeerStatus {
+    /// The latest life that was connected; none if none ever was.
+    pub life: Option<u32>,
+    /// Why it is refused, and what to do; none if it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 /// A node's connections to the others. Counts only grow.
@@ -441,6 +454,7 @@ mod tests {
             why: String::new(),
             replicas: Vec::new(),
             view: None,
+            peers: Vec::new(),
             network: None,
             answers_dropped: 0,
             rounds: (0, 0),

@@ -5,6 +5,8 @@
 //! HOME/lock              locked by the supervisor while it lives; says which process that is
 //! HOME/fronts.json       where the supervisor's fronts listen
 //! HOME/n0.fronts.json    where those of a node listen
+//! HOME/last.ports        where the supervisor's fronts listened last: the next one listens there again
+//! HOME/n0.ports          where those of a node did
 //! HOME/nodes.json        what the supervisor knows of the lives of its nodes
 //! HOME/n0.sock           the control socket of a node
 //! HOME/n0.log            the log of a node
@@ -13,7 +15,10 @@
 //! HOME/n0.life           which life of the node is the next; locked while it lives
 //! HOME/c0.life           the same of a front that is not a node's
 //! HOME/n0.begun          is there if the processes of the node had logs before
-//! HOME/n0.disk           a word by which etcd knows the disk of a node, where there is etcd
+//! HOME/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
+//! HOME/n0.peers          which life and disk of each other node the node met last
+//! HOME/n0.joining        is there until the node has had its place on this disk for the first time
+//! HOME/n0.refused        is there if the others know a later disk of the node; why
 //! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
 //!                        each of its processes, and the application's state
 //! ```
@@ -38,13 +43,14 @@ pub use own::OwnHome;
 pub use registry::Registry;
 pub use room::{Room, logs_bytes};
 
-use self::ground::LIVES_BITS;
 use crate::answers::Places;
 use crate::at::At;
 use crate::config::{ClusterFile, node_name};
+use crate::journal::mark_lost;
+use crate::standing::Disk;
 use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Cluster, Keeps};
+use amcast_core::{Cluster, GroupSet, Keeps};
 use amcast_memory::{ClusterId, Directory};
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -53,7 +59,6 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
@@ -132,14 +137,17 @@ impl Keeping {
     }
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
-    /// it asks the others what it had promised. Nobody counted its lives, so it takes one from the
-    /// upper half of a disk's, by the wall clock: those of the lost disk were fewer, or began earlier.
-    pub fn has_lived(&mut self) {
+    /// it asks the others what it had promised, in a later life than the last that they know. Who
+    /// knows a still later one refuses it, and says which.
+    pub fn has_lived(&mut self, last_known: Option<u32>) {
         self.lived = true;
-        let hours =
-            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 3600;
-        let half = 1 << (LIVES_BITS - 1);
-        self.first_life = half + (hours % u64::from(half)) as u32;
+        self.first_life = last_known.map_or(1, |life| life.saturating_add(1));
+    }
+
+    /// Has the next life of the node, whose processes have logs in these groups, ask the others what it
+    /// had promised.
+    pub(crate) fn forget(&self, groups: GroupSet) -> io::Result<()> {
+        groups.iter().try_for_each(|group| mark_lost(&self.path.join(group.to_string())))
     }
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.
@@ -168,8 +176,19 @@ fn private() -> OpenOptions {
     options
 }
 
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     private().create(true).truncate(true).open(path)?.write_all(bytes)
+}
+
+/// Writes a file that nobody ever sees half of, and that is on the disk when this returns.
+pub(crate) fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    let new = PathBuf::from(new);
+    write_private(&new, bytes)?;
+    File::open(&new)?.sync_all()?;
+    fs::rename(&new, path)?;
+    File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
 /// Checks that a directory is ours and that none of `forbidden`, bits of its mode, is set.
@@ -301,6 +320,11 @@ impl Home {
         tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
     }
 
+    /// Why the others refuse a node that was started from here, if they did.
+    pub fn refused(&self, rank: usize) -> Option<String> {
+        Disk::of(&self.path, rank).check().err()
+    }
+
     /// Where the supervisor's fronts listen.
     ///
     /// # Errors
@@ -322,7 +346,14 @@ impl Home {
     /// # Errors
     /// When the file cannot be written.
     pub fn announce_node(&self, rank: usize, fronts: &Fronts) -> Result<(), HomeError> {
-        self.write(&format!("{}.fronts.json", node_name(rank)), fronts)
+        self.write(&format!("{}.fronts.json", node_name(rank)), fronts)?;
+        self.write(&format!("{}.ports", node_name(rank)), fronts)
+    }
+
+    /// Where the fronts of a node listened last, or those of the supervisor, if there were any.
+    pub fn last_fronts(&self, rank: Option<usize>) -> Option<Fronts> {
+        let who = rank.map_or_else(|| "last".to_string(), node_name);
+        self.read(&format!("{who}.ports")).ok()
     }
 
     /// Takes back where the fronts of a node listen: they do not any more.

@@ -82,6 +82,11 @@ impl Mark {
     }
 }
 
+/// Has the next life take the log in the directory `path` for one that is gone.
+pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
+    Mark::set(path, LOST).map(drop)
+}
+
 /// The end of the log may be missing. The log itself says so once, when it is opened.
 const DOUBT: &str = "doubt";
 

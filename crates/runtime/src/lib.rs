@@ -40,4 +40,6 @@ mod ready;
 pub mod record;
 mod replicas;
 pub mod seat;
+mod standing;
 pub mod supervisor;
+pub mod system;

@@ -12,7 +12,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Life {
     number: u32,
-    _locked: File,
+    locked: File,
 }
 
 impl Life {
@@ -46,7 +46,19 @@ impl Life {
             // That the file is there, too: a number that is forgotten would be given out again.
             File::open(directory)?.sync_all()?;
         }
-        Ok(Some(Self { number, _locked: file }))
+        Ok(Some(Self { number, locked: file }))
+    }
+
+    /// Sees to it that the next life has this number at the least; it is on the disk before this returns.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(crate) fn skip_to(&mut self, least: u32) -> io::Result<()> {
+        let next = self.number.saturating_add(1).max(least);
+        self.locked.rewind()?;
+        // It grows: no older one shows behind it.
+        writeln!(self.locked, "{next}")?;
+        self.locked.sync_data()
     }
 
     /// The number of the next life under the name of the file at `path`, if there was one before.
@@ -85,6 +97,13 @@ mod tests {
         for (first, number) in [(1 << 20, 1 << 20), (1 << 20, (1 << 20) + 1), (5, (1 << 20) + 2)] {
             assert_eq!(Life::begin(&path, first).unwrap().unwrap().number(), number);
         }
+        let mut life = Life::begin(&path, 0).unwrap().unwrap();
+        life.skip_to(1 << 21).unwrap();
+        drop(life);
+        let mut life = Life::begin(&path, 0).unwrap().unwrap();
+        life.skip_to(7).unwrap();
+        drop(life);
+        assert_eq!(Life::begin(&path, 0).unwrap().unwrap().number(), (1 << 21) + 1);
         std::fs::write(&path, "seven").unwrap();
         assert!(Life::begin(&path, 0).unwrap_err().to_string().contains("seven"));
         std::fs::remove_dir_all(&dir).unwrap();

@@ -12,13 +12,14 @@
 use crate::application::Wake;
 use crate::asks::{Asks, group_address};
 use crate::config::Place;
-use crate::control::NetworkStatus;
+use crate::control::{NetworkStatus, PeerStatus};
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
 use crate::journal::Journal;
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
 use crate::seat::Above;
+use crate::standing::{Dismissal, Standing};
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Oracle, Protocol, Status};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
@@ -66,6 +67,9 @@ pub(crate) struct Members {
     awaited: u32,
     /// Finds out who died, where the protocol wants proof.
     reach: Option<Reach>,
+    standing: Standing,
+    /// It lost what it had promised, and has not its place back yet.
+    forgot: bool,
 }
 
 /// The protocol of one process.
@@ -81,7 +85,7 @@ impl Members {
     pub(crate) fn start(
         net: &Net,
         cluster: &Cluster,
-        (rank, life): (usize, u32),
+        (rank, life, standing): (usize, u32, Standing),
         (processes, keeping): (Vec<Process>, Option<Keeping>),
         (asks, tracing): (Asks, bool),
     ) -> Result<Self, Error> {
@@ -97,6 +101,8 @@ impl Members {
         let options = Options {
             cluster_id: net.id,
             processes: cluster.processes() as u32,
+            disk: standing.disk,
+            known: standing.known.clone(),
             seed: (rank as u64) << 32 | u64::from(life),
             frame_bytes_max: usual.frame_bytes_max + ADDRESS_BYTES,
             multicast: asks.multicast.then(|| (ALL, group_address(net.id))).into_iter().collect(),
@@ -120,6 +126,8 @@ impl Members {
             keeping,
             awaited: u32::MAX,
             reach,
+            standing,
+            forgot: false,
         })
     }
 
@@ -174,6 +182,7 @@ impl Members {
         }
         if is_lost {
             tracing::warn!("{name}: its log is gone: it asks the others what it had promised");
+            self.forgot = true;
             self.step(now, group, Input::Lost, above);
         }
         if found.lossy {
@@ -203,6 +212,9 @@ impl Members {
     /// A connection stands, or broke.
     fn news(&mut self, now: Time, rank: usize, is_up: bool, above: &mut dyn Above) {
         if is_up {
+            if !self.standing.meets(rank, self.post.carrier.known(Pid(rank as u32))) {
+                return;
+            }
             if let Some(reach) = &mut self.reach {
                 reach.trust(Pid(rank as u32));
                 self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Trust(p)));
@@ -321,7 +333,7 @@ impl Members {
 
     fn log(&mut self) {
         while let Some(remark) = self.post.carrier.take_remark() {
-            tracing::info!("{remark}");
+            self.standing.hear(remark);
         }
     }
 
@@ -452,7 +464,7 @@ impl Replicas for Members {
 
     fn failed(&self) -> Option<String> {
         let failed = |member: &Dues<Frames>| Some(member.journal()?.failed()?.to_string());
-        self.members.iter().find_map(failed)
+        self.standing.failed().cloned().or_else(|| self.members.iter().find_map(failed))
     }
 
     fn status(&self, group: Gid) -> (Status, bool) {
@@ -473,6 +485,19 @@ impl Replicas for Members {
         };
         let silent: Vec<String> = self.others().filter_map(silent).collect();
         let works = self.cluster.replicas() - silent.len();
+        if works > self.cluster.quorum() && self.forgot {
+            return Some(
+                "it asks the others what it had promised on a disk that is gone".to_string(),
+            );
+        }
+        if works >= self.cluster.quorum() && self.forgot {
+            return Some(format!(
+                "it asks the others what it had promised on a disk that is gone, and waits for one that \
+                 is not heard: {} of them must answer ({})",
+                self.cluster.quorum(),
+                silent.join(", ")
+            ));
+        }
         if works >= self.cluster.quorum() {
             return Some("it waits to be taken into the group".to_string());
         }
@@ -501,6 +526,16 @@ impl Replicas for Members {
             dropped: counts.dropped_down + dropped_datagrams + self.astray,
             strange: counts.strangers + counts.datagrams_strange,
         })
+    }
+
+    fn peers(&self) -> Vec<PeerStatus> {
+        let known = self.standing.known.iter().enumerate();
+        let refused = |rank| self.standing.refused(rank).cloned();
+        known.map(|(rank, k)| PeerStatus { life: k.life, refused: refused(rank) }).collect()
+    }
+
+    fn dismissal(&self) -> Option<&Dismissal> {
+        self.standing.dismissal()
     }
 
     fn wake(&self) -> Wake {

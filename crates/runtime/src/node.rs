@@ -20,9 +20,12 @@ use crate::life::Life;
 use crate::member::{Members, Process};
 use crate::replicas::{Replicas, Seats};
 use crate::seat::{Seat, SeatError};
+use crate::standing::{Disk, Dismissal};
+use crate::system::refuses_file;
 use amcast_core::step::Status;
 use amcast_core::{Config, ConfigError, Entry, Gid, MsgId, Pid, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
+use amcast_net::wire::Refusal;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,6 +43,10 @@ const LEAVING_SLEEP: Span = Span::millis(1);
 
 /// How long a node that is to stop may take to save its state, before it ends without.
 const LEAVE_PATIENCE: Span = Span::secs(3);
+
+/// How long a node waits until it says what for, and how often it says it again.
+const SAY_FIRST: Span = Span::secs(10);
+const SAY_EVERY: Span = Span::secs(60);
 
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -81,6 +88,9 @@ pub enum NodeError {
     Application(std::io::Error),
     /// What it keeps on disk; the sentence says what to do.
     Disk(String),
+    /// It lived before on a disk that is gone, as another node says: at its next start it asks the
+    /// others what it had promised.
+    Anew(String),
 }
 
 impl fmt::Display for NodeError {
@@ -90,9 +100,9 @@ impl fmt::Display for NodeError {
             Self::Seat(e) => e.fmt(f),
             Self::Net(e) => e.fmt(f),
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
-            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
             Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
-            Self::Disk(why) => f.write_str(why),
+            Self::Disk(why) | Self::Anew(why) => f.write_str(why),
         }
     }
 }
@@ -115,7 +125,13 @@ pub struct Node<A: Application> {
     /// A command on its way from a front to a member.
     command: Vec<u8>,
     /// Held as long as the node lives, where no shared memory tells that it does.
-    _life: Option<Life>,
+    life: Option<Life>,
+    /// What it keeps, and its disk, if that outlasts it.
+    kept: Option<(Keeping, Disk)>,
+    /// Whether it never had its place on this disk yet.
+    joining: bool,
+    /// When it is said next what it waits for, if it is not ready then.
+    say_at: Time,
 }
 
 /// What a node stands on when it starts.
@@ -157,7 +173,15 @@ impl Footing {
         if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
             net.check_disk(rank, &path).map_err(NodeError::Disk)?;
         }
-        let first = net.first_life(rank, options.keeping.as_ref());
+        let keeping = options.keeping.as_ref();
+        if let Some((keeping, disk)) = kept(options) {
+            disk.check().map_err(NodeError::Disk)?;
+            let begins = if keeping.begun.exists() { Ok(()) } else { disk.begins() };
+            begins.map_err(|e| NodeError::Io(path.clone(), e))?;
+        }
+        let standing = net.standing((rank, cluster.replicas()), keeping);
+        let standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
+        let first = net.first_life(rank, keeping);
         let life = Life::begin(&path, first).map_err(|e| NodeError::Io(path, e))?;
         let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         let mut processes: Vec<Process> = Vec::new();
@@ -168,7 +192,7 @@ impl Footing {
                 amcast_core::Node::Memory(..) => return Err(NodeError::Seat(SeatError::Medium)),
             }
         }
-        let lives = (rank, life.number());
+        let lives = (rank, life.number(), standing);
         let (tracing, asks) = (options.record.is_some(), Asks::of(entry.about().params, config));
         let processes = (processes, options.keeping.clone());
         let mut members = Members::start(net, &cluster, lives, processes, (asks, tracing))
@@ -182,6 +206,13 @@ impl Footing {
         let door = Door::Ingress(ingress, rank);
         Ok(Self { replicas: Box::new(members), door, life: Some(life) })
     }
+}
+
+/// What the node keeps, and its disk, if that outlasts it.
+fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
+    let Ground::Net(net) = options.ground else { return None };
+    let keeping = options.keeping.clone().filter(|keeping| keeping.lasts)?;
+    Some((keeping, Disk::of(net.home(), options.rank)))
 }
 
 /// Has a node's application go on from the state on disk, and saved there from now on.
@@ -238,7 +269,8 @@ impl<A: Application> Node<A> {
         let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
-        let _life = life;
+        let kept = kept(options);
+        let joining = kept.as_ref().is_some_and(|(_, disk)| disk.is_joining());
         Ok(Self {
             name,
             rank,
@@ -250,7 +282,10 @@ impl<A: Application> Node<A> {
             woken,
             idler,
             command,
-            _life,
+            life,
+            kept,
+            joining,
+            say_at: clock::now() + SAY_FIRST,
         })
     }
 
@@ -283,6 +318,7 @@ impl<A: Application> Node<A> {
         self.catch_up(clock::now());
         while !stop.load(Ordering::Relaxed) {
             self.keep(clock::now())?;
+            self.say_what_it_waits_for(clock::now());
             if self.round() {
                 self.idler.busy();
                 continue;
@@ -365,12 +401,63 @@ impl<A: Application> Node<A> {
         if let Some(why) = self.replicas.failed() {
             return Err(NodeError::Disk(why));
         }
+        if let Some(dismissal) = self.replicas.dismissal().cloned() {
+            self.step_down(&dismissal)?;
+        }
+        if self.joining && self.is_ready() {
+            self.joining = false;
+            self.kept.iter().for_each(|(_, disk)| disk.has_joined());
+        }
         let saved = self.house.checkpoint(now).map_err(|e| NodeError::Disk(e.to_string()))?;
         if let Some(positions) = saved {
             tracing::info!("the state is on disk, at {positions:?}");
             self.replicas.checkpointed(now, &positions, &mut self.house);
         }
         Ok(())
+    }
+
+    /// Another node knows a later life or disk of this one. On a disk on which it had its place it ends,
+    /// and on one that is new to it, it has lived before.
+    fn step_down(&mut self, dismissal: &Dismissal) -> Result<(), NodeError> {
+        let (Some((keeping, disk)), Some(life)) = (&self.kept, &mut self.life) else {
+            return Ok(());
+        };
+        let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
+        if dismissal.why == Refusal::Old && self.joining {
+            let forgets = life.skip_to(dismissal.life.saturating_add(1));
+            let forgets = forgets.and_then(|()| keeping.forget(self.house.cluster.all_groups()));
+            forgets.map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+            return Err(NodeError::Anew(format!(
+                "{name} lived before on another disk, as {by} says (life {} of it is known there): it \
+                 begins anew, and asks the others what it had promised",
+                dismissal.life
+            )));
+        }
+        Err(NodeError::Disk(disk.is_refused(format!(
+            "{by} refuses {name}: life {} of it is known, on a later disk or of a later copy of this \
+             one, and on that it promised more than is in {}. Let it run from there, or empty the \
+             directory for it to begin anew",
+            dismissal.life,
+            keeping.path.parent().unwrap_or(&keeping.path).display()
+        ))))
+    }
+
+    /// Says now and then why it is not ready, if it is not.
+    fn say_what_it_waits_for(&mut self, now: Time) {
+        if now < self.say_at {
+            return;
+        }
+        let NodeStatus { why, .. } = self.status();
+        // That it is ready is looked at more often than what is missing is said.
+        self.say_at = now + if why.is_empty() { SAY_FIRST } else { SAY_EVERY };
+        if !why.is_empty() {
+            tracing::warn!("{} is not ready: {why}", self.name);
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        let works = |(status, fit): (Status, bool)| fit && status.follows;
+        self.house.cluster.all_groups().iter().all(|g| works(self.replicas.status(g)))
     }
 
     /// One round over everything. Says whether there was work.
@@ -514,6 +601,7 @@ impl<A: Application> Node<A> {
             why,
             replicas,
             view: self.house.view(),
+            peers: self.replicas.peers(),
             network: self.replicas.network(),
             answers_dropped: self.house.door.dropped(),
             rounds: (counts.busy, counts.parks),

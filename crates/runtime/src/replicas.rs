@@ -2,8 +2,9 @@
 
 use crate::application::Wake;
 use crate::config::Place;
-use crate::control::NetworkStatus;
+use crate::control::{NetworkStatus, PeerStatus};
 use crate::seat::{Above, Seat};
+use crate::standing::Dismissal;
 use amcast_core::step::Status;
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
 
@@ -69,6 +70,16 @@ pub(crate) trait Replicas {
 
     /// The connections to other nodes, if there are any.
     fn network(&self) -> Option<NetworkStatus> {
+        None
+    }
+
+    /// What is known of the nodes, by rank, if they have connections.
+    fn peers(&self) -> Vec<PeerStatus> {
+        Vec::new()
+    }
+
+    /// That another node knows a later life or disk of this one, and refuses it.
+    fn dismissal(&self) -> Option<&Dismissal> {
         None
     }
 

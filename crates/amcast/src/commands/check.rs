@@ -2,6 +2,7 @@
 
 use super::Failure;
 use amcast_check::{History, Property, check, expand};
+use amcast_runtime::system::refuses_file;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -171,9 +172,16 @@ fn read_into(
     path: &Path,
     take: &mut dyn FnMut(&str) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    let fail = |e: std::io::Error| Failure::Misuse(format!("{}: {e}", path.display()));
-    for line in BufReader::new(File::open(path).map_err(fail)?).lines() {
-        let line = line.map_err(fail)?;
+    let file = File::open(path).map_err(|e| Failure::Misuse(refuses_file(path, &e)))?;
+    for (number, line) in (1..).zip(BufReader::new(file).lines()) {
+        let line = line.map_err(|e| match e.kind() {
+            std::io::ErrorKind::InvalidData => Failure::Misuse(format!(
+                "{}, line {number}: is no text (UTF-8), and a history is lines of JSON; is it the right \
+                 file, and whole?",
+                path.display()
+            )),
+            _ => Failure::Misuse(refuses_file(path, &e)),
+        })?;
         if !line.is_empty() {
             take(&line)?;
         }

@@ -3,6 +3,7 @@
 use super::Failure;
 use crate::choose::{self, Candidate, Medium};
 use amcast_check::Specification;
+use amcast_runtime::system::refuses_text;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -82,7 +83,8 @@ fn broadcast(args: &Args, name: &str) -> Result<Vec<Candidate>, Failure> {
     }
     let Some(path) = &args.measured else { return Ok(choose::broadcast(spec, medium)) };
     let wrong = |e: &dyn std::fmt::Display| Failure::Misuse(format!("{}: {e}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
     choose::broadcast_by(&text, spec, medium)
         .map_err(|e| wrong(&format!("not what `amcast reproduce to-fig5` writes: {e}")))
 }

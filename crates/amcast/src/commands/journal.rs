@@ -8,7 +8,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::PanicHookInfo;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -30,21 +30,33 @@ pub(super) struct Journal {
     /// Who speaks, for people.
     who: String,
     file: Option<Arc<LogFile>>,
+    /// What it said at its last end, where whoever started it starts it again and again, and where
+    /// that can be read.
+    before: Option<(String, PathBuf)>,
 }
 
 impl Journal {
     fn of_program() -> Self {
-        Self { who: "amcast".to_string(), file: None }
+        Self { who: "amcast".to_string(), file: None, before: None }
     }
 
     /// Says something in a line of its own.
     pub(super) fn say(&self, what: &str) {
         let line = format!("{}: {what}\n", self.who);
         // In one piece: other processes write there, too.
-        let _ = io::stderr().write_all(line.as_bytes());
+        let _ = io::stderr().write_all(self.once(what).as_ref().unwrap_or(&line).as_bytes());
         if let Some(file) = &self.file {
             file.write(line.as_bytes());
         }
+    }
+}
+
+impl Journal {
+    /// The line for people who were told `what` already, if they were.
+    fn once(&self, what: &str) -> Option<String> {
+        let told = |(before, _): &&(String, PathBuf)| what.lines().next() == Some(before.as_str());
+        let (_, log) = self.before.as_ref().filter(told)?;
+        Some(format!("{}: ends for the same reason as before: see {}\n", self.who, log.display()))
     }
 }
 
@@ -98,8 +110,8 @@ fn filter(usual: &str) -> EnvFilter {
 
 /// Log lines of the node `name` on standard error, and more of them in the file `log`. A panic is in
 /// both, and ends the node: a node that goes on with half of its threads is worse than one that
-/// starts again.
-pub(super) fn of_node(name: &str, log: &Path) -> Journal {
+/// starts again. An end for the reason `before` is not told at length once more.
+pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> Journal {
     let file = Arc::new(LogFile::open(log));
     let (to_terminal, to_file) = (name.to_string(), Arc::clone(&file));
     let terminal = move || Named { name: to_terminal.clone(), to: io::stderr() };
@@ -108,7 +120,8 @@ pub(super) fn of_node(name: &str, log: &Path) -> Journal {
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
     let in_file = lines.with_writer(move || Line(Arc::clone(&to_file))).with_filter(filter("info"));
     tracing_subscriber::registry().with(on_terminal).with(in_file).init();
-    let journal = Journal { who: format!("amcast {name}"), file: Some(Arc::clone(&file)) };
+    let before = before.map(|before| (before, log.to_path_buf()));
+    let journal = Journal { who: format!("amcast {name}"), file: Some(Arc::clone(&file)), before };
     let name = name.to_string();
     std::panic::set_hook(Box::new(move |info| {
         let unusable = info.payload().downcast_ref::<Unusable>();
@@ -116,6 +129,9 @@ pub(super) fn of_node(name: &str, log: &Path) -> Journal {
         let text = format!("amcast {name}: {why}\n");
         let _ = io::stderr().write_all(text.as_bytes());
         file.write(text.as_bytes());
+        if unusable.is_some() {
+            std::process::exit(1);
+        }
         let thread = std::thread::current();
         if !OF_CLIENTS.iter().any(|of| thread.name().is_some_and(|name| name.starts_with(of))) {
             std::process::exit(PANICKED);
@@ -206,6 +222,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn why_a_node_ends_is_told_at_length_once() {
+        let before = Some(("a byte is wrong; do this".to_string(), PathBuf::from("/d/n1.log")));
+        let journal = Journal { who: "amcast n1".to_string(), file: None, before };
+        let again = journal.once("a byte is wrong; do this\nand that");
+        let expected = "amcast n1: ends for the same reason as before: see /d/n1.log\n";
+        assert_eq!(again.as_deref(), Some(expected));
+        assert_eq!(journal.once("the disk is full"), None);
+        assert_eq!(Journal::of_program().once("the disk is full"), None);
+    }
+
+    #[test]
     fn a_log_has_an_end_and_an_old_one_is_put_aside() {
         let dir = std::env::temp_dir().join(format!("amcast-log-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
@@ -226,7 +253,7 @@ mod tests {
     #[test]
     fn a_panic_in_any_thread_ends_the_node_and_is_in_its_log_with_its_name() {
         if let Some(log) = std::env::var_os(PANICS_INTO) {
-            of_node("n7", Path::new(&log)).say("begins");
+            of_node("n7", Path::new(&log), None).say("begins");
             let panics = || panic!("an invariant is broken");
             let thread = std::thread::Builder::new().name("control".to_string()).spawn(panics);
             let _ = thread.unwrap().join();

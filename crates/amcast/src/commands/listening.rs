@@ -11,8 +11,9 @@ use amcast_log::Hears;
 use amcast_runtime::clock;
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::front::Front;
-use amcast_runtime::home::Fronts;
+use amcast_runtime::home::{Fronts, Home};
 use amcast_runtime::record::Recorder;
+use amcast_runtime::system::refuses_file;
 use amcast_services::kv::client::Server;
 use amcast_services::{Status, front};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -78,6 +79,15 @@ pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Sock
     Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
 }
 
+/// The ports that the fronts of a node had last, or those of the supervisor: for Redis, the log and HTTP.
+/// `usual` are those of one that had none.
+pub(super) fn ports_before(home: &Home, rank: Option<usize>, usual: [u16; 3]) -> [u16; 3] {
+    let Some(Fronts { redis, log, http }) = home.last_fronts(rank) else { return usual };
+    let port = |at: Option<String>| Some(at?.parse::<SocketAddr>().ok()?.port());
+    let before = [port(Some(redis)), port(log), port(Some(http))];
+    [0, 1, 2].map(|i| before[i].unwrap_or(usual[i]))
+}
+
 /// Where a front is to listen that a cluster's file gives an address, tried at once; `key` names it
 /// for people.
 ///
@@ -102,7 +112,7 @@ fn book(file: &ClusterFile, front: &Front, cluster: Cluster) -> Result<Option<Ca
     let Some(dir) = &file.record else { return Ok(None) };
     let name = format!("calls-c{}", front.place());
     let recorder = Recorder::begin(dir, &name, cluster, &[], clock::now());
-    let recorder = recorder.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
+    let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(CallBook::new(recorder)))
 }
 

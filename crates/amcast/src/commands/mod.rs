@@ -27,6 +27,7 @@ mod up;
 
 use amcast_core::Entry;
 use amcast_runtime::home::{Home, HomeError, Registry};
+use amcast_runtime::system::refuses_text;
 use clap::{Parser, Subcommand};
 use std::fmt;
 use std::path::Path;
@@ -98,7 +99,7 @@ pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     let journal = match &command {
         Command::Up(_) => journal::of_supervisor(),
-        Command::Node(args) => journal::of_node(args.name(), &args.log()),
+        Command::Node(args) => journal::of_node(args.name(), &args.log(), args.last_words()),
         _ => journal::of_command(),
     };
     let done = match command {
@@ -159,8 +160,8 @@ fn home(data: Option<&Path>) -> Result<Home, Failure> {
 /// The password in the first line of a file.
 fn secret(path: &Path) -> Result<String, Failure> {
     warn_if_others_read(path);
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_string()),
         _ => Err(Failure::Misuse(format!("{}: its first line is no password", path.display()))),

@@ -1,7 +1,7 @@
 //! `amcast node`: one node of a cluster.
 
 use super::board::Board;
-use super::listening::{Addresses, Listening, address, given};
+use super::listening::{Addresses, Listening, address, given, ports_before};
 use super::notify::Notify;
 use super::{Failure, entry, warn_if_others_read};
 use crate::service::{Reads, ServiceNode, Watch, first_partitions, host_logs, host_partitions};
@@ -12,14 +12,17 @@ use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_runtime::control::Mover;
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::{Home, Keeping};
-use amcast_runtime::node::{Node, NodeOptions};
+use amcast_runtime::node::{Node, NodeError, NodeOptions};
 use amcast_runtime::supervisor::obey;
+use amcast_runtime::system::refuses_file;
 use amcast_services::StoreAndLog;
 use amcast_services::log::{DISK_BYTES, Logs, NODE_BYTES};
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -78,6 +81,12 @@ impl Args {
         node_rank(&self.name).map_or_else(PathBuf::new, |rank| home.log(rank))
     }
 
+    /// What it said at its last end, if a supervisor starts it again and again: that was told already.
+    pub(super) fn last_words(&self) -> Option<String> {
+        let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
+        Home::of_host(&file, &self.config).last_words(node_rank(&self.name)?)
+    }
+
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
     fn addresses(
         &self,
@@ -90,11 +99,7 @@ impl Args {
         if flags.iter().all(Option::is_none) && place.is_none() {
             return Ok(None);
         }
-        let before = home.fronts_of(rank).ok();
-        let port = |at: &String| at.parse::<SocketAddr>().ok().map(|at| at.port());
-        let redis_before = before.as_ref().and_then(|f| port(&f.redis)).unwrap_or(0);
-        let log_before = before.as_ref().and_then(|f| port(f.log.as_ref()?)).unwrap_or(0);
-        let http_before = before.as_ref().and_then(|f| port(&f.http)).unwrap_or(0);
+        let [redis_before, log_before, http_before] = ports_before(home, Some(rank), [0; 3]);
         let front =
             |key: &str, flag: Option<u16>, in_file: Option<SocketAddr>, before| match in_file
                 .filter(|_| flag.is_none())
@@ -140,8 +145,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
-    let hears = Hears::Node(growth);
-    let begin = |at| Serving::begin(at, &options, (own, reads, hears), &file, &home);
+    let begin = |at| Serving::begin(at, &options, (own, reads, Hears::Node(growth)), &file, &home);
     let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
     let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
     let serving = Arc::new(Mutex::new(serving));
@@ -178,7 +182,25 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     signals.attend(reload, close, Notify::of_system(home.socket(rank)), &stop)?;
     let ended = node.run(&stop);
     drop(taken(&serving));
-    ended.map_err(Failure::failed)
+    drop(node);
+    ended.map_err(end)
+}
+
+/// Why the node ends. One that lived before on another disk starts again instead.
+fn end(why: NodeError) -> Failure {
+    if !matches!(why, NodeError::Anew(_)) {
+        return Failure::failed(why);
+    }
+    tracing::warn!("{why}");
+    begin_anew()
+}
+
+/// Starts this program again in the same process; gives why that is not possible.
+fn begin_anew() -> Failure {
+    let again = std::env::current_exe()
+        .map(|program| Command::new(program).args(std::env::args_os().skip(1)).exec());
+    let (Ok(why) | Err(why)) = again;
+    Failure::Failed(format!("it cannot start again by itself ({why}): start it"))
 }
 
 /// The cluster's file, and which node this is.
@@ -206,15 +228,15 @@ fn keeping(
 ) -> Option<Keeping> {
     let mut keeping = home.keeping(file, entry.keeps(), rank)?;
     if !args.until_input_ends
-        && let Some(other) = home.works_without(file, rank, &keeping)
+        && let Some((other, life)) = home.may_have_lived(file, rank, &keeping)
     {
+        let known = life.map_or_else(String::new, |life| format!(" and knows life {life} of it"));
         tracing::warn!(
-            "{} has nothing on disk, and {other} works already: in case it lived before it asks the \
-             others what it had promised. If its disk or host was replaced, add one to `replaced` of \
-             it in the cluster's file on every host",
+            "{} has nothing on disk, and {other} works already{known}: in case it lived before it asks \
+             the others what it had promised",
             node_name(rank)
         );
-        keeping.has_lived();
+        keeping.has_lived(life);
     }
     Some(keeping)
 }
@@ -244,7 +266,7 @@ fn logs(file: &ClusterFile, home: &Home) -> Result<Logs, Failure> {
     let (disk, directory) =
         (file.log_disk_mb.map_or(DISK_BYTES, bytes), home.path().join(directory));
     Logs::on_disk(file.shards, memory, disk, &directory)
-        .map_err(|e| Failure::Failed(format!("log_dir = {}: {e}", directory.display())))
+        .map_err(|e| Failure::Failed(format!("log_dir = {}", refuses_file(&directory, &e))))
 }
 
 /// What the system asks of the node.

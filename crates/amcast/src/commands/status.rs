@@ -71,6 +71,8 @@ struct Place {
     life: Option<Life>,
     /// Why it ended last, if it ended by itself and its log says so.
     last_words: Option<String>,
+    /// Why the others refuse it, as they say, or as it wrote down itself; none if they do not.
+    refused: Option<String>,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -91,12 +93,16 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
     let mut lives = home.lives().into_iter();
+    let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&home, &said, rank)).collect();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
         let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok());
         let life = lives.next();
-        let telling = life.as_ref().is_some_and(Life::is_telling);
+        // What ailed one that works again is mended.
+        let works = status.as_ref().is_some_and(|node| node.ready);
+        let telling = !works && life.as_ref().is_some_and(Life::is_telling);
         let last_words = if telling { home.last_words(rank) } else { None };
-        Place { name, status, fronts, life, last_words }
+        let refused = refused[rank].clone();
+        Place { name, status, fronts, life, last_words, refused }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
@@ -133,6 +139,16 @@ fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec
         }
         std::thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// Why a node is refused, as one of the others says, or as it wrote down itself where it ran on this
+/// host.
+fn refused(home: &Home, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
+    let by = |node: &NodeStatus| {
+        let why = node.peers.get(rank)?.refused.as_ref()?;
+        Some(format!("{} says: {why}", node.name))
+    };
+    said.iter().flatten().find_map(by).or_else(|| home.refused(rank))
 }
 
 fn group(
@@ -191,6 +207,11 @@ fn print(cluster: &ClusterStatus) {
     }
     println!("\nnode   process  state");
     cluster.nodes.iter().for_each(print_node);
+    for node in &cluster.nodes {
+        if let Some(why) = &node.refused {
+            println!("\n{why}");
+        }
+    }
     for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
         println!("\n{lost}");
     }
@@ -201,7 +222,7 @@ fn print_node(node: &Place) {
 }
 
 fn line_of(node: &Place) -> String {
-    let Place { name, status, fronts, life, last_words } = node;
+    let Place { name, status, fronts, life, last_words, refused: _ } = node;
     let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
         None if life.is_some() && os_pid.is_none() => (None, "does not run"),
@@ -248,6 +269,7 @@ mod tests {
             fronts: None,
             life: Some(Life { last_end: Some("was killed by signal 9".into()), ..life.clone() }),
             last_words: None,
+            refused: None,
         };
         let says =
             "n1     77       does not answer; started again once, it last was killed by signal 9";

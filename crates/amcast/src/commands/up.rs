@@ -3,7 +3,7 @@
 mod ready;
 
 use self::ready::Readiness;
-use super::listening::{Addresses, Listening, address};
+use super::listening::{Addresses, Listening, address, ports_before};
 use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use crate::bench;
 use crate::service::{Lost, Watch, first_partitions};
@@ -17,6 +17,7 @@ use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
+use amcast_runtime::system::refuses_file;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -126,13 +127,14 @@ pub(super) struct Args {
     /// Serve clients from this process only, not from every node as well
     #[arg(long)]
     no_node_fronts: bool,
-    /// Port of the Redis front; 0 takes any [6379, or any if that is taken]
+    /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one that the
+    /// cluster whose data are gone on with had, else 6379, or any if that is taken]
     #[arg(long)]
     redis_port: Option<u16>,
-    /// Port of the log service; 0 takes any [6380, or any if that is taken]
+    /// Port of the log service; likewise [6380]
     #[arg(long)]
     log_port: Option<u16>,
-    /// Port of the status page and metrics; 0 takes any [6381, or any if that is taken]
+    /// Port of the status page and metrics; likewise [6381]
     #[arg(long)]
     http_port: Option<u16>,
 }
@@ -201,7 +203,7 @@ impl Args {
         if let Some(dir) = self.log_dir.as_ref().or(in_file) {
             // Said here, once, and not by each node.
             let usable = amcast_services::log::Disk::new(dir, 0);
-            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}: {e}", dir.display())))?;
+            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(dir, &e))))?;
             file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
         }
         file.partition = self.partition.unwrap_or(file.partition);
@@ -280,13 +282,17 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     first_partitions(&file).map_err(Failure::Misuse)?;
     let stop = stop_flag()?;
     let room = Room::of(entry, &config).map_err(Failure::misuse)?;
-    let ports = addresses(file.ports)?;
+    let before = match (&data, &kept) {
+        (Some(data), Some(_)) => ports_before(&Home::at(data)?, None, USUAL_PORTS),
+        _ => USUAL_PORTS,
+    };
+    let ports = addresses(file.ports, before)?;
     bench::clear_left_over();
     if let Some(dir) = &file.record {
         let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
         record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
-            _ => Failure::failed(format!("{}: {e}", dir.display())),
+            _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
         })?;
     }
     let mut own = OwnHome::create(data.as_deref(), &file, Registry::usual())?;
@@ -381,12 +387,18 @@ fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Where the supervisor is to listen. The ports are tried before anything else is started, so that a
-/// port in use is an error at once.
-fn addresses(ports: Ports) -> Result<Addresses, Failure> {
-    let redis = address("redis", ports.redis, USUAL_PORTS[0])?;
-    let log = address("log", ports.log, USUAL_PORTS[1])?;
-    let http = address("http", ports.http, USUAL_PORTS[2])?;
+/// Where the supervisor is to listen; `before` are the ports that it had, or the usual ones. They are
+/// tried before anything else is started, so that a port in use is an error at once.
+fn addresses(ports: Ports, before: [u16; 3]) -> Result<Addresses, Failure> {
+    let given = |port: Option<u16>| port.filter(|&port| port != 0);
+    // Who takes any port, and had none, gets one that is nobody's usual one.
+    let or = |port: Option<u16>, i: usize| match port {
+        Some(0) if before[i] == USUAL_PORTS[i] => 0,
+        _ => before[i],
+    };
+    let redis = address("redis", given(ports.redis), or(ports.redis, 0))?;
+    let log = address("log", given(ports.log), or(ports.log, 1))?;
+    let http = address("http", given(ports.http), or(ports.http, 2))?;
     Ok(Addresses { redis, log, http })
 }
 
@@ -530,7 +542,7 @@ type Chronicle = Option<Arc<Mutex<Recorder>>>;
 fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<Chronicle, Failure> {
     let Some(dir) = &file.record else { return Ok(None) };
     let recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now());
-    let recorder = recorder.map_err(|e| Failure::Failed(format!("{}: {e}", dir.display())))?;
+    let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
     Ok(Some(Arc::new(Mutex::new(recorder))))
 }
 

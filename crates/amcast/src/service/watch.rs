@@ -302,6 +302,7 @@ mod tests {
             why: String::new(),
             replicas: [0, 1].into_iter().zip(follows.into_iter().zip(fit)).map(replica).collect(),
             view: None,
+            peers: Vec::new(),
             network: None,
             answers_dropped: 0,
             rounds: (0, 0),

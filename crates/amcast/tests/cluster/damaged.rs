@@ -42,6 +42,7 @@ fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do()
         assert!(begun.elapsed() < Duration::from_secs(50), "{}", status());
         thread::sleep(Duration::from_millis(50));
     }
+    assert!(!status().contains(&verify), "that was mended: {}", status());
     all_there(&up, &acked);
     assert_eq!(up.stop(), Some(0));
     assert!(exists(&own));

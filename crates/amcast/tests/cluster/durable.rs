@@ -1,8 +1,8 @@
 //! Clusters that keep on disk what they acknowledged: whoever is killed, all of it is there again.
 
 use crate::harness::{
-    AMCAST, Stops, Up, bytes, call, errors, exists, run, runs, signal, unique, wait_for_more_than,
-    wait_until_gone,
+    AMCAST, Stops, Up, bytes, call, ends_with_us, errors, exists, run, runs, signal, unique,
+    wait_for_more_than, wait_until_gone,
 };
 use crate::room::Memory;
 use crate::write_while;
@@ -11,7 +11,7 @@ use amcast::runtime::config::ClusterFile;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -279,7 +279,7 @@ fn a_node_whose_disk_was_replaced_gets_everything_back_from_the_others() {
 
 /// Starts `amcast up` in a directory with nothing else said, does something, and ends it.
 fn up_in(dir: &Path, more: &[&str], act: impl FnOnce(&mut Connection)) {
-    let mut up = Command::new(AMCAST)
+    let mut up = ends_with_us(AMCAST)
         .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0"])
         .args(more)
         .current_dir(dir)
@@ -308,4 +308,44 @@ fn a_cluster_that_is_told_nothing_keeps_its_data_beside_where_it_was_started() {
     });
     assert!(fs::read_dir(&dir).unwrap().next().is_none(), "nothing is kept");
     fs::remove_dir(&dir).unwrap();
+}
+
+#[test]
+fn a_cluster_that_goes_on_with_its_data_listens_where_it_did() {
+    let data = unique("ports");
+    let ports = |up: &Up| {
+        let own = [up.redis.clone(), up.log.clone(), up.http.clone()];
+        own.into_iter().chain(up.node_fronts()).collect::<Vec<String>>()
+    };
+    let mut up = Up::start_in_bare(data.clone(), &["--protocol", "multi-ring", "--shards", "1"]);
+    let before = ports(&up);
+    assert_eq!(up.stop(), Some(0));
+    // Somebody else may have taken a few of them meanwhile; it goes on elsewhere then.
+    let taken = std::net::TcpListener::bind(&before[0]).unwrap();
+    let mut up = Up::start_in_bare(data.clone(), &[]);
+    let after = ports(&up);
+    assert_ne!(before[0], after[0]);
+    let same = before.iter().zip(&after).filter(|(a, b)| a == b).count();
+    assert!(same >= before.len() / 2, "{before:?}, and then {after:?}");
+    drop(taken);
+    // Who follows a log follows it there.
+    let dir = data.display().to_string();
+    let mut tail = ends_with_us(AMCAST)
+        .args(["log", "tail", "orders", "--from", "0", "--count", "2", "--data", &dir])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    assert!(run(&["log", "append", "orders", "one", "--data", &dir]).status.success());
+    assert_eq!(up.stop(), Some(0));
+    let held: Vec<_> = after.iter().map(std::net::TcpListener::bind).collect();
+    let up = Up::start_in_bare(data.clone(), &[]);
+    assert!(held[1].is_err() || up.log != after[1], "that is taken");
+    assert!(run(&["log", "append", "orders", "two", "--data", &dir]).status.success());
+    let mut said = String::new();
+    tail.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(tail.wait().unwrap().success() && said == "0\tone\n1\ttwo\n", "{said}");
+    let read = run(&["log", "read", "orders", "--limit", "1", "--data", &dir]);
+    assert_eq!(String::from_utf8_lossy(&read.stdout), "0\tone\n");
+    drop((held, up));
+    fs::remove_dir_all(&data).unwrap();
 }

@@ -1,5 +1,6 @@
 //! Clusters of real processes: what a user sees who starts, uses, hurts and stops one.
 
+mod by_hand;
 mod damaged;
 mod directories;
 mod durable;
@@ -8,6 +9,7 @@ mod harness;
 mod interrupted;
 mod operating;
 mod partitions;
+mod replaced;
 mod room;
 mod wire;
 

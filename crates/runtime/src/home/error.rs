@@ -1,6 +1,7 @@
 //! Why a home cannot be made or found, in sentences that say what to do.
 
 use crate::config::FileError;
+use crate::system::refuses_file;
 use amcast_memory::Error;
 use std::fmt::{self, Display};
 use std::io;
@@ -191,7 +192,7 @@ impl HomeError {
             ),
             Self::Addresses(why) => f.write_str(why),
             Self::File(e) => e.fmt(f),
-            Self::Io(path, e) => write!(f, "{}: {e}", path.display()),
+            Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
             Self::Memory(e) => e.fmt(f),
             // All of these have their sentence above.
             chosen => write!(f, "{chosen:?}"),

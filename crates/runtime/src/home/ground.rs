@@ -4,6 +4,7 @@
 use super::{Home, HomeError, Keeping, life_name};
 use crate::config::{ClusterFile, Place, node_name};
 use crate::life::Life;
+use crate::standing::{Standing, peers_name};
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
@@ -48,7 +49,7 @@ impl Net {
     pub(crate) fn first_life(&self, rank: usize, keeping: Option<&Keeping>) -> u32 {
         let replaced = self.places[rank].replaced << LIVES_BITS;
         let on_this_disk = keeping.map_or(0, |keeping| keeping.first_life);
-        (replaced + on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
+        replaced.max(on_this_disk).max(u32::from(keeping.is_some_and(Keeping::is_begun)))
     }
 
     /// Checks that what the node `rank` keeps here is not of a disk that was replaced since: it promised
@@ -68,6 +69,26 @@ impl Net {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// How the node `rank` of so many stands with the others, if it keeps what it promises where that
+    /// outlasts it: its disk gets a word, if it has none.
+    ///
+    /// # Errors
+    /// When files cannot be read or written.
+    pub(crate) fn standing(
+        &self,
+        (rank, nodes): (usize, usize),
+        keeping: Option<&Keeping>,
+    ) -> Result<Standing, HomeError> {
+        if !keeping.is_some_and(|keeping| keeping.lasts) {
+            return Ok(Standing::fleeting(nodes));
+        }
+        let home = Home { path: self.home.clone() };
+        let word = home.disk_word(rank)?;
+        let word = word.map_or_else(|| home.give_disk_word(rank), Ok)?;
+        let opened = Standing::open((&self.home, &word), (rank, nodes));
+        opened.map_err(|e| HomeError::Io(self.home.join(peers_name(rank)), e))
     }
 
     /// The cluster's directory on this host.

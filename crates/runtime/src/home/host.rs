@@ -1,9 +1,9 @@
 //! The home of a host's nodes that nobody supervises: each is started by hand, or by the system.
 
 use super::own::SOCKET_PATH_MAX;
-use super::{Home, HomeError, Keeping, at, check_ours, life_name, write_private};
+use super::{Home, HomeError, Keeping, at, check_ours, life_name, write_synced};
 use crate::config::{ClusterFile, node_name};
-use crate::control::statuses_of;
+use crate::control::{NodeStatus, statuses_of};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -102,12 +102,7 @@ impl Home {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let word = format!("{}.{}", std::process::id(), since.as_nanos());
         let path = self.path.join(disk_name(rank));
-        let new = path.with_extension("disk.new");
-        let written = write_private(&new, word.as_bytes())
-            .and_then(|()| File::open(&new)?.sync_all())
-            .and_then(|()| fs::rename(&new, &path));
-        written.map_err(at(&path))?;
-        self.sync_names()?;
+        write_synced(&path, word.as_bytes()).map_err(at(&path))?;
         Ok(word)
     }
 
@@ -116,23 +111,28 @@ impl Home {
         !self.path.join(life_name(rank)).exists() && !self.data(rank).exists()
     }
 
-    /// Whether the cluster of this file works already without the node `rank`, whose directory is new:
-    /// then it may be one that lived before, and whose disk is gone. None where that is not so, or
-    /// nobody answers; else who works.
-    pub fn works_without(
+    /// Whether the node `rank`, whose directory is new, may have lived before on a disk that is gone:
+    /// another one knows a life of it, or works or worked already. None where that is not so, or nobody
+    /// answers; else who says so, and the latest life that any of them knows.
+    pub fn may_have_lived(
         &self,
         file: &ClusterFile,
         rank: usize,
         keeping: &Keeping,
-    ) -> Option<String> {
+    ) -> Option<(String, Option<u32>)> {
         // A directory alone says nothing: an earlier start may have ended before its logs were there.
         if keeping.is_begun() {
             return None;
         }
         let mut others = self.nodes(file);
         others.remove(rank);
-        let said = statuses_of(&others);
-        said.into_iter().flatten().find(|node| node.ready).map(|node| node.name)
+        let said: Vec<NodeStatus> = statuses_of(&others).into_iter().flatten().collect();
+        let known = |node: &NodeStatus| node.peers.get(rank).and_then(|peer| peer.life);
+        let works = |node: &&NodeStatus| {
+            node.ready || known(node).is_some() || node.replicas.iter().any(|r| r.delivered > 0)
+        };
+        let who = said.iter().find(works)?;
+        Some((who.name.clone(), said.iter().filter_map(known).max()))
     }
 }
 

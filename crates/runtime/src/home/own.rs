@@ -126,6 +126,7 @@ impl OwnHome {
     /// When a file cannot be written.
     pub fn announce(&mut self, fronts: &Fronts) -> Result<(), HomeError> {
         self.home.write("fronts.json", fronts)?;
+        self.home.write("last.ports", fronts)?;
         self.entry = Some(self.registry.enter(&self.home.path)?);
         Ok(())
     }
@@ -332,10 +333,11 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
 }
 
 /// Whether the data that nodes keep are of no use without the file of this name: the cluster's own,
-/// the numbers of lives, which must not be given out again, and who
-/// had a log.
+/// the numbers of lives, which must not be given out again, who
+/// had a log, and what nodes know of each other's disks; nor the ports, to which clients come back.
 fn goes_with_data(name: &[u8]) -> bool {
-    let of_node = [&b".life"[..], b".begun", b".disk"];
+    let of_node =
+        [&b".life"[..], b".begun", b".disk", b".peers", b".joining", b".refused", b".ports"];
     name == b"cluster.toml" || of_node.iter().any(|end| name.ends_with(end))
 }
 
@@ -343,10 +345,12 @@ fn goes_with_data(name: &[u8]) -> bool {
 fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
-    let of_node =
-        |rest: &str| matches!(rest, "sock" | "in" | "life" | "begun" | "disk" | "fronts.json");
+    let of_node = |rest: &str| match rest {
+        "life" | "begun" | "disk" | "peers" | "joining" | "refused" | "ports" => true,
+        rest => matches!(rest, "sock" | "in" | "fronts.json"),
+    };
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
-    matches!(name, "cluster.toml" | "fronts.json" | "nodes.json")
+    matches!(name, "cluster.toml" | "fronts.json" | "last.ports" | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {
             Some(_) => of_node(rest),
             None => of_front(who) && rest == "life",

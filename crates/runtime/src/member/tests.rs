@@ -216,7 +216,8 @@ impl Nodes {
             Box::new(Toy { me, numbered: 0, news: Arc::clone(&self.news) }) as Process
         };
         let processes = self.cluster.all_groups().iter().map(process).collect();
-        Members::start(&self.net, &self.cluster, (rank, life), (processes, None), ASKS).unwrap()
+        Members::start(&self.net, &self.cluster, lives(rank, life), (processes, None), ASKS)
+            .unwrap()
     }
 
     fn round(&mut self) {
@@ -331,7 +332,7 @@ fn a_node_with_another_number_of_groups_is_not_let_in() {
     place.nodes.truncate(2);
     let one = Cluster::new(1, NODES, 0).unwrap();
     let process = Box::new(Toy { me: Pid(2), numbered: 0, news: Arc::default() });
-    let other = Members::start(&place.net, &one, (2, 0), (vec![process], None), ASKS).unwrap();
+    let other = Members::start(&place.net, &one, lives(2, 0), (vec![process], None), ASKS).unwrap();
     place.nodes.push(Some(other));
     place.until("a refusal", |place| {
         let other = place.nodes[2].as_ref().unwrap();
@@ -361,7 +362,7 @@ impl Lone {
         let told = Arc::default();
         let scribe = Box::new(Scribe { me: Pid(0), awaited, told: Arc::clone(&told) });
         let processes = (vec![scribe as Process], Some(keeping.clone()));
-        let members = Members::start(&net, &cluster, (0, life), processes, ASKS).unwrap();
+        let members = Members::start(&net, &cluster, lives(0, life), processes, ASKS).unwrap();
         let mut lone = Self { members, told, delivered: Delivered::default() };
         lone.members.begin(Time(1), &mut lone.delivered)?;
         Ok(lone)
@@ -386,6 +387,10 @@ impl Lone {
             std::thread::yield_now();
         }
     }
+}
+
+fn lives(rank: usize, life: u32) -> (usize, u32, Standing) {
+    (rank, life, Standing::fleeting(3))
 }
 
 fn keeping(name: &str, holds: bool) -> Keeping {

@@ -7,6 +7,7 @@ use crate::client::{Answer, Connection};
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::statuses_of;
 use amcast_runtime::home::{Fronts, Home};
+use amcast_runtime::system::refuses_address;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -155,7 +156,8 @@ fn connect(args: &Args) -> Result<Connection, Failure> {
     let (at, password, mut connection) = match args.at.as_ref().or(args.action.front()) {
         Some(at) if args.data.is_none() => {
             let connection = Connection::open(at);
-            (at.clone(), given, connection.map_err(|e| Failure::Failed(format!("{at}: {e}")))?)
+            let connection = connection.map_err(|e| Failure::Failed(refuses_address(at, &e)))?;
+            (at.clone(), given, connection)
         }
         Some(_) => return Err(Failure::misuse("give --at or --data, not both")),
         None => {
@@ -165,7 +167,10 @@ fn connect(args: &Args) -> Result<Connection, Failure> {
             (at, given.or(file.password), connection)
         }
     };
-    connection.log_in(password.as_deref()).map_err(|e| Failure::Failed(format!("{at}: {e}")))?;
+    connection.log_in(password.as_deref()).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => Failure::Failed(format!("{at}: {e}")),
+        _ => Failure::Failed(refuses_address(&at, &e)),
+    })?;
     Ok(connection)
 }
 
@@ -314,7 +319,7 @@ fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failur
         let connection = Connection::open(&at);
         return match connection {
             Ok(connection) => Ok((at, connection)),
-            Err(e) => Err(Failure::Failed(format!("{at}: {e}"))),
+            Err(e) => Err(Failure::Failed(refuses_address(&at, &e))),
         };
     }
     let open = |rank| {

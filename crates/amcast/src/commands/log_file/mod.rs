@@ -6,6 +6,7 @@ mod told;
 mod verify;
 
 use super::Failure;
+use amcast_runtime::system::refuses_file;
 use amcast_storage::Error;
 use clap::Subcommand;
 use std::path::Path;
@@ -49,7 +50,7 @@ fn is_there(path: &Path) -> Result<(), Failure> {
             "there is nothing of this name; give the directory of a log, such as n0.data/g0 in that of \
              a cluster, or of checkpoints, such as n0.data/state, or one file of them",
         ),
-        Err(e) => Err(Failure::Failed(format!("{}: {e}", path.display()))),
+        Err(e) => Err(Failure::Failed(refuses_file(path, &e))),
         Ok(_) if path.join("state").is_dir() => {
             wrong("is all that a node keeps; give a part of it: its log of a shard (g0) or state")
         }

@@ -5,19 +5,20 @@ use crate::commands::Failure;
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
 use amcast_protocols::catalog;
+use amcast_runtime::system::{refuses_file, refuses_text};
 use amcast_sim::Scenario;
 use std::path::{Path, PathBuf};
 
 /// Runs the scenario of a file, or those of a directory, and prints what happens. Fails if that is not
 /// what the file says, or if the protocol breaks a promise.
 pub(super) fn run(args: &Args, path: &Path) -> Result<(), Failure> {
-    let files = files(path).map_err(|e| Failure::Misuse(format!("{}: {e}", path.display())))?;
+    let files = files(path).map_err(|e| Failure::Misuse(refuses_file(path, &e)))?;
     let mut wrong = Vec::new();
     let mut all = Vec::new();
     for file in &files {
         let name = file.display().to_string();
         let text =
-            std::fs::read_to_string(file).map_err(|e| Failure::Misuse(format!("{name}: {e}")))?;
+            std::fs::read_to_string(file).map_err(|e| Failure::Misuse(refuses_text(file, &e)))?;
         let (played, trouble) =
             play(&text).map_err(|why| Failure::Misuse(format!("{name}, {why}")))?;
         if !args.json && files.len() == 1 {

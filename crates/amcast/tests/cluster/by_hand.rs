@@ -1,0 +1,117 @@
+//! Nodes that are started by hand, as on hosts of their own: each with a directory that no other one
+//! looks into.
+
+use crate::harness::{AMCAST, call, ends_with_us, unique};
+use amcast::client::{Answer, Connection};
+use amcast::runtime::config::{ClusterFile, Place};
+use amcast::runtime::control::{NodeStatus, status_of};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+pub(crate) const NODES: usize = 3;
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Three nodes as on three hosts, each with a directory of its own.
+pub(crate) struct Hosts {
+    pub(crate) base: PathBuf,
+    redis: Vec<SocketAddr>,
+    /// Where the log is served.
+    #[allow(dead_code, reason = "the tests of the log use it")]
+    pub(crate) log: Vec<String>,
+    pub(crate) running: [Option<Child>; NODES],
+}
+
+impl Hosts {
+    pub(crate) fn new() -> Self {
+        Self::with(3, |_, _, _| {})
+    }
+
+    /// With so many shards; `more` says what else is in the file of each, whose base this is.
+    pub(crate) fn with(shards: usize, more: impl Fn(&Path, usize, &mut ClusterFile)) -> Self {
+        let base = unique("replaced");
+        fs::create_dir_all(&base).unwrap();
+        let held: Vec<TcpListener> =
+            (0..4 * NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
+        let at: Vec<SocketAddr> = held.iter().map(|port| port.local_addr().unwrap()).collect();
+        let mut file = ClusterFile { shards, id: Some(4711), ..ClusterFile::default() };
+        file.protocol = "multi-ring".to_string();
+        for (node, at) in at.chunks(4).enumerate() {
+            let (control, redis, log) = (Some(at[1]), Some(at[2]), Some(at[3]));
+            let place = Place { control, redis, log, ..Place::at(at[0]) };
+            file.nodes.insert(format!("n{node}"), place);
+        }
+        for node in 0..NODES {
+            file.data = Some(base.join(format!("d{node}")));
+            let mut file = file.clone();
+            more(&base, node, &mut file);
+            file.write(&base.join(format!("n{node}.toml"))).unwrap();
+        }
+        let redis = at.chunks(4).map(|at| at[2]).collect();
+        let log = at.chunks(4).map(|at| at[3].to_string()).collect();
+        Self { base, redis, log, running: [const { None }; NODES] }
+    }
+
+    pub(crate) fn disk(&self, node: usize) -> PathBuf {
+        self.base.join(format!("d{node}"))
+    }
+
+    pub(crate) fn command(&self, node: usize) -> Command {
+        let mut command = ends_with_us(AMCAST);
+        command.args(["node", "--name", &format!("n{node}"), "--config"]);
+        command.arg(self.base.join(format!("n{node}.toml"))).stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn start(&mut self, nodes: impl IntoIterator<Item = usize>) {
+        for node in nodes {
+            self.running[node] = Some(self.command(node).spawn().unwrap());
+        }
+    }
+
+    pub(crate) fn kill(&mut self, nodes: impl IntoIterator<Item = usize>) {
+        for mut child in nodes.into_iter().filter_map(|node| self.running[node].take()) {
+            // One that has ended already is what we want.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn wait(
+        &self,
+        node: usize,
+        what: &str,
+        wanted: impl Fn(&NodeStatus) -> bool,
+    ) -> NodeStatus {
+        let begun = Instant::now();
+        loop {
+            let status = status_of(&self.disk(node).join(format!("n{node}.sock"))).ok();
+            if let Some(status) = status.clone().filter(&wanted) {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "n{node} is not {what}: {status:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn wait_until_ready(&self, nodes: impl IntoIterator<Item = usize>) {
+        for node in nodes {
+            self.wait(node, "ready", |status| status.ready);
+        }
+    }
+
+    pub(crate) fn ask(&self, node: usize, words: &[&str]) -> Answer {
+        call(&mut Connection::open(&self.redis[node].to_string()).unwrap(), words)
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.kill(0..NODES);
+        fs::remove_dir_all(&self.base).unwrap();
+    }
+}

@@ -1,0 +1,71 @@
+//! Nodes that are started by hand, one of which gets another disk without anybody being told.
+
+use crate::by_hand::{Hosts, NODES};
+use crate::harness::run;
+use std::fs;
+use std::process::Output;
+
+fn said(output: &Output) -> String {
+    let texts = [&output.stdout, &output.stderr];
+    texts.map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+#[test]
+fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_is_refused() {
+    let mut hosts = Hosts::new();
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
+    hosts.kill([1, 2]);
+    let old = hosts.base.join("old");
+    fs::rename(hosts.disk(1), &old).unwrap();
+    // One of the others is not enough to say what was promised.
+    hosts.start([1]);
+    let waits = |why: &str| why.contains("on a disk that is gone") && why.contains("r2");
+    let status = hosts.wait(1, "waiting for n2", |status| waits(&status.why));
+    assert!(!status.ready);
+    hosts.start([2]);
+    hosts.wait_until_ready(0..NODES);
+    hosts.kill([0]);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+    hosts.start([0]);
+    hosts.wait_until_ready(0..NODES);
+    // The old disk is found again: however often it is started it is let in no more.
+    hosts.kill([1]);
+    fs::rename(hosts.disk(1), hosts.base.join("new")).unwrap();
+    fs::rename(&old, hosts.disk(1)).unwrap();
+    for _ in 0..3 {
+        let ended = hosts.command(1).output().unwrap();
+        let said = said(&ended);
+        assert!(!ended.status.success() && said.contains("refuses n1"), "{said}");
+        assert!(said.contains("empty the directory"), "{said}");
+    }
+    let data = hosts.disk(0);
+    let status = said(&run(&["status", "--data", data.to_str().unwrap()]));
+    assert!(status.contains("says: n1 at") && status.contains("is refused"), "{status}");
+    fs::rename(hosts.disk(1), &old).unwrap();
+    fs::rename(hosts.base.join("new"), hosts.disk(1)).unwrap();
+    hosts.start([1]);
+    hosts.wait_until_ready(0..NODES);
+}
+
+#[test]
+fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
+    let mut hosts = Hosts::new();
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
+    hosts.kill(0..NODES);
+    fs::remove_dir_all(hosts.disk(1)).unwrap();
+    // Nobody is there to say that there was another disk.
+    hosts.start([1]);
+    hosts.wait(1, "alone", |status| !status.ready);
+    hosts.start([0, 2]);
+    hosts.wait_until_ready(0..NODES);
+    let log = fs::read_to_string(hosts.disk(1).join("n1.log")).unwrap();
+    assert!(log.contains("lived before on another disk"), "{log}");
+    let known = hosts.wait(0, "there", |_| true).peers[1].life;
+    assert!(known > Some(0), "{known:?}");
+    hosts.kill([2]);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+}

@@ -1,0 +1,302 @@
+//! How a node and the others stand to each other: what it knows of their lives and disks for good, whom
+//! it refuses, and who refuses it.
+//!
+//! A disk that was replaced has promised less than the later one. Whoever knew the later one remembers
+//! it, in a file that outlasts the node, and lets the other one in no more ([`amcast_net::Known`]). So a
+//! node that is refused learns that it lived before:
+//!
+//! - on a disk on which it never had its place yet, it begins anew, as one that lost what it
+//!   promised, in a later life than any that is known;
+//! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
+
+use crate::config::node_name;
+use crate::home::{write_private, write_synced};
+use amcast_net::wire::Refusal;
+use amcast_net::{Known, Remark};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often it is said of one node that it is refused, or refuses.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// What a node remembers of another one, as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    life: Option<u32>,
+    disk: u64,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    replaced: Vec<u64>,
+}
+
+/// That another node refuses this one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Dismissal {
+    /// Which one.
+    pub(crate) by: usize,
+    /// Why.
+    pub(crate) why: Refusal,
+    /// The latest life of this one that it knows.
+    pub(crate) life: u32,
+}
+
+/// How a node stands with the others.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    rank: usize,
+    /// Where what is known is written; nowhere where nodes keep nothing that outlasts them.
+    path: Option<PathBuf>,
+    /// The number of this node's disk; 0 if it keeps nothing.
+    pub(crate) disk: u64,
+    /// What is known of each node, by rank.
+    pub(crate) known: Vec<Known>,
+    /// Who is refused, by rank, and why.
+    refused: BTreeMap<usize, String>,
+    /// Who refuses this node.
+    dismissal: Option<Dismissal>,
+    said: BTreeMap<usize, Instant>,
+    /// Why it cannot go on.
+    failed: Option<String>,
+}
+
+/// Where a node remembers the others.
+pub(crate) fn peers_name(rank: usize) -> String {
+    format!("{}.peers", node_name(rank))
+}
+
+/// The number by which a disk is known that has this word: FNV-1a, and never 0.
+fn number_of(word: &str) -> u64 {
+    let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
+}
+
+impl Standing {
+    /// Of a node that keeps nothing, in a cluster of so many.
+    pub(crate) fn fleeting(nodes: usize) -> Self {
+        Self { known: vec![Known::default(); nodes], ..Self::default() }
+    }
+
+    /// Of the node `rank`, whose disk has this word, with what its earlier lives wrote down in the
+    /// directory `home`.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub(crate) fn open(
+        (home, word): (&Path, &str),
+        (rank, nodes): (usize, usize),
+    ) -> io::Result<Self> {
+        let path = home.join(peers_name(rank));
+        let mut known = vec![Known::default(); nodes];
+        let lines: BTreeMap<String, Line> = match fs::read_to_string(&path) {
+            Ok(text) => serde_json::from_str(&text)?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
+            Err(e) => return Err(e),
+        };
+        for (of, known) in known.iter_mut().enumerate() {
+            if let Some(Line { life, disk, replaced }) = lines.get(&node_name(of)) {
+                *known = Known { life: *life, disk: *disk, replaced: replaced.clone() };
+            }
+        }
+        let (path, disk) = (Some(path), number_of(word));
+        Ok(Self { rank, path, disk, known, ..Self::default() })
+    }
+
+    /// A node is connected. What is new of it is on the disk when this returns true; false if it must not
+    /// be talked to, since it would not be there.
+    pub(crate) fn meets(&mut self, rank: usize, now: &Known) -> bool {
+        self.refused.remove(&rank);
+        self.dismissal.take_if(|dismissal| dismissal.by == rank);
+        if self.known[rank] == *now {
+            return true;
+        }
+        let before = std::mem::replace(&mut self.known[rank], now.clone());
+        let is_other = before.disk != 0 && before.disk != now.disk;
+        if is_other {
+            tracing::warn!(
+                "{} has begun on another disk: what is of the one before is refused from now on",
+                node_name(rank)
+            );
+        }
+        match self.write() {
+            Ok(()) => true,
+            // The life of a disk that is known: the next start may let in one of its earlier lives,
+            // and no disk that it should not.
+            Err(e) if !is_other && before.life.is_some() => {
+                tracing::warn!("which life of {} was met is not on disk: {e}", node_name(rank));
+                true
+            }
+            Err(e) => {
+                self.failed = Some(e.to_string());
+                false
+            }
+        }
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let line = |known: &Known| {
+            let Known { life, disk, replaced } = known.clone();
+            Line { life, disk, replaced }
+        };
+        let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
+        let lines: BTreeMap<String, Line> =
+            others.map(|(rank, known)| (node_name(rank), line(known))).collect();
+        let written = write_synced(path, serde_json::to_string(&lines)?.as_bytes());
+        written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
+    }
+
+    /// The carrier has something to say.
+    pub(crate) fn hear(&mut self, remark: Remark) {
+        let (of, text) = match remark {
+            Remark::Refused { pid, address, why } => {
+                let text = format!("{} at {address} is refused: {why}", node_name(pid.index()));
+                self.refused.insert(pid.index(), text.clone());
+                (pid.index(), text)
+            }
+            Remark::RefusedBy { pid, address, why, life } => {
+                self.dismissal = Some(Dismissal { by: pid.index(), why, life });
+                let by = node_name(pid.index());
+                (pid.index(), format!("{by} at {address} refuses this node: {why}"))
+            }
+            other => return tracing::info!("{other}"),
+        };
+        if self.said.get(&of).is_none_or(|at| at.elapsed() >= SAY_EVERY) {
+            self.said.insert(of, Instant::now());
+            tracing::warn!("{text}");
+        }
+    }
+
+    /// Whom it refuses, by rank, and why.
+    pub(crate) fn refused(&self, rank: usize) -> Option<&String> {
+        self.refused.get(&rank)
+    }
+
+    /// That this node is one that another life or disk of it has taken the place of.
+    pub(crate) fn dismissal(&self) -> Option<&Dismissal> {
+        let is_outdated = |d: &&Dismissal| matches!(d.why, Refusal::Old | Refusal::Replaced);
+        self.dismissal.as_ref().filter(is_outdated)
+    }
+
+    /// Why the node cannot go on, if it cannot.
+    pub(crate) fn failed(&self) -> Option<&String> {
+        self.failed.as_ref()
+    }
+}
+
+/// What a node's directory says of its disk, beside what it keeps there.
+#[derive(Clone, Debug)]
+pub(crate) struct Disk {
+    /// There until the node has had its place among the others on this disk for the first time.
+    joining: PathBuf,
+    /// There once another node refused it; why.
+    refused: PathBuf,
+}
+
+impl Disk {
+    /// Of the node `rank` with this directory.
+    pub(crate) fn of(home: &Path, rank: usize) -> Self {
+        let at = |rest: &str| home.join(format!("{}.{rest}", node_name(rank)));
+        Self { joining: at("joining"), refused: at("refused") }
+    }
+
+    /// Checks that no other node refused it before.
+    ///
+    /// # Errors
+    /// When one did; the sentence says what to do.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        match fs::read_to_string(&self.refused) {
+            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.refused.display())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(format!("{}: {e}", self.refused.display())),
+        }
+    }
+
+    /// The node begins on this disk.
+    pub(crate) fn begins(&self) -> io::Result<()> {
+        write_synced(&self.joining, b"")
+    }
+
+    /// Whether it never had its place on it yet.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.joining.exists()
+    }
+
+    /// It has its place.
+    pub(crate) fn has_joined(&self) {
+        match fs::remove_file(&self.joining) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!("{}: {e}", self.joining.display());
+            }
+            _ => {}
+        }
+    }
+
+    /// Another one took its place: no later start may count on it. Gives why it ends.
+    pub(crate) fn is_refused(&self, why: String) -> String {
+        // A start that counted a life more would be let in at some time.
+        match write_private(&self.refused, why.as_bytes()) {
+            Ok(()) => why,
+            Err(e) => format!("{why} ({}: {e})", self.refused.display()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Pid;
+
+    #[test]
+    fn what_is_known_of_the_others_outlasts_a_node() {
+        let home = std::env::temp_dir().join(format!("amcast-standing-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let open = || Standing::open((&home, "a word"), (1, 3)).unwrap();
+        let mut standing = open();
+        assert_eq!(standing.known, vec![Known::default(); 3]);
+        let known = Known { life: Some(4), disk: u64::MAX, replaced: vec![1, 2] };
+        assert!(standing.meets(2, &known));
+        assert_eq!(open().known[2], known);
+        assert!(open().disk != 0 && open().disk == standing.disk);
+        // Where it cannot be written nobody is let in whose earlier disk might be let in later.
+        fs::remove_dir_all(&home).unwrap();
+        assert!(standing.meets(2, &Known { life: Some(5), ..known.clone() }));
+        assert_eq!(standing.failed(), None);
+        assert!(!standing.meets(2, &Known { life: Some(6), disk: 3, replaced: vec![1, 2, 9] }));
+        assert!(standing.failed().is_some_and(|why| why.contains("n1.peers")));
+    }
+
+    #[test]
+    fn who_refuses_and_who_is_refused_is_known_until_they_are_connected() {
+        let mut standing = Standing::fleeting(3);
+        let address = ([127, 0, 0, 1], 7400).into();
+        standing.hear(Remark::Refused { address, pid: Pid(2), why: Refusal::Replaced });
+        assert!(standing.refused(2).is_some_and(|why| why.starts_with("n2 at 127.0.0.1:7400")));
+        let (pid, life) = (Pid(1), 7);
+        standing.hear(Remark::RefusedBy { pid, address, why: Refusal::Shape, life });
+        assert_eq!(standing.dismissal(), None, "that another life would not mend");
+        standing.hear(Remark::RefusedBy { pid, address, why: Refusal::Old, life });
+        let dismissal = Dismissal { by: 1, why: Refusal::Old, life };
+        assert_eq!(standing.dismissal(), Some(&dismissal));
+        (1..3).for_each(|rank| assert!(standing.meets(rank, &Known::default())));
+        assert_eq!((standing.dismissal(), standing.refused(2)), (None, None));
+    }
+
+    #[test]
+    fn a_disk_that_was_refused_says_so_at_each_start() {
+        let home = std::env::temp_dir().join(format!("amcast-refused-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let disk = Disk::of(&home, 1);
+        assert!(disk.check().is_ok() && !disk.is_joining());
+        disk.begins().unwrap();
+        assert!(disk.is_joining());
+        disk.has_joined();
+        assert!(!disk.is_joining());
+        assert_eq!(disk.is_refused("it was replaced".to_string()), "it was replaced");
+        let why = disk.check().unwrap_err();
+        assert!(why.starts_with("it was replaced") && why.contains("n1.refused"), "{why}");
+        fs::remove_dir_all(&home).unwrap();
+    }
+}

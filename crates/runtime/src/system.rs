@@ -1,0 +1,83 @@
+//! What the operating system refuses, told so that a person knows of what, and what to do.
+
+use std::io::{Error, ErrorKind};
+use std::path::Path;
+
+/// A file or directory that cannot be used.
+pub fn refuses_file(path: &Path, e: &Error) -> String {
+    let path = path.display();
+    match e.kind() {
+        ErrorKind::NotFound => format!("{path}: there is nothing of this name"),
+        ErrorKind::PermissionDenied => format!(
+            "{path}: this user may not use it ({e}); `ls -ld {path}` says who may: be that user, or have \
+             its owner let you"
+        ),
+        ErrorKind::IsADirectory => format!("{path}: is a directory; give a file"),
+        ErrorKind::NotADirectory => {
+            format!("{path}: a file stands where one of its directories should be")
+        }
+        ErrorKind::InvalidData if e.raw_os_error().is_none() => {
+            format!("{path}: is not what it should be ({e})")
+        }
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            format!("{path}: there is no room left for it ({e}); make some, and try again")
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            format!("{path}: is on a file system for reading only ({e}); give another place")
+        }
+        _ => format!("{path}: cannot be used: {e}"),
+    }
+}
+
+/// A file that should be text, and cannot be read.
+pub fn refuses_text(path: &Path, e: &Error) -> String {
+    if e.kind() == ErrorKind::InvalidData && e.raw_os_error().is_none() {
+        return format!("{}: is no text (UTF-8); is it the right file?", path.display());
+    }
+    refuses_file(path, e)
+}
+
+/// An address, `host:port`, where something was to be reached.
+pub fn refuses_address(at: &str, e: &Error) -> String {
+    match e.kind() {
+        ErrorKind::ConnectionRefused => format!(
+            "{at}: nobody listens there (connection refused); `amcast status` names the addresses of a \
+             cluster of this machine"
+        ),
+        ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+            format!("{at}: no answer came in time; is it the right host, and does it run?")
+        }
+        ErrorKind::NetworkUnreachable | ErrorKind::HostUnreachable => {
+            format!("{at}: this host cannot be reached from here ({e})")
+        }
+        ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+            format!("{at}: the connection broke ({e}); is it the port of a front?")
+        }
+        _ => format!("{at}: cannot be reached: {e}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_is_named_with_what_to_do() {
+        let path = Path::new("/d/file");
+        let file = |kind: ErrorKind| refuses_file(path, &Error::from(kind));
+        assert_eq!(file(ErrorKind::NotFound), "/d/file: there is nothing of this name");
+        let denied = file(ErrorKind::PermissionDenied);
+        assert!(denied.starts_with("/d/file: ") && denied.contains("ls -ld /d/file"), "{denied}");
+        let text = refuses_text(path, &Error::from(ErrorKind::InvalidData));
+        assert!(text.contains("/d/file: is no text"), "{text}");
+        assert_eq!(
+            refuses_text(path, &Error::from(ErrorKind::NotFound)),
+            file(ErrorKind::NotFound)
+        );
+        let nobody = refuses_address("h:1", &Error::from(ErrorKind::ConnectionRefused));
+        assert!(nobody.starts_with("h:1: nobody listens there"), "{nobody}");
+        for kind in [ErrorKind::TimedOut, ErrorKind::Other, ErrorKind::UnexpectedEof] {
+            assert!(refuses_address("h:1", &Error::from(kind)).starts_with("h:1: "));
+        }
+    }
+}
