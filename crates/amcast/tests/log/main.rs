@@ -1,8 +1,12 @@
 //! The log on real clusters whose nodes are killed: nothing acknowledged is lost or there twice, nobody
 //! sees half of an append to several logs, and streams go on where they were.
 
+#[allow(dead_code, reason = "the tests of clusters use the rest of it")]
+#[path = "../cluster/by_hand.rs"]
+mod by_hand;
 mod durable;
 mod foreign;
+mod full;
 #[allow(dead_code, reason = "the other tests of clusters use the rest of it")]
 #[path = "../cluster/harness.rs"]
 mod harness;
