@@ -176,7 +176,7 @@ mod tests {
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
-            b'a', b'm', b'c', b'S', 3, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            b'a', b'm', b'c', b'S', 4, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
             0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
         ];
         assert_eq!(HELLO.encode(), expected);
