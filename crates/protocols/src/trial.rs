@@ -7,7 +7,7 @@
 
 use alloc::string::{String, ToString};
 use amcast_core::rng::Rng;
-use amcast_core::{Entry, RawConfig};
+use amcast_core::{Entry, MediumKind, RawConfig};
 
 /// Values of parameters, by name: a protocol that has the parameter gets one of them.
 type Values = [(&'static str, &'static [&'static str])];
@@ -63,6 +63,32 @@ const PACKETS: &Values = &[
 /// How soon short records go round. Drawn behind those.
 const LAPS: &[&str] = &["8192", "32", "40", "64"];
 
+/// Which rings there are, how they are merged, and how much is on the way, for protocols that have any:
+/// of some runs nearly every member is left behind. Drawn from a stream of their own.
+const RINGS: &Values = &[
+    ("rings", &["global", "global", "pairs", "independent"]),
+    ("m", &["1", "1", "2", "7"]),
+    ("leveling", &["demand", "demand", "paced"]),
+    ("pack_bytes", &["32768", "500", "1"]),
+    ("pass_bytes", &["131072", "2000", "100"]),
+    ("pipeline_bytes", &["2097152", "3000", "300"]),
+    ("lag_bytes", &["67108864", "5000"]),
+    ("held_bytes", &["67108864", "8192"]),
+    ("cache_bytes", &["67108864", "2048"]),
+    ("apply_bytes", &["8388608", "1000"]),
+    ("spread", &["24", "2"]),
+    ("around", &["nodes", "nodes", "groups"]),
+];
+
+/// Sets of groups that have a ring of their own, by how many groups there are.
+const SETS: [&[&str]; 5] = [
+    &["none"],
+    &["none"],
+    &["none"],
+    &["none", "0+1", "1+2,0+1"],
+    &["none", "0+1,2+3", "1+2+3,0+2"],
+];
+
 /// How often a replica shows that it lives, and how long it may be silent, in microseconds. The
 /// first suspect each other all the time; the last not even in most faults.
 const TIMERS: [(&str, &str); 3] = [("50", "200"), ("100", "1000"), ("2000", "50000")];
@@ -86,9 +112,15 @@ pub fn wide(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     let replicas = of(&mut rng, &[3, 3, 3, 3, 5, 5, 7]);
     let clients = of(&mut rng, &[2, 2, 3]);
     let mut raw = RawConfig { groups, replicas, clients, overlay, ..RawConfig::default() };
-    // Many replicas that suspect each other all the time do little else.
-    let timers = if groups * replicas > 12 { &TIMERS[1..] } else { &TIMERS };
+    // Many replicas that suspect each other all the time do little else; over messages so many, each of
+    // which tells all others that it lives, do nothing but that.
+    let timers = match groups * replicas {
+        21.. if entry.about().medium == MediumKind::Messages => &TIMERS[2..],
+        13.. => &TIMERS[1..],
+        _ => &TIMERS,
+    };
     settings(entry, &mut rng, WIDE, timers, &mut raw);
+    rings(entry, seed, &mut raw);
     suited(entry, raw)
 }
 
@@ -104,6 +136,7 @@ pub fn hasty(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     let overlay = of(&mut rng, &["breadth", "depth"]).to_string();
     let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
     settings(entry, &mut rng, HASTY, &TIMERS[..2], &mut raw);
+    rings(entry, seed, &mut raw);
     suited(entry, raw)
 }
 
@@ -164,6 +197,16 @@ fn settings(
     raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
 }
 
+/// Sets what `entry` has parameters for of rings.
+fn rings(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
+    let mut rng = Rng::stream(seed, "rings");
+    let mut drawn = RINGS.iter().map(|(name, list)| (*name, of(&mut rng, list))).collect::<Set>();
+    drawn.push(("ring_sets", of(&mut rng, SETS[raw.groups.min(SETS.len() - 1)])));
+    let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
+    let known = drawn.into_iter().filter(|(name, _)| has(name));
+    raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
+}
+
 type Set = alloc::vec::Vec<(&'static str, &'static str)>;
 
 fn of<T: Copy>(rng: &mut Rng, list: &[T]) -> T {
@@ -202,5 +245,13 @@ mod tests {
             assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
         }
         assert_eq!(wide(tram, 3, Some(6)).groups, 6);
+        let rings = find("multi-ring").expect("it is in the catalog");
+        let all: alloc::vec::Vec<_> = (0..500).map(|seed| wide(rings, seed, None)).collect();
+        for (name, list) in RINGS {
+            assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
+        }
+        for set in SETS.iter().flat_map(|sets| *sets) {
+            assert!(all.iter().any(|raw| raw.set["ring_sets"] == *set), "{set}");
+        }
     }
 }

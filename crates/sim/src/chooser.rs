@@ -5,6 +5,7 @@
 //! early goes on with zeros, so a run is shrunk by cutting its list, and exploration goes from the
 //! ordinary run outwards.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
 
@@ -28,11 +29,13 @@ pub enum Concern {
     Oracle,
     /// Who leaves its group by choice, and when.
     Leaves,
+    /// Which ways between two processes fail for long, and when.
+    Ways,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 8;
+    pub const COUNT: usize = 9;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -44,6 +47,7 @@ impl Concern {
         Self::Schedule,
         Self::Oracle,
         Self::Leaves,
+        Self::Ways,
     ];
 
     /// Its name: the name of its stream.
@@ -57,6 +61,7 @@ impl Concern {
             Self::Schedule => "schedule",
             Self::Oracle => "oracle",
             Self::Leaves => "leaves",
+            Self::Ways => "ways",
         }
     }
 }
@@ -112,7 +117,7 @@ pub struct Chooser {
 #[derive(Debug)]
 enum Source {
     Seeded([Rng; Concern::COUNT]),
-    Listed { choices: Choices, at: [usize; Concern::COUNT] },
+    Listed { choices: Box<Choices>, at: [usize; Concern::COUNT] },
     Odometer(Odometer),
 }
 
@@ -125,7 +130,7 @@ impl Chooser {
 
     /// The choices of an earlier run again; zeros where the lists end.
     pub fn listed(choices: Choices) -> Self {
-        let source = Source::Listed { choices, at: [0; Concern::COUNT] };
+        let source = Source::Listed { choices: Box::new(choices), at: [0; Concern::COUNT] };
         Self { source, record: Choices::default() }
     }
 
@@ -176,7 +181,7 @@ impl Chooser {
 
     /// Takes out the odometer, if chance comes from one; ordinary choices follow.
     pub fn take_odometer(&mut self) -> Option<Odometer> {
-        let ordinary = Source::Listed { choices: Choices::default(), at: [0; Concern::COUNT] };
+        let ordinary = Source::Listed { choices: Box::default(), at: [0; Concern::COUNT] };
         match core::mem::replace(&mut self.source, ordinary) {
             Source::Odometer(odometer) => Some(odometer),
             other => {

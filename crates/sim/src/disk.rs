@@ -56,8 +56,10 @@ struct File {
     used: bool,
     /// Whether the machine failed since something was written last.
     torn: bool,
-    /// Whether the disk was replaced, and nothing that was written since was found on it.
+    /// Whether what was there is gone, and the process has not kept what follows from that.
     lost: bool,
+    /// Records that cannot be read any more.
+    damaged: Vec<u64>,
     stalled_until: Time,
     full_until: Time,
 }
@@ -115,9 +117,12 @@ impl Disk {
         true
     }
 
-    /// The record of that number, if it is there.
+    /// The record of that number, if it is there and can be read.
     pub fn load(&self, p: Pid, number: u64) -> Option<&[u8]> {
         let file = &self.files[p.index()];
+        if file.damaged.contains(&number) {
+            return None;
+        }
         let at = usize::try_from(number.checked_sub(file.first)?).ok()?;
         file.records.get(at).map(Vec::as_slice)
     }
@@ -135,6 +140,8 @@ impl Disk {
         file.records.drain(..gone as usize);
         file.first += gone;
         file.synced -= gone as usize;
+        let first = file.first;
+        file.damaged.retain(|&number| number >= first);
     }
 
     /// When a record is durable next; [`Time::NEVER`] if none will be.
@@ -156,7 +163,7 @@ impl Disk {
         while file.first + file.synced as u64 <= number {
             let Some(ticket) = file.waiting.pop_front() else { return };
             file.synced += 1;
-            file.lost = false;
+            file.lost &= ticket.is_none();
             self.durable.extend(ticket.map(|ticket| (p, ticket)));
         }
     }
@@ -181,6 +188,8 @@ impl Disk {
         let lost = lost.unwrap_or_else(|| drawn(chooser)).min(unsynced);
         file.records.truncate(file.records.len() - lost as usize);
         file.torn = file.used;
+        let next = file.next();
+        file.damaged.retain(|&number| number < next);
         lost
     }
 
@@ -192,17 +201,41 @@ impl Disk {
         *file = File { life, used, stalled_until, full_until, lost: true, ..File::default() };
     }
 
-    /// Whether the disk of a process was replaced and nothing is on it since.
+    /// Whether what a process had on its disk is gone, or a part of it: it is told so at each start until
+    /// a record that it awaits is durable, or [`settle`](Self::settle).
     pub fn lost(&self, p: Pid) -> bool {
         self.files[p.index()].lost
     }
 
-    /// Opens the log of a process that starts again: what is there is durable from here on. Gives
-    /// the records, in order, with their numbers.
+    /// What a process wrote since its log was lost survives it from here on, durable or not.
+    pub fn settle(&mut self, p: Pid) {
+        self.files[p.index()].lost = false;
+    }
+
+    /// One of the durable records of a process cannot be read any more: so many in a million of them are
+    /// before it. Gives its number, if there is one.
+    pub fn damage(&mut self, p: Pid, ppm: u64) -> Option<u64> {
+        let file = &mut self.files[p.index()];
+        let before = (file.synced as u64).checked_sub(1)? * ppm.min(1_000_000) / 1_000_000;
+        let number = file.first + before;
+        file.damaged.push(number);
+        Some(number)
+    }
+
+    /// Whether a record of a process cannot be read any more.
+    pub fn is_damaged(&self, p: Pid) -> bool {
+        !self.files[p.index()].damaged.is_empty()
+    }
+
+    /// Opens the log of a process that starts again: what is there is durable from here on. A damaged one
+    /// is cut at the damage before, and is lost. Gives the records, in order, with their numbers.
     pub fn open(&mut self, p: Pid) -> impl ExactSizeIterator<Item = (u64, &[u8])> {
         let file = &mut self.files[p.index()];
+        if let Some(number) = file.damaged.drain(..).min() {
+            file.records.truncate((number - file.first) as usize);
+            file.lost = true;
+        }
         file.synced = file.records.len();
-        file.lost &= file.records.is_empty();
         let first = file.first;
         file.records.iter().enumerate().map(move |(i, record)| (first + i as u64, &**record))
     }
@@ -317,21 +350,51 @@ mod tests {
     }
 
     #[test]
-    fn a_new_disk_is_new_until_something_is_found_on_it() {
+    fn a_new_disk_is_new_until_something_that_is_awaited_is_durable() {
         let mut chooser = Chooser::seeded(3);
         let mut disk = written(3, true, &mut chooser);
         disk.stop(P);
         disk.replace(P);
-        for machine in [true, false] {
+        for lost in [1, 0] {
             assert!(numbers(&mut disk).is_empty() && disk.lost(P));
             assert!(disk.persist(Time(9), P, Ticket(0), &[0; 4], true, &mut chooser));
-            match machine {
-                true => _ = disk.fail(P, Some(1), &mut chooser),
-                false => disk.stop(P),
-            }
+            disk.fail(P, Some(lost), &mut chooser);
         }
         assert_eq!(numbers(&mut disk), [0]);
+        assert!(disk.lost(P), "nobody was told that it was durable");
+        for (number, awaited) in [(1, false), (2, true)] {
+            assert!(disk.lost(P));
+            assert!(disk.persist(
+                Time(9),
+                P,
+                Ticket(number),
+                &[number as u8; 4],
+                awaited,
+                &mut chooser
+            ));
+            while disk.next() != Time::NEVER {
+                disk.step();
+            }
+        }
         assert!(!disk.lost(P));
+        disk.stop(P);
+        assert_eq!(numbers(&mut disk), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_damaged_record_cannot_be_read_and_the_log_is_cut_there() {
+        let mut chooser = Chooser::seeded(3);
+        let mut disk = written(4, true, &mut chooser);
+        (0..3).for_each(|_| disk.step());
+        assert_eq!(disk.damage(P, 500_000), Some(1));
+        assert!(disk.is_damaged(P) && disk.load(P, 1).is_none());
+        assert_eq!(disk.load(P, 2), Some(&[2; 4][..]));
+        disk.stop(P);
+        assert!(!disk.lost(P));
+        assert_eq!(numbers(&mut disk), [0]);
+        assert!(disk.lost(P) && !disk.is_damaged(P));
+        disk.settle(P);
+        assert_eq!((numbers(&mut disk), disk.lost(P)), (alloc::vec![0], false));
     }
 
     #[test]

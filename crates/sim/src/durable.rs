@@ -8,7 +8,7 @@ use crate::run::Told;
 use crate::world::{Due, World};
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Ticket};
-use amcast_core::{Assumption, Gid, Medium, Outbox, Pid, Span};
+use amcast_core::{Gid, Keeps, Medium, Outbox, Pid, Span};
 
 /// What ends with a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +38,9 @@ impl World<'_> {
             self.tell_of(&Told::Full(p));
             return;
         }
+        if self.entry.keeps() == Keeps::Written {
+            self.disk.settle(p);
+        }
         self.tell_of(&Told::Record(p, record, awaited));
         if first {
             self.checkpoint_later(p);
@@ -58,10 +61,17 @@ impl World<'_> {
     pub(crate) fn draw_end(&mut self, p: Pid) -> End {
         let ppm = self.plan.model.disk.machine_ppm;
         if self.disk.used(p) && self.chooser.chance(Concern::Disk, ppm) {
-            End::Machine { lost: None }
+            self.at_most(p, End::Machine { lost: None })
         } else {
             End::Process
         }
+    }
+
+    /// How a process dies that was to die like this: what awaits no disk must not lose what the others
+    /// do not know.
+    pub(crate) fn at_most(&self, p: Pid, end: End) -> End {
+        let spared = self.entry.keeps() == Keeps::Written && !self.may_forget(p);
+        if spared { End::Process } else { end }
     }
 
     /// What the end of a process does to its log.
@@ -69,6 +79,7 @@ impl World<'_> {
         match end {
             End::Process => self.disk.stop(p),
             End::Machine { lost } => {
+                self.procs[p.index()].intact = false;
                 let lost = self.disk.fail(p, lost, &mut self.chooser);
                 if self.disk.used(p) {
                     self.mark("sim-machine-fails");
@@ -81,17 +92,26 @@ impl World<'_> {
 
     /// Whether the others of its group, without those that are gone or lost what they had, are a
     /// majority, which knows all that `p` has on its disk.
-    pub(crate) fn may_replace(&self, p: Pid) -> bool {
+    pub(crate) fn may_forget(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
         process.group.is_some_and(|group| !process.gone && self.keepers(group, p))
     }
 
     fn keepers(&self, group: Gid, besides: Pid) -> bool {
-        let keeps = |q: &Pid| {
-            let process = &self.procs[q.index()];
-            *q != besides && !process.gone && process.owes.is_none()
+        let others = self.cluster.members(group).filter(|&q| q != besides);
+        others.filter(|&q| self.remembers(q)).count() >= self.cluster.quorum()
+    }
+
+    /// Whether a process knows what it knew, or will when it starts again.
+    fn remembers(&self, p: Pid) -> bool {
+        let process = &self.procs[p.index()];
+        // What awaits no disk knows more than is durable.
+        let whole = match self.entry.keeps() {
+            Keeps::Synced => true,
+            _ if process.alive() => process.fit,
+            _ => process.intact,
         };
-        self.cluster.members(group).filter(keeps).count() >= self.cluster.quorum()
+        whole && !process.gone && process.owes.is_none()
     }
 
     /// The disk of a process that is dead is replaced by an empty one.
@@ -99,13 +119,29 @@ impl World<'_> {
         if !self.disk.used(p) {
             return;
         }
-        let owes = self.ledger.delivered(p);
+        self.owes(p);
         let process = &mut self.procs[p.index()];
-        process.owes = Some(owes);
+        process.intact = false;
         process.checkpoint.clear();
         self.disk.replace(p);
         self.mark("sim-disk-replaced");
         self.tell_of(&Told::Replaced(p));
+    }
+
+    /// A record of a process cannot be read any more.
+    pub(crate) fn damage(&mut self, p: Pid, ppm: u64) {
+        if let Some(number) = self.disk.damage(p, ppm) {
+            self.owes(p);
+            self.procs[p.index()].intact = false;
+            self.mark("sim-record-damaged");
+            self.tell_of(&Told::Damaged(p, number));
+        }
+    }
+
+    /// Of what a process had something is lost: it counts as lost until the process has as much again.
+    fn owes(&mut self, p: Pid) {
+        let owes = self.ledger.delivered(p);
+        self.procs[p.index()].owes = Some(owes);
     }
 
     /// How long a process is dead that was to be so for `down`: as long, but of each group a
@@ -113,7 +149,7 @@ impl World<'_> {
     /// it has kept again as much as it had.
     pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
         let group = self.procs[p.index()].group;
-        if let (None, Some(group), false) = (down, group, self.assumes(Assumption::MajorityFit))
+        if let (None, Some(group), true) = (down, group, self.entry.keeps() != Keeps::Nothing)
             && !self.keepers(group, p)
         {
             return Some(self.plan.calm.since(self.now));
@@ -124,8 +160,12 @@ impl World<'_> {
 
     /// A process starts, for the first time or again from what it has on its disk.
     pub(crate) fn open(&mut self, p: Pid) {
+        let damaged = self.disk.is_damaged(p);
         let letters = self.disk.open(p).map(|(n, record)| Letter::Stored(n, record.to_vec()));
         let mut letters: Vec<Letter> = letters.collect();
+        if damaged {
+            self.mark("sim-log-cut");
+        }
         if self.disk.torn(p) {
             letters.push(Letter::Torn);
         }
@@ -172,7 +212,8 @@ impl World<'_> {
         let position = |items: &[Item]| items.last().map_or(0, |item| item.position);
         let reached = position(&items);
         if process.life == life && reached > position(&process.checkpoint) {
-            process.owes = process.owes.filter(|&owed| !process.fit || items.len() < owed);
+            let whole = process.fit && !self.disk.is_damaged(p);
+            process.owes = process.owes.filter(|&owed| !whole || items.len() < owed);
             process.checkpoint = items;
             self.mark("sim-checkpoint");
             self.tell_of(&Told::Checkpoint(p, reached));

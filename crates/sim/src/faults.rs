@@ -5,7 +5,9 @@
 
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
-use amcast_core::{About, Assumption, Cluster, Gid, MediumKind, Pid, Property, Span, Time};
+use amcast_core::{
+    About, Assumption, Cluster, Entry, Gid, Keeps, MediumKind, Pid, Property, Span, Time,
+};
 
 /// Which kinds of faults a run may have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,13 +18,14 @@ pub enum Profile {
     Crash,
     /// Processes stop for a while; clocks drift.
     Pause,
-    /// Partitions, broken connections, lost and doubled datagrams.
+    /// Partitions, broken connections, ways that fail for long, lost and doubled datagrams.
     Network,
     /// Torn and denied writes, slow memory, slow owners.
     Memory,
     /// Oracles lie.
     Oracle,
-    /// Disks that take long to make anything durable, and disks that are full for a while.
+    /// Disks that take long to make anything durable, that are full for a while, are replaced or
+    /// damaged.
     Disk,
     /// All of these.
     All,
@@ -79,8 +82,9 @@ pub enum Fault {
         down: Option<Span>,
     },
     /// The machines of some processes fail at one moment. Of the log of each, what was not durable
-    /// is lost from some record on. Those that may not die now are spared; of those that are dead
-    /// only the log suffers.
+    /// is lost from some record on; of those that are dead only the log suffers. Spared is who may not
+    /// die now; whose machine may not fail now, because the others do not know what it would lose,
+    /// dies alone.
     Power {
         /// Who, and how long each is dead; for ever if none.
         outages: Vec<(Pid, Option<Span>)>,
@@ -109,6 +113,15 @@ pub enum Fault {
         p: Pid,
         /// How long it is dead.
         span: Span,
+    },
+    /// One of the durable records of a process cannot be read any more. As long as the process lives it
+    /// is told so when it asks for it; at the next start its log is cut there, as a repair does, and it
+    /// is told that its log is lost. Spared is whose group could not do without what it had.
+    Damage {
+        /// Who.
+        p: Pid,
+        /// Which record: so many in a million of those that are there are before it.
+        ppm: u64,
     },
     /// The application of a process takes a checkpoint, beside those that it takes by itself. That
     /// is no fault, but where it falls between faults matters.
@@ -148,6 +161,15 @@ pub enum Fault {
         a: Pid,
         /// The other end.
         b: Pid,
+        /// How long.
+        span: Span,
+    },
+    /// Nothing passes from a process to another one, and neither is told of it.
+    Way {
+        /// From whom.
+        from: Pid,
+        /// To whom.
+        to: Pid,
         /// How long.
         span: Span,
     },
@@ -197,12 +219,6 @@ pub fn assumes(about: &About, assumption: Assumption) -> bool {
     about.assumes.contains(&assumption)
 }
 
-/// Whether the processes of the entry keep what they need in a log, so that all of them may die at
-/// once: those that bear crashes, and do not need a majority of each group to live on.
-pub fn keeps_log(about: &About) -> bool {
-    !assumes(about, Assumption::NoCrash) && !assumes(about, Assumption::MajorityFit)
-}
-
 /// Whether the groups of the entry are dynamic, so that a member may leave: what the specifications of
 /// [TO 2] are about.
 pub fn has_views(about: &About) -> bool {
@@ -215,13 +231,14 @@ const PAUSE_MAX: Span = Span::secs(2);
 /// Draws the strikes of a run whose faults end at `calm`.
 pub(crate) fn draw(
     profile: Profile,
-    about: &About,
+    entry: &dyn Entry,
     cluster: &Cluster,
     (calm, replaces): (Time, bool),
     chooser: &mut Chooser,
 ) -> Vec<Strike> {
+    let (about, concern) = (entry.about(), Concern::Faults);
     let least = u64::from(profile != Profile::All);
-    let mut draw = Drawing { about, cluster, calm, least, chooser, strikes: Vec::new() };
+    let mut draw = Drawing { about, cluster, calm, least, concern, chooser, strikes: Vec::new() };
     if profile.has(Profile::Crash) && !assumes(about, Assumption::NoCrash) {
         draw.some(4, Drawing::crash);
     }
@@ -240,20 +257,17 @@ pub(crate) fn draw(
         }
         draw.some(6, Drawing::wrong_leader);
     }
-    if keeps_log(about) {
-        if profile.has(Profile::Crash) {
-            draw.some(3, Drawing::power);
+    if entry.keeps() != Keeps::Nothing {
+        if entry.keeps() == Keeps::Written {
+            draw.concern = Concern::Disk;
         }
-        if profile.has(Profile::Disk) {
-            draw.some(5, Drawing::stall);
-            draw.some(3, Drawing::full);
-        }
-        if profile.has(Profile::Disk) && replaces {
-            draw.replacements();
-        }
+        draw.of_logs(profile, replaces);
     }
     if has_views(about) && profile.has(Profile::Crash) {
         draw.leaves();
+    }
+    if profile.has(Profile::Network) {
+        draw.ways();
     }
     draw.strikes
 }
@@ -264,6 +278,8 @@ struct Drawing<'a> {
     calm: Time,
     /// How many faults of each kind there are at least: one where only one kind is asked for.
     least: u64,
+    /// The stream that most choices come from.
+    concern: Concern,
     chooser: &'a mut Chooser,
     strikes: Vec<Strike>,
 }
@@ -280,7 +296,7 @@ impl Drawing<'_> {
     }
 
     fn pick(&mut self, n: u64) -> u64 {
-        self.chooser.pick(Concern::Faults, n)
+        self.chooser.pick(self.concern, n)
     }
 
     /// A span whose order of magnitude is drawn first: 5 us up to the run's faulty part.
@@ -367,14 +383,82 @@ impl Drawing<'_> {
         Fault::Full { p, span: self.span(self.faulty_part()) }
     }
 
+    /// What befalls processes that keep a log.
+    fn of_logs(&mut self, profile: Profile, replaces: bool) {
+        if profile.has(Profile::Crash) {
+            self.some(3, Self::power);
+        }
+        if profile.has(Profile::Disk) {
+            self.some(5, Self::stall);
+            self.some(3, Self::full);
+        }
+        if profile.has(Profile::Disk) && replaces {
+            self.concern = Concern::Disk;
+            self.replacements();
+            self.damages();
+            self.concern = Concern::Faults;
+        }
+    }
+
     /// Disks that are replaced, in every other run; drawn apart from all other faults.
     fn replacements(&mut self) {
-        let mut pick = |n: u64| self.chooser.pick(Concern::Disk, n);
-        for _ in 0..pick(2) * (1 + pick(3)) {
-            let at = When::Time(Time(pick(self.calm.0)));
-            let p = Pid(pick((self.cluster.groups() * self.cluster.replicas()) as u64) as u32);
-            let span = Span(1 + pick(self.calm.0));
+        for _ in 0..self.pick(2) * (1 + self.pick(3)) {
+            let at = When::Time(Time(self.pick(self.calm.0)));
+            let p = self.replica();
+            let span = Span(1 + self.pick(self.calm.0));
             self.strikes.push(Strike { at, fault: Fault::Replace { p, span } });
+        }
+    }
+
+    /// Records that cannot be read any more, in every third run, and often the end of the process some
+    /// time later.
+    fn damages(&mut self) {
+        for _ in 0..(self.pick(3) / 2) * (1 + self.pick(3)) {
+            let at = Time(self.pick(self.calm.0));
+            let (p, ppm) = (self.replica(), self.pick(1_000_000));
+            self.strikes.push(Strike { at: When::Time(at), fault: Fault::Damage { p, ppm } });
+            if self.pick(4) != 3 {
+                let left = self.calm.since(at).0;
+                let at = When::Time(at + Span(self.pick(left)));
+                let down = Some(Span(1 + self.pick(left)));
+                self.strikes.push(Strike { at, fault: Fault::Crash { p, mid_step: false, down } });
+            }
+        }
+    }
+
+    /// Ways between two processes, mostly of one group, that fail for long, in one direction or both,
+    /// in every other run; drawn apart from all other faults.
+    fn ways(&mut self) {
+        self.concern = Concern::Ways;
+        for _ in 0..self.pick(2) * (1 + self.pick(3)) {
+            let at = Time(self.pick(self.calm.0 / 2 + 1));
+            let (from, to) = self.way();
+            let left = self.calm.since(at).0;
+            let span = Span(left / 4 + self.pick(left));
+            let kinds = 2 + u64::from(!assumes(self.about, Assumption::StreamsHold));
+            let (one, back) =
+                (Fault::Way { from, to, span }, Fault::Way { from: to, to: from, span });
+            let faults = match self.pick(kinds) {
+                0 => alloc::vec![one],
+                1 => alloc::vec![one, back],
+                _ => alloc::vec![Fault::Cut { a: from, b: to, span }],
+            };
+            let strike = |fault| Strike { at: When::Time(at), fault };
+            self.strikes.extend(faults.into_iter().map(strike));
+        }
+        self.concern = Concern::Faults;
+    }
+
+    fn way(&mut self) -> (Pid, Pid) {
+        let from = self.replica();
+        let replicas = self.cluster.replicas();
+        match self.cluster.group_of(from).filter(|_| replicas > 1) {
+            Some(group) if self.pick(4) != 3 => {
+                let mut others = self.cluster.members(group).filter(|&p| p != from);
+                let to = others.nth(self.pick(replicas as u64 - 1) as usize);
+                (from, to.unwrap_or(from))
+            }
+            _ => (from, self.process()),
         }
     }
 

@@ -7,7 +7,7 @@ use crate::process::Letter;
 use crate::world::{Due, Subject, World};
 use amcast_core::step::Oracle;
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
+use amcast_core::{Assumption, Keeps, MediumKind, Node, Pid, Span, Time};
 
 /// How long one is given that may not be ended yet.
 const PATIENCE_AGAIN: Span = Span::millis(1);
@@ -35,6 +35,11 @@ impl World<'_> {
             Fault::Stall { p, span } => self.disk.stall(*p, self.over(*span)),
             Fault::Full { p, span } => self.disk.fill(*p, self.over(*span)),
             Fault::Replace { p, span } => self.strike_replace(*p, *span),
+            Fault::Damage { p, ppm } => {
+                if self.may_forget(*p) {
+                    self.damage(*p, *ppm);
+                }
+            }
             Fault::Checkpoint { p } => self.checkpoint(*p),
             Fault::Leave { p, patience, down } => self.ask_to_leave(*p, *patience, *down),
             Fault::Pause { p, span } => {
@@ -54,6 +59,7 @@ impl World<'_> {
                 }
             }
             Fault::Cut { a, b, span } => self.cut(*a, *b, self.over(*span)),
+            Fault::Way { from, to, span } => self.part(*from, *to, self.over(*span)),
             Fault::Suspicion { to, of, span } => {
                 if to != of && self.procs[of.index()].alive() {
                     self.letter(*to, Letter::Oracle(Oracle::Suspect(*of)));
@@ -101,7 +107,7 @@ impl World<'_> {
     }
 
     fn strike_power(&mut self, p: Pid, lost: Option<u64>, down: Option<Span>) {
-        let end = End::Machine { lost };
+        let end = self.at_most(p, End::Machine { lost });
         if self.may_crash(p) {
             self.end_for(p, end, down);
         } else if !self.procs[p.index()].alive() {
@@ -111,7 +117,7 @@ impl World<'_> {
 
     fn strike_replace(&mut self, p: Pid, span: Span) {
         let alive = self.procs[p.index()].alive();
-        if !self.may_replace(p) || alive && !self.may_crash(p) {
+        if !self.may_forget(p) || alive && !self.may_crash(p) {
             return;
         }
         if alive {
@@ -186,9 +192,9 @@ impl World<'_> {
         if !process.alive() || self.assumes(Assumption::NoCrash) {
             return false;
         }
-        let Some(group) = process.group.filter(|_| self.assumes(Assumption::MajorityFit)) else {
-            return true;
-        };
+        // Who keeps a log may die whatever the others do.
+        let needed = self.assumes(Assumption::MajorityFit) && self.entry.keeps() == Keeps::Nothing;
+        let Some(group) = process.group.filter(|_| needed) else { return true };
         let working = |q: &Pid| {
             let process = &self.procs[q.index()];
             let stays = process.doomed.is_none() && process.leaving.is_none();
@@ -200,7 +206,9 @@ impl World<'_> {
 
     /// A process dies.
     fn crash(&mut self, p: Pid, end: End) {
+        let damaged = self.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
+        process.intact = process.fit && !damaged;
         process.node = None;
         process.life += 1;
         process.app = Default::default();

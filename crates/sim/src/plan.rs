@@ -8,7 +8,7 @@ use crate::network::NetworkModel;
 use crate::ram::{Order, RamModel};
 use crate::run::Settings;
 use alloc::vec::Vec;
-use amcast_core::{About, Cluster, GroupSet, MediumKind, Pid, Span, Time};
+use amcast_core::{Cluster, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
 
 /// How the surroundings of the protocol behave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -219,16 +219,17 @@ pub struct Plan {
 impl Plan {
     /// Draws the plan of a run.
     pub fn draw(
-        about: &About,
-        cluster: &Cluster,
+        entry: &dyn Entry,
+        config: &Config,
         settings: &Settings,
         chooser: &mut Chooser,
     ) -> Self {
+        let (about, cluster) = (entry.about(), config.cluster());
         let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, chooser));
         let calm = Time::ZERO + faulty;
         let profile = settings.profile;
         let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
-        let mut strikes = faults::draw(profile, about, cluster, (calm, settings.replaces), chooser);
+        let mut strikes = faults::draw(profile, entry, cluster, (calm, settings.replaces), chooser);
         let stays_dead = |p| match cluster.group_of(p) {
             None => !settings.clients_return,
             Some(_) => !settings.restarts,
@@ -250,7 +251,7 @@ impl Plan {
         let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
         Self {
             model,
-            casts: casts(cluster, settings, faulty, chooser),
+            casts: casts((cluster, &entry.together(config)), settings, faulty, chooser),
             pace: settings.pace,
             strikes,
             calm,
@@ -277,7 +278,19 @@ fn phase(medium: MediumKind, chooser: &mut Chooser) -> Span {
     scale + Span(chooser.between(c, 0, scale.0))
 }
 
-fn casts(cluster: &Cluster, settings: &Settings, faulty: Span, chooser: &mut Chooser) -> Vec<Cast> {
+/// The part of `dst` that messages may go to: all of it, or as much as is together with one of it.
+fn part_of(dst: GroupSet, together: &[GroupSet]) -> GroupSet {
+    let shared = |set: &GroupSet| GroupSet(set.0 & dst.0);
+    let most = together.iter().map(shared).rev().max_by_key(|shared| shared.len());
+    most.unwrap_or(dst)
+}
+
+fn casts(
+    (cluster, together): (&Cluster, &[GroupSet]),
+    settings: &Settings,
+    faulty: Span,
+    chooser: &mut Chooser,
+) -> Vec<Cast> {
     let c = Concern::Workload;
     let groups = cluster.groups() as u64;
     let senders = match cluster.clients() {
@@ -310,7 +323,7 @@ fn casts(cluster: &Cluster, settings: &Settings, faulty: Span, chooser: &mut Cho
             Cast {
                 at: Time(chooser.between(c, 0, within)),
                 sender: Pid((first as u64 + chooser.pick(c, senders as u64)) as u32),
-                dst,
+                dst: part_of(dst, together),
                 bytes: bytes as usize,
             }
         })

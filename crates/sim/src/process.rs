@@ -108,8 +108,11 @@ pub(crate) struct Process {
     pub left: bool,
     /// Dead for ever.
     pub gone: bool,
-    /// Its disk was lost, and what it has in checkpoints since is not as many deliveries as these.
+    /// Of its disk something was lost, and what it has in checkpoints since is not as many deliveries as
+    /// these.
     pub owes: Option<usize>,
+    /// It is dead, and its log has all that it knew when it died and was fit.
+    pub intact: bool,
     /// How much faster its clock runs, in parts per million.
     pub drift_ppm: i32,
 }
@@ -136,6 +139,7 @@ impl Process {
             left: false,
             gone: false,
             owes: None,
+            intact: false,
             drift_ppm,
         }
     }

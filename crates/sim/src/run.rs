@@ -174,7 +174,7 @@ pub fn record(
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Report, ConfigError> {
     let mut planning = Chooser::seeded(!seed);
-    let plan = Plan::draw(entry.about(), config.cluster(), settings, &mut planning);
+    let plan = Plan::draw(entry, config, settings, &mut planning);
     let recorded = recorded.insert(Recorded { plan, choices: Choices::default() });
     let (report, _) = run_with(entry, config, recorded, Chooser::seeded(seed), sink)?;
     Ok(report)
@@ -215,6 +215,8 @@ pub(crate) enum Told<'a> {
     Torn(Pid, u64),
     /// The disk of a process is replaced by an empty one.
     Replaced(Pid),
+    /// A record of a process cannot be read any more.
+    Damaged(Pid, u64),
     /// The application of a process has a checkpoint durable that stands at this position.
     Checkpoint(Pid, u64),
     /// A process is told that a write of it was denied or lost.

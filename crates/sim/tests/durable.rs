@@ -137,8 +137,7 @@ fn explored(kind: Kind) -> Explored {
     let settings =
         Settings { model: Some(model), faulty: Some(Span::micros(100)), ..Settings::default() };
     let mut chooser = Chooser::seeded(0);
-    let about = amcast_core::Entry::about(&Toy(kind));
-    let mut plan = Plan::draw(about, config().cluster(), &settings, &mut chooser);
+    let mut plan = Plan::draw(&Toy(kind), &config(), &settings, &mut chooser);
     plan.model.disk.sync = amcast_sim::Delay::Uniform(Span::micros(5), Span::micros(30));
     let cast = |at, p| Cast { at: Time(at), sender: Pid(p), dst: GroupSet(1), bytes: 8 };
     plan.casts = vec![cast(10_000, 3), cast(11_000, 2)];

@@ -1,9 +1,8 @@
 //! Every promise of every row is kept, whatever strikes within what it assumes.
 
 use crate::shapes::{first, judge, rows, seeds, settings, shape};
-use amcast_core::{Entry, RawConfig};
+use amcast_core::{Entry, Keeps, RawConfig};
 use amcast_protocols::multiring::Row;
-use amcast_sim::faults::keeps_log;
 use amcast_sim::{Profile, Settings};
 use std::collections::BTreeMap;
 
@@ -14,7 +13,7 @@ const SEEDS: u64 = 15;
 fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
     let (mut marks, mut failed) = (BTreeMap::new(), Vec::new());
     // Who may lose what is in memory has no disk to attack.
-    let suits = |row: &&'static Row| profile != Profile::Disk || keeps_log(row.about());
+    let suits = |row: &&'static Row| profile != Profile::Disk || row.keeps() != Keeps::Nothing;
     for row in rows().into_iter().filter(suits) {
         let (mut deliveries, mut bad) = (0, Vec::new());
         for seed in first()..first() + seeds(SEEDS) {
@@ -80,9 +79,10 @@ fn every_promise_is_kept_when_ways_fail() {
 }
 
 #[test]
-fn every_promise_is_kept_when_disks_stall_fill_up_and_are_replaced() {
+fn every_promise_is_kept_when_disks_stall_fill_up_are_replaced_and_damaged() {
     let marks = kept(Profile::Disk);
-    for mark in ["multiring-remembers", "sim-disk-full", "sim-disk-replaced"] {
+    let of_disks = ["sim-disk-full", "sim-disk-replaced", "sim-record-damaged", "sim-log-cut"];
+    for mark in of_disks.into_iter().chain(["multiring-remembers"]) {
         assert!(rows().len() < 3 || marks.contains_key(mark), "{mark} was never seen in {marks:?}");
     }
 }

@@ -37,13 +37,13 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
     let (heartbeat, suspect, retry) = timers[of(&["0", "1", "2"]).parse::<usize>().expect("one")];
     let set = [
         ("mutant", mutant),
-        ("rings", of(&["global", "global", "pairs"])),
+        ("rings", of(&["global", "global", "pairs", "independent"])),
         ("m", of(&["1", "1", "2", "7"])),
         ("leveling", of(&["demand", "demand", "paced"])),
         ("window", of(&["4096", "16", "2"])),
         ("pack_bytes", of(&["32768", "500", "1"])),
         ("pass_bytes", of(&["131072", "2000", "100"])),
-        ("pipeline_bytes", of(&["2097152", "3000"])),
+        ("pipeline_bytes", of(&["2097152", "3000", "300"])),
         ("lag_bytes", of(&["67108864", "5000"])),
         ("held_bytes", of(&["67108864", "8192"])),
         ("cache_bytes", of(&["67108864", "2048"])),

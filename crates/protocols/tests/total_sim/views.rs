@@ -114,7 +114,7 @@ fn with_config(row: &Row, config: &Config, strikes: Vec<Strike>) -> (Report, Tol
         ..Settings::default()
     };
     let mut chooser = Chooser::seeded(7);
-    let mut plan = Plan::draw(row.about(), config.cluster(), &settings, &mut chooser);
+    let mut plan = Plan::draw(row, config, &settings, &mut chooser);
     plan.strikes = strikes;
     let (mut told, run) = (Told::new(), Recorded { plan, choices: Choices::default() });
     let mut push = |event: &Event<'_>| tell(&mut told, event);

@@ -56,7 +56,7 @@ fn explored(groups: usize, dst: GroupSet, mutant: &str, bounds: &Exploration) ->
         quiet: Span::micros(100),
         ..Settings::default()
     };
-    let mut plan = Plan::draw(tram().about(), config.cluster(), &settings, &mut Chooser::seeded(1));
+    let mut plan = Plan::draw(tram(), &config, &settings, &mut Chooser::seeded(1));
     for (i, cast) in plan.casts.iter_mut().enumerate() {
         // A new leader looks at the first client first, so a lost order shows.
         (cast.at, cast.dst) = (Time(30_000 + 3_000 * i as u64), dst);

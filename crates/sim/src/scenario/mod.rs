@@ -27,11 +27,13 @@
 //! | `at TIME power P,.. [keeps] [for SPAN]` | their machines fail at one moment: of their logs all is lost that is not durable, or nothing |
 //! | `at TIME stall P for SPAN` | nothing that P has written becomes durable |
 //! | `at TIME replace P for SPAN` | P loses its machine and its disk, and has an empty one then |
+//! | `at TIME damage P PPM` | a durable record of P cannot be read any more: so many in a million are before it; at the next start the log is cut there |
 //! | `at TIME full P for SPAN` | the disk of P is full: it dies if it writes, until there is room |
 //! | `at TIME checkpoint P` | the application of P takes a checkpoint; it takes none by itself |
 //! | `at TIME leave P [for SPAN]` | a member leaves its group by choice and stops, and comes back after that |
 //! | `at TIME pause P for SPAN` | a process takes no step |
 //! | `at TIME cut P Q for SPAN` | the way between two processes fails |
+//! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is told |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
 //! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
 //! | `at TIME look` | nothing: a block of its own for what happens from here on |
@@ -183,13 +185,14 @@ fn lasts(fault: &Fault) -> Span {
         Fault::Power { outages, .. } => {
             outages.iter().filter_map(|(_, down)| *down).max().unwrap_or(Span::ZERO)
         }
-        Fault::Checkpoint { .. } => Span::ZERO,
+        Fault::Checkpoint { .. } | Fault::Damage { .. } => Span::ZERO,
         Fault::Stall { span, .. }
         | Fault::Full { span, .. }
         | Fault::Replace { span, .. }
         | Fault::Pause { span, .. }
         | Fault::Partition { span, .. }
         | Fault::Cut { span, .. }
+        | Fault::Way { span, .. }
         | Fault::Suspicion { span, .. }
         | Fault::WrongLeader { span, .. } => *span,
     }

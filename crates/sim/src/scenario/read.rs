@@ -215,6 +215,10 @@ impl Reading<'_> {
             ["replace", p, "for", time] => {
                 Fault::Replace { p: self.process(p)?, span: span(time)? }
             }
+            ["damage", p, ppm] => Fault::Damage { p: self.process(p)?, ppm: number(ppm)? as u64 },
+            ["hold", from, to, "for", time] => {
+                Fault::Way { from: self.process(from)?, to: self.process(to)?, span: span(time)? }
+            }
             ["checkpoint", p] => Fault::Checkpoint { p: self.process(p)? },
             ["leave", p] => self.leave(p, None)?,
             ["leave", p, "for", time] => self.leave(p, Some(span(time)?))?,

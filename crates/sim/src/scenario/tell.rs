@@ -47,6 +47,9 @@ impl<'a> Teller<'a> {
                 Some((p, format!("loses its machine, and {lost} of its records")))
             }
             Told::Replaced(p) => Some((p, "gets a new disk".to_string())),
+            Told::Damaged(p, number) => {
+                Some((p, format!("cannot read its record {number} any more")))
+            }
             Told::Full(p) => Some((p, "has no room for a record".to_string())),
             Told::Record(..) | Told::Checkpoint(..) => None,
             Told::Failed(p, how) if self.shows(how) => {

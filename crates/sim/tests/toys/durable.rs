@@ -11,7 +11,7 @@ use amcast_core::entry::{About, Entry, MediumKind, Node};
 use amcast_core::messages::{Frames, In, Lane, Out};
 use amcast_core::step::{Status, Ticket, Wait, Why};
 use amcast_core::{
-    Config, ConfigError, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Time,
+    Config, ConfigError, GroupSet, Input, Keeps, MsgId, Outbox, Output, Pid, Protocol, Time,
 };
 use std::collections::BTreeMap;
 
@@ -43,6 +43,9 @@ impl Entry for Toy {
     }
     fn build(&self, me: Pid, _: &Config) -> Result<Node, ConfigError> {
         Ok(Node::Messages(Box::new(State::new(self.0, me))))
+    }
+    fn keeps(&self) -> Keeps {
+        Keeps::Synced
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")

@@ -65,9 +65,10 @@ impl Seen {
 
 /// A plan without faults, of casts of 8 bytes at time 0.
 pub(crate) fn plan(entry: &dyn Entry, settings: &Settings, senders: &[u32]) -> Plan {
-    let cluster = *config(3).cluster();
+    let config = config(3);
+    let cluster = *config.cluster();
     let mut chooser = amcast_sim::Chooser::seeded(0);
-    let mut plan = Plan::draw(entry.about(), &cluster, settings, &mut chooser);
+    let mut plan = Plan::draw(entry, &config, settings, &mut chooser);
     plan.casts = senders
         .iter()
         .map(|&p| amcast_sim::plan::Cast {

@@ -113,6 +113,9 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
         Fault::Replace { p, span } => {
             format!("{} loses its machine and its disk, and is back after {}", name(p), us(span))
         }
+        Fault::Damage { p, .. } => {
+            format!("a record of {} cannot be read any more", name(p))
+        }
         Fault::Checkpoint { p } => format!("the application of {} takes a checkpoint", name(p)),
         Fault::Leave { p, patience, down } => format!(
             "{} is asked to leave its group within {}, and stops {}",
@@ -128,6 +131,9 @@ pub(super) fn fault_text(fault: &Fault, cluster: &Cluster) -> String {
         }
         Fault::Cut { a, b, span } => {
             format!("the way between {} and {} fails for {}", name(a), name(b), us(span))
+        }
+        Fault::Way { from, to, span } => {
+            format!("nothing passes from {} to {} for {}", name(from), name(to), us(span))
         }
         Fault::Suspicion { to, of, span } => {
             format!("{} wrongly suspects {} for {}", name(to), name(of), us(span))

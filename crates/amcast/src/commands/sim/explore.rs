@@ -9,7 +9,6 @@ use amcast_core::trace::Event;
 use amcast_core::{Assumption, Pid, Span, Time};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::explore::Judge;
-use amcast_sim::faults::keeps_log;
 use amcast_sim::{Exploration, Explored, Plan, Recorded, Report, explore};
 use serde_json::json;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -101,7 +100,7 @@ fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
     let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
     let crashes: Vec<Pid> = replicas.filter(|_| bears).collect();
     let (choices_max, grain, runs_max) = (CHOICES_MAX, GRAIN, args.runs_max);
-    let power = keeps_log(trial.entry.about()).then_some(OUTAGE);
+    let power = (trial.entry.keeps() != amcast_core::Keeps::Nothing).then_some(OUTAGE);
     Exploration { deviations_max: deviations, choices_max, grain, crashes, power, runs_max }
 }
 
@@ -128,8 +127,8 @@ fn explored(trial: &Trial, bounds: &Exploration) -> Result<(Explored, Option<Jud
 /// first, so that a lost order shows.
 fn plan(trial: &Trial) -> Plan {
     let cluster = trial.config.cluster();
-    let about = trial.entry.about();
-    let mut plan = Plan::draw(about, cluster, &trial.settings, &mut Chooser::seeded(trial.seed));
+    let mut chooser = Chooser::seeded(trial.seed);
+    let mut plan = Plan::draw(trial.entry, &trial.config, &trial.settings, &mut chooser);
     for (i, cast) in plan.casts.iter_mut().enumerate() {
         cast.at = Time(FIRST.0 + APART_NS * i as u64);
         if let Some(last) = cluster.clients().checked_sub(1) {

@@ -3,9 +3,8 @@
 use super::Args;
 use super::network::Network;
 use crate::commands::Failure;
-use amcast_core::{Assumption, Config, Entry, MediumKind, Node, RawConfig, Span};
+use amcast_core::{Assumption, Config, Entry, Keeps, MediumKind, Node, RawConfig, Span};
 use amcast_protocols::trial;
-use amcast_sim::faults::keeps_log;
 use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
 
@@ -94,7 +93,7 @@ impl Trial {
         };
         let config = configure(args, entry, mutant, &mut raw)?;
         args.fits(entry, &config)?;
-        if args.faults == Some(Profile::Disk) && !keeps_log(entry.about()) {
+        if args.faults == Some(Profile::Disk) && entry.keeps() == Keeps::Nothing {
             return Err(Failure::Misuse(format!(
                 "--faults disk: {} keeps nothing on a disk; see `amcast protocols` for what it \
                  assumes instead",
@@ -254,6 +253,12 @@ impl Args {
         if let Some(given) = self.destinations.filter(|n| !drawn && !(1..=groups).contains(n)) {
             return Err(Failure::Misuse(format!(
                 "--destinations {given}: there are {groups} groups; give 1 to {groups}"
+            )));
+        }
+        let together = entry.together(config).into_iter().map(|set| set.len()).max().unwrap_or(0);
+        if let Some(given) = self.destinations.filter(|&n| !drawn && n > together) {
+            return Err(Failure::Misuse(format!(
+                "--destinations {given}: with these settings no message goes to more than {together}"
             )));
         }
         let Some(payload) = self.payload else { return Ok(()) };
