@@ -57,6 +57,7 @@ fn replay(file: &str, protocol: Option<&str>) {
                 "overlay" => raw.overlay = value.to_string(),
                 "messages" => settings.messages = number() as usize,
                 "faulty_us" => settings.faulty = Some(Span::micros(number())),
+                "events" => settings.events_max = number(),
                 "settle_us" => settings.settle = Span::micros(number()),
                 _ => drop(raw.set.insert(name.to_string(), value.to_string())),
             }

@@ -311,7 +311,10 @@ impl Ring {
         let table_known = self.table.get(from.index()).copied();
         let active = self.leads();
         let Some(lead) = self.lead.as_mut().filter(|_| active) else {
-            if from != cx.me && self.ballot != Ballot::NONE {
+            // Who led this run and does not any more must not say so in its own name: it would be sent
+            // everything again at once, and answer again, until there is a new run.
+            let led = self.coordinator() == Some(cx.me);
+            if from != cx.me && self.ballot != Ballot::NONE && !led {
                 cx.say(from, hint);
             }
             return;
