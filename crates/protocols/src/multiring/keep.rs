@@ -202,6 +202,11 @@ impl Keep {
         self.storage != Storage::Memory
     }
 
+    /// Whether nothing is in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.needed.is_empty()
+    }
+
     /// A record of an earlier life.
     pub(super) fn restore(&mut self, number: u64, record: &Record) {
         self.next = number + 1;

@@ -127,6 +127,9 @@ impl Ring {
         self.promised = ballot;
         self.lead = Some(Lead::new(ballot, self.shape.acceptors.len(), cx.now));
         let lead = Act::Lead { ring: self.id, ballot };
+        if cx.shape.mutants.is(Mutant::LeadsBeforeItIsWritten) {
+            cx.keep.due.push_back(lead.clone());
+        }
         cx.keep.write(Record::Promise { ring: self.id, ballot }, Some(lead));
         self.ask_for_promises(cx);
     }
@@ -180,6 +183,9 @@ impl Ring {
         let (known, settled) = (self.known, self.settled);
         words.push(Word::Promise { ring, ballot, known, settled, count, memories });
         let act = Act::Say { to: from, words };
+        if cx.shape.mutants.is(Mutant::PromisesBeforeItIsWritten) {
+            cx.keep.due.push_back(act.clone());
+        }
         cx.keep.write(Record::Promise { ring, ballot }, Some(act));
     }
 
@@ -273,7 +279,8 @@ impl Ring {
             all.filter(|(_, counts)| **counts).filter_map(|(p, _)| p.as_ref())
         };
         let start = self.known;
-        if promises().any(|p| p.known > start) {
+        let behind = promises().any(|p| p.known > start);
+        if behind && !cx.shape.mutants.is(Mutant::BeginsBehind) {
             return;
         }
         let best = promises().max_by_key(|p| (p.settled, p.end()));

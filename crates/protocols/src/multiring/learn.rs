@@ -1,5 +1,6 @@
 //! How a member gets what it missed of a ring: decided instances, from whoever has them.
 
+use super::Mutant;
 use super::keep::{Record, Storage};
 use super::ring::{Cx, Ring, cut, shorten};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
@@ -215,7 +216,7 @@ impl Ring {
         self.book.trim(floor);
         self.known = self.known.max(floor);
         self.decided = self.decided.max(floor);
-        if self.my_vote.is_some() {
+        if self.my_vote.is_some() && !cx.shape.mutants.is(Mutant::ForgetsWhatItPassed) {
             // Else what was accepted there, and not decided, would be taken for decided after a
             // restart.
             cx.keep.write(self.base(), None);
@@ -240,7 +241,7 @@ impl Ring {
             let entry = cut(entry.clone(), self.known);
             let in_run = self.ballot != Ballot::NONE
                 && self.settled == self.ballot
-                && entry.ballot <= self.ballot
+                && (entry.ballot <= self.ballot || cx.shape.mutants.is(Mutant::CountsOlderRuns))
                 && self.known >= self.start;
             if in_run && self.known < self.end {
                 self.know(entry.end().min(self.end));

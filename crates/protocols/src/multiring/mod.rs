@@ -360,6 +360,40 @@ mutant::mutants! {
             [UniformAgreement];
         ForgetsThatItForgot = "forgets-that-it-forgot":
             "An acceptor that lost its memory votes at once." breaks [UniformAgreement];
+        PromisesBeforeItIsWritten = "promises-before-it-is-written":
+            "An acceptor promises a ballot before the promise is on its disk." breaks
+            [UniformAgreement];
+        LeadsBeforeItIsWritten = "leads-before-it-is-written":
+            "A coordinator begins its run before its own promise is on its disk." breaks
+            [UniformAgreement];
+        BeginsBehind = "begins-behind-what-is-known":
+            "A new coordinator does not learn first what the others know to be decided." breaks
+            [UniformAgreement];
+        CountsBelowItsPromise = "counts-below-its-promise":
+            "The beginning of a run counts as accepted although a higher ballot was promised." breaks
+            [UniformAgreement];
+        KeepsLeftovers = "keeps-leftovers":
+            "What an older run had beyond the beginning of a newer one stays." breaks
+            [UniformAgreement];
+        CountsOlderRuns = "counts-older-runs":
+            "What is known to be decided by a newer ballot makes values of an older run count." breaks
+            [UniformAgreement];
+        ForgetsWhatItPassed = "forgets-what-it-passed":
+            "That instances were passed because nobody has them any more is not written." breaks
+            [UniformAgreement];
+        TakesACutLogForWhole = "takes-a-cut-log-for-whole":
+            "An acceptor whose log was cut votes at once." breaks [UniformAgreement];
+        TakesATornLogForWhole = "takes-a-torn-log-for-whole":
+            "An acceptor that awaits no disk votes at once after its machine failed." breaks
+            [UniformAgreement];
+        CountsOnLostMemories = "counts-on-lost-memories":
+            "Who tells an acceptor what it had promised goes on to count its votes from before." breaks
+            [UniformAgreement];
+        AsksTooFew = "asks-too-few":
+            "An acceptor that lost its memory asks one less than it must." breaks [UniformAgreement];
+        RemembersNothing = "remembers-nothing":
+            "An acceptor that lost its memory does not take over what the others had accepted." breaks
+            [UniformAgreement];
         DeliversUndecided = "delivers-undecided":
             "A learner delivers what it has, decided or not." breaks
             [UniformAgreement, UniformPrefixOrder];

@@ -219,12 +219,16 @@ impl MultiRing {
 
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<Packet>>) {
         (self.life, self.begun) = (incarnation, true);
+        let is = |mutant| self.shape.mutants.is(mutant);
+        let cut = !self.keep.is_empty();
         let gone = incarnation > 0
             && match self.keep.storage() {
                 Storage::Memory => true,
+                _ if cut && is(Mutant::TakesACutLogForWhole) => false,
                 Storage::Synced | Storage::Written => self.gone,
             };
-        let torn = self.torn && self.keep.storage() == Storage::Written;
+        let whole = is(Mutant::TakesATornLogForWhole);
+        let torn = self.torn && self.keep.storage() == Storage::Written && !whole;
         self.fit = !gone;
         let forgot = gone || torn || self.unreadable || self.recovery.lost;
         if forgot && !self.shape.mutants.is(Mutant::ForgetsThatItForgot) {

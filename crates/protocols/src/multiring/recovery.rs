@@ -11,6 +11,7 @@
 //! later, and then whoever hears of that vote does not count the lost one. The same holds of promises,
 //! which carry what their senders know of memories.
 
+use super::Mutant;
 use super::keep::{Act, Record};
 use super::process::MultiRing;
 use super::rings::RingId;
@@ -98,7 +99,9 @@ impl MultiRing {
         if memory < held {
             return;
         }
-        self.memories[from.index()] = memory;
+        if !self.shape.mutants.is(Mutant::CountsOnLostMemories) {
+            self.memories[from.index()] = memory;
+        }
         let memories: Vec<u32> = self.group_memories();
         let mut words = Vec::new();
         for id in self.voted_rings() {
@@ -177,7 +180,11 @@ impl MultiRing {
             let mut answers = answers.iter().filter_map(|a| a[usize::from(*id)].as_ref());
             answers.any(|a| a.known > ring.known) || ring.table_at != ring.known
         };
-        if answers.len() < self.shape.cluster.quorum() || rings.iter().any(behind) {
+        let enough = match self.shape.mutants.is(Mutant::AsksTooFew) {
+            true => self.shape.cluster.quorum() - 1,
+            false => self.shape.cluster.quorum(),
+        };
+        if answers.len() < enough || rings.iter().any(behind) {
             return;
         }
         let answers: Vec<Vec<Option<Answer>>> = answers.into_iter().cloned().collect();
@@ -200,7 +207,8 @@ impl MultiRing {
                 cx.keep.write(Record::Promise { ring: id, ballot }, None);
                 // Who proposed what is kept here, too, although not from the beginning.
                 cx.keep.write(ring.base(), None);
-                if let Some(Answer { settled, entries, .. }) = best {
+                let takes = !cx.shape.mutants.is(Mutant::RemembersNothing);
+                if let Some(Answer { settled, entries, .. }) = best.filter(|_| takes) {
                     ring.remember(settled, entries, cx);
                 }
             });

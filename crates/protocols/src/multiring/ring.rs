@@ -327,7 +327,8 @@ impl Ring {
         let whole = self.end >= self.fresh && self.known >= self.start;
         // To count is to vote: not in a ballot below one that was promised meanwhile, whose coordinator
         // was not told of it.
-        let late = self.ballot < self.promised;
+        let counts = cx.shape.mutants.is(Mutant::CountsBelowItsPromise);
+        let late = self.ballot < self.promised && !counts;
         if self.settled == self.ballot || !whole || late {
             return;
         }
@@ -337,12 +338,15 @@ impl Ring {
             let vote = Act::Vote { ring, ballot, upto: self.end };
             cx.keep.write(Record::Settle { ring, ballot, from }, cx.votes.then_some(vote));
         }
-        self.unstage(self.known);
+        let leaves = cx.shape.mutants.is(Mutant::KeepsLeftovers);
+        self.unstage(self.known, leaves);
     }
 
     /// What was staged replaces what is held from instance `from` on.
-    fn unstage(&mut self, from: u64) {
-        self.book.cut_off(from);
+    fn unstage(&mut self, from: u64, leaves: bool) {
+        if !leaves {
+            self.book.cut_off(from);
+        }
         for (entry, record) in mem::take(&mut self.staged) {
             if entry.end() > from {
                 let first = from.max(entry.first);
@@ -531,7 +535,7 @@ impl Ring {
                 self.staged.retain(|(e, _)| e.ballot == ballot);
                 self.settled = ballot;
                 self.promised = self.promised.max(ballot);
-                self.unstage(from);
+                self.unstage(from, false);
             }
             Record::Learn { entry, .. } => {
                 let end = entry.end();
