@@ -257,6 +257,9 @@ impl Ring {
             return Err("a run with two beginnings");
         }
         if pass.layout > self.layout {
+            if self.out.contains(&cx.me) && !pass.out.contains(&cx.me) {
+                cx.notes.push(Note::Mark("multiring-taken-in"));
+            }
             (self.layout, self.out) = (pass.layout, pass.out);
         }
         self.trim = self.trim.max(pass.trim);
