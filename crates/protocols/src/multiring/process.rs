@@ -612,13 +612,18 @@ impl MultiRing {
         }
     }
 
-    /// Records, and words to others.
-    fn send(&mut self, out: &mut Outbox<Messages<Packet>>) {
+    /// Records.
+    fn persist(&mut self, out: &mut Outbox<Messages<Packet>>) {
         let first = self.keep.first_ticket();
         for (i, (record, awaited)) in self.keep.fresh.drain(..).enumerate() {
             let record = out.fill(|to| record.encode(to));
             out.push(Output::Persist { ticket: Ticket(first + i as u64), record, awaited });
         }
+    }
+
+    /// Records, and words to others.
+    fn send(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        self.persist(out);
         for note in self.notes.drain(..) {
             out.note(note);
         }
@@ -672,6 +677,9 @@ impl Protocol for MultiRing {
             }
         }
         self.settle(out);
+        // In front of what is delivered: own votes may have decided that, which count only if the records
+        // behind them can be written.
+        self.persist(out);
         if !starts {
             self.merge(out);
             self.settle(out);
