@@ -74,8 +74,8 @@ impl Ring {
         }
     }
 
-    /// Whether the run that is followed is that of the highest ballot known, and its coordinator has not
-    /// begun a new life.
+    /// Whether the run that is followed is that of the highest ballot known, and its coordinator has begun
+    /// no new life since.
     fn is_in_force(&self) -> bool {
         self.promised == self.ballot && !self.orphaned
     }
@@ -86,6 +86,12 @@ impl Ring {
             return Time::NEVER;
         }
         self.awaited_at + suspect.times(1 << self.vain.min(VAIN_MAX))
+    }
+
+    /// When [`Ring::elect`] has something to do, whatever happens.
+    pub(super) fn elect_due(&self, suspect: Span, retry: Span) -> Time {
+        // Who was not given the consent that it asked for asks again.
+        self.elect_at(suspect).max(self.canvass.asked_at + retry)
     }
 
     /// Asks the others whether they would have a new coordinator, too; begins phase 1 with enough of them.
@@ -117,7 +123,7 @@ impl Ring {
         }
         let ring = self.id;
         if self.is_led(from, cx) {
-            self.tell_beside(from, cx);
+            self.tell_of_leader(from, cx);
         } else if ballot <= self.promised {
             cx.say(from, Word::Refuse { ring, promised: self.promised });
         } else {
@@ -134,11 +140,14 @@ impl Ring {
         }
     }
 
-    /// Whether somebody other than `candidate` leads the run that is followed, as far as can be heard.
+    /// Whether somebody other than `candidate` leads the run that is followed, or has been promised the next
+    /// one so lately that it may just begin it, as far as can be heard.
     fn is_led(&self, candidate: Pid, cx: &Cx<'_>) -> bool {
-        let leads = self.coordinator().filter(|&p| p != candidate && self.is_in_force());
+        let begins = self.promised > self.ballot && cx.now < self.elect_at(cx.shape.suspect);
+        let counts = self.is_in_force() || begins && self.awaited == self.promised;
+        let leads = self.promised.coordinator().filter(|&p| p != candidate && counts);
         leads.is_some_and(|p| match p == cx.me {
-            true => self.leads() && self.hears_quorum(cx),
+            true => self.lead.is_some() && self.hears_quorum(cx),
             false => {
                 // However patient this process has become: others need not be.
                 let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.shape.suspect;
@@ -164,7 +173,15 @@ impl Ring {
         self.promised = self.promised.max(promised);
         let lacks = self.shape.acceptor(from).is_some() && promised <= self.ballot;
         if lacks && self.is_led(from, cx) {
-            self.tell_beside(from, cx);
+            self.tell_of_leader(from, cx);
+        }
+    }
+
+    /// Tells one who would have another coordinator of the run that goes on, or of the ballot that will.
+    fn tell_of_leader(&self, to: Pid, cx: &mut Cx<'_>) {
+        match self.is_in_force() {
+            true => self.tell_beside(to, cx),
+            false => cx.say(to, Word::Refuse { ring: self.id, promised: self.promised }),
         }
     }
 }

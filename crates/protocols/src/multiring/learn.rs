@@ -20,7 +20,7 @@ const LESSON: usize = 8;
 const LESSON_BYTES_MAX: usize = 2 << 20;
 
 /// What a member asked for that it lacks.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Fetching {
     /// When others were asked last.
     asked_at: Time,
@@ -33,6 +33,11 @@ pub(super) struct Fetching {
     idle: bool,
     /// The last answer was cut off: there is more to be had at once.
     more: bool,
+    /// Who was asked last.
+    asked: Option<Pid>,
+    /// Who was asked and has let go of what comes next, and where what it has begins: at no instance if it
+    /// did not answer.
+    trimmed: BTreeMap<Pid, u64>,
 }
 
 /// The answer to a fetch, as far as it is in memory.
@@ -78,26 +83,61 @@ impl Ring {
             return;
         }
         let table = self.my_vote.is_some() && self.table_at != self.known;
-        let able = |p: &Pid| {
-            let Some(at) = self.shape.member(*p) else { return false };
-            // Only acceptors have tables; an older one is as good.
-            let enough = match table {
-                true => self.shape.acceptor(*p).is_some(),
-                false => self.peers[at].known > self.known,
-            };
-            enough && !cx.suspects(*p)
-        };
-        let able: Vec<Pid> = self.others(cx.me).filter(able).collect();
+        if let Some(silent) = self.fetching.asked.filter(|_| waits) {
+            self.fetching.trimmed.insert(silent, u64::MAX);
+        }
+        let mut able = self.able(cx);
         self.fetching.idle = able.is_empty();
         if able.is_empty() {
             return;
+        }
+        // Each keeps what its own checkpoint lacks: another may have what one has let go of.
+        if able.iter().any(|p| self.may_hold(*p)) {
+            able.retain(|p| self.may_hold(*p));
         }
         // [MRP 3:7]
         // Who answers is asked again: what comes next is in its memory by then.
         self.fetching.turn += usize::from(waits);
         self.fetching.asked_at = cx.now;
         let to = able[self.fetching.turn % able.len()];
+        self.fetching.asked = Some(to);
         cx.say(to, Word::Fetch { ring: self.id, from: self.known, table });
+    }
+
+    /// Who can be asked for what this member lacks.
+    fn able(&self, cx: &Cx<'_>) -> Vec<Pid> {
+        let table = self.my_vote.is_some() && self.table_at != self.known;
+        // Only acceptors have tables; an older one is as good.
+        let enough = |p: Pid| match table {
+            true => self.shape.acceptor(p).is_some(),
+            false => self.is_ahead(p),
+        };
+        self.others(cx.me).filter(|&p| enough(p) && !cx.suspects(p)).collect()
+    }
+
+    /// Whether `p` knows more than this member.
+    fn is_ahead(&self, p: Pid) -> bool {
+        self.shape.member(p).is_some_and(|at| self.peers[at].known > self.known)
+    }
+
+    /// Whether `p` may have what comes next here: it knows it, and has not said that it has let go of it.
+    fn may_hold(&self, p: Pid) -> bool {
+        let gone = self.fetching.trimmed.get(&p).is_some_and(|floor| *floor > self.known);
+        self.is_ahead(p) && !gone
+    }
+
+    /// `p` has nothing below `floor`, and this member needs that. It goes on from the lowest floor, unless
+    /// there is another to be asked who may have it.
+    fn pass_over(&mut self, p: Pid, floor: u64, cx: &mut Cx<'_>) {
+        self.fetching.trimmed.insert(p, floor);
+        if self.able(cx).into_iter().any(|q| self.may_hold(q)) {
+            self.fetching.asked_at = Time::ZERO;
+            return;
+        }
+        let floors = self.fetching.trimmed.values().copied().filter(|at| *at > self.known);
+        let lowest = floors.min().unwrap_or(floor);
+        self.fetching.trimmed.clear();
+        self.jump(lowest, cx);
     }
 
     /// When to look again whether something is missing. Where there is nobody to ask, the next sign
@@ -169,9 +209,10 @@ impl Ring {
             return Err("instances that there are not");
         }
         self.peers[at].known = self.peers[at].known.max(known);
+        self.fetching.trimmed.remove(&from);
         let before = (self.known, self.table_at);
         if floor > self.known {
-            self.jump(floor, cx);
+            self.pass_over(from, floor, cx);
         }
         for entry in entries {
             if !entry.makes_sense(&self.shape.acceptors, cx.shape.cluster.processes()) {
@@ -186,7 +227,7 @@ impl Ring {
             // Whoever gives one has everything in it that it knows.
             self.take_table(table, known);
         }
-        self.fetching.more = self.known < known;
+        self.fetching.more = self.known < known && self.may_hold(from);
         if before != (self.known, self.table_at) {
             // More may be had at once.
             self.fetching.asked_at = Time::ZERO;
@@ -210,8 +251,8 @@ impl Ring {
         (self.table, self.table_at) = (table, self.known);
     }
 
-    /// Everything below `floor` is gone everywhere: goes on from there. Whoever has not applied it
-    /// needs the state of another.
+    /// Everything below `floor` is gone everywhere, as far as others can be asked: goes on from there.
+    /// Whoever has not applied it needs the state of another.
     fn jump(&mut self, floor: u64, cx: &mut Cx<'_>) {
         self.book.trim(floor);
         self.known = self.known.max(floor);

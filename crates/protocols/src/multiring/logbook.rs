@@ -166,7 +166,8 @@ impl MultiRing {
         for ring in self.rings.iter_mut().flatten() {
             let Standing { merged, safe, .. } = ring.mine;
             // What its own application lacks stays, too: `held_bytes` bounds that.
-            let own = if self.keep.is_durable() { merged.min(safe) } else { merged };
+            let logs = self.keep.is_durable() && ring.my_vote.is_some();
+            let own = if logs { merged.min(safe) } else { merged };
             ring.forget(ring.trim.min(own));
             let merged = ring.mine.merged.min(ring.known);
             ring.book.evict(merged, self.shape.cache_bytes);

@@ -699,7 +699,11 @@ impl Protocol for MultiRing {
                 ring.lead_at(retry, paced),
                 ring.fetch_at(self.me, retry),
                 // Who has lost its memory elects nobody.
-                if ring.lead.is_none() && votes { ring.elect_at(suspect) } else { Time::NEVER },
+                if ring.lead.is_none() && votes {
+                    ring.elect_due(suspect, retry)
+                } else {
+                    Time::NEVER
+                },
             ];
             all.into_iter().min().unwrap_or(Time::NEVER)
         };
