@@ -59,7 +59,7 @@ impl From<Status> for Failed {
     }
 }
 
-/// Says where fronts listen now; nothing if nobody knows.
+/// Says where fronts listen now; nothing if nobody knows, and it is asked again.
 type Finds = Box<dyn FnMut() -> Vec<String> + Send>;
 
 /// A client of the log: a session of requests, one after the other. Its calls wait.
@@ -265,20 +265,32 @@ impl Client {
             status.code(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled
         );
-        if !worth_it || trouble.since.elapsed() + trouble.pause > self.patience {
+        if !worth_it {
             return Err(trouble.last(status));
         }
         trouble.uncertain |= is_uncertain(&status);
         self.connected = None;
-        std::thread::sleep(trouble.pause);
-        let found = self.finds.as_mut().map(|finds| finds()).unwrap_or_default();
-        if !found.is_empty() && found != self.addresses {
-            (self.addresses, self.current) = (found, 0);
-        } else {
-            self.current = (self.current + 1) % self.addresses.len();
+        let mut is_found = false;
+        while !is_found {
+            if trouble.since.elapsed() + trouble.pause > self.patience {
+                return Err(trouble.last(status));
+            }
+            std::thread::sleep(trouble.pause);
+            trouble.pause = AGAIN_LAST.min(2 * trouble.pause);
+            is_found = self.turn();
         }
-        trouble.pause = AGAIN_LAST.min(2 * trouble.pause);
         Ok(())
+    }
+
+    /// Turns to another front; whether there is one. Where it is asked for fronts and nobody knows any,
+    /// there is none: another cluster may have the ports of the one that ended.
+    fn turn(&mut self) -> bool {
+        match self.finds.as_mut().map(|finds| finds()) {
+            Some(found) if found.is_empty() => return false,
+            Some(found) if found != self.addresses => (self.addresses, self.current) = (found, 0),
+            _ => self.current = (self.current + 1) % self.addresses.len(),
+        }
+        true
     }
 }
 

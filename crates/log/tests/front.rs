@@ -7,7 +7,7 @@ use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -119,6 +119,37 @@ fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing()
     assert!(failed.why.contains("not executed") && !failed.why.contains("may have"), "{failed}");
     server.local.refuse(0);
     assert_eq!(read(&mut client, "a", 0).unwrap(), ["x"]);
+}
+
+#[test]
+fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
+    let server = Server::start(None);
+    let address = server.front.address().to_string();
+    // Of another program by now.
+    let old = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+    let at_old = old.local_addr().expect("bound").to_string();
+    let dialled = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&dialled);
+    std::thread::spawn(move || {
+        for _closed in old.incoming() {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let mut asked = 0;
+    let finds = move || {
+        asked += 1;
+        if asked > 4 { vec![address.clone()] } else { Vec::new() }
+    };
+    let client = Client::new(vec![at_old], None).expect("an address").finding(finds);
+    let mut client = client.with_patience(Duration::from_secs(5));
+    assert_eq!(client.append("a", "x").expect("appended"), 0);
+    assert_eq!(dialled.load(Ordering::Relaxed), 1, "before it asked");
+    let mut lost = Client::new(vec![server.front.address().to_string()], None)
+        .expect("an address")
+        .finding(Vec::new)
+        .with_patience(Duration::from_millis(100));
+    drop(server);
+    assert!(lost.append("a", "y").is_err(), "nobody is found in time");
 }
 
 #[test]
