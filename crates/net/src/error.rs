@@ -170,7 +170,7 @@ pub enum Remark {
         /// What the system said.
         errno: Errno,
     },
-    /// Who was dialled did not let this process in. Said once until it does.
+    /// Who was dialled did not let this process in. Said of each attempt.
     RefusedBy {
         /// Who.
         pid: Pid,
@@ -185,8 +185,8 @@ pub enum Remark {
     Refused {
         /// Where it is.
         address: SocketAddr,
-        /// Who it said it is.
-        pid: Pid,
+        /// Who it said it is; none if it speaks another version.
+        pid: Option<Pid>,
         /// Why.
         why: Refusal,
     },
@@ -238,7 +238,10 @@ impl fmt::Display for Remark {
             Self::RefusedBy { pid, address, why, .. } => {
                 write!(f, "{pid:?} at {address} refuses this process: {why}")
             }
-            Self::Refused { address, pid, why } => {
+            Self::Refused { address, pid: None, why } => {
+                write!(f, "{address} was refused: {why}")
+            }
+            Self::Refused { address, pid: Some(pid), why } => {
                 write!(f, "{address}, which says that it is {pid:?}, was refused: {why}")
             }
             Self::Stranger { address } => {

@@ -112,7 +112,7 @@ fn refused(change: impl Fn(&mut Vec<Peer>, &mut Options), expected: Refusal) {
     assert!(
         said[0]
             .iter()
-            .any(|r| matches!(r, Remark::Refused { pid: B, why, .. } if *why == expected)),
+            .any(|r| matches!(r, Remark::Refused { pid: Some(B), why, .. } if *why == expected)),
         "{said:?}"
     );
     assert!(
@@ -382,7 +382,7 @@ fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
             .any(|r| matches!(r, Remark::RefusedBy { pid: B, why: Refusal::Old, life: 5, .. }))
     });
     assert!(
-        said.iter().any(|r| matches!(r, Remark::Refused { pid: A, why: Refusal::Old, .. })),
+        said.iter().any(|r| matches!(r, Remark::Refused { pid: Some(A), why: Refusal::Old, .. })),
         "{said:?}"
     );
     assert_eq!(b.connected(A), None);
@@ -392,4 +392,51 @@ fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
     let mut new = machine(A, 6, 9, &[], &peers, again);
     connect(&mut [&mut new, &mut b]);
     assert!(!remarks(&mut new).iter().any(|r| matches!(r, Remark::RefusedBy { .. })));
+}
+
+#[test]
+fn who_could_not_be_reached_at_first_is_still_heard_when_it_refuses() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    drop(a);
+    let mut b = machine(B, 3, 8, &[], &peers, b);
+    let unreachable = |r: &Remark| matches!(r, Remark::Unreachable { pid: A, .. });
+    until(&mut [&mut b], |all, _| remarks(all[0]).iter().any(unreachable));
+    let known = [Known::default(), Known { life: Some(4), disk: 9, replaced: vec![8] }];
+    let back = Ports::open(peers[0].tcp, peers[0].udp).expect("it is free again");
+    let mut a = machine(A, 0, 1, &known, &peers, back);
+    let refuses =
+        |r: &Remark| matches!(r, Remark::RefusedBy { pid: A, why: Refusal::Replaced, .. });
+    until(&mut [&mut a, &mut b], |all, _| remarks(all[1]).iter().any(refuses));
+}
+
+#[test]
+fn an_older_version_is_told_so_although_its_hello_is_shorter() {
+    let (peers, mut carriers) = started(1, &Options::default());
+    let a = &mut carriers[0];
+    let mut older = TcpStream::connect(peers[0].tcp).expect("connected");
+    let hello = Hello {
+        said: Said::Ask,
+        cluster: 0,
+        from: C,
+        to: A,
+        incarnation: 3,
+        processes: 1,
+        disk: 0,
+    };
+    let mut bytes = hello.encode();
+    bytes[4] = 3;
+    older.write_all(&bytes[..32]).expect("written");
+    let mut said = Vec::new();
+    until(&mut [a], |all, _| {
+        said.extend(remarks(all[0]));
+        !said.is_empty()
+    });
+    let expected =
+        |r: &Remark| matches!(r, Remark::Refused { pid: None, why: Refusal::Version, .. });
+    assert!(said.iter().all(expected), "{said:?}");
+    let mut answer = [0; HELLO_BYTES];
+    older.read_exact(&mut answer).expect("answered");
+    let told = Hello::decode(&answer).map(|h| h.said);
+    assert_eq!(told, Ok(Said::Refuse(Refusal::Version)));
 }

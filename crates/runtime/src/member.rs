@@ -529,9 +529,8 @@ impl Replicas for Members {
     }
 
     fn peers(&self) -> Vec<PeerStatus> {
-        let known = self.standing.known.iter().enumerate();
-        let refused = |rank| self.standing.refused(rank).cloned();
-        known.map(|(rank, k)| PeerStatus { life: k.life, refused: refused(rank) }).collect()
+        let carrier = &self.post.carrier;
+        self.standing.peers(|rank| carrier.connected(Pid(rank as u32)).is_some())
     }
 
     fn dismissal(&self) -> Option<&Dismissal> {

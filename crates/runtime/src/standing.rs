@@ -10,7 +10,9 @@
 //! - on any other the disk is the wrong one, or a copy: the node ends, and starts no more from it.
 
 use crate::config::node_name;
+use crate::control::PeerStatus;
 use crate::home::{write_private, write_synced};
+use amcast_core::Pid;
 use amcast_net::wire::Refusal;
 use amcast_net::{Known, Remark};
 use serde::{Deserialize, Serialize};
@@ -53,13 +55,19 @@ pub(crate) struct Standing {
     pub(crate) disk: u64,
     /// What is known of each node, by rank.
     pub(crate) known: Vec<Known>,
-    /// Who is refused, by rank, and why.
+    /// Of whom an earlier life or disk is refused, by rank, and why.
     refused: BTreeMap<usize, String>,
     /// Who refuses this node.
     dismissal: Option<Dismissal>,
-    said: BTreeMap<usize, Instant>,
+    /// When it was said last of whom; of none, if it did not say who it is.
+    said: BTreeMap<Option<usize>, Instant>,
     /// Why it cannot go on.
     failed: Option<String>,
+}
+
+/// Whether a node is refused since another life or disk has taken its place.
+fn is_outdated(why: Refusal) -> bool {
+    matches!(why, Refusal::Old | Refusal::Replaced)
 }
 
 /// Where a node remembers the others.
@@ -152,14 +160,18 @@ impl Standing {
     pub(crate) fn hear(&mut self, remark: Remark) {
         let (of, text) = match remark {
             Remark::Refused { pid, address, why } => {
-                let text = format!("{} at {address} is refused: {why}", node_name(pid.index()));
-                self.refused.insert(pid.index(), text.clone());
-                (pid.index(), text)
+                let rank = pid.map(Pid::index).filter(|rank| *rank < self.known.len());
+                let who = rank.map_or_else(|| "what connects".to_string(), node_name);
+                let text = format!("{who} at {address} is refused: {why}");
+                if let Some(rank) = rank.filter(|_| is_outdated(why)) {
+                    self.refused.insert(rank, text.clone());
+                }
+                (rank, text)
             }
             Remark::RefusedBy { pid, address, why, life } => {
                 self.dismissal = Some(Dismissal { by: pid.index(), why, life });
                 let by = node_name(pid.index());
-                (pid.index(), format!("{by} at {address} refuses this node: {why}"))
+                (Some(pid.index()), format!("{by} at {address} refuses this node: {why}"))
             }
             other => return tracing::info!("{other}"),
         };
@@ -169,15 +181,17 @@ impl Standing {
         }
     }
 
-    /// Whom it refuses, by rank, and why.
-    pub(crate) fn refused(&self, rank: usize) -> Option<&String> {
-        self.refused.get(&rank)
+    /// What it knows of each node, by rank. That an old one is refused says nothing of the right one,
+    /// which is connected.
+    pub(crate) fn peers(&self, is_connected: impl Fn(usize) -> bool) -> Vec<PeerStatus> {
+        let refused = |rank| self.refused.get(&rank).filter(|_| !is_connected(rank)).cloned();
+        let known = self.known.iter().enumerate();
+        known.map(|(rank, k)| PeerStatus { life: k.life, refused: refused(rank) }).collect()
     }
 
     /// That this node is one that another life or disk of it has taken the place of.
     pub(crate) fn dismissal(&self) -> Option<&Dismissal> {
-        let is_outdated = |d: &&Dismissal| matches!(d.why, Refusal::Old | Refusal::Replaced);
-        self.dismissal.as_ref().filter(is_outdated)
+        self.dismissal.as_ref().filter(|dismissal| is_outdated(dismissal.why))
     }
 
     /// Why the node cannot go on, if it cannot.
@@ -247,7 +261,6 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::Pid;
 
     #[test]
     fn what_is_known_of_the_others_outlasts_a_node() {
@@ -270,10 +283,19 @@ mod tests {
 
     #[test]
     fn who_refuses_and_who_is_refused_is_known_until_they_are_connected() {
+        let refused =
+            |standing: &Standing, rank: usize| standing.peers(|_| false)[rank].refused.clone();
         let mut standing = Standing::fleeting(3);
         let address = ([127, 0, 0, 1], 7400).into();
-        standing.hear(Remark::Refused { address, pid: Pid(2), why: Refusal::Replaced });
-        assert!(standing.refused(2).is_some_and(|why| why.starts_with("n2 at 127.0.0.1:7400")));
+        let why = Refusal::Replaced;
+        standing.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
+        assert!(refused(&standing, 2).is_some_and(|why| why.starts_with("n2 at 127.0.0.1:7400")));
+        assert_eq!(standing.peers(|rank| rank == 2)[2].refused, None, "the right one is connected");
+        // Of nobody here, or not for an old disk.
+        for (pid, why) in [(Some(3), why), (None, Refusal::Version), (Some(1), Refusal::Shape)] {
+            standing.hear(Remark::Refused { address, pid: pid.map(Pid), why });
+        }
+        assert_eq!(standing.refused.keys().collect::<Vec<_>>(), [&2]);
         let (pid, life) = (Pid(1), 7);
         standing.hear(Remark::RefusedBy { pid, address, why: Refusal::Shape, life });
         assert_eq!(standing.dismissal(), None, "that another life would not mend");
@@ -281,7 +303,7 @@ mod tests {
         let dismissal = Dismissal { by: 1, why: Refusal::Old, life };
         assert_eq!(standing.dismissal(), Some(&dismissal));
         (1..3).for_each(|rank| assert!(standing.meets(rank, &Known::default())));
-        assert_eq!((standing.dismissal(), standing.refused(2)), (None, None));
+        assert_eq!((standing.dismissal(), refused(&standing, 2)), (None, None));
     }
 
     #[test]

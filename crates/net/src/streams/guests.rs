@@ -124,7 +124,7 @@ impl Streams {
             Ok(hello) => hello,
             Err(NotHello::Stranger) => return stranger(address, told),
             Err(NotHello::Version(_)) => {
-                return self.refuse((&socket, address), (self.me, 0), Refusal::Version, told);
+                return self.refuse((&socket, address), None, Refusal::Version, told);
             }
         };
         if let Said::Refuse(why) = hello.said
@@ -140,7 +140,7 @@ impl Streams {
             return;
         }
         if let Err(why) = self.admit(&hello) {
-            return self.refuse((&socket, address), (hello.from, hello.disk), why, told);
+            return self.refuse((&socket, address), Some((hello.from, hello.disk)), why, told);
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
@@ -181,13 +181,13 @@ impl Streams {
     fn refuse(
         &self,
         (socket, address): (&OwnedFd, SocketAddr),
-        (pid, disk): (Pid, u64),
+        who: Option<(Pid, u64)>,
         why: Refusal,
         told: &mut Told,
     ) {
         told.counts.refused += 1;
-        told.remark(Remark::Refused { address, pid, why });
+        told.remark(Remark::Refused { address, pid: who.map(|(pid, _)| pid), why });
         // Best effort: who does not hear it finds the connection closed.
-        let _ = say(socket, &self.refusal((pid, disk), why));
+        let _ = say(socket, &self.refusal(who.unwrap_or((self.me, 0)), why));
     }
 }

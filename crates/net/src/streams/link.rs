@@ -1,7 +1,7 @@
 //! The connection to one peer, through its stages.
 
 use crate::known::Known;
-use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES, Refusal};
+use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES, Hello, Refusal};
 use amcast_core::rng::Rng;
 use amcast_core::{Pid, Span};
 use rustix::fd::OwnedFd;
@@ -43,7 +43,7 @@ pub(super) struct Link {
     pub(super) in_turn: bool,
     /// Attempts since it was last connected.
     pub(super) failures: u32,
-    /// That it cannot be reached, or refuses, was remarked.
+    /// That it cannot be reached, or that something else is there, was remarked.
     pub(super) remarked: bool,
 }
 
@@ -114,13 +114,19 @@ impl Partial {
         Self { bytes: [0; HELLO_BYTES], filled: 0 }
     }
 
-    /// Reads on, and nothing behind it; gives the hello once it is there.
+    /// Reads on, and nothing behind it; gives the hello once it is there. What does not begin like one
+    /// of this version is given at once: another version's may be shorter, and is judged by its beginning.
     pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Option<&[u8; HELLO_BYTES]>, Errno> {
         while self.filled < HELLO_BYTES {
             let space = &mut self.bytes[self.filled..];
             match rustix::net::recv(socket, space, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(Errno::CONNRESET),
-                Ok((count, _)) => self.filled += count,
+                Ok((count, _)) => {
+                    self.filled += count;
+                    if Hello::is_foreign(&self.bytes[..self.filled]) {
+                        break;
+                    }
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno),

@@ -478,7 +478,7 @@ impl Streams {
             Ok(Refused::By(why, life)) => Remark::RefusedBy { pid, address, why, life },
             Ok(Refused::Dismissed(why, disk)) => {
                 link.dismissed = Some((why, disk));
-                Remark::Refused { pid, address, why }
+                Remark::Refused { pid: Some(pid), address, why }
             }
             Ok(Refused::Bytes(NotHello::Version(_))) => {
                 Remark::RefusedBy { pid, address, why: Refusal::Version, life: 0 }
@@ -495,7 +495,9 @@ impl Streams {
             Remark::Stranger { .. } => told.counts.strangers += 1,
             _ => {}
         }
-        if !std::mem::replace(&mut link.remarked, true) {
+        // Who is refused must hear it, whatever was in the way before.
+        let is_refusal = matches!(remark, Remark::RefusedBy { .. } | Remark::Refused { .. });
+        if is_refusal || !std::mem::replace(&mut link.remarked, true) {
             told.remark(remark);
         }
         self.dial_later(pid, now);

@@ -8,6 +8,9 @@ use core::fmt;
 /// How long a hello is, in bytes.
 pub const HELLO_BYTES: usize = 40;
 
+/// The part at its beginning that every version reads alike: the version, and whether it is a refusal.
+const HEAD_BYTES: usize = 8;
+
 /// `amcS` as the first bytes of a connection.
 const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
 
@@ -124,6 +127,14 @@ impl Hello {
         self.processes.encode(&mut bytes);
         self.disk.encode(&mut bytes);
         bytes.try_into().expect("the fields are that long together")
+    }
+
+    /// Whether bytes that may be the beginning of a hello are none of this version's; known as soon as
+    /// there are enough of them.
+    pub(crate) fn is_foreign(begun: &[u8]) -> bool {
+        let [a, b, c, d] = MAGIC.to_le_bytes();
+        let [e, f] = VERSION.to_le_bytes();
+        begun.len() >= HEAD_BYTES && !begun.starts_with(&[a, b, c, d, e, f])
     }
 
     /// Reads it back.
