@@ -43,15 +43,18 @@ pub use own::OwnHome;
 pub use registry::Registry;
 pub use room::{Room, logs_bytes};
 
+use self::ground::LIVES_BITS;
 use crate::answers::Places;
 use crate::at::At;
 use crate::config::{ClusterFile, node_name};
 use crate::journal::mark_lost;
+use crate::life;
 use crate::standing::Disk;
 use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
 use amcast_memory::{ClusterId, Directory};
+use amcast_storage::offline::LOST;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -59,6 +62,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
@@ -138,16 +142,30 @@ impl Keeping {
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
     /// it asks the others what it had promised, in a later life than the last that they know. Who
-    /// knows a still later one refuses it, and says which.
+    /// knows a still later one refuses it, and says which. Where nobody knows any, it takes one from the
+    /// upper half of a disk's, by the wall clock: earlier versions of the program counted so.
     pub fn has_lived(&mut self, last_known: Option<u32>) {
         self.lived = true;
-        self.first_life = last_known.map_or(1, |life| life.saturating_add(1));
+        self.first_life = last_known.map_or_else(life_by_the_clock, |life| life.saturating_add(1));
     }
 
     /// Has the next life of the node, whose processes have logs in these groups, ask the others what it
-    /// had promised.
-    pub(crate) fn forget(&self, groups: GroupSet) -> io::Result<()> {
-        groups.iter().try_for_each(|group| mark_lost(&self.path.join(group.to_string())))
+    /// had promised, under this number at the least.
+    ///
+    /// # Errors
+    /// When a file cannot be written, which is named.
+    pub(crate) fn begin_anew(
+        &self,
+        groups: GroupSet,
+        (life, least): (&mut life::Life, u32),
+    ) -> Result<(), (PathBuf, io::Error)> {
+        // The logs first: if it ends in between, the others refuse the next life once more. One that
+        // had its number and took its logs for whole would be let in.
+        for group in groups.iter() {
+            let log = self.path.join(group.to_string());
+            mark_lost(&log).map_err(|e| (log.with_extension(LOST), e))?;
+        }
+        life.skip_to(least).map_err(|e| (life.path().to_path_buf(), e))
     }
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.
@@ -163,6 +181,13 @@ impl Keeping {
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join("state")
     }
+}
+
+/// A life later than those that were taken so before, or counted from the first.
+fn life_by_the_clock() -> u32 {
+    let hours = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 3600;
+    let half = 1 << (LIVES_BITS - 1);
+    half + (hours % u64::from(half)) as u32
 }
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> HomeError + '_ {

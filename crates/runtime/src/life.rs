@@ -6,12 +6,13 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A life of a process. While it is held, nobody else lives under that name.
 #[derive(Debug)]
 pub(crate) struct Life {
     number: u32,
+    path: PathBuf,
     locked: File,
 }
 
@@ -46,7 +47,7 @@ impl Life {
             // That the file is there, too: a number that is forgotten would be given out again.
             File::open(directory)?.sync_all()?;
         }
-        Ok(Some(Self { number, locked: file }))
+        Ok(Some(Self { number, path: path.to_path_buf(), locked: file }))
     }
 
     /// Sees to it that the next life has this number at the least; it is on the disk before this returns.
@@ -64,6 +65,11 @@ impl Life {
     /// The number of the next life under the name of the file at `path`, if there was one before.
     pub(crate) fn next(path: &Path) -> Option<u32> {
         std::fs::read_to_string(path).ok()?.trim().parse().ok()
+    }
+
+    /// The file that counts it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Its number.

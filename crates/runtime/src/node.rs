@@ -424,9 +424,10 @@ impl<A: Application> Node<A> {
         };
         let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
         if dismissal.why == Refusal::Old && self.joining {
-            let forgets = life.skip_to(dismissal.life.saturating_add(1));
-            let forgets = forgets.and_then(|()| keeping.forget(self.house.cluster.all_groups()));
-            forgets.map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+            let (groups, least) =
+                (self.house.cluster.all_groups(), dismissal.life.saturating_add(1));
+            let prepared = keeping.begin_anew(groups, (life, least));
+            prepared.map_err(|(path, e)| NodeError::Io(path, e))?;
             return Err(NodeError::Anew(format!(
                 "{name} lived before on another disk, as {by} says (life {} of it is known there): it \
                  begins anew, and asks the others what it had promised",

@@ -3,7 +3,7 @@
 use super::own::clear_left_over;
 use super::{Fronts, Ground, Home, HomeError, Keeping, Net, OwnHome, Registry};
 use crate::config::ClusterFile;
-use amcast_core::Cluster;
+use amcast_core::{Cluster, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -430,12 +430,15 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
     let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
     let net = |replaced| Net::of("/nowhere".into(), 7, vec![at(replaced)]);
     assert_eq!(net(0).first_life(0, Some(&keeping)), 0);
-    // Who works already may never have met it.
-    for (known, first) in [(None, 1), (Some(0), 1), (Some(7), 8)] {
+    for (known, first) in [(Some(0), 1), (Some(7), 8)] {
         keeping.has_lived(known);
         assert_eq!(net(0).first_life(0, Some(&keeping)), first);
     }
     assert_eq!(net(1).first_life(0, Some(&keeping)), 1 << 16, "of a machine that is counted");
+    // Who works already may never have met it, or have been of a version that remembered nothing.
+    keeping.has_lived(None);
+    let first = net(0).first_life(0, Some(&keeping));
+    assert!((1 << 15..1 << 16).contains(&first), "{first}");
 }
 
 #[test]
@@ -456,4 +459,28 @@ fn what_is_of_a_disk_that_was_replaced_is_refused() {
             assert_eq!(now.check_disk(0, &path), Ok(()));
         }
     }
+}
+
+#[test]
+fn who_begins_anew_has_its_logs_marked_before_it_has_a_later_life() {
+    let place = Place::new();
+    let counted = place.0.join("n0.life");
+    let data = place.0.join("n0.data");
+    let keeping = Keeping {
+        path: data.clone(),
+        begun: place.0.join("n0.begun"),
+        holds: false,
+        lasts: true,
+        lived: false,
+        first_life: 0,
+    };
+    let mut life = crate::life::Life::begin(&counted, 0).unwrap().unwrap();
+    let groups: GroupSet = (0..2).map(Gid).collect();
+    let (path, _) = keeping.begin_anew(groups, (&mut life, 9)).unwrap_err();
+    assert_eq!(path, data.join("g0.lost"), "there is no such directory");
+    assert_eq!(crate::life::Life::next(&counted), Some(1));
+    fs::create_dir(&data).unwrap();
+    keeping.begin_anew(groups, (&mut life, 9)).unwrap();
+    assert!(data.join("g0.lost").exists() && data.join("g1.lost").exists());
+    assert_eq!(crate::life::Life::next(&counted), Some(9));
 }
