@@ -255,20 +255,20 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     // A thread of the clients' host starts its clients there.
     let cluster = &mut cluster;
     let namespace = cluster.hosts.namespace(CLIENTS);
-    let done = std::thread::scope(|scope| {
+    let (done, [moved, coordinates, map]) = std::thread::scope(|scope| {
         let operates = || {
             crate::namespaces::enter(&namespace);
-            load.run(|load| operate(cluster, load))
+            let done = load.run(|load| operate(&mut *cluster, load));
+            let told = ["nodes/n1", "leads/g0", "map"].map(|key| cluster.in_etcd(key));
+            // Here, because what a thread started is ended with it.
+            for (_, node) in &mut cluster.nodes {
+                signal(node.id(), Signal::TERM);
+                assert!(node.wait().expect("it is a child of ours").success());
+            }
+            (done, told)
         };
         scope.spawn(operates).join().expect("the cluster bears it")
     });
-    let moved = cluster.in_etcd("nodes/n1");
-    let coordinates = cluster.in_etcd("leads/g0");
-    let map = cluster.in_etcd("map");
-    for (_, node) in &mut cluster.nodes {
-        signal(node.id(), Signal::TERM);
-        assert!(node.wait().expect("it is a child of ours").success());
-    }
     let (errors, ends) = (load.errors(), load.ends());
     let recording = load.into_recording();
     let report = judge(&recording);
