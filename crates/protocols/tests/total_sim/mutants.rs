@@ -10,7 +10,7 @@ use amcast_sim::{Profile, Settings};
 use std::collections::BTreeSet;
 
 /// Seeds within which a mutant must have broken all that it is said to break.
-const SEEDS: u64 = 600;
+const SEEDS: u64 = 1500;
 
 /// Seeds in which nothing may be found without a mutant.
 const SOUND_SEEDS: u64 = 20;
