@@ -178,9 +178,8 @@ impl fmt::Display for Error {
             Self::Damaged(damage) => damage.fmt(f),
             Self::DamagedCheckpoint { path, offset } => write!(
                 f,
-                "{}: damaged at byte {offset}; the checkpoint before it serves if there is one. Bring \
-                 the file back from a copy, or remove it and have the process start anew from the \
-                 others' state",
+                "{}: damaged at byte {offset}; the checkpoint before it serves if there is one. Remove \
+                 it, or have the process start anew from the others' state",
                 path.display()
             ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),
@@ -242,9 +241,10 @@ impl fmt::Display for Damage {
         let log = self.path.parent().unwrap_or(&self.path).display();
         write!(
             f,
-            "{}: damaged at byte {}: record {} {flaw}; nothing was changed. Bring the file back from \
-             a copy, or have the process start anew from the others' state; `amcast log-file verify \
-             {log}` shows what is whole, `amcast log-file repair {log}` says what a cut there would lose",
+            "{}: damaged at byte {}: record {} {flaw}; nothing was changed. Have the process \
+             start anew from the others' state (no older copy: it would lack what was promised since); \
+             `amcast log-file verify {log}` shows what is whole, `amcast log-file repair {log}` says what \
+             a cut there would lose",
             self.path.display(),
             self.offset,
             self.number
@@ -271,19 +271,16 @@ impl fmt::Display for Limit {
 impl fmt::Display for Misfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Short => f.write_str(
-                "was cut off in its head; bring it back from a copy, or see `amcast log-file`",
-            ),
+            Self::Short => f.write_str("was cut off in its head; see `amcast log-file`"),
             Self::Magic => f.write_str("is not a file of this kind; give the right one"),
             Self::Version { found, newest } => write!(
                 f,
                 "has version {found} of its format, and this program knows those up to {newest}; use a \
                  newer program"
             ),
-            Self::Sum => f.write_str(
-                "is damaged: its head does not fit its sum; bring it back from a copy, or see \
-                     `amcast log-file`",
-            ),
+            Self::Sum => {
+                f.write_str("is damaged: its head does not fit its sum; see `amcast log-file`")
+            }
             Self::Nonsense => {
                 f.write_str("is damaged: its head makes no sense; see `amcast log-file`")
             }

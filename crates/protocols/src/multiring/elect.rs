@@ -10,7 +10,8 @@
 //!
 //! Phase 1 deposes whoever leads, so nobody begins it for what only it cannot see: where the way between
 //! a coordinator and another acceptor fails, those who hear both keep the one that they have. What a
-//! candidate is told is a matter of progress alone; phase 1 is safe whoever begins it, and when.
+//! candidate is told is a matter of progress alone; phase 1 is safe whoever begins it, and when. Nor does
+//! one consent who has just promised another candidate: that one has time to begin.
 //! (Ongaro's thesis on Raft calls this pre-vote, 9.6; the paper leaves the election to ZooKeeper.)
 //!
 //! A coordinator that hears no quorum itself shows that it is not fit, and others may replace it.
