@@ -69,6 +69,7 @@
 mod book;
 mod bytes;
 mod elect;
+mod hear;
 mod keep;
 mod layout;
 mod lead;

@@ -4,8 +4,11 @@
 //! that is on the broken way. Who proposed what is in the table of every acceptor.
 
 use super::bytes::Bytes;
+use super::process::MultiRing;
+use super::proposer::Route;
 use super::ring::{Cx, Ring};
-use super::value::proposals;
+use super::rings::RingId;
+use super::value::{Ballot, proposals};
 use super::word::Word;
 use amcast_core::Pid;
 
@@ -16,6 +19,41 @@ pub(super) struct Relayed {
     last: (u32, u64),
     /// Up to which it was told that they are decided.
     told: (u32, u64),
+}
+
+impl MultiRing {
+    /// Sends proposals to the coordinators.
+    pub(super) fn propose(&mut self) {
+        for id in self.ring_ids() {
+            let route = self.route(id);
+            let proposer = &mut self.proposers[usize::from(id)];
+            // Who votes sees for itself what is decided, whether or not it hears the coordinator.
+            let decided = self.rings[usize::from(id)].as_ref().and_then(|r| r.decided_of(self.me));
+            if let Some((_, upto)) = decided.filter(|(life, _)| *life == self.life) {
+                proposer.done(upto, self.now);
+            }
+            let way = (self.me, id, route);
+            proposer.send(self.now, way, self.shape.suspect, &mut self.post);
+        }
+    }
+
+    /// Whom to send proposals for a ring to.
+    fn route(&self, id: RingId) -> Route {
+        let ballot = self.rings[usize::from(id)].as_ref().map_or(Ballot::NONE, |r| r.ballot);
+        let acceptors = &self.shape.rings[usize::from(id)].acceptors;
+        let reached = |p: Pid| !self.heartbeat.suspects(self.now, p.index());
+        let (who, when) = ((self.me, reached), (self.now, self.shape.suspect));
+        self.proposers[usize::from(id)].route(ballot, acceptors, who, when)
+    }
+
+    /// Whom to tell what the coordinator of a ring should hear: it, or another acceptor, who tells it.
+    pub(super) fn target(&self, id: RingId) -> Pid {
+        let (Route::To(to) | Route::By(to)) = self.route(id);
+        let reached = |p: Pid| p == self.me || !self.heartbeat.suspects(self.now, p.index());
+        let others = &self.shape.rings[usize::from(id)].acceptors;
+        let other = || others.iter().copied().find(|&p| p != self.me && reached(p));
+        if reached(to) { to } else { other().unwrap_or(to) }
+    }
 }
 
 impl Ring {
