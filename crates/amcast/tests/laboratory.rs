@@ -256,3 +256,41 @@ fn faults_of_disks_are_refused_for_a_protocol_that_uses_none() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("tram keeps nothing on a disk"), "{text}");
 }
+
+#[test]
+fn a_history_is_drawn_and_what_is_wrong_with_it_stands_out() {
+    let directory = std::env::temp_dir().join(format!("amcast-view-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let path = |name: &str| directory.join(name).display().to_string();
+    let (history, page) = (path("run.jsonl"), path("run.html"));
+    let run = ["sim", "--protocol", "multi-ring", "--seed", "3", "--faults", "all", "--history"];
+    assert!(amcast(&[&run[..], &[&history]].concat()).status.success());
+    let output = amcast(&["view", &history, "--out", &page, "--events", "90"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).trim_end().ends_with("/run.html"));
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(drawn.matches("<title>").count(), 91, "as many events as asked, and the page");
+    assert!(drawn.contains("that were chosen are left out") && drawn.contains("holds"));
+    // The last delivery once more, by a process that has it: it is found, and drawn with its message.
+    let text = std::fs::read_to_string(&history).unwrap();
+    let twice = text.lines().rfind(|l| l.contains("\"deliver\"")).unwrap();
+    let lines: Vec<&str> =
+        text.lines().flat_map(|l| vec![l; 1 + usize::from(l == twice)]).collect();
+    std::fs::write(&history, lines.join("\n")).unwrap();
+    let output = amcast(&["view", &history, "--out", &page]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let drawn = std::fs::read_to_string(&page).unwrap();
+    assert!(drawn.contains(" twice</strong>") && drawn.contains("class=\"m wrong\""));
+    let (nothing, nowhere) = (path("none.jsonl"), path("none/x.html"));
+    let wrong: [(&[&str], i32); 3] = [
+        (&["view", &nothing, "--out", &page], 2),
+        (&["view", &history, "--out", &page, "--message", "nobody:7"], 1),
+        (&["view", &history, "--out", &nowhere], 1),
+    ];
+    for (args, code) in wrong {
+        let output = amcast(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(!output.stderr.is_empty());
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}

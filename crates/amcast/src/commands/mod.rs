@@ -11,6 +11,7 @@ mod check;
 mod choose;
 mod config;
 mod cores;
+mod histories;
 mod journal;
 mod kv;
 mod listening;
@@ -21,9 +22,11 @@ mod notify;
 mod protocols;
 mod reproduce;
 mod rings;
+mod sheet;
 mod sim;
 mod status;
 mod up;
+mod view;
 
 use amcast_core::Entry;
 use amcast_runtime::home::{Home, HomeError, Registry};
@@ -63,6 +66,8 @@ enum Command {
     Reproduce(reproduce::Args),
     /// Judge a recorded history, or a directory of them
     Check(check::Args),
+    /// Draw a recorded history, for the browser
+    View(view::Args),
     /// Send a command to a running cluster's key-value store
     Kv(kv::Args),
     /// Append to, read, trim and follow the logs of a running cluster
@@ -113,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Rings(args) => rings::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::View(args) => view::run(&args),
         Command::Kv(args) => kv::run(&args),
         Command::Log(args) => log::run(&args),
         Command::LogFile(args) => log_file::run(&args),

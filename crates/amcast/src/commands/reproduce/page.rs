@@ -1,6 +1,7 @@
 //! What an experiment found, and the page that shows it.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use crate::commands::sheet::sheet;
+use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -75,30 +76,6 @@ impl Account {
         };
         format!("{hold} of {} claims hold{failures}", self.claims.len())
     }
-}
-
-const STYLE: &str = "body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;\
-color:#1b1f24}table{border-collapse:collapse;margin:1rem 0}th,td{border:1px solid #ccd;padding:.3rem .6rem;\
-text-align:left;vertical-align:top}th{background:#f2f4f8}caption{text-align:left;font-weight:600;\
-padding:.3rem 0}.yes{color:#136c2e}.no{color:#a40e26}svg{max-width:100%;height:auto}code{background:#f2f4f8;\
-padding:0 .2rem;word-break:break-all}figcaption{color:#555}.gap{background:#ffe9b8}.alone{background:#ffd0d0}\
-.late{background:#d5e5ff}.order td{font:12px monospace;padding:.1rem .3rem}";
-
-/// A page with a heading.
-pub(super) fn sheet(title: &str, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width";
-                title { (title) }
-                style { (PreEscaped(STYLE)) }
-            }
-            body { h1 { (title) } (body) }
-        }
-    };
-    page.into_string()
 }
 
 /// The page of all that was made: identifier, title and account of each.

@@ -1,7 +1,7 @@
 //! A run in which a faulty process shows an execution pattern, as a sheet for people and as a history.
 
-use super::page::sheet;
 use crate::commands::Failure;
+use crate::commands::sheet::sheet;
 use crate::commands::sim::judge::judge;
 use crate::commands::sim::trial::Trial;
 use amcast_check::{Behaviour, History, Msg, Proc, execution_patterns};
