@@ -76,6 +76,13 @@ pub enum Breach {
         /// The position it has now.
         has: u64,
     },
+    /// It asks to be woken at once again and again, while nothing arrives.
+    Spins {
+        /// The process.
+        p: Pid,
+        /// How often in a row.
+        times: u32,
+    },
     /// It asked the application for something that makes no sense.
     Application {
         /// The process.

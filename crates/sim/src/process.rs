@@ -94,6 +94,8 @@ pub(crate) struct Process {
     pub run_at: Option<Time>,
     pub wake_at: Option<Time>,
     pub poll_at: Option<Time>,
+    /// How often in a row it was woken, and nothing else, and asked to be woken at once again.
+    pub spins: u32,
     /// What it is still to multicast: indices into the plan.
     pub backlog: VecDeque<usize>,
     /// Multicasts so far, of all its lives.
@@ -131,6 +133,7 @@ impl Process {
             run_at: None,
             wake_at: None,
             poll_at: None,
+            spins: 0,
             backlog: VecDeque::new(),
             casts: 0,
             fit: true,

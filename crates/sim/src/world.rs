@@ -77,6 +77,10 @@ impl<M: amcast_core::Medium> Default for Tray<M> {
 /// for now from stopping time.
 const WAKE_GRAIN: Span = Span(200);
 
+/// How often in a row a process may be woken and ask to be woken at once again, with nothing else that
+/// happens to it: what it has to do is done in a few steps.
+const SPINS_MAX: u32 = 100;
+
 /// What a run consists of.
 pub(crate) struct World<'a> {
     pub entry: &'a dyn Entry,
@@ -360,9 +364,22 @@ impl<'a> World<'a> {
                 },
             };
             submitted = matches!(letter, Letter::Submit(_));
+            let woken = matches!(letter, Letter::Wake);
             self.step(p, letter);
+            self.watch_spin(p, woken);
         }
         self.rearm(p);
+    }
+
+    /// Ends the run where a process spins.
+    fn watch_spin(&mut self, p: Pid, woken: bool) {
+        let now = self.now;
+        let process = &mut self.procs[p.index()];
+        let again = woken && process.deadline().is_some_and(|at| at <= process.clock(now));
+        process.spins = if again { process.spins + 1 } else { 0 };
+        if process.spins > SPINS_MAX {
+            self.breach.get_or_insert(Breach::Spins { p, times: process.spins });
+        }
     }
 
     /// What a process is told when there is nothing to tell.

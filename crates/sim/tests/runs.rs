@@ -97,6 +97,15 @@ fn orders_that_differ_are_caught() {
 }
 
 #[test]
+fn a_process_that_wakes_itself_without_end_is_caught() {
+    let report = run3(&messages::Toy(messages::Kind::Spins), &settings(Profile::None), 1);
+    let Outcome::Breach(Breach::Spins { times, .. }) = report.outcome else {
+        panic!("{:?}", report.outcome)
+    };
+    assert!(times == 101 && report.time < Time(10_000_000), "{times} by {:?}", report.time);
+}
+
+#[test]
 #[should_panic(expected = "five is right out")]
 fn assertions_of_a_protocol_reach_the_caller() {
     run3(&memory::Toy(memory::Kind::Asserts), &settings(Profile::None), 1);

@@ -21,6 +21,8 @@ pub(crate) enum Kind {
     Unordered,
     /// Forgets its newest delivery when it comes back.
     Forgets,
+    /// Has something to do at once, always.
+    Spins,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl Entry for Toy {
             early: BTreeMap::new(),
             sent: Vec::new(),
             fit: true,
+            now: Time::ZERO,
         };
         Ok(Node::Messages(Box::new(state)))
     }
@@ -64,6 +67,7 @@ struct State {
     early: BTreeMap<u64, (MsgId, Vec<u8>)>,
     sent: Vec<(MsgId, Vec<u8>)>,
     fit: bool,
+    now: Time,
 }
 
 fn frame(kind: u8, number: u64, m: MsgId, bytes: &[u8], to: &mut Vec<u8>) {
@@ -134,7 +138,8 @@ impl State {
 
 impl Protocol for State {
     type Medium = Frames;
-    fn step(&mut self, _: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
+    fn step(&mut self, now: Time, (): (), input: Input<'_, Frames>, out: &mut Outbox<Frames>) {
+        self.now = now;
         match input {
             Input::Start { incarnation } if incarnation > 0 => self.fit = false,
             Input::Medium(In::Up(Pid(0))) if !self.fit => {
@@ -179,7 +184,7 @@ impl Protocol for State {
         }
     }
     fn deadline(&self) -> Option<(Time, Why)> {
-        None
+        (self.kind == Kind::Spins).then_some((self.now, Why::Flush))
     }
     fn room(&self, _: GroupSet, _: usize) -> usize {
         usize::from(self.fit)

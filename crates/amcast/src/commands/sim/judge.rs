@@ -263,6 +263,12 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
         Breach::Moved { p, m, had, has } => {
             format!("{} delivers {} again, at {has} instead of {had}", name(p), msg(m))
         }
+        Breach::Spins { p, times } => {
+            format!(
+                "{} asks to be woken at once {times} times in a row, and nothing arrives",
+                name(p)
+            )
+        }
         Breach::Application { p, why } => format!("{}: {why}", name(p)),
     }
 }
