@@ -78,6 +78,7 @@ const RINGS: &Values = &[
     ("apply_bytes", &["8388608", "1000"]),
     ("spread", &["24", "2"]),
     ("around", &["nodes", "nodes", "groups"]),
+    ("behind_instances", &["4096", "10"]),
 ];
 
 /// Sets of groups that have a ring of their own, by how many groups there are.

@@ -14,7 +14,8 @@
 //! one consent who has just promised another candidate: that one has time to begin.
 //! (Ongaro's thesis on Raft calls this pre-vote, 9.6; the paper leaves the election to ZooKeeper.)
 //!
-//! A coordinator that hears no quorum itself shows that it is not fit, and others may replace it.
+//! A coordinator that hears no quorum itself, or is heard by none, shows that it is not fit, and others may
+//! replace it.
 
 use super::ring::{Cx, Ring};
 use super::value::Ballot;
@@ -148,7 +149,7 @@ impl Ring {
         let counts = self.is_in_force() || begins && self.awaited == self.promised;
         let leads = self.promised.coordinator().filter(|&p| p != candidate && counts);
         leads.is_some_and(|p| match p == cx.me {
-            true => self.lead.is_some() && self.hears_quorum(cx),
+            true => self.lead.is_some() && self.reaches_quorum(cx),
             false => {
                 // However patient this process has become: others need not be.
                 let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.shape.suspect;
@@ -157,10 +158,10 @@ impl Ring {
         })
     }
 
-    /// Whether this acceptor hears so many that together they could decide something.
-    pub(super) fn hears_quorum(&self, cx: &Cx<'_>) -> bool {
-        let heard = self.shape.acceptors.iter().filter(|&&p| p == cx.me || !cx.suspects(p));
-        heard.count() >= self.shape.quorum()
+    /// Whether this acceptor hears so many, and they it, that together they could decide something.
+    pub(super) fn reaches_quorum(&self, cx: &Cx<'_>) -> bool {
+        let reached = self.shape.acceptors.iter().filter(|&&p| p == cx.me || cx.reaches(p));
+        reached.count() >= self.shape.quorum()
     }
 
     /// A higher ballot is about: the own attempt is over. Who says so may not know whose run it is.

@@ -4,7 +4,7 @@ use super::learn::Lesson;
 use super::process::MultiRing;
 use super::rings::RingId;
 use super::value::{Ballot, count};
-use super::word::{Packet, Standing, Word};
+use super::word::{Gaps, Packet, Standing, Word};
 use amcast_core::messages::Messages;
 use amcast_core::step::Note;
 use amcast_core::{Outbox, Pid};
@@ -16,6 +16,7 @@ impl MultiRing {
         if life > held {
             self.lives[from.index()] = life;
             self.heartbeat.restarted(self.now, from.index());
+            self.reach.told(from, Gaps::default());
             self.rings.iter_mut().flatten().for_each(|ring| ring.restarted(from));
             self.reconnected(from);
         }
@@ -35,7 +36,10 @@ impl MultiRing {
     pub(super) fn hear(&mut self, from: Pid, word: Word, out: &mut Outbox<Messages<Packet>>) {
         let mut wrong = None;
         match word {
-            Word::Alive { count, fit, rings } => self.on_alive(from, count, fit, &rings),
+            Word::Alive { count, fit, gaps, rings } => {
+                self.reach.told(from, gaps);
+                self.on_alive(from, count, fit, &rings);
+            }
             Word::Propose { ring, proposals } => {
                 if count(&proposals, |sender| sender == from).is_some() {
                     self.with_ring(ring, |r, cx| r.on_propose(from, &proposals, cx));

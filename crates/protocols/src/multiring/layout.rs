@@ -11,9 +11,6 @@ use amcast_core::step::Note;
 /// Who lacks so many times as many decided bytes as may be undecided is left out of the ring.
 const BEHIND_BYTES: usize = 8;
 
-/// Or so many entries.
-const BEHIND_ENTRIES: usize = 4096;
-
 /// Who is left out comes back when it lacks one part of so many of that.
 const BACK: usize = 2;
 
@@ -58,7 +55,7 @@ impl Ring {
             let most = cx.shape.pipeline_bytes.saturating_mul(BEHIND_BYTES);
             let share = if self.out.contains(p) { BACK } else { 1 };
             let known = self.shape.member(*p).map_or(u64::MAX, |at| self.peers[at].known);
-            self.is_far(known, (most / share, BEHIND_ENTRIES / share))
+            self.is_far(known, (most / share, cx.shape.behind_instances / share))
         };
         let lives = |p: &Pid| !failed.contains(p);
         let mut behind: Vec<Pid> = self.others(cx.me).filter(lives).filter(far).collect();

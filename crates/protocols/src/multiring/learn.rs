@@ -112,7 +112,7 @@ impl Ring {
             true => self.shape.acceptor(p).is_some(),
             false => self.is_ahead(p),
         };
-        self.others(cx.me).filter(|&p| enough(p) && !cx.suspects(p)).collect()
+        self.others(cx.me).filter(|&p| enough(p) && cx.reaches(p)).collect()
     }
 
     /// Whether `p` knows more than this member.

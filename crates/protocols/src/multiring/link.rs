@@ -87,7 +87,7 @@ impl Ring {
         let members = &self.shape.members;
         let mut behind = members[at + 1..].iter().chain(&members[..at]).copied();
         let passed_over =
-            |p: &Pid| self.out.contains(p) || self.hears(cx.me, *p) && cx.suspects(*p);
+            |p: &Pid| self.out.contains(p) || self.hears(cx.me, *p) && !cx.reaches(*p);
         behind.find(|p| !passed_over(p))
     }
 
@@ -266,6 +266,7 @@ impl Ring {
 mod tests {
     use super::super::bytes::Bytes;
     use super::super::keep::{Keep, Storage};
+    use super::super::reach::Reach;
     use super::super::rings::{Around, Rings, shapes};
     use super::super::value::{Proposal, Value};
     use super::super::{Shape, WRITTEN};
@@ -289,6 +290,7 @@ mod tests {
         now: Time,
         shape: Shape,
         heartbeat: Heartbeat,
+        reach: Reach,
         memories: Vec<u32>,
         keep: Keep,
         post: Vec<(Pid, Word)>,
@@ -308,6 +310,7 @@ mod tests {
                 now: Time(1),
                 heartbeat: Heartbeat::new(me.index(), &[0, 1, 2], shape.heartbeat, shape.suspect),
                 shape,
+                reach: Reach::new(3),
                 memories: alloc::vec![0; 3],
                 keep: Keep::new(Storage::Written),
                 post: Vec::new(),
@@ -319,13 +322,14 @@ mod tests {
 
         /// Does something, and what follows from that. What is said.
         fn does(&mut self, does: impl FnOnce(&mut Ring, &mut Cx<'_>)) -> Vec<(Pid, Word)> {
-            let Self { me, now, shape, heartbeat, memories, keep, post, ring } = self;
+            let Self { me, now, shape, heartbeat, reach, memories, keep, post, ring } = self;
             let mut cx = Cx {
                 now: *now,
                 me: *me,
                 votes: true,
                 shape,
                 heartbeat,
+                reach,
                 memories,
                 keep,
                 post,

@@ -81,6 +81,7 @@ mod process;
 mod proposer;
 mod pull;
 mod queue;
+mod reach;
 mod recovery;
 mod relay;
 mod ring;
@@ -276,6 +277,16 @@ number!(
     "Members that were away for longer are served from disk, or need a state."
 );
 number!(
+    BEHIND_INSTANCES = "behind_instances",
+    4096,
+    2,
+    1 << 32,
+    "ours",
+    "Who lacks more instances of a ring than these is left out of it until it has caught up, where logs \
+     are on disk.",
+    "Fewer, and who is a little slow fetches what the others pass round."
+);
+number!(
     HEARTBEAT_US = "heartbeat_us",
     5_000,
     10,
@@ -331,6 +342,7 @@ static PARAMS: &[Param] = &[
     HELD_BYTES,
     APPLY_BYTES,
     CACHE_BYTES,
+    BEHIND_INSTANCES,
     HEARTBEAT_US,
     SUSPECT_US,
     RETRY_US,
@@ -529,6 +541,7 @@ struct Shape {
     held_bytes: usize,
     apply_bytes: usize,
     cache_bytes: usize,
+    behind_instances: usize,
     heartbeat: Span,
     suspect: Span,
     retry: Span,
@@ -565,6 +578,7 @@ impl Shape {
             held_bytes: bytes(&HELD_BYTES),
             apply_bytes: bytes(&APPLY_BYTES),
             cache_bytes: bytes(&CACHE_BYTES),
+            behind_instances: bytes(&BEHIND_INSTANCES),
             heartbeat: Span::micros(get(&HEARTBEAT_US)),
             suspect: Span::micros(get(&SUSPECT_US)),
             retry: Span::micros(get(&RETRY_US)),

@@ -5,6 +5,7 @@ use super::logbook::Reading;
 use super::merge::{Merge, Stop};
 use super::proposer::Proposer;
 use super::pull::Pull;
+use super::reach::Reach;
 use super::recovery::Recovery;
 use super::ring::{Cx, Ring};
 use super::rings::{Point, RingId, ring_for};
@@ -55,8 +56,9 @@ pub(super) struct MultiRing {
     pub(super) merge: Merge,
     pub(super) proposers: Vec<Proposer>,
     pub(super) heartbeat: Heartbeat,
+    pub(super) reach: Reach,
     /// With whom signs of life are exchanged.
-    acquaintances: Vec<Pid>,
+    pub(super) acquaintances: Vec<Pid>,
     /// By process: the life that was heard last.
     pub(super) lives: Vec<u32>,
     /// By process: which of its memories counts.
@@ -128,6 +130,7 @@ impl MultiRing {
             merge: Merge::new(group, shape),
             proposers: alloc::vec![Proposer::default(); count],
             heartbeat,
+            reach: Reach::new(processes),
             acquaintances,
             lives: alloc::vec![0; processes],
             memories: alloc::vec![0; processes],
@@ -200,6 +203,7 @@ impl MultiRing {
             votes: self.begun && !self.recovery.lost,
             shape: &self.shape,
             heartbeat: &self.heartbeat,
+            reach: &self.reach,
             memories: &mut self.memories,
             keep: &mut self.keep,
             post: &mut self.post,
@@ -373,19 +377,20 @@ impl MultiRing {
     /// Shows that this process lives, and where it stands.
     fn beat(&mut self) {
         let Some(count) = self.heartbeat.beat(self.now) else { return };
-        let fit = self.fit() && self.hears_enough();
+        let fit = self.fit() && self.reaches_enough();
+        let gaps = self.gaps();
         for at in 0..self.acquaintances.len() {
             let p = self.acquaintances[at];
             let mine = self.rings.iter().flatten().filter(|r| r.shape.member(p).is_some());
             let rings = mine.map(|r| (r.id, Standing { known: r.known, ..r.mine })).collect();
-            self.say(p, Word::Alive { count, fit, rings });
+            self.say(p, Word::Alive { count, fit, gaps: gaps.clone(), rings });
         }
     }
 
-    /// Whether this process hears enough others to coordinate any ring in which it votes.
-    fn hears_enough(&mut self) -> bool {
+    /// Whether this process hears enough others, and they it, to coordinate any ring in which it votes.
+    fn reaches_enough(&mut self) -> bool {
         self.ring_ids().all(|id| {
-            self.with_ring(id, |r, cx| r.my_vote.is_none() || r.hears_quorum(cx)).unwrap_or(true)
+            self.with_ring(id, |r, cx| r.my_vote.is_none() || r.reaches_quorum(cx)).unwrap_or(true)
         })
     }
 

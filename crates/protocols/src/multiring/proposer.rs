@@ -56,6 +56,8 @@ pub(super) struct Proposer {
     through_at: Time,
     /// Whom to try where no coordinator is known.
     turn: usize,
+    /// How many were tried to pass proposals on, where they do not go straight to the coordinator.
+    relays_tried: Option<usize>,
     /// The highest ballot that this process was told of.
     pub(super) told: Ballot,
 }
@@ -120,13 +122,13 @@ impl Proposer {
     /// Whom to send to: the coordinator, as far as it is known, or an acceptor, who knows more. `ballot`
     /// is the one whose run this process follows; it may have been told of a later one.
     ///
-    /// A coordinator that cannot be `reached` is sent nothing more once nothing has got through for as long
-    /// as `patience`: another acceptor than `me` who can be passes proposals on to it.
+    /// A coordinator that is not `reached` is sent nothing more once nothing has got through for as long
+    /// as `patience`: one of the `relays` to it passes proposals on.
     pub(super) fn route(
         &self,
         ballot: Ballot,
         acceptors: &[Pid],
-        (me, reached): (Pid, impl Fn(Pid) -> bool),
+        (reached, relays): (impl Fn(Pid) -> bool, impl Fn(Pid) -> Vec<Pid>),
         (now, patience): (Time, Span),
     ) -> Route {
         let known = ballot.max(self.told).coordinator();
@@ -135,19 +137,28 @@ impl Proposer {
             return Route::To(acceptors[self.turn % acceptors.len()]);
         };
         let stuck = self.sent > 0 && now.since(self.through_at) >= patience;
-        let goes_by = self.to.is_some_and(|p| p != to);
-        if to == me || reached(to) || !(stuck || goes_by) {
+        if reached(to) || !(stuck || self.relays_tried.is_some()) {
             return Route::To(to);
         }
-        let able = |p: &Pid| *p != me && *p != to && reached(*p);
-        let others: Vec<Pid> = acceptors.iter().copied().filter(able).collect();
-        match others.is_empty() {
+        let relays = relays(to);
+        match relays.is_empty() {
             true => Route::To(to),
-            false => Route::By(others[self.turn % others.len()]),
+            false => Route::By(relays[self.relays_tried.unwrap_or(0) % relays.len()]),
         }
     }
 
-    /// Sends what was not sent; all again to another coordinator, or after a while without progress.
+    /// Goes on to the next relay where nothing gets through by the last one.
+    pub(super) fn change_relay(&mut self, now: Time, patience: Span) {
+        if let Some(tried) = &mut self.relays_tried
+            && self.sent > 0
+            && now.since(self.through_at) >= patience
+        {
+            *tried += 1;
+            self.sent = 0;
+        }
+    }
+
+    /// Sends what was not sent; all again to another one, or after a while without progress.
     pub(super) fn send(
         &mut self,
         now: Time,
@@ -157,6 +168,10 @@ impl Proposer {
     ) {
         self.close();
         let (Route::To(target) | Route::By(target)) = route;
+        self.relays_tried = match route {
+            Route::To(_) => None,
+            Route::By(_) => self.relays_tried.or(Some(0)),
+        };
         if self.to != Some(target) {
             (self.to, self.sent) = (Some(target), 0);
         }
@@ -188,5 +203,45 @@ impl Proposer {
     /// When to send again.
     pub(super) fn send_at(&self, retry: Span) -> Time {
         if self.pending.is_empty() { Time::NEVER } else { self.moved_at + retry }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::{Gid, GroupSet};
+
+    /// Where proposals are sent, one every millisecond for so many, of which none gets through.
+    fn ways(proposer: &mut Proposer, from: u64, millis: u64, reached: bool) -> Vec<Route> {
+        let patience = Span::millis(10);
+        let (mut ways, mut post) = (Vec::new(), Vec::new());
+        for t in from..from + millis {
+            let now = Time::ZERO + Span::millis(t);
+            let submission =
+                Submission { seq: t, dst: GroupSet::one(Gid(0)), payload: b"a proposal" };
+            proposer.submit((Pid(4), 0), &submission, 64);
+            proposer.change_relay(now, patience);
+            let relays = |_| [Pid(2), Pid(3)].into();
+            let (ballot, ways_there) = (Ballot::new(1, Pid(0)), (|_| reached, relays));
+            let route = proposer.route(ballot, &[Pid(0)], ways_there, (now, patience));
+            proposer.send(now, (Pid(4), 0, route), patience, &mut post);
+            if ways.last() != Some(&route) {
+                ways.push(route);
+            }
+        }
+        ways
+    }
+
+    #[test]
+    fn who_gets_nothing_through_tries_relays_in_turn_until_the_coordinator_is_reached() {
+        let mut proposer = Proposer::default();
+        let (straight, first, second) = (Route::To(Pid(0)), Route::By(Pid(2)), Route::By(Pid(3)));
+        assert_eq!(ways(&mut proposer, 1, 25, false), [straight, first, second]);
+        // The second one gets them through: it stays so.
+        proposer.done(20, Time::ZERO + Span::millis(26));
+        assert_eq!(ways(&mut proposer, 26, 8, false), [second]);
+        assert_eq!(ways(&mut proposer, 34, 30, true), [straight]);
+        proposer.done(50, Time::ZERO + Span::millis(63));
+        assert_eq!(ways(&mut proposer, 64, 12, false), [straight, first]);
     }
 }

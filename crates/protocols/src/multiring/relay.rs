@@ -25,15 +25,15 @@ impl MultiRing {
     /// Sends proposals to the coordinators.
     pub(super) fn propose(&mut self) {
         for id in self.ring_ids() {
-            let route = self.route(id);
             let proposer = &mut self.proposers[usize::from(id)];
             // Who votes sees for itself what is decided, whether or not it hears the coordinator.
             let decided = self.rings[usize::from(id)].as_ref().and_then(|r| r.decided_of(self.me));
             if let Some((_, upto)) = decided.filter(|(life, _)| *life == self.life) {
                 proposer.done(upto, self.now);
             }
-            let way = (self.me, id, route);
-            proposer.send(self.now, way, self.shape.suspect, &mut self.post);
+            proposer.change_relay(self.now, self.shape.suspect);
+            let way = (self.me, id, self.route(id));
+            self.proposers[usize::from(id)].send(self.now, way, self.shape.suspect, &mut self.post);
         }
     }
 
@@ -41,18 +41,20 @@ impl MultiRing {
     fn route(&self, id: RingId) -> Route {
         let ballot = self.rings[usize::from(id)].as_ref().map_or(Ballot::NONE, |r| r.ballot);
         let acceptors = &self.shape.rings[usize::from(id)].acceptors;
-        let reached = |p: Pid| !self.heartbeat.suspects(self.now, p.index());
-        let (who, when) = ((self.me, reached), (self.now, self.shape.suspect));
-        self.proposers[usize::from(id)].route(ballot, acceptors, who, when)
+        // With one that shows this process no signs of life there is no way to tell.
+        let reached = |p| p == self.me || self.reaches(p) || !self.acquaintances.contains(&p);
+        let relays = |to| self.relays(id, to);
+        let when = (self.now, self.shape.suspect);
+        self.proposers[usize::from(id)].route(ballot, acceptors, (reached, relays), when)
     }
 
     /// Whom to tell what the coordinator of a ring should hear: it, or another acceptor, who tells it.
     pub(super) fn target(&self, id: RingId) -> Pid {
         let (Route::To(to) | Route::By(to)) = self.route(id);
-        let reached = |p: Pid| p == self.me || !self.heartbeat.suspects(self.now, p.index());
-        let others = &self.shape.rings[usize::from(id)].acceptors;
-        let other = || others.iter().copied().find(|&p| p != self.me && reached(p));
-        if reached(to) { to } else { other().unwrap_or(to) }
+        match to == self.me || self.reaches(to) {
+            true => to,
+            false => self.relays(id, to).first().copied().unwrap_or(to),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use super::keep::{Act, Keep, Record};
 use super::lead::Lead;
 use super::learn::Fetching;
 use super::link::Link;
+use super::reach::Reach;
 use super::relay::Relayed;
 use super::rings::{RingId, RingShape};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
@@ -27,6 +28,7 @@ pub(super) struct Cx<'a> {
     pub(super) votes: bool,
     pub(super) shape: &'a Shape,
     pub(super) heartbeat: &'a Heartbeat,
+    pub(super) reach: &'a Reach,
     /// By process: which of its memories counts.
     pub(super) memories: &'a mut Vec<u32>,
     pub(super) keep: &'a mut Keep,
@@ -47,6 +49,11 @@ impl Cx<'_> {
 
     pub(super) fn suspects(&self, pid: Pid) -> bool {
         self.heartbeat.suspects(self.now, pid.index())
+    }
+
+    /// Whether this process and `pid` hear each other.
+    pub(super) fn reaches(&self, pid: Pid) -> bool {
+        !self.suspects(pid) && !self.reach.misses(pid, self.me)
     }
 }
 

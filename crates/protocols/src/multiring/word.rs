@@ -35,13 +35,22 @@ pub(super) struct Standing {
     pub(super) safe: u64,
 }
 
+/// With whom of those who exchange signs of life with it a process does not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Gaps {
+    /// Whom it does not hear.
+    pub(super) unheard: Vec<Pid>,
+    /// Whom it hears, and who says that it does not hear it.
+    pub(super) unreached: Vec<Pid>,
+}
+
 /// Per process: the life in which it proposed last, and its last number in it.
 pub(super) type Rows = Vec<(u32, u64)>;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Word {
-    /// The sender lives, and stands so in the rings that it shares with the receiver.
-    Alive { count: u64, fit: bool, rings: Vec<(RingId, Standing)> },
+    /// The sender lives, has these gaps, and stands so in the rings that it shares with the receiver.
+    Alive { count: u64, fit: bool, gaps: Gaps, rings: Vec<(RingId, Standing)> },
     /// To a coordinator: order these proposals of the sender's, which lie one behind the other.
     Propose { ring: RingId, proposals: Bytes },
     /// To a coordinator: order these proposals, which `sender` gave to who says this because it does not
@@ -247,8 +256,10 @@ macro_rules! say {
 impl Codec for Word {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
-            Self::Alive { count, fit, rings } => {
+            Self::Alive { count, fit, gaps, rings } => {
                 say!(to, 1, count, u8::from(*fit));
+                put_all(&gaps.unheard, to);
+                put_all(&gaps.unreached, to);
                 put_pairs(rings, to);
             }
             Self::Propose { ring, proposals } => {
@@ -318,7 +329,12 @@ impl Word {
             };
         }
         Ok(match tag {
-            1 => Self::Alive { count: hear!(), fit: take_bool(from)?, rings: take_pairs(from)? },
+            1 => Self::Alive {
+                count: hear!(),
+                fit: take_bool(from)?,
+                gaps: Gaps { unheard: take_all(from)?, unreached: take_all(from)? },
+                rings: take_pairs(from)?,
+            },
             2 => Self::Propose { ring: hear!(), proposals: Bytes::from(from.bytes()?) },
             3 => Self::Done { ring: hear!(), life: hear!(), upto: hear!() },
             4 => Self::Lead { ring: hear!(), ballot: hear!() },

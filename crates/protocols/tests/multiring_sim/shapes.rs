@@ -61,6 +61,7 @@ pub(crate) fn shape(row: &Row, seed: u64, mutant: &str) -> Config {
         ),
         ("spread", of(&["24", "2"])),
         ("around", of(&["nodes", "nodes", "groups"])),
+        ("behind_instances", of(&["4096", "10"])),
     ];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups, replicas, clients: 0, set, ..RawConfig::default() };

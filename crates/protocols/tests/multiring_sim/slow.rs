@@ -2,7 +2,7 @@
 
 use amcast_core::trace::Event;
 use amcast_core::{Entry, GroupSet, Pid, RawConfig, Span, Time};
-use amcast_protocols::multiring::MEMORY;
+use amcast_protocols::multiring::{MEMORY, Row, SYNCED};
 use amcast_sim::faults::{Fault, Strike, When};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
 
@@ -12,14 +12,18 @@ const WRONG: Span = Span::millis(300);
 /// From one multicast of 1 KB to the next.
 const EVERY: Span = Span::micros(200);
 
-/// Three processes, of which the first coordinates and the others follow it round the ring; the first
+/// Where it is tried: with and without disks, and with so many members.
+const WHERE: [(&Row, u32); 4] = [(&MEMORY, 3), (&SYNCED, 3), (&MEMORY, 5), (&SYNCED, 5)];
+
+/// Some processes, of which the first coordinates and the others follow it round the ring; the first
 /// and the `other` one multicast. Of what was multicast while something was wrong, which part the first
 /// had delivered when that was over.
-fn part(other: Pid, strikes: Vec<Strike>) -> f64 {
+fn part((row, members): (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
     let set = [("pipeline_bytes", "65536")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
-    let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
-    let config = raw.check(MEMORY.about().params).expect("a sound configuration");
+    let replicas = members as usize;
+    let raw = RawConfig { groups: 1, replicas, clients: 0, set, ..RawConfig::default() };
+    let config = raw.check(row.about().params).expect("a sound configuration");
     let mut model = Model::constant(Span::ZERO, Span::micros(50));
     model.step = Span::micros(5);
     let count = WRONG.0 / EVERY.0;
@@ -41,13 +45,13 @@ fn part(other: Pid, strikes: Vec<Strike>) -> f64 {
     };
     let recorded = Recorded { plan, choices: Choices::default() };
     let mut delivered = 0;
-    let report = amcast_sim::replay(&MEMORY, &config, &recorded, &mut |event| match *event {
+    let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {
         Event::Deliver { t, p: Pid(0), .. } if t < Time::ZERO + WRONG => delivered += 1,
         _ => {}
     });
     let report = report.expect("it is built");
     assert_eq!(report.outcome, Outcome::Settled, "everybody has everything in the end");
-    assert_eq!(report.deliveries, 3 * count);
+    assert_eq!(report.deliveries, u64::from(members) * count);
     f64::from(delivered) / count as f64
 }
 
@@ -62,30 +66,51 @@ fn slow(p: Pid) -> Vec<Strike> {
 
 #[test]
 fn a_slow_member_holds_the_others_to_its_pace_at_most() {
-    // Round the ring values go through the second one; of its vote there is no need.
-    let through = part(Pid(2), slow(Pid(1)));
-    assert!(through > 0.5, "{through}");
-    let beside = part(Pid(1), slow(Pid(2)));
-    assert!(beside > 0.95, "{beside}");
+    for place in WHERE {
+        // Round the ring values go through the second one; of its vote there is no need.
+        let through = part(place, Pid(2), slow(Pid(1)));
+        assert!(through > 0.5, "{through} of {place:?}");
+        let beside = part(place, Pid(1), slow(Pid(place.1 - 1)));
+        assert!(beside > 0.95, "{beside} of {place:?}");
+    }
+}
+
+/// What is wrong with the way between two processes: nothing passes from the first to the second one, or
+/// back, or neither.
+fn broken(a: Pid, b: Pid) -> [Fault; 3] {
+    let there = Fault::Way { from: a, to: b, span: WRONG };
+    let back = Fault::Way { from: b, to: a, span: WRONG };
+    [there, back, Fault::Cut { a, b, span: WRONG }]
 }
 
 #[test]
 fn neighbours_that_do_not_reach_each_other_stop_nobody() {
-    let cut = Fault::Cut { a: Pid(1), b: Pid(2), span: WRONG };
-    let delivered = part(Pid(1), vec![Strike { at: When::Time(Time(1)), fault: cut }]);
-    assert!(delivered > 0.95, "{delivered}");
+    for place in WHERE {
+        for fault in broken(Pid(1), Pid(2)) {
+            let strikes = vec![Strike { at: When::Time(Time(1)), fault: fault.clone() }];
+            let delivered = part(place, Pid(1), strikes);
+            assert!(delivered > 0.95, "{delivered} of {place:?} with {fault:?}");
+        }
+    }
 }
 
 #[test]
 fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
-    for other in [Pid(1), Pid(2)] {
-        let cut = Fault::Cut { a: Pid(0), b: other, span: WRONG };
-        let strikes = || vec![Strike { at: When::Time(Time(1)), fault: cut.clone() }];
-        // Also with what the one proposes who does not reach it.
-        for sender in [Pid(1), Pid(2)] {
-            let delivered = part(sender, strikes());
-            let least = if sender == other { 0.75 } else { 0.95 };
-            assert!(delivered > least, "{delivered} with {other:?}, of {sender:?}");
+    for place in WHERE {
+        let last = Pid(place.1 - 1);
+        for (other, fault) in
+            [Pid(1), last].into_iter().flat_map(|p| broken(Pid(0), p).map(|f| (p, f)))
+        {
+            // Also with what the one proposes who does not reach it.
+            for sender in [Pid(1), last] {
+                let strikes = vec![Strike { at: When::Time(Time(1)), fault: fault.clone() }];
+                let delivered = part(place, sender, strikes);
+                let least = if sender == other { 0.75 } else { 0.95 };
+                assert!(
+                    delivered > least,
+                    "{delivered} of {place:?} with {fault:?}, of {sender:?}"
+                );
+            }
         }
     }
 }
