@@ -44,7 +44,8 @@ pub fn segment(bytes: &[u8]) {
     let mut bytes = bytes.to_vec();
     mend_head(&mut bytes);
     let (head, rest) = bytes.split_at(bytes.len().min(format::HEAD_BYTES));
-    let whole = SegmentHead { log: LogId(1), first: 0, bytes: RECORDS_AT + rest.len() as u64 };
+    let whole =
+        SegmentHead { log: LogId(1), first: 0, bytes: RECORDS_AT + rest.len() as u64, loose: 0 };
     let head = SegmentHead::decode(head).unwrap_or_else(|why| {
         assert!(!why.to_string().is_empty());
         whole
@@ -68,6 +69,7 @@ pub fn segment(bytes: &[u8]) {
     // A head may claim a length that the file does not have.
     if head.bytes <= file.0.len() as u64 {
         walk.tail().expect("memory can be read");
+        walk.proves(head.first).expect("memory can be read");
         let before = walk.stand().offset;
         while walk.skip().expect("memory can be read") {
             assert!(walk.stand().offset > before, "it goes forward");

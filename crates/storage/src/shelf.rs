@@ -4,6 +4,8 @@
 //! The order in which things are made durable keeps the log whole at every moment:
 //! - a segment gets its name after its head is synced, and its first record after its name is;
 //! - it comes into being only after all records of the one before it are synced;
+//! - where nobody waits for records, both are done while more is written, and the segment before says that
+//!   this one is there when they are: until then it may be lost with the end of the one before;
 //! - trimmed ones lose their names one by one from the front, each synced before the next.
 
 use crate::disk::{Disk, File};
@@ -11,11 +13,18 @@ use crate::error::Error;
 use crate::format::LogId;
 use crate::format::segment::{self, SegmentHead};
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// How far apart records are whose places are kept in memory, in bytes of the log: what is read at
 /// most to find a record.
 const INDEX_BYTES: u64 = 32 << 10;
+
+/// How many spares are kept beside those that are needed again and again.
+const SPARES_BESIDE: usize = 2;
+
+/// Where there is room for fewer segments than that, no spare is kept that need not be.
+const ROOM_SHORT: u64 = 16;
 
 /// How much is zeroed with one call, in bytes.
 const ZERO_BYTES: usize = 1 << 20;
@@ -66,6 +75,8 @@ pub(crate) struct Shelf<D: Disk> {
     inner: Mutex<Inner<D::File>>,
     /// A spare was made, or could not be.
     made: Condvar,
+    /// The segments that begin up to this number are there for good.
+    settled: AtomicU64,
 }
 
 struct Inner<F> {
@@ -77,14 +88,26 @@ struct Inner<F> {
     spare_next: u64,
     /// Somebody makes a spare.
     making: bool,
-    /// Segments that were begun since some were trimmed: as many will be needed until the next time.
+    /// Segments that were begun since some were trimmed.
     begun: usize,
+    /// The same at the time before.
+    begun_before: usize,
+}
+
+impl<F> Inner<F> {
+    /// How many segments will be begun until some are trimmed again, now that some are: no more than each of
+    /// the last two times, for a burst may not come again.
+    fn needed(&mut self) -> usize {
+        let begun = std::mem::take(&mut self.begun);
+        begun.min(std::mem::replace(&mut self.begun_before, begun))
+    }
 }
 
 impl<D: Disk> Shelf<D> {
     pub(crate) fn new(disk: D, log: LogId, segment_bytes: u64, spares_min: usize) -> Self {
         let (segments, spares) = (VecDeque::new(), Vec::new());
-        let inner = Inner { segments, spares, spare_next: 0, making: false, begun: 0 };
+        let inner =
+            Inner { segments, spares, spare_next: 0, making: false, begun: 0, begun_before: 0 };
         Self {
             disk,
             log,
@@ -92,6 +115,7 @@ impl<D: Disk> Shelf<D> {
             spares_min,
             inner: Mutex::new(inner),
             made: Condvar::new(),
+            settled: AtomicU64::new(0),
         }
     }
 
@@ -100,13 +124,14 @@ impl<D: Disk> Shelf<D> {
         locked(&self.inner).segments.push_back(segment);
     }
 
-    /// Puts in a spare that was found, or removes it if it does not fit.
-    pub(crate) fn adopt_spare(&self, name: String) -> Result<(), Error> {
+    /// Puts in a spare that was found, or removes it if it does not fit. An unclean one, too: it may have been
+    /// a segment whose name was lost with the machine, and no record in it counts.
+    pub(crate) fn adopt_spare(&self, name: String, clean: bool) -> Result<(), Error> {
         let file = self.disk.open(&name).map_err(|e| self.error(&name, "open it", e))?;
         let size = file.size().map_err(|e| self.error(&name, "see how long it is", e))?;
         let mut inner = locked(&self.inner);
         inner.spare_next = inner.spare_next.max(segment::spare_of(&name).map_or(0, |n| n + 1));
-        if size == self.segment_bytes && inner.spares.len() < self.spares_min {
+        if clean && size == self.segment_bytes && inner.spares.len() < self.spares_min {
             inner.spares.push((name, file));
             return Ok(());
         }
@@ -127,6 +152,26 @@ impl<D: Disk> Shelf<D> {
 
     /// Makes the segment that begins with record `first`. All records before it are synced.
     pub(crate) fn begin(&self, first: u64) -> Result<Arc<Segment<D::File>>, Error> {
+        let (from, file) = self.take(first, 0)?;
+        file.sync().map_err(|e| self.error(&from, "sync it", e))?;
+        let segment = self.name(&from, file, first)?;
+        self.sync_names()?;
+        Ok(segment)
+    }
+
+    /// The same, but it is not there for good before its file is synced, and then the names. So many records
+    /// right before `first` may not be durable.
+    pub(crate) fn begin_unsynced(
+        &self,
+        first: u64,
+        loose: u64,
+    ) -> Result<Arc<Segment<D::File>>, Error> {
+        let (from, file) = self.take(first, loose)?;
+        self.name(&from, file, first)
+    }
+
+    /// Takes a spare, or makes one, and gives it the head of a segment.
+    fn take(&self, first: u64, loose: u64) -> Result<(String, D::File), Error> {
         let mut inner = locked(&self.inner);
         while inner.making && inner.spares.is_empty() {
             inner = self.made.wait(inner).unwrap_or_else(PoisonError::into_inner);
@@ -138,16 +183,24 @@ impl<D: Disk> Shelf<D> {
             Some(spare) => spare,
             None => self.make()?,
         };
-        let name = segment::name(first);
-        let bytes = self.segment_bytes;
-        let head = SegmentHead { log: self.log, first, bytes }.encode();
+        let head = SegmentHead { log: self.log, first, bytes: self.segment_bytes, loose }.encode();
         file.write_at(&head, 0).map_err(|e| self.error(&from, "write to it", e))?;
-        file.sync().map_err(|e| self.error(&from, "sync it", e))?;
-        self.disk.rename(&from, &name).map_err(|e| self.error(&from, "rename it", e))?;
-        self.sync_names()?;
-        let segment = Arc::new(Segment::new(name, file, first, bytes));
+        Ok((from, file))
+    }
+
+    /// Gives a file that has its head the name of its segment.
+    fn name(&self, from: &str, file: D::File, first: u64) -> Result<Arc<Segment<D::File>>, Error> {
+        let name = segment::name(first);
+        self.disk.rename(from, &name).map_err(|e| self.error(from, "rename it", e))?;
+        let segment = Arc::new(Segment::new(name, file, first, self.segment_bytes));
         self.adopt(segment.clone());
         Ok(segment)
+    }
+
+    /// Says that the segment which begins with record `first` is there for good, and that the one before it
+    /// is not written to any more.
+    pub(crate) fn settle(&self, first: u64) {
+        self.settled.fetch_max(first, Ordering::AcqRel);
     }
 
     /// Whether a spare should be made, so that the writer need not wait for it.
@@ -197,10 +250,14 @@ impl<D: Disk> Shelf<D> {
         file.sync()
     }
 
-    /// Gives up the segments all of whose records are before `before`, never the last one. As many spares
+    /// Gives up the segments all of whose records are before `before`, never the last one, nor one that is
+    /// still synced. As many spares
     /// stay as were needed since the last time: to make one costs as much writing as to fill it.
     pub(crate) fn trim(&self, before: u64) -> Result<(), Error> {
         let mut spares_max = None;
+        // It is a matter of room only: who cannot say how much there is has enough.
+        let short = self.disk.room().is_ok_and(|room| room < ROOM_SHORT * self.segment_bytes);
+        let before = before.min(self.settled.load(Ordering::Acquire));
         loop {
             let mut inner = locked(&self.inner);
             match inner.segments.get(1) {
@@ -209,8 +266,9 @@ impl<D: Disk> Shelf<D> {
             }
             let Some(old) = inner.segments.pop_front() else { break };
             let spares_max = *spares_max.get_or_insert_with(|| {
-                let begun = std::mem::take(&mut inner.begun);
-                if self.spares_min == 0 { 0 } else { begun.max(self.spares_min) }
+                let needed = inner.needed() + SPARES_BESIDE;
+                let most = if short { self.spares_min } else { needed.max(self.spares_min) };
+                if self.spares_min == 0 { 0 } else { most }
             });
             inner.spare_next += 1;
             let spare = segment::spare_name(inner.spare_next - 1);

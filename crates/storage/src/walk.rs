@@ -147,6 +147,19 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(if begun { Tail::Torn } else { Tail::Blank })
     }
 
+    /// Whether a head from here on says that the record `missing`, of a segment before, had been durable.
+    pub(crate) fn proves(&mut self, missing: u64) -> io::Result<bool> {
+        let mut at = self.stand.offset;
+        while at + HEAD_BYTES as u64 <= self.end {
+            let head = self.head_from(at, self.stand.number)?;
+            if head.is_some_and(|head| head.durable > missing) {
+                return Ok(true);
+            }
+            at += ALIGNED;
+        }
+        Ok(false)
+    }
+
     /// Goes to the next whole record behind the one that is missing, if there is one: what is found from
     /// there on is no part of the log any more.
     pub(crate) fn skip(&mut self) -> io::Result<bool> {
@@ -176,15 +189,19 @@ impl<'f, F: File> Walk<'f, F> {
         Ok(Head::decode(self.window.look(at, HEAD_BYTES)?, self.seed))
     }
 
-    /// The head at `at`, if it belongs behind the missing record. There are few places whose bytes
-    /// could be its number, so that few sums are made.
+    /// The head at `at`, if it belongs behind the missing record.
     fn head_after(&mut self, at: u64) -> io::Result<Option<Head>> {
-        let next = self.stand.number;
+        self.head_from(at, self.stand.number + 1)
+    }
+
+    /// The head at `at`, if its number is not below `least` and can be in this segment. There are few
+    /// places whose bytes could be such a number, so that few sums are made.
+    fn head_from(&mut self, at: u64, least: u64) -> io::Result<Option<Head>> {
         let bytes = self.window.look(at, HEAD_BYTES)?;
         let Some(number) = bytes.get(16..24).and_then(|b| b.first_chunk()) else { return Ok(None) };
         let number = u64::from_le_bytes(*number);
         let most = (self.end - self.stand.offset) / HEAD_BYTES as u64;
-        if number <= next || number - next > most {
+        if number < least || number - least > most {
             return Ok(None);
         }
         let head = Head::decode(bytes, self.seed);

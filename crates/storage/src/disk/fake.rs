@@ -197,6 +197,11 @@ impl World {
         Ok(self.stopped)
     }
 
+    /// How many bytes all files have.
+    fn used(&self) -> usize {
+        self.names.values().map(|&inode| self.inodes[inode].bytes.len()).sum()
+    }
+
     fn rename(&mut self, naming: Naming) -> io::Result<()> {
         let stops = self.change()?;
         naming.apply(&mut self.names);
@@ -265,6 +270,12 @@ impl Disk for FakeDisk {
         world.renamed.clear();
         Ok(())
     }
+
+    fn room(&self) -> io::Result<u64> {
+        let world = self.world();
+        let room = world.faults.room.unwrap_or(usize::MAX);
+        Ok(room.saturating_sub(world.used()) as u64)
+    }
 }
 
 impl FakeFile {
@@ -286,7 +297,7 @@ impl File for FakeFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut world = self.world();
         let stops = world.change()?;
-        let used: usize = world.names.values().map(|&inode| world.inodes[inode].bytes.len()).sum();
+        let used = world.used();
         let inode = &mut world.inodes[self.inode];
         let grows = (offset as usize + bytes.len()).saturating_sub(inode.bytes.len());
         // A process that is killed, too, may leave a write half done.
@@ -312,12 +323,14 @@ impl File for FakeFile {
         let fails = world.faults.sync_fails == Some(world.syncs);
         world.syncs += 1;
         let inode = &mut world.inodes[self.inode];
-        inode.written.clear();
+        let written = std::mem::take(&mut inode.written);
         if fails {
             // Pages that could not be written count as clean from here on.
             return Err(io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error()));
         }
-        inode.durable = inode.bytes.clone();
+        for (at, bytes) in written {
+            place(&mut inode.durable, at, &bytes);
+        }
         Ok(())
     }
 }

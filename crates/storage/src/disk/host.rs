@@ -66,6 +66,11 @@ impl Disk for HostDisk {
     fn sync(&self) -> io::Result<()> {
         fs::File::open(&self.path)?.sync_all()
     }
+
+    fn room(&self) -> io::Result<u64> {
+        let system = rustix::fs::statvfs(&self.path)?;
+        Ok(system.f_bavail.saturating_mul(system.f_frsize))
+    }
 }
 
 impl File for fs::File {

@@ -39,6 +39,9 @@ pub(crate) trait Disk: Send + Sync + 'static {
     /// Returns when all names given and taken before survive the end of the machine.
     fn sync(&self) -> io::Result<()>;
 
+    /// How many bytes there is room for.
+    fn room(&self) -> io::Result<u64>;
+
     /// Where a file of it is, for people.
     fn path_of(&self, name: &str) -> PathBuf {
         self.path().join(name)

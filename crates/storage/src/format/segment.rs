@@ -3,8 +3,9 @@
 //! ```text
 //!  0  8  magic "amcastLG"          32  8  number of its first record
 //!  8  4  version, 1                40  8  bytes of the whole file
-//! 12  4  where records begin, 4096 48 12  zero
-//! 16 16  id of the log             60  4  crc32c of bytes 0 to 59
+//! 12  4  where records begin, 4096 48  8  how many records right before were not synced
+//! 16 16  id of the log             56  4  zero
+//!                                  60  4  crc32c of bytes 0 to 59
 //! ```
 
 use super::{HEAD_BYTES, LogId, head, numbered, open, put, seal, u32_at, u64_at, u128_at};
@@ -32,15 +33,23 @@ pub(crate) struct SegmentHead {
     pub(crate) first: u64,
     /// How many bytes the file has.
     pub(crate) bytes: u64,
+    /// How many records right before the first were not known to be durable when the segment was begun.
+    pub(crate) loose: u64,
 }
 
 impl SegmentHead {
+    /// The records before this number were durable when the segment was begun.
+    pub(crate) const fn durable(&self) -> u64 {
+        self.first - self.loose
+    }
+
     pub(crate) fn encode(&self) -> [u8; HEAD_BYTES] {
         let mut bytes = head(MAGIC, VERSION);
         put(&mut bytes, 12, (RECORDS_AT as u32).to_le_bytes());
         put(&mut bytes, 16, self.log.0.to_le_bytes());
         put(&mut bytes, 32, self.first.to_le_bytes());
         put(&mut bytes, 40, self.bytes.to_le_bytes());
+        put(&mut bytes, 48, self.loose.to_le_bytes());
         seal(bytes)
     }
 
@@ -50,8 +59,11 @@ impl SegmentHead {
             log: LogId(u128_at(bytes, 16)),
             first: u64_at(bytes, 32),
             bytes: u64_at(bytes, 40),
+            loose: u64_at(bytes, 48),
         };
-        let may_be = (RECORDS_AT..=BYTES_MAX).contains(&head.bytes) && head.first <= NUMBER_MAX;
+        let may_be = (RECORDS_AT..=BYTES_MAX).contains(&head.bytes)
+            && head.first <= NUMBER_MAX
+            && head.loose <= head.first;
         if u64::from(u32_at(bytes, 12)) != RECORDS_AT || !may_be {
             return Err(Misfit::Nonsense);
         }

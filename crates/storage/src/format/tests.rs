@@ -22,7 +22,7 @@ fn same(bytes: &[u8], golden: &[&str]) {
 
 #[test]
 fn version_1_of_a_segments_head() {
-    let head = SegmentHead { log: LOG, first: 0x1122, bytes: 64 << 20 };
+    let head = SegmentHead { log: LOG, first: 0x1122, bytes: 64 << 20, loose: 0 };
     let bytes = head.encode();
     same(
         &bytes,
@@ -34,6 +34,12 @@ fn version_1_of_a_segments_head() {
         ],
     );
     assert_eq!(SegmentHead::decode(&bytes), Ok(head));
+    let unsynced = SegmentHead { loose: 5, ..head };
+    assert_eq!(hex(&unsynced.encode()[48..56]), "0500000000000000");
+    assert_eq!(SegmentHead::decode(&unsynced.encode()), Ok(unsynced));
+    assert_eq!(unsynced.durable(), 0x111d);
+    let nonsense = SegmentHead { loose: 0x1123, ..head };
+    assert_eq!(SegmentHead::decode(&nonsense.encode()), Err(Misfit::Nonsense));
     assert_eq!(segment::name(0x1122), "00000000000000004386.segment");
     assert_eq!(segment::first_of("00000000000000004386.segment"), Some(0x1122));
     for other in ["4386.segment", "00000000000000004386.spare", "+0000000000000004386.segment", ""]

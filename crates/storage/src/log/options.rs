@@ -11,8 +11,8 @@ pub struct Options {
     /// How long a new segment is, in bytes: 64 MiB. So much is written and synced when one is made
     /// that was none before, and so much can be trimmed at once. Those that are there keep theirs.
     pub segment_bytes: u64,
-    /// How many trimmed segments are kept to be used again at least: 2. More are if more were begun since
-    /// the last trim. With 0 none is, which costs a pause at the end of each segment, while the next is made.
+    /// How many trimmed segments are kept to be used again at least: 2. More are if more are begun again and
+    /// again between two trims, and there is room. With 0 none is, which costs a pause at the end of each segment, while the next is made.
     pub spares: usize,
     /// From how many bytes on that are not written, or awaited and not durable, there is no
     /// [`room`](super::Log::room): 8 MiB.

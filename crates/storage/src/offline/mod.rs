@@ -9,6 +9,8 @@ mod survey;
 mod tests;
 
 pub use repair::{Cut, LOST, repair};
+#[cfg(test)]
+pub(crate) use survey::survey as survey_of;
 pub use survey::{Record, SegmentEnd, SegmentSeen, Survey};
 
 use crate::checkpoints::Saved;

@@ -6,7 +6,7 @@ use crate::format::LogId;
 use crate::format::record::Seed;
 use crate::format::segment::{self, SegmentHead};
 use crate::format::state::State;
-use crate::store::{Torn, beginning, open_segment, read_state};
+use crate::store::{Torn, beginning, judge, never_was, open_segment, read_state};
 use crate::walk::{Stand, Step, Tail, Walk};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub struct SegmentSeen {
 pub enum SegmentEnd {
     /// The log goes on in the next segment, or ends here.
     Whole,
-    /// The log ends here; something behind was begun and never durable.
+    /// The log ends here, or before; something behind was begun and never durable.
     Torn,
     /// Damage; some of the records may be behind it.
     Damaged,
@@ -133,7 +133,7 @@ impl Survey {
 }
 
 /// Looks at all segments of a directory, or at one of them by itself.
-pub(super) fn survey<D: Disk>(
+pub(crate) fn survey<D: Disk>(
     disk: &D,
     only: Option<&str>,
     each: &mut dyn FnMut(Record<'_>),
@@ -154,9 +154,11 @@ pub(super) fn survey<D: Disk>(
     survey.first = names.first().and_then(|name| segment::first_of(name)).unwrap_or(0);
     survey.next = survey.first;
     for (i, name) in names.iter().enumerate() {
-        let last = i + 1 == names.len();
-        let until = names.get(i + 1).and_then(|name| segment::first_of(name));
-        let seen = look(disk, name, until, last && only.is_none(), &mut survey, each)?;
+        let behind = if only.is_some() { None } else { Some(&names[i + 1..]) };
+        let seen = match gone(disk, &names[i..], &mut survey)? {
+            Some(seen) => seen,
+            None => look(disk, name, behind, &mut survey, each)?,
+        };
         survey.segments.push(seen);
     }
     if names.is_empty() && survey.state.is_none() {
@@ -166,12 +168,33 @@ pub(super) fn survey<D: Disk>(
     Ok(survey)
 }
 
-/// Looks at one segment. `until` is the first number of the next one.
+/// The first of these segments, if the log ends before it: it was begun, and what is before it is torn or it
+/// was never there for good itself.
+fn gone<D: Disk>(
+    disk: &D,
+    names: &[String],
+    survey: &mut Survey,
+) -> Result<Option<SegmentSeen>, Error> {
+    let Some(name) = names.first() else { return Ok(None) };
+    if survey.torn.is_none() {
+        let (None, Some(log), Some((last, end))) = (&survey.damage, survey.log, &survey.cut) else {
+            return Ok(None);
+        };
+        if !never_was(disk, log, names, end)? {
+            return Ok(None);
+        }
+        survey.torn = Some(Torn { path: disk.path_of(last), offset: end.offset });
+    }
+    let first = segment::first_of(name).unwrap_or(0);
+    let (path, end) = (disk.path_of(name), SegmentEnd::Torn);
+    Ok(Some(SegmentSeen { path, first, records: 0, bytes: 0, end }))
+}
+
+/// Looks at one segment. `behind` are those after it; none if it is looked at by itself.
 fn look<D: Disk>(
     disk: &D,
     name: &str,
-    until: Option<u64>,
-    last: bool,
+    behind: Option<&[String]>,
     survey: &mut Survey,
     each: &mut dyn FnMut(Record<'_>),
 ) -> Result<SegmentSeen, Error> {
@@ -212,7 +235,13 @@ fn look<D: Disk>(
         let Step::Nothing(what) = step else { continue };
         survey.reached(name, stand);
         let closed = stand.closed && survey.life == Some(stand.life);
-        match judge(&mut walk, until, last, closed).map_err(read)? {
+        let tail = match behind {
+            Some(behind) => judge(disk, head.log, &mut walk, behind, closed)?,
+            // By itself it does not show whether the next one is there.
+            None if closed || stand.turned => Tail::Blank,
+            None => walk.tail().map_err(read)?,
+        };
+        match tail {
             Tail::Proof => {
                 flawed(survey, stand.offset, stand.number, what);
                 seen.end = SegmentEnd::Damaged;
@@ -269,7 +298,7 @@ fn fitting<D: Disk>(
 fn headless<D: Disk>(disk: &D, name: &str, survey: &mut Survey) -> Option<(D::File, SegmentHead)> {
     let file = disk.open(name).ok()?;
     let first = segment::first_of(name).filter(|&first| first == survey.next)?;
-    let head = SegmentHead { log: survey.log?, first, bytes: file.size().ok()? };
+    let head = SegmentHead { log: survey.log?, first, bytes: file.size().ok()?, loose: 0 };
     // It may be too long or too short to be a segment.
     let head = SegmentHead::decode(&head.encode()).ok()?;
     let mut walk = Walk::new(&file, Seed::of(head.log), head.bytes, beginning(&head));
@@ -278,22 +307,4 @@ fn headless<D: Disk>(disk: &D, name: &str, survey: &mut Survey) -> Option<(D::Fi
     }
     survey.headless.push((name.to_string(), head));
     Some((file, head))
-}
-
-/// Whether the records of a segment may end where the walk stands.
-fn judge<F: File>(
-    walk: &mut Walk<'_, F>,
-    until: Option<u64>,
-    last: bool,
-    closed: bool,
-) -> io::Result<Tail> {
-    let stand = walk.stand();
-    match until {
-        Some(until) if until == stand.number => Ok(Tail::Blank),
-        Some(_) => Ok(Tail::Proof),
-        None if closed => Ok(Tail::Blank),
-        // By itself it does not show whether the next one is there.
-        None if stand.turned => Ok(if last { Tail::Proof } else { Tail::Blank }),
-        None => walk.tail(),
-    }
 }

@@ -1,20 +1,118 @@
 //! Syncs that go on beside the writer: for what nobody waits for.
+//!
+//! A [`Hand`] carries out one order after the other, in a thread of its own. The end of a segment is an
+//! order, too: the writer goes on in the next one meanwhile.
 
-use crate::disk::File;
-use crate::shelf::Segment;
+use crate::disk::{Disk, File};
+use crate::error::Error;
+use crate::format::record::HEAD_BYTES;
+use crate::shelf::{Segment, Shelf};
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 
-/// A thread that syncs one segment at a time, and what it is at.
-#[derive(Debug)]
-pub(crate) struct Aside<F> {
-    orders: Option<SyncSender<Arc<Segment<F>>>>,
-    done: Receiver<io::Result<()>>,
-    /// The records before this number are durable when it has ended.
-    under_way: Option<u64>,
+/// How many orders may be under way: so many segments may be full and not synced.
+const ORDERS_MOST: usize = 4;
+
+/// What is to be made durable.
+pub(super) enum Order<F> {
+    /// All that is written in a segment: the records before `next` are durable then.
+    Sync {
+        /// The segment.
+        segment: Arc<Segment<F>>,
+        /// The number of the record after the last.
+        next: u64,
+    },
+    /// All of a segment that is full, and the next one, which is begun; then the one says that the other
+    /// is there.
+    Roll {
+        /// The full one.
+        full: Arc<Segment<F>>,
+        /// Its successor.
+        new: Arc<Segment<F>>,
+        /// Where the turn goes.
+        at: u64,
+        /// The turn.
+        turn: [u8; HEAD_BYTES],
+    },
+}
+
+/// The writer's end: what it ordered.
+pub(super) struct Aside<F> {
+    orders: Option<SyncSender<Order<F>>>,
+    done: Receiver<Result<(), Error>>,
+    /// For each order under way: the records before this number are durable when it has ended.
+    under_way: VecDeque<u64>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Who carries out orders.
+pub(super) struct Hand<D: Disk> {
+    shelf: Arc<Shelf<D>>,
+    orders: Receiver<Order<D::File>>,
+    done: SyncSender<Result<(), Error>>,
+    /// What it is at, and how many steps of it are done.
+    at: Option<(Order<D::File>, u32)>,
+    /// An order failed: a later one would say that it had not.
+    failed: bool,
+}
+
+/// An end for a writer and one for whoever runs it.
+pub(super) fn pair<D: Disk>(shelf: Arc<Shelf<D>>) -> (Aside<D::File>, Hand<D>) {
+    let (to, orders) = sync_channel(ORDERS_MOST);
+    let (tell, done) = sync_channel(ORDERS_MOST);
+    let aside = Aside { orders: Some(to), done, under_way: VecDeque::new(), thread: None };
+    (aside, Hand { shelf, orders, done: tell, at: None, failed: false })
+}
+
+impl<D: Disk> Hand<D> {
+    /// Takes one step; waits for an order if it has none. False if there will not be one, or one failed.
+    pub(super) fn step(&mut self) -> bool {
+        if self.failed {
+            return false;
+        }
+        let (order, step) = match self.at.take() {
+            Some(at) => at,
+            None => match self.orders.recv() {
+                Ok(order) => (order, 0),
+                Err(_) => return false,
+            },
+        };
+        match self.carry(&order, step) {
+            Ok(false) => self.at = Some((order, step + 1)),
+            ended => {
+                self.failed = ended.is_err();
+                // Who asked may have ended: nobody wants to know then.
+                let _ = self.done.send(ended.map(drop));
+            }
+        }
+        true
+    }
+
+    /// Carries out a step; whether it was the last.
+    fn carry(&self, order: &Order<D::File>, step: u32) -> Result<bool, Error> {
+        let sync = |segment: &Segment<D::File>| {
+            segment.file.sync().map_err(|e| self.shelf.error(&segment.name, "sync it", e))
+        };
+        match (order, step) {
+            (Order::Sync { segment, .. }, _) => return sync(segment).map(|()| true),
+            (Order::Roll { full, .. }, 0) => sync(full)?,
+            (Order::Roll { new, .. }, 1) => sync(new)?,
+            (Order::Roll { .. }, 2) => self.shelf.sync_names()?,
+            (Order::Roll { full, at, turn, .. }, 3) => {
+                let written = full.file.write_at(turn, *at);
+                written.map_err(|e| self.shelf.error(&full.name, "write to it", e))?;
+            }
+            (Order::Roll { full, new, .. }, _) => {
+                sync(full)?;
+                self.shelf.settle(new.first);
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 impl<F: File> Aside<F> {
@@ -22,54 +120,63 @@ impl<F: File> Aside<F> {
     ///
     /// # Errors
     /// When there is none to be had.
-    pub(crate) fn start() -> io::Result<Self> {
-        let (orders, order) = sync_channel::<Arc<Segment<F>>>(1);
-        let (tell, done) = sync_channel(1);
-        let thread = Builder::new().name("log-syncer".to_string()).spawn(move || {
-            for segment in order {
-                // Who asked may have ended: nobody wants to know then.
-                let _ = tell.send(segment.file.sync());
-            }
-        })?;
-        Ok(Self { orders: Some(orders), done, under_way: None, thread: Some(thread) })
+    pub(super) fn start<D: Disk<File = F>>(shelf: &Arc<Shelf<D>>) -> io::Result<Self> {
+        let (mut aside, mut hand) = pair(shelf.clone());
+        let run = move || while hand.step() {};
+        aside.thread = Some(Builder::new().name("log-syncer".to_string()).spawn(run)?);
+        Ok(aside)
     }
 
-    /// Whether a sync is under way, or ended and was not looked at.
-    pub(crate) const fn is_busy(&self) -> bool {
-        self.under_way.is_some()
+    /// How many orders are under way, or ended and were not looked at.
+    pub(super) fn under_way(&self) -> usize {
+        self.under_way.len()
     }
 
-    /// Begins to sync a segment, in which all records before `next` are written. There is none under way.
-    /// False if the thread has ended.
-    pub(crate) fn begin(&mut self, segment: &Arc<Segment<F>>, next: u64) -> bool {
-        debug_assert!(!self.is_busy(), "one at a time");
-        let sent = self.orders.as_ref().is_some_and(|to| to.send(Arc::clone(segment)).is_ok());
-        self.under_way = sent.then_some(next);
+    /// Whether it takes no order before one has ended.
+    pub(super) fn is_full(&self) -> bool {
+        self.under_way.len() >= ORDERS_MOST
+    }
+
+    /// Begins with an order, once those before it are carried out. It is not full. False if the thread
+    /// has ended.
+    pub(super) fn begin(&mut self, order: Order<F>) -> bool {
+        debug_assert!(!self.is_full(), "somebody looked");
+        let next = match &order {
+            Order::Sync { next, .. } => *next,
+            Order::Roll { new, .. } => new.first,
+        };
+        let sent = self.orders.as_ref().is_some_and(|to| to.send(order).is_ok());
+        if sent {
+            self.under_way.push_back(next);
+        }
         sent
     }
 
-    /// What came of the one under way, if it has ended: the records before this number are durable.
-    pub(crate) fn poll(&mut self) -> Option<io::Result<u64>> {
-        let next = self.under_way?;
+    /// What came of the first order under way, if it has ended: the records before this number are
+    /// durable.
+    pub(super) fn poll(&mut self) -> Option<Result<u64, Error>> {
+        let next = *self.under_way.front()?;
         let ended = match self.done.try_recv() {
             Ok(ended) => ended,
             Err(TryRecvError::Empty) => return None,
             Err(TryRecvError::Disconnected) => Err(gone()),
         };
-        self.under_way = None;
+        self.under_way.pop_front();
         Some(ended.map(|()| next))
     }
 
-    /// Waits for the one under way, if there is one.
-    pub(crate) fn wait(&mut self) -> Option<io::Result<u64>> {
-        let next = self.under_way.take()?;
+    /// Waits for the first order under way, if there is one.
+    pub(super) fn wait(&mut self) -> Option<Result<u64, Error>> {
+        let next = self.under_way.pop_front()?;
         let ended = self.done.recv().unwrap_or_else(|_| Err(gone()));
         Some(ended.map(|()| next))
     }
 }
 
-fn gone() -> io::Error {
-    io::Error::other("the thread that syncs has ended")
+/// The thread that syncs has ended.
+pub(super) fn gone() -> Error {
+    let source = io::Error::other("the thread that syncs has ended");
+    Error::Io { path: std::path::PathBuf::from("log"), doing: "sync it", source }
 }
 
 impl<F> Drop for Aside<F> {

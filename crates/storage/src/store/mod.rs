@@ -1,10 +1,12 @@
 //! A log as its one writer has it: no thread, no queue.
 
 mod aside;
+mod judge;
 mod recover;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use judge::{judge, never_was};
 pub use recover::{Recovered, Torn};
 pub(crate) use recover::{beginning, open_segment, read_state};
 
@@ -15,7 +17,7 @@ use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
 use crate::format::segment::RECORDS_AT;
 use crate::shelf::{Segment, Shelf};
 use crate::walk::{Stand, Step, Walk};
-use aside::Aside;
+use aside::{Aside, Order};
 use std::fmt;
 use std::sync::Arc;
 
@@ -69,8 +71,11 @@ impl<D: Disk> Store<D> {
     /// Gives the records their numbers and hands them to the operating system: they survive the end
     /// of the process from here on. They stay in the batch, which has their tickets.
     ///
+    /// If nobody waits for any of them, neither does the end of a segment wait for the disk.
+    ///
     /// After an error nothing may be written any more.
     pub(crate) fn write(&mut self, batch: &mut Batch) -> Result<(), Error> {
+        let awaited = batch.awaited();
         // What is stamped and not yet written is `bytes[from..to]`.
         let (mut from, mut to) = (0, 0);
         for entry in &batch.entries {
@@ -78,7 +83,11 @@ impl<D: Disk> Store<D> {
             if self.at + (to + extent - from) as u64 > self.limit() {
                 self.put(&batch.bytes[from..to])?;
                 from = to;
-                self.roll()?;
+                if awaited {
+                    self.roll()?
+                } else {
+                    self.roll_aside()?
+                }
                 assert!(self.at + extent as u64 <= self.limit(), "a record fits into a segment");
             }
             let place = to + HEAD_BYTES;
@@ -99,9 +108,7 @@ impl<D: Disk> Store<D> {
     /// write, and a second try would succeed without it.
     pub(crate) fn sync(&mut self) -> Result<(), Error> {
         // The file tells of an error once: not to this one if that one has it.
-        if let Some(ended) = self.aside.as_mut().and_then(Aside::wait) {
-            ended.map_err(|e| self.error("sync it", e))?;
-        }
+        while self.await_aside()? {}
         if self.dirty_bytes > 0 {
             self.segment.file.sync().map_err(|e| self.error("sync it", e))?;
             self.dirty_bytes = 0;
@@ -115,7 +122,7 @@ impl<D: Disk> Store<D> {
     /// # Errors
     /// When there is no thread to be had.
     pub(crate) fn start_aside(&mut self) -> std::io::Result<()> {
-        self.aside = Some(Aside::start()?);
+        self.aside = Some(Aside::start(&self.shelf)?);
         Ok(())
     }
 
@@ -125,11 +132,11 @@ impl<D: Disk> Store<D> {
     /// After an error nothing may be written any more.
     pub(crate) fn sync_aside(&mut self) -> Result<bool, Error> {
         self.hear_aside()?;
-        if self.aside.as_ref().is_some_and(Aside::is_busy) {
+        if self.aside.as_ref().is_some_and(|aside| aside.under_way() > 0) {
             return Ok(false);
         }
-        let (segment, next) = (&self.segment, self.next);
-        if self.aside.as_mut().is_some_and(|aside| aside.begin(segment, next)) {
+        let order = Order::Sync { segment: self.segment.clone(), next: self.next };
+        if self.aside.as_mut().is_some_and(|aside| aside.begin(order)) {
             self.dirty_bytes = 0;
         } else {
             self.sync()?;
@@ -137,15 +144,21 @@ impl<D: Disk> Store<D> {
         Ok(true)
     }
 
-    /// Takes note of a sync beside that has ended; whether there is none under way.
+    /// Takes note of syncs beside that have ended; whether there is none under way.
     ///
     /// After an error nothing may be written any more.
     pub(crate) fn hear_aside(&mut self) -> Result<bool, Error> {
-        if let Some(ended) = self.aside.as_mut().and_then(Aside::poll) {
-            let next = ended.map_err(|e| self.error("sync it", e))?;
-            self.durable = self.durable.max(next);
+        while let Some(ended) = self.aside.as_mut().and_then(Aside::poll) {
+            self.durable = self.durable.max(ended?);
         }
-        Ok(self.aside.as_ref().is_none_or(|aside| !aside.is_busy()))
+        Ok(self.aside.as_ref().is_none_or(|aside| aside.under_way() == 0))
+    }
+
+    /// Waits for the first sync beside that is under way; whether there was one.
+    fn await_aside(&mut self) -> Result<bool, Error> {
+        let Some(ended) = self.aside.as_mut().and_then(Aside::wait) else { return Ok(false) };
+        self.durable = self.durable.max(ended?);
+        Ok(true)
     }
 
     /// Says in the log that all before is durable, so that later damage to the last records is told
@@ -198,7 +211,31 @@ impl<D: Disk> Store<D> {
         let turn = self.head(Kind::Turn, 0).encode(self.seed);
         self.put(&turn)?;
         self.sync()?;
+        self.shelf.settle(self.next);
         self.segment = segment;
+        self.at = RECORDS_AT;
+        Ok(())
+    }
+
+    /// Goes on in a new segment at once: the same is done beside, in the same order, while records are
+    /// written to it. If the machine fails meanwhile, all behind the first record that is missing is cut
+    /// off at the next start.
+    fn roll_aside(&mut self) -> Result<(), Error> {
+        self.hear_aside()?;
+        if self.aside.as_ref().is_some_and(Aside::is_full) {
+            self.await_aside()?;
+        }
+        let Some(aside) = &mut self.aside else { return self.roll() };
+        let new = self.shelf.begin_unsynced(self.next, self.next - self.durable)?;
+        // It is not written before that is so.
+        let (number, durable) = (self.next, self.next);
+        let turn = Head { kind: Kind::Turn, sum: 0, life: self.life, number, durable };
+        let (full, turn) = (self.segment.clone(), turn.encode(self.seed));
+        if !aside.begin(Order::Roll { full, new: new.clone(), at: self.at, turn }) {
+            return Err(aside::gone());
+        }
+        self.dirty_bytes = 0;
+        self.segment = new;
         self.at = RECORDS_AT;
         Ok(())
     }

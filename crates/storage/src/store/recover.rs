@@ -1,6 +1,7 @@
 //! The start of a log: what is in it is read, judged, and made durable.
 
 use super::Store;
+use super::judge::{judge, never_was};
 use crate::disk::{Disk, File};
 use crate::error::{Damage, Error, Flaw, Misfit};
 use crate::format::record::{Head, Kind, Seed};
@@ -44,15 +45,15 @@ pub struct Torn {
 }
 
 /// What the segments of a log come to.
-struct Found<F> {
-    /// The end of the log, in the last segment.
-    end: Stand,
+struct Found<'n, F> {
+    /// Each segment, with its head and its end. In the last one the log ends.
+    chain: Vec<(Arc<Segment<F>>, SegmentHead, Stand)>,
     /// Whether something was begun behind it.
     torn: bool,
     /// The records before this number were durable, by what is said behind them.
     proved: u64,
-    /// The last but one, and its end, if it does not say that the last one is there.
-    unturned: Option<(Arc<Segment<F>>, Stand)>,
+    /// The segments behind it, of which none was there for good.
+    behind: &'n [String],
 }
 
 impl<D: Disk> Store<D> {
@@ -74,12 +75,9 @@ impl<D: Disk> Store<D> {
         };
         let log = state.map_or(machine.fresh, |state| state.log);
         let shelf = Shelf::new(disk, log, segment_bytes, spares_min);
-        for name in spares {
-            shelf.adopt_spare(name)?;
-        }
         match state {
-            None => Self::make(shelf, &names, machine),
-            Some(state) => Self::resume(shelf, &names, state, machine, each),
+            None => Self::make(shelf, &names, &spares, machine),
+            Some(state) => Self::resume(shelf, (&names, &spares), state, machine, each),
         }
     }
 
@@ -87,8 +85,12 @@ impl<D: Disk> Store<D> {
     fn make(
         shelf: Shelf<D>,
         names: &[String],
+        spares: &[String],
         machine: &Machine,
     ) -> Result<(Self, Recovered), Error> {
+        for name in spares {
+            shelf.adopt_spare(name.clone(), true)?;
+        }
         for name in names {
             shelf.disk.remove(name).map_err(|e| shelf.error(name, "remove it", e))?;
         }
@@ -102,37 +104,29 @@ impl<D: Disk> Store<D> {
 
     fn resume(
         shelf: Shelf<D>,
-        names: &[String],
+        (names, spares): (&[String], &[String]),
         old: State,
         machine: &Machine,
         each: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered), Error> {
         let found = find(&shelf, names, old, each)?;
-        let end = found.end;
-        let last = shelf.find(end.number);
-        let Some(last) = last else {
+        let Some((last, _, end)) = found.chain.last() else {
             return Err(Error::Missing { path: shelf.disk.path_of(&segment::name(0)) });
         };
-        if let Some((segment, stand)) = &found.unturned {
-            turn(&shelf, segment, *stand)?;
+        let closed = end.closed && end.life == old.life;
+        let lossy = !closed && !old.boot.same(machine.boot);
+        cut(&shelf, found.behind)?;
+        for name in spares {
+            shelf.adopt_spare(name.clone(), !lossy)?;
         }
-        if found.proved < end.number {
-            settle(&shelf, &last, found.proved, end.offset)?;
-        }
+        settle(&shelf, &found)?;
         let life = old.life + 1;
         write_state(&shelf, &State { life, boot: machine.boot, ..old })?;
         let torn =
             found.torn.then(|| Torn { path: shelf.disk.path_of(&last.name), offset: end.offset });
-        let closed = end.closed && end.life == old.life;
-        let recovered = Recovered {
-            log: old.log,
-            life,
-            first: shelf.first(),
-            next: end.number,
-            torn,
-            lossy: !closed && !old.boot.same(machine.boot),
-        };
-        Ok((Self::at(shelf, last, life, end.offset, end.number), recovered))
+        let (log, first, next) = (old.log, shelf.first(), end.number);
+        let recovered = Recovered { log, life, first, next, torn, lossy };
+        Ok((Self::at(shelf, last.clone(), life, end.offset, next), recovered))
     }
 
     fn at(shelf: Shelf<D>, segment: Arc<Segment<D::File>>, life: u32, at: u64, next: u64) -> Self {
@@ -153,27 +147,63 @@ impl<D: Disk> Store<D> {
     }
 }
 
-/// Makes the end of the last segment durable, from the record `from` on: what was read may be in no
-/// place but the kernel's memory, and the caller counts on it now. It is written again, for after a
-/// failed sync the kernel takes what it has and the disk has not for written.
-fn settle<D: Disk>(
+/// Gives up segments behind the end of the log, the last one first: whatever ends this, the log ends where
+/// it did.
+fn cut<D: Disk>(shelf: &Shelf<D>, behind: &[String]) -> Result<(), Error> {
+    for name in behind.iter().rev() {
+        shelf.disk.remove(name).map_err(|e| shelf.error(name, "remove it", e))?;
+        shelf.sync_names()?;
+    }
+    Ok(())
+}
+
+/// Makes durable what was found and is not known to be: what was read may be in no place but the kernel's
+/// memory, and the caller counts on it now. It is written again, for after a failed sync the kernel takes
+/// what it has and the disk has not for written.
+///
+/// A segment that says that the next one is there is durable, and the next one's name and head are.
+fn settle<D: Disk>(shelf: &Shelf<D>, found: &Found<'_, D::File>) -> Result<(), Error> {
+    let chain = &found.chain;
+    let from = chain.iter().take_while(|(.., stand)| stand.turned).count();
+    for (i, (segment, head, stand)) in chain.iter().enumerate().skip(from) {
+        if i > from {
+            let written = segment.file.write_at(&head.encode(), 0);
+            written.map_err(|e| shelf.error(&segment.name, "write to it", e))?;
+        }
+        if i > from || found.proved < stand.number {
+            write_again(shelf, segment, found.proved, stand.offset)?;
+        }
+    }
+    let unturned = chain.get(from..).and_then(<[_]>::split_last).map_or(&[][..], |(_, some)| some);
+    if !unturned.is_empty() {
+        shelf.sync_names()?;
+    }
+    for (segment, _, stand) in unturned {
+        turn(shelf, segment, *stand)?;
+    }
+    shelf.settle(chain.last().map_or(0, |(last, ..)| last.first));
+    Ok(())
+}
+
+/// Writes a segment again up to `end`, from the record `from` on, and syncs it.
+fn write_again<D: Disk>(
     shelf: &Shelf<D>,
-    last: &Segment<D::File>,
+    segment: &Segment<D::File>,
     from: u64,
     end: u64,
 ) -> Result<(), Error> {
-    let (_, mut at) = last.near(from.max(last.first));
-    let mut bytes = vec![0; SETTLE_BYTES.min((end - at) as usize)];
+    let (_, mut at) = segment.near(from.max(segment.first));
+    let mut bytes = vec![0; SETTLE_BYTES.min(end.saturating_sub(at) as usize)];
     while at < end {
         let piece = bytes.len().min((end - at) as usize);
-        let got = last.file.read_at(&mut bytes[..piece], at);
-        let got = got.map_err(|e| shelf.error(&last.name, "read it", e))?;
-        let written = last.file.write_at(&bytes[..got], at);
-        written.map_err(|e| shelf.error(&last.name, "write to it", e))?;
+        let got = segment.file.read_at(&mut bytes[..piece], at);
+        let got = got.map_err(|e| shelf.error(&segment.name, "read it", e))?;
+        let written = segment.file.write_at(&bytes[..got], at);
+        written.map_err(|e| shelf.error(&segment.name, "write to it", e))?;
         // What was read a moment ago is there.
         at += got.max(1) as u64;
     }
-    last.file.sync().map_err(|e| shelf.error(&last.name, "sync it", e))
+    segment.file.sync().map_err(|e| shelf.error(&segment.name, "sync it", e))
 }
 
 /// The names of segments in order, and of spares; what was left unfinished is removed.
@@ -187,6 +217,8 @@ fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
             spares.push(name);
         } else if name == state::NEW_NAME {
             disk.remove(&name).map_err(|e| Error::of(&disk.path_of(&name), "remove it", e))?;
+            // Or the next one of that name might be lost and this one be renamed in its place.
+            disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))?;
         }
     }
     // Numbers have leading zeros: their order is that of the names.
@@ -246,16 +278,21 @@ pub(crate) fn open_segment<D: Disk>(disk: &D, name: &str) -> Result<(D::File, Se
 }
 
 /// Walks over all segments and puts them on the shelf. Changes nothing.
-fn find<D: Disk>(
+fn find<'n, D: Disk>(
     shelf: &Shelf<D>,
-    names: &[String],
+    names: &'n [String],
     state: State,
     each: &mut dyn FnMut(u64, &[u8]),
-) -> Result<Found<D::File>, Error> {
-    let seed = Seed::of(state.log);
-    let mut end: Option<Stand> = None;
-    let (mut torn, mut proved, mut unturned, mut before) = (false, 0, None, None);
+) -> Result<Found<'n, D::File>, Error> {
+    let mut found = Found { chain: Vec::new(), torn: false, proved: 0, behind: &[] };
     for (i, name) in names.iter().enumerate() {
+        let end = found.chain.last().map(|(.., stand): &(_, _, Stand)| *stand);
+        if let Some(end) = end
+            && never_was(&shelf.disk, state.log, &names[i..], &end)?
+        {
+            (found.torn, found.behind) = (true, &names[i..]);
+            break;
+        }
         let (file, head) = open_segment(&shelf.disk, name)?;
         let damage = |offset, number, what| {
             let path = shelf.disk.path_of(name);
@@ -269,37 +306,27 @@ fn find<D: Disk>(
         if segment::first_of(name) != Some(head.first) || head.first != wanted {
             return damage(0, wanted, Flaw::Segment);
         }
-        if let Some((segment, stand)) = before.take() {
-            unturned = Some((segment, stand)).filter(|(_, stand): &(_, Stand)| !stand.turned);
-        }
         let from = Stand { life: end.map_or(0, |stand| stand.life), ..beginning(&head) };
-        let until = names.get(i + 1).and_then(|name| segment::first_of(name));
         let segment = Arc::new(Segment::new(name.clone(), file, head.first, head.bytes));
-        let mut walk = Walk::new(&segment.file, seed, head.bytes, from);
+        let mut walk = Walk::new(&segment.file, Seed::of(state.log), head.bytes, from);
         let read = |e| Error::of(&shelf.disk.path_of(name), "read it", e);
         let flaw = records(&mut walk, &segment, each).map_err(read)?;
         let stand = walk.stand();
-        let (offset, number) = (stand.offset, stand.number);
         let closed = stand.closed && stand.life == state.life;
-        let tail = match until {
-            Some(until) if until == number => Tail::Blank,
-            None if closed => Tail::Blank,
-            None if !stand.turned => walk.tail().map_err(read)?,
-            Some(_) | None => Tail::Proof,
-        };
-        match tail {
-            Tail::Proof => return damage(offset, number, flaw),
-            tail => torn = tail == Tail::Torn,
+        let behind = &names[i + 1..];
+        match judge(&shelf.disk, state.log, &mut walk, behind, closed)? {
+            Tail::Proof => return damage(stand.offset, stand.number, flaw),
+            Tail::Torn => (found.torn, found.behind) = (true, behind),
+            Tail::Blank => {}
         }
-        proved = proved.max(walk.proved()).max(head.first);
-        end = Some(stand);
-        before = Some((segment.clone(), stand));
+        found.proved = found.proved.max(walk.proved()).max(head.durable());
+        found.chain.push((segment.clone(), head, stand));
         shelf.adopt(segment);
+        if !found.behind.is_empty() {
+            break;
+        }
     }
-    let Some(end) = end else {
-        return Err(Error::Missing { path: shelf.disk.path_of(&segment::name(0)) });
-    };
-    Ok(Found { end, torn, proved, unturned })
+    Ok(found)
 }
 
 /// Gives the records of a segment, and what ends them.

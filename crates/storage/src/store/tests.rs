@@ -1,5 +1,6 @@
 //! Logs whose machine or process ends at any moment, whose disk fails, and whose bytes change.
 
+use super::aside::{self, Hand};
 use super::{Recovered, Store, Unreadable};
 use crate::batch::Batch;
 use crate::disk::Disk;
@@ -8,6 +9,7 @@ use crate::error::{Error, Flaw, Limit};
 use crate::format::segment::RECORDS_AT;
 use crate::format::{BootId, LogId};
 use crate::machine::Machine;
+use crate::offline::survey_of;
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 
@@ -21,6 +23,8 @@ fn machine(boot: u128) -> Machine {
 /// What a log gave when it was opened.
 struct Opened {
     store: Store<FakeDisk>,
+    /// Who syncs beside it, a step at a time.
+    hand: Option<Hand<FakeDisk>>,
     recovered: Recovered,
     records: Vec<(u64, Vec<u8>)>,
 }
@@ -30,12 +34,46 @@ fn open(disk: &FakeDisk, boot: u128) -> Result<Opened, Error> {
     let mut each = |number, bytes: &[u8]| records.push((number, bytes.to_vec()));
     let opened = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine(boot), &mut each);
     let (store, recovered) = opened?;
-    Ok(Opened { store, recovered, records })
+    Ok(Opened { store, hand: None, recovered, records })
+}
+
+/// A log that syncs what nobody waits for when its hand is told to.
+fn open_by_hand(disk: &FakeDisk, boot: u128) -> Result<Opened, Error> {
+    let mut opened = open(disk, boot)?;
+    let (aside, hand) = aside::pair(opened.store.shelf().clone());
+    (opened.store.aside, opened.hand) = (Some(aside), Some(hand));
+    Ok(opened)
+}
+
+impl Opened {
+    /// Ends all but so many orders.
+    fn settle(&mut self, but: usize) -> Result<(), Error> {
+        let Some(hand) = &mut self.hand else { return Ok(()) };
+        while let Some(aside) = &self.store.aside
+            && aside.under_way() > but
+        {
+            hand.step();
+            self.store.hear_aside()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), Error> {
+        self.settle(0)?;
+        self.store.sync()
+    }
 }
 
 fn batch(records: &[Vec<u8>]) -> Batch {
     let mut batch = Batch::default();
     records.iter().for_each(|record| batch.push(Ticket(0), record, true));
+    batch
+}
+
+/// The same, and nobody waits for any.
+fn idle_batch(records: &[Vec<u8>]) -> Batch {
+    let mut batch = Batch::default();
+    records.iter().for_each(|record| batch.push(Ticket(0), record, false));
     batch
 }
 
@@ -78,59 +116,106 @@ impl Expected {
 }
 
 /// One life: writes, syncs, trims, rolls, until it has done so much or something fails.
-fn live(store: &mut Store<FakeDisk>, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
-    for _ in 0..12 {
+fn live(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+    for _ in 0..if opened.hand.is_some() { 24 } else { 12 } {
         match rng.below(8) {
             0 => {
-                store.sync()?;
+                opened.sync()?;
                 expected.synced();
             }
-            1 if store.wants_mark() => store.mark()?,
+            1 if opened.store.wants_mark() => opened.store.mark()?,
             2 => {
                 let all = expected.certain.len() as u64;
                 let before = all - rng.below(all / 2 + 1).min(all);
                 expected.trimmed = expected.trimmed.max(before);
-                store.shelf().trim(before)?;
+                opened.store.shelf().trim(before)?;
             }
-            3 if store.half_full() && store.shelf().wants_spare() => store.shelf().make_spare()?,
-            _ => {
-                let record = |rng: &mut Rng| {
-                    let most = if rng.below(4) == 0 { 1500 } else { 60 };
-                    let length = rng.below(most);
-                    (0..length).map(|_| rng.below(256) as u8).collect()
-                };
-                let records: Vec<Vec<u8>> = (0..1 + rng.below(5)).map(|_| record(rng)).collect();
-                expected.begun = records.clone();
-                store.write(&mut batch(&records))?;
-                expected.begun.clear();
-                expected.written.extend(records);
-                if rng.below(2) == 0 {
-                    store.sync()?;
-                    expected.synced();
-                }
+            3 if opened.store.half_full() && opened.store.shelf().wants_spare() => {
+                opened.store.shelf().make_spare()?;
             }
+            4 if opened.hand.is_some() => beside(opened, expected, rng)?,
+            _ => write_some(opened, expected, rng)?,
         }
     }
     if rng.below(3) == 0 {
-        store.close()?;
+        opened.settle(0)?;
+        opened.store.close()?;
         expected.synced();
     }
     Ok(())
 }
 
+fn write_some(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+    let record = |rng: &mut Rng| {
+        let most = if rng.below(4) == 0 { 1500 } else { 60 };
+        let length = rng.below(most);
+        (0..length).map(|_| rng.below(256) as u8).collect()
+    };
+    let by_hand = opened.hand.is_some();
+    let most = if by_hand { 2 } else { 5 };
+    let records: Vec<Vec<u8>> = (0..1 + rng.below(most)).map(|_| record(rng)).collect();
+    let awaited = !by_hand || rng.below(6) == 0;
+    // Two records may end two segments.
+    opened.settle(if awaited { 0 } else { 2 })?;
+    expected.begun = records.clone();
+    let mut batch = if awaited { batch(&records) } else { idle_batch(&records) };
+    opened.store.write(&mut batch)?;
+    expected.begun.clear();
+    expected.written.extend(records);
+    if if by_hand { awaited } else { rng.below(2) == 0 } {
+        opened.sync()?;
+        expected.synced();
+    }
+    Ok(())
+}
+
+/// What is done beside the writer goes on by some steps, or is begun. What it makes durable is certain.
+fn beside(opened: &mut Opened, expected: &mut Expected, rng: &mut Rng) -> Result<(), Error> {
+    if opened.store.dirty_bytes() > 0 && rng.below(3) == 0 {
+        opened.store.sync_aside()?;
+    }
+    for _ in 0..rng.below(6) {
+        if let Some(hand) = &mut opened.hand
+            && !opened.store.hear_aside()?
+        {
+            hand.step();
+        }
+    }
+    opened.store.hear_aside()?;
+    let more = opened.store.durable.saturating_sub(expected.certain.len() as u64);
+    expected.certain.extend(expected.written.drain(..more as usize));
+    Ok(())
+}
+
+/// How a disk is lived on.
+#[derive(Clone, Copy)]
+struct Way {
+    /// In how many of four cases the machine fails with the process.
+    machine_fails: u64,
+    /// Whether syncs that nobody waits for go on beside.
+    beside: bool,
+}
+
 /// Several lives on one disk, each but the last stopped after so many changes as `stops` says.
-fn lives(seed: u64, stops: &[u64], machine_fails: bool) -> u64 {
+fn lives(seed: u64, stops: &[u64], way: Way) -> u64 {
+    let Way { machine_fails, beside } = way;
     let disk = FakeDisk::new();
     let mut rng = Rng::stream(seed, "lives");
     let mut expected = Expected::default();
-    let mut failed = false;
-    for (life, stop) in stops.iter().map(|&stop| Some(stop)).chain([None]).enumerate() {
+    // Whether the machine failed since the log was opened last, and how often it did.
+    let (mut failed, mut boot) = (false, 1);
+    for stop in stops.iter().map(|&stop| Some(stop)).chain([None]) {
         disk.set_faults(Faults { stop_after: stop, ..Faults::default() });
-        let boot = if machine_fails { life as u128 + 1 } else { 1 };
-        match open(&disk, boot) {
+        let survey = survey_of(&disk, None, &mut |_| {}).expect("it can be read");
+        match if beside { open_by_hand(&disk, boot) } else { open(&disk, boot) } {
             Ok(mut opened) => {
-                expected.judge(&opened, failed && machine_fails);
-                let lived = live(&mut opened.store, &mut expected, &mut rng);
+                expected.judge(&opened, std::mem::take(&mut failed));
+                if survey.state.is_none() {
+                    let Recovered { next, torn, .. } = &opened.recovered;
+                    assert!(survey.is_sound(), "seed {seed} {stops:?}: {survey:?}");
+                    assert_eq!((&survey.next, &survey.torn), (next, torn), "{survey:?}");
+                }
+                let lived = live(&mut opened, &mut expected, &mut rng);
                 assert!(lived.is_ok() || stop.is_some(), "seed {seed} {stops:?}: {lived:?}");
             }
             Err(e) => assert!(stop.is_some(), "seed {seed}, stops {stops:?}: {e}"),
@@ -139,8 +224,8 @@ fn lives(seed: u64, stops: &[u64], machine_fails: bool) -> u64 {
         if stop.is_none() {
             return changes;
         }
-        failed = true;
-        if machine_fails {
+        if rng.below(4) < machine_fails {
+            (failed, boot) = (true, boot + 1);
             disk.fail_machine(&mut rng);
         } else {
             disk.fail_process();
@@ -152,10 +237,13 @@ fn lives(seed: u64, stops: &[u64], machine_fails: bool) -> u64 {
 #[test]
 fn whatever_was_synced_survives_the_end_of_the_machine_at_any_moment() {
     for seed in 0..40 {
-        let changes = lives(seed, &[], true);
-        assert!(changes > 10, "seed {seed} does nothing");
-        for stop in 0..changes {
-            lives(seed, &[stop], true);
+        for beside in [false, true] {
+            let way = Way { machine_fails: 4, beside };
+            let changes = lives(seed, &[], way);
+            assert!(changes > 10, "seed {seed} does nothing");
+            for stop in 0..changes {
+                lives(seed, &[stop], way);
+            }
         }
     }
 }
@@ -163,18 +251,21 @@ fn whatever_was_synced_survives_the_end_of_the_machine_at_any_moment() {
 #[test]
 fn whatever_was_written_survives_the_end_of_the_process_at_any_moment() {
     for seed in 0..20 {
-        for stop in 0..lives(seed, &[], false) {
-            lives(seed, &[stop], false);
+        for beside in [false, true] {
+            let way = Way { machine_fails: 0, beside };
+            for stop in 0..lives(seed, &[], way) {
+                lives(seed, &[stop], way);
+            }
         }
     }
 }
 
 #[test]
 fn a_start_that_is_cut_off_itself_loses_nothing() {
-    for seed in 0..400 {
+    for seed in 0..800 {
         let mut rng = Rng::stream(seed, "stops");
         let stops: Vec<u64> = (0..6).map(|_| rng.below(30)).collect();
-        lives(seed, &stops, seed % 3 != 0);
+        lives(seed, &stops, Way { machine_fails: seed / 2 % 5, beside: seed % 2 == 0 });
     }
 }
 
@@ -243,6 +334,34 @@ fn damage_is_told_from_what_was_never_durable() {
             let says = damage.to_string();
             assert!(says.contains(&name) && says.contains("amcast log-file"), "{says}");
         }
+        other => panic!("{:?}", other.map(|opened| opened.recovered)),
+    }
+}
+
+#[test]
+fn a_segment_behind_a_missing_record_is_cut_off_unless_it_says_that_it_was_durable() {
+    let disk = FakeDisk::new();
+    let mut opened = open_by_hand(&disk, 1).expect("it opens");
+    let first = opened.store.segment.name.clone();
+    for n in 0..3 {
+        opened.store.write(&mut idle_batch(&[vec![n; 900]])).expect("it works");
+    }
+    let missing = |disk: &FakeDisk| {
+        let copy = disk.copy();
+        copy.change(&first, |bytes| bytes[RECORDS_AT as usize + 40] ^= 1);
+        copy
+    };
+    let torn = missing(&disk);
+    let judged = open(&torn, 2).expect("nobody was told that it was durable").recovered;
+    assert_eq!((judged.next, judged.torn.map(|torn| torn.offset)), (0, Some(RECORDS_AT)));
+    assert_eq!(files(&torn, ".segment"), 1);
+    opened.sync().expect("it works");
+    opened.store.write(&mut idle_batch(&[vec![3; 90]])).expect("it works");
+    let damaged = missing(&disk);
+    // Nor does the turn say so.
+    damaged.change(&first, |bytes| bytes[RECORDS_AT as usize + 2 * 936..].fill(0));
+    match open(&damaged, 2) {
+        Err(Error::Damaged(damage)) => assert_eq!(damage.number, 0),
         other => panic!("{:?}", other.map(|opened| opened.recovered)),
     }
 }
@@ -320,6 +439,38 @@ fn after_a_failed_sync_no_later_one_makes_up_for_it() {
     assert_eq!(open(&disk, 1).expect("it opens").records.len(), 1);
     disk.fail_machine(&mut Rng::stream(1, "machine"));
     assert_eq!(open(&disk, 2).expect("it opens").records, [(0, vec![5; 600])]);
+}
+
+#[test]
+fn after_a_failed_sync_beside_what_was_read_is_made_durable() {
+    // Of a full segment, of the one after it, and of the turn between them, and so again.
+    for seed in 0..120 {
+        let fails = seed / 2 % 6;
+        let disk = FakeDisk::new();
+        let mut opened = open_by_hand(&disk, 1).expect("it opens");
+        let records: Vec<Vec<u8>> = (0..5).map(|n| vec![n + 1; 900]).collect();
+        for record in records.chunks(1) {
+            opened.store.write(&mut idle_batch(record)).expect("it works");
+        }
+        assert_eq!(files(&disk, ".segment"), 3);
+        disk.set_faults(Faults { sync_fails: Some(fails), ..Faults::default() });
+        assert!(matches!(opened.sync(), Err(Error::Io { .. })), "{fails}");
+        let Opened { store, hand, .. } = opened;
+        drop(store);
+        // A thread would go on with what it was told.
+        hand.into_iter().for_each(|mut hand| while hand.step() {});
+        if seed % 2 == 0 {
+            disk.fail_machine(&mut Rng::stream(seed, "machine"));
+            let found = open(&disk, 2).expect("nobody was told that it was durable").records;
+            assert!(found.into_iter().zip(&records).all(|((_, record), wrote)| record == *wrote));
+            continue;
+        }
+        disk.fail_process();
+        let found = |boot| open(&disk, boot).expect("it opens").records;
+        assert_eq!(found(1).len(), 5);
+        disk.fail_machine(&mut Rng::stream(seed, "machine"));
+        assert_eq!(found(2).into_iter().map(|(_, record)| record).collect::<Vec<_>>(), records);
+    }
 }
 
 #[test]
@@ -418,6 +569,9 @@ fn as_many_trimmed_segments_wait_to_be_used_again_as_were_needed() {
     grow(&disk, &mut store, 7);
     assert_eq!(files(&disk, ".spare"), 0);
     trim(&store);
+    assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 2], "nobody knows yet");
+    grow(&disk, &mut store, 7);
+    trim(&store);
     assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 6]);
     for _ in 0..3 {
         grow(&disk, &mut store, 7);
@@ -426,6 +580,15 @@ fn as_many_trimmed_segments_wait_to_be_used_again_as_were_needed() {
     }
     // Little is written from here on: what is not needed goes.
     grow(&disk, &mut store, 2);
+    trim(&store);
+    assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 3]);
+    // Nor does much stay when a lot was written once.
+    grow(&disk, &mut store, 20);
+    trim(&store);
+    assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 3]);
+    // Where there is little room, less does.
+    grow(&disk, &mut store, 20);
+    disk.set_faults(Faults { room: Some(22 * SEGMENT_BYTES as usize), ..Faults::default() });
     trim(&store);
     assert_eq!([files(&disk, ".segment"), files(&disk, ".spare")], [1, 2]);
 }
