@@ -107,13 +107,14 @@ pub enum Input<'a, M: Medium> {
         record: Option<&'a [u8]>,
     },
     /// The application's state survives a crash from now on, with every delivery up to this
-    /// position: after the next start, [`Input::Installed`] says so at once.
+    /// position: after the next start, [`Input::Installed`] says so at once, and this right behind it.
     Checkpointed(u64),
     /// The application has applied every delivery up to this one, named by its
     /// [`Delivery::position`]; no number between two of them.
     Applied(u64),
     /// The application has a state in force that holds every delivery up to this position: the one
-    /// that [`Output::Install`] gave, or a later one from elsewhere.
+    /// that [`Output::Install`] gave, or a later one from elsewhere. It need not survive a crash:
+    /// only [`Input::Checkpointed`] says that.
     Installed(u64),
     /// The application lacks state, for a reason that lies outside of this process's group: nobody
     /// may count on this process until [`Input::Installed`] is said again.

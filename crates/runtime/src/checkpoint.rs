@@ -9,7 +9,8 @@
 //! After so many bytes of commands, or so long a time in which there were any, whichever is first; and
 //! not before there are as many bytes of commands as the last checkpoint has, so that writing costs no
 //! more than twice what is ordered. The nodes begin with different parts of that behind them, by their
-//! rank: they do not write all at one time.
+//! rank: they do not write all at one time. A state that another node gave is written as soon as it is
+//! in force: before that the others cannot rely on it, and keep what led to it.
 
 use crate::application::{Application, Wake};
 use crate::home::Keeping;
@@ -38,6 +39,8 @@ pub(crate) struct Checkpoints {
     schedule: Schedule,
     stage: Stage,
     piece: Vec<u8>,
+    /// The positions of a state that another node gave, while none as new as that is on disk.
+    unsaved: Option<Vec<u64>>,
 }
 
 /// What is being done. Positions are of the state that is being saved, by group.
@@ -94,7 +97,8 @@ impl Checkpoints {
         let mut schedule = Schedule::new(after_bytes, (rank, nodes), now);
         // Who goes on from a large one has enough to do with what came since.
         schedule.last_bytes = last_bytes;
-        let checkpoints = Self { disk, schedule, stage: Stage::Idle, piece: Vec::new() };
+        let (stage, piece) = (Stage::Idle, Vec::new());
+        let checkpoints = Self { disk, schedule, stage, piece, unsaved: None };
         Ok(Opened { checkpoints, restored })
     }
 
@@ -103,9 +107,14 @@ impl Checkpoints {
         self.schedule.bytes += bytes as u64 + COMMAND_BYTES;
     }
 
+    /// A state that another node gave is in force, at these positions.
+    pub(crate) fn took_over(&mut self, positions: Vec<u64>) {
+        self.unsaved = Some(positions);
+    }
+
     /// Whether one is to be begun.
     pub(crate) fn is_due(&self, now: Time) -> bool {
-        matches!(self.stage, Stage::Idle) && self.schedule.is_due(now)
+        self.is_idle() && (self.unsaved.is_some() || self.schedule.is_due(now))
     }
 
     /// Whether none is being written.
@@ -113,9 +122,9 @@ impl Checkpoints {
         matches!(self.stage, Stage::Idle)
     }
 
-    /// Whether there were commands since the last one.
+    /// Whether there is more than in the last one.
     pub(crate) const fn has_more(&self) -> bool {
-        self.schedule.bytes > 0
+        self.schedule.bytes > 0 || self.unsaved.is_some()
     }
 
     /// Whether the application gives its state for one.
@@ -184,6 +193,9 @@ impl Checkpoints {
         self.schedule.last_bytes = bytes;
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
         let (Stage::Saving(positions) | Stage::Giving(positions)) = stage else { return Ok(None) };
+        let is_older =
+            |taken: &Vec<u64>| positions.iter().zip(taken).any(|(has, least)| has < least);
+        self.unsaved = self.unsaved.take().filter(is_older);
         Ok(Some(positions))
     }
 }

@@ -7,8 +7,10 @@
 //! ```text
 //! donor's loop                donor's control thread       asker's thread          asker's loop
 //!   capture ................. "state P0 P1 .." <----------- fetch <--------------- every replica has
-//!   piece, a round each ----> socket ---------------------> read into a new state  its place back
-//!   (commands go on)                                        checked against P ---> adopt, tell replicas
+//!   piece, a round each ----> socket ---------------------> the first one            its place back
+//!   (commands go on)                                        waits for room <------- its old state goes
+//!                                    ---------------------> read into a new state
+//!                                                           checked against P ---> adopt, tell replicas
 //! ```
 //!
 //! Neither loop stands still: the donor gives a bounded piece a round, and only while the asker
@@ -121,8 +123,46 @@ pub(crate) struct Fetched<S> {
     pub(crate) donor: usize,
 }
 
+/// What comes of asking for a state.
+pub(crate) enum News<S> {
+    /// A node gives its own. The rest of it is read when the asker has made room, and says so
+    /// ([`Fetching::go_on`]).
+    Comes,
+    /// It is here, or nobody could give it.
+    Ended(Option<Fetched<S>>),
+}
+
 /// A state on its way in.
-pub(crate) struct Fetching<S>(Receiver<Option<Fetched<S>>>);
+pub(crate) struct Fetching<S> {
+    news: Receiver<News<S>>,
+    /// Where is said that there is room for the state that comes.
+    room: SyncSender<()>,
+}
+
+/// Where a state that comes waits for room.
+struct Gate<S> {
+    news: SyncSender<News<S>>,
+    room: Receiver<()>,
+    wake: Wake,
+}
+
+impl<S> Gate<S> {
+    /// Tells the asker's loop.
+    fn tell(&self, news: News<S>) {
+        // If the node stops meanwhile nobody waits for it.
+        let _ = self.news.send(news);
+        (self.wake)();
+    }
+
+    /// Waits until there is room for a state that comes.
+    ///
+    /// # Errors
+    /// When nobody waits for one any more.
+    fn pass(&self) -> io::Result<()> {
+        self.tell(News::Comes);
+        self.room.recv().map_err(|_| io::Error::other("the state is not wanted any more"))
+    }
+}
 
 impl<S: Send + 'static> Fetching<S> {
     /// Asks these nodes in turn, in a thread of its own, for a state that has every
@@ -136,31 +176,44 @@ impl<S: Send + 'static> Fetching<S> {
         wanted: Wanted,
         wake: Wake,
     ) -> io::Result<Self> {
-        let (done, answer) = sync_channel(1);
+        let (tells, news) = sync_channel(1);
+        let (room, is_room) = sync_channel(1);
+        let gate = Gate { news: tells, room: is_room, wake };
         let talk = move || {
             let found = nodes.into_iter().enumerate().find_map(|(donor, from)| {
-                let fetched = fetch::<A>(cluster, (donor, &from), &wanted);
+                let fetched = fetch::<A>(cluster, (donor, &from), &wanted, &gate);
                 fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
             });
             if found.is_none() {
                 // Everyone else may be starting, too: not in a tight circle.
                 std::thread::sleep(Duration::from_millis(20));
             }
-            // If the node stops meanwhile nobody waits for it.
-            let _ = done.send(found);
-            wake();
+            gate.tell(News::Ended(found));
         };
         std::thread::Builder::new().name("fetch".to_string()).spawn(talk)?;
-        Ok(Self(answer))
+        Ok(Self { news, room })
     }
 
-    /// What came, once it is decided: none if no node could give it.
-    pub(crate) fn poll(&self) -> Option<Option<Fetched<S>>> {
-        match self.0.try_recv() {
+    /// What came of it since it was asked last, if anything.
+    pub(crate) fn poll(&self) -> Option<News<S>> {
+        match self.news.try_recv() {
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => Some(None),
-            Ok(fetched) => Some(fetched),
+            Err(TryRecvError::Disconnected) => Some(News::Ended(None)),
+            Ok(news) => Some(news),
         }
+    }
+
+    /// There is room for the state that comes.
+    pub(crate) fn go_on(&self) {
+        // It waits for that, or its thread has ended.
+        let _ = self.room.try_send(());
+    }
+
+    /// One of which these are the news, and where it is told that there is room.
+    #[cfg(test)]
+    pub(crate) fn of(news: Receiver<News<S>>) -> (Self, Receiver<()>) {
+        let (room, is_room) = sync_channel(1);
+        (Self { news, room }, is_room)
     }
 }
 
@@ -168,6 +221,7 @@ fn fetch<A: Application>(
     cluster: Cluster,
     (donor, at): (usize, &At),
     wanted: &Wanted,
+    gate: &Gate<A::State>,
 ) -> io::Result<Fetched<A::State>> {
     let mut from = control::state_of(at, wanted)?;
     let mut length = [0; 8];
@@ -178,6 +232,7 @@ fn fetch<A: Application>(
     }
     let mut history = Vec::new();
     (&mut from).take(length).read_to_end(&mut history)?;
+    gate.pass()?;
     let state = A::read(cluster.groups(), &mut from).map_err(io::Error::other)?;
     for (g, &least) in wanted.positions.iter().enumerate() {
         let has = A::state_delivered(&state, Gid(g as u8));
@@ -287,11 +342,11 @@ mod tests {
             Self { toy, giving: Giving::default(), requests }
         }
 
-        fn round(&mut self) {
+        fn round(&mut self) -> bool {
             if let Ok(Request::State(_, reply)) = self.requests.try_recv() {
                 drop(reply.try_send(self.giving.begin(&mut self.toy, b"history")));
             }
-            self.giving.round(&mut self.toy);
+            self.giving.round(&mut self.toy)
         }
     }
 
@@ -321,10 +376,12 @@ mod tests {
         let fetching =
             Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();
         loop {
-            if let Some(fetched) = fetching.poll() {
-                return fetched;
+            match fetching.poll() {
+                Some(News::Ended(fetched)) => return fetched,
+                Some(News::Comes) => fetching.go_on(),
+                None => {}
             }
-            donors.iter_mut().for_each(Donor::round);
+            donors.iter_mut().for_each(|donor| _ = donor.round());
             std::thread::yield_now();
         }
     }
@@ -363,13 +420,20 @@ mod tests {
         let mut donor = Donor::at(&socket, &wake, toy(5, 20 << 20));
         let sockets = vec![socket];
         let fetching = Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(1), wake).unwrap();
+        while !matches!(fetching.poll(), Some(News::Comes)) {
+            donor.round();
+        }
+        // Nothing is read before there is room for it.
+        while donor.round() {}
+        assert!(donor.toy.given < 10 << 20, "{}", donor.toy.given);
+        fetching.go_on();
         while donor.toy.given < 10 << 20 {
             donor.round();
         }
         // The donor stops in the middle.
         donor.giving = Giving::default();
         let fetched = loop {
-            if let Some(fetched) = fetching.poll() {
+            if let Some(News::Ended(fetched)) = fetching.poll() {
                 break fetched;
             }
             std::thread::yield_now();

@@ -17,7 +17,7 @@ use crate::clock;
 use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
 use crate::door::Door;
-use crate::handover::{Fetched, Fetching, Giving};
+use crate::handover::{Fetched, Fetching, Giving, News};
 use crate::seat::{Above, Captured};
 use amcast_core::step::Note;
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
@@ -93,6 +93,8 @@ pub(crate) struct House<A: Application> {
     leaving: Option<bool>,
     /// Where the application's state is written, if it is.
     checkpoints: Option<Checkpoints>,
+    /// The positions of the one that was found there, until the replicas are told.
+    found: Option<Vec<u64>>,
 }
 
 impl<A: Application> House<A> {
@@ -124,6 +126,7 @@ impl<A: Application> House<A> {
             donors: Vec::new(),
             leaving: None,
             checkpoints: None,
+            found: None,
         }
     }
 
@@ -140,7 +143,7 @@ impl<A: Application> House<A> {
         drop(self.app.adopt(state));
         self.record_taken_over(&history, "the disk");
         tracing::info!("goes on from the state on disk, at {:?}", self.wanted);
-        self.tell = true;
+        (self.tell, self.found) = (true, Some(self.wanted.clone()));
     }
 
     /// The replicas have started. One that remarked that it lacks state did not know yet of the one on
@@ -174,6 +177,11 @@ impl<A: Application> House<A> {
             self.save(now);
         }
         Ok(saved)
+    }
+
+    /// The positions of the state that was on disk at the start, once.
+    pub(crate) const fn take_found(&mut self) -> Option<Vec<u64>> {
+        self.found.take()
     }
 
     /// Whether there is a state to save: who lacks state has none; and one state is given at a time.
@@ -315,16 +323,20 @@ impl<A: Application> House<A> {
         !self.is_live() && !self.lacks.contains(&true)
     }
 
-    /// A state is on its way from one of these nodes, by rank, in the order in which they are asked. The
-    /// old one, which nobody can bring up to where the replicas go on, makes room for it.
+    /// A state is asked for from these nodes, by rank, in turn.
     pub(crate) fn expect(&mut self, fetching: Fetching<A::State>, donors: Vec<usize>) {
         (self.state, self.donors) = (State::Fetching(fetching), donors);
-        self.stop_giving();
-        if !std::mem::replace(&mut self.cleared, true) {
-            free(self.app.clear());
-        }
         if let Some(view) = &mut self.view {
             view.steady = view.members;
+        }
+    }
+
+    /// One of them gives its state. The old one, which nobody can bring up to where the replicas go on,
+    /// makes room for it; until then it may be what another node needs.
+    fn make_room(&mut self) {
+        if !std::mem::replace(&mut self.cleared, true) {
+            self.stop_giving();
+            free(self.app.clear());
         }
     }
 
@@ -332,8 +344,14 @@ impl<A: Application> House<A> {
     pub(crate) fn take_over(&mut self) {
         let fetched = match std::mem::replace(&mut self.state, State::Behind) {
             State::Fetching(fetching) => match fetching.poll() {
-                None => return self.state = State::Fetching(fetching),
-                Some(fetched) => fetched,
+                Some(News::Ended(fetched)) => fetched,
+                news => {
+                    if news.is_some() {
+                        self.make_room();
+                        fetching.go_on();
+                    }
+                    return self.state = State::Fetching(fetching);
+                }
             },
             State::Early(fetched) => Some(fetched),
             other => return self.state = other,
@@ -366,6 +384,7 @@ impl<A: Application> House<A> {
         self.cleared = false;
         self.record_taken_over(&history, &from);
         tracing::info!("has all state again, from {from}, at {positions:?}");
+        self.checkpoints.iter_mut().for_each(|c| c.took_over(positions.clone()));
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
         self.drain();

@@ -316,6 +316,9 @@ impl<A: Application> Node<A> {
         self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
         self.house.has_begun();
         self.catch_up(clock::now());
+        if let Some(positions) = self.house.take_found() {
+            self.replicas.checkpointed(clock::now(), &positions, &mut self.house);
+        }
         while !stop.load(Ordering::Relaxed) {
             self.keep(clock::now())?;
             self.say_what_it_waits_for(clock::now());

@@ -176,7 +176,8 @@ impl World<'_> {
         process.app = App::resumed(&process.checkpoint);
         letters.push(Letter::Start(process.life));
         if !process.checkpoint.is_empty() {
-            letters.push(Letter::Installed(process.app.position()));
+            let position = process.app.position();
+            letters.extend([Letter::Installed(position), Letter::Checkpointed(position)]);
         }
         // Nothing comes between them.
         letters.into_iter().for_each(|letter| self.procs[p.index()].put(letter));

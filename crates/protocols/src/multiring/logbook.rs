@@ -242,3 +242,44 @@ impl MultiRing {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::keep::Storage;
+    use super::super::{Row, SYNCED, Shape, WRITTEN};
+    use super::*;
+    use alloc::sync::Arc;
+    use amcast_core::messages::Messages;
+    use amcast_core::{Entry, Input, Outbox, Protocol, RawConfig, Time};
+
+    /// One of three replicas, in its second life.
+    fn replica(row: &Row, storage: Storage) -> MultiRing {
+        let raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        let config = raw.check(row.about().params).expect("a sound configuration");
+        let shape = Arc::new(Shape::of(storage, &config).expect("a sound shape"));
+        let mut replica = MultiRing::new(Pid(0), &shape);
+        step(&mut replica, Input::Start { incarnation: 1 });
+        replica
+    }
+
+    fn step(replica: &mut MultiRing, input: Input<'_, Messages<Packet>>) {
+        replica.step(Time(1), (), input, &mut Outbox::default());
+    }
+
+    #[test]
+    fn a_state_lets_go_of_what_led_to_it_only_once_it_is_on_disk() {
+        let (mine, theirs) = (Point { merged: 4, place: 1 }, Point { merged: 9, place: 2 });
+        for (row, storage) in [(&SYNCED, Storage::Synced), (&WRITTEN, Storage::Written)] {
+            let mut replica = replica(row, storage);
+            // From its disk, as its driver says.
+            step(&mut replica, Input::Installed(mine.position()));
+            step(&mut replica, Input::Checkpointed(mine.position()));
+            assert_eq!((replica.merge.point, replica.safe_point()), (mine, mine));
+            // From another replica, further than it has come itself.
+            step(&mut replica, Input::Installed(theirs.position()));
+            assert_eq!((replica.merge.point, replica.safe_point()), (theirs, mine));
+            step(&mut replica, Input::Checkpointed(theirs.position()));
+            assert_eq!(replica.safe_point(), theirs);
+        }
+    }
+}

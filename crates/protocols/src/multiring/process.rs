@@ -247,7 +247,7 @@ impl MultiRing {
         self.checkpoint.1 = self.merge.point;
     }
 
-    /// The application has a state in force that holds every delivery up to `position`.
+    /// The application has a state in force that holds every delivery up to `position`, on disk or not.
     fn installed(&mut self, position: u64, out: &mut Outbox<Messages<Packet>>) {
         if let Some(awaited) = self.intake.installing {
             if position >= awaited {
@@ -259,7 +259,6 @@ impl MultiRing {
             // From a checkpoint, or from elsewhere.
             let point = if position == self.idle.0 { self.idle.1 } else { Point::of(position) };
             self.merge.install(position, point);
-            self.checkpoint = self.checkpoint.max((position, point));
             self.fit = true;
             if self.intake.wanted && !self.recovery.lost {
                 // It came from elsewhere: none is asked for any more.

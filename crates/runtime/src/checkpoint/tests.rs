@@ -162,3 +162,22 @@ fn one_is_due_after_many_bytes_or_a_long_time_and_nodes_take_turns() {
     last.bytes = all / 2;
     assert!(!last.is_due(Time(2)), "it had a start ahead once");
 }
+
+#[test]
+fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
+    let place = Place::new("taken");
+    let (mut checkpoints, _) = place.open();
+    let mut older = begin(&mut checkpoints, "old");
+    checkpoints.took_over(vec![9]);
+    // What was on its way to the disk before it is not it.
+    while checkpoints.poll().unwrap().is_none() {
+        checkpoints.round(&mut older);
+    }
+    assert!(checkpoints.is_due(Time(1)) && checkpoints.has_more());
+    begin(&mut checkpoints, "from there");
+    assert!(!checkpoints.is_due(Time(1)), "it is being written");
+    checkpoints.give_up();
+    assert!(checkpoints.is_due(Time(1)));
+    save(&mut checkpoints, "from there");
+    assert!(!checkpoints.is_due(Time(1)) && !checkpoints.has_more());
+}

@@ -1,11 +1,13 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
-use crate::application::Figures;
+use crate::application::{Figures, Wake};
+use crate::home::Keeping;
 use crate::ingress::Ingress;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{SyncSender, sync_channel};
 
 /// Where its groups are.
 struct Stands([u64; 2]);
@@ -28,14 +30,19 @@ impl Application for Stands {
 
     fn capture(&mut self) {}
 
-    fn piece(&mut self, _: usize, _: &mut Vec<u8>) -> bool {
+    fn piece(&mut self, _: usize, to: &mut Vec<u8>) -> bool {
+        self.0.iter().for_each(|position| to.extend_from_slice(&position.to_le_bytes()));
         false
     }
 
     fn release(&mut self) {}
 
-    fn read(_: usize, _: &mut dyn Read) -> Result<Self::State, String> {
-        Err("nobody asks for it".to_string())
+    fn read(_: usize, from: &mut dyn Read) -> Result<Self::State, String> {
+        let mut positions = [[0; 8]; 2];
+        for position in &mut positions {
+            from.read_exact(position).map_err(|e| e.to_string())?;
+        }
+        Ok(positions.map(u64::from_le_bytes))
     }
 
     fn state_delivered(state: &Self::State, group: Gid) -> u64 {
@@ -122,25 +129,99 @@ fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     assert_eq!(wanted(&house), Some(vec![20, 10]));
 }
 
-#[test]
-fn an_old_state_makes_room_for_the_one_that_comes() {
+/// Where news of a state that comes are told, and where it is told that there is room for it.
+type Ways = (SyncSender<News<[u64; 2]>>, Receiver<()>);
+
+/// A node whose first group has to go on from 10, whose state is at 3 and 4, and that asks for a newer one.
+fn asking() -> (House<Stands>, [Pid; 2], Ways) {
     let (mut house, [one, two]) = house(false);
     house.app.0 = [3, 4];
     house.note(Time(1), one, Note::Recovering);
     house.install(Time(1), one, 10, &[], true);
-    let wanted = house.wants().expect("every group knows where it goes on");
-    assert_eq!(wanted.positions, [10, 4]);
-    let nobody = Fetching::begin::<Stands>(house.cluster, vec![], wanted, Arc::new(|| {}));
-    house.expect(nobody.unwrap(), vec![1]);
-    assert_eq!(house.app.0, [0, 0], "nobody can bring it up to 10");
+    assert_eq!(wanted(&house), Some(vec![10, 4]), "every group knows where it goes on");
+    let (tell, news) = sync_channel(1);
+    let (fetching, room) = Fetching::of(news);
+    house.expect(fetching, vec![1]);
+    (house, [one, two], (tell, room))
+}
+
+fn given(house: &mut House<Stands>, positions: [u64; 2]) -> Result<(), String> {
+    let wanted = Wanted { positions: positions.to_vec(), view: None };
+    house.give(&wanted).map(drop)
+}
+
+#[test]
+fn an_old_state_stays_until_another_node_gives_its_own() {
+    let (mut house, [one, two], (tell, room)) = asking();
+    house.take_over();
+    assert_eq!((house.app.0, given(&mut house, [3, 4])), ([3, 4], Ok(())));
+    // Nobody has one: the old state may be what another node lacks, and is not lost for a question.
+    tell.send(News::Ended(None)).unwrap();
+    house.take_over();
+    assert_eq!((house.app.0, wanted(&house)), ([3, 4], Some(vec![10, 4])));
+    assert_eq!([one, two].map(|p| house.capture(p, two).position), [10, 4]);
+    assert!(room.try_recv().is_err());
+}
+
+#[test]
+fn an_old_state_makes_room_for_the_one_that_comes() {
+    let (mut house, [one, two], (tell, room)) = asking();
+    tell.send(News::Comes).unwrap();
+    house.take_over();
+    assert_eq!((house.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
     // What it had counts all the same: nobody may take it to stand where an empty state does.
     assert_eq!([one, two].map(|p| house.capture(p, two).position), [10, 4]);
-    let any = Wanted { positions: vec![0, 0], view: None };
-    assert!(house.give(&any).is_err_and(|why| why.contains("waits for a state")));
+    assert!(given(&mut house, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
+    // The first that gave its own is gone, and another gives its.
+    tell.send(News::Comes).unwrap();
+    house.take_over();
+    assert_eq!(room.try_recv(), Ok(()));
     // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
     house.note(Time(1), two, Note::Recovering);
     house.note(Time(1), two, Note::Recovered(4));
     give(&mut house, [12, 4]);
     assert_eq!((house.is_live(), house.app.0), (true, [12, 4]));
-    assert!(house.give(&any).is_ok());
+    assert!(given(&mut house, [0, 0]).is_ok());
+}
+
+/// Lets the house save until it has; where its state stood.
+fn saved(house: &mut House<Stands>) -> Vec<u64> {
+    loop {
+        if let Some(positions) = house.checkpoint(Time(1)).unwrap() {
+            return positions;
+        }
+        house.give_on();
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() {
+    let path = std::env::temp_dir().join(format!("amcast-house-saves-{}", std::process::id()));
+    let begun = path.with_extension("begun");
+    let (holds, lasts, lived, first_life) = (false, true, false, 0);
+    let keeping = Keeping { path: path.clone(), begun, holds, lasts, lived, first_life };
+    keeping.make().unwrap();
+    let open = |house: &mut House<Stands>| {
+        let wake: Wake = Arc::new(|| {});
+        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), (2, Time(1)), wake).unwrap();
+        house.keep_state(opened.checkpoints, opened.restored);
+    };
+    let (mut taking, [one, _]) = house(false);
+    open(&mut taking);
+    assert_eq!(taking.take_found(), None);
+    assert!(taking.checkpoint(Time(1)).unwrap().is_none() && !taking.is_saving(), "it has nothing");
+    taking.note(Time(1), one, Note::Recovering);
+    taking.install(Time(1), one, 10, &[], true);
+    give(&mut taking, [12, 7]);
+    // No command came, and no time has passed.
+    assert_eq!(saved(&mut taking), [12, 7]);
+    assert!(taking.checkpoint(Time(1)).unwrap().is_none() && !taking.is_saving(), "once is enough");
+    drop(taking);
+    let (mut next, _) = house(false);
+    open(&mut next);
+    assert_eq!((next.installed(), next.take_found()), (Some(vec![12, 7]), Some(vec![12, 7])));
+    assert_eq!(next.take_found(), None);
+    drop(next);
+    std::fs::remove_dir_all(path).unwrap();
 }
