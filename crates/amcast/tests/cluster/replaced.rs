@@ -69,3 +69,54 @@ fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
     hosts.kill([2]);
     assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
 }
+
+/// What `hosts` acknowledged.
+type Acked = Vec<(String, String)>;
+
+/// Writes some keys by way of this node, all of which are acknowledged.
+fn write(hosts: &Hosts, node: usize, acked: &mut Acked) {
+    for _ in 0..20 {
+        let (key, value) = (format!("key{}", acked.len()), format!("by n{node}"));
+        assert_eq!(hosts.ask(node, &["SET", &key, &value]).to_string(), "OK");
+        acked.push((key, value));
+    }
+}
+
+fn assert_all_there(hosts: &Hosts, node: usize, acked: &Acked) {
+    for (key, value) in acked {
+        assert_eq!(&hosts.ask(node, &["GET", key]).to_string(), value, "{key} of n{node}");
+    }
+}
+
+#[test]
+fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
+    let (mut hosts, mut acked) = (Hosts::new(), Acked::new());
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    write(&hosts, 0, &mut acked);
+    hosts.kill([1]);
+    fs::remove_dir_all(hosts.disk(1)).unwrap();
+    for _ in 0..2 {
+        // It has its state from another, is killed before that is on its disk, and goes on from its log.
+        hosts.start([1]);
+        hosts.wait_until_ready([1]);
+        write(&hosts, 1, &mut acked);
+        hosts.kill([1]);
+        let state = hosts.disk(1).join("n1.data/state");
+        fs::remove_dir_all(&state).expect("there is one, if an empty one");
+        write(&hosts, 2, &mut acked);
+    }
+    hosts.start([1]);
+    hosts.wait_until_ready([1]);
+    for away in [0, 2] {
+        hosts.kill([away]);
+        assert_all_there(&hosts, 1, &acked);
+        write(&hosts, 1, &mut acked);
+        hosts.start([away]);
+        hosts.wait_until_ready(0..NODES);
+    }
+    let log = fs::read_to_string(hosts.disk(1).join("n1.log")).unwrap();
+    assert!(log.contains("has all state again"), "{log}");
+    hosts.wait(1, "there", |status| status.ready);
+    assert_all_there(&hosts, 0, &acked);
+}
