@@ -2,8 +2,9 @@
 
 use crate::by_hand::{Hosts, NODES};
 use crate::harness::run;
-use std::fs;
 use std::process::Output;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 fn said(output: &Output) -> String {
     let texts = [&output.stdout, &output.stderr];
@@ -119,4 +120,29 @@ fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
     assert!(log.contains("has all state again"), "{log}");
     hosts.wait(1, "there", |status| status.ready);
     assert_all_there(&hosts, 0, &acked);
+}
+
+#[test]
+fn each_disk_may_be_replaced_once_the_one_before_has_the_state() {
+    let (mut hosts, mut acked) = (Hosts::new(), Acked::new());
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    for node in 0..NODES {
+        write(&hosts, node, &mut acked);
+        hosts.kill([node]);
+        fs::remove_dir_all(hosts.disk(node)).unwrap();
+        hosts.start([node]);
+        hosts.wait_until_ready([node]);
+        let log = || fs::read_to_string(hosts.disk(node).join(format!("n{node}.log"))).unwrap();
+        let begun = Instant::now();
+        while !log().contains("the state is on disk") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{}", log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    // No disk is left of those on which it was acknowledged; and all were gone at one moment.
+    hosts.kill(0..NODES);
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    (0..NODES).for_each(|node| assert_all_there(&hosts, node, &acked));
 }
