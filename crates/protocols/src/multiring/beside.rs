@@ -20,6 +20,8 @@ pub(super) struct Beside {
     /// What was decided when it was looked last, and since when that has not grown, or all was decided.
     decided: u64,
     at: Time,
+    /// When it was looked last whether ways are broken.
+    looked_at: Time,
     /// Until when acceptors are told beside the ring.
     until: Time,
     /// How far the run went when they were told last, and when that was.
@@ -37,9 +39,13 @@ impl Ring {
         if decided > self.beside.decided || decided >= end {
             (self.beside.decided, self.beside.at) = (decided, cx.now);
         }
-        let stuck = cx.now.since(self.beside.at) >= cx.shape.suspect;
-        if stuck && cx.now >= self.beside.until && self.has_gaps(cx) {
-            self.beside.until = cx.now + cx.shape.suspect.times(KEPT);
+        let stuck = cx.now.since(self.beside.at.max(self.beside.looked_at)) >= cx.shape.suspect;
+        if stuck && cx.now >= self.beside.until {
+            // In a large ring to look takes a while.
+            self.beside.looked_at = cx.now;
+            if self.has_gaps(cx) {
+                self.beside.until = cx.now + cx.shape.suspect.times(KEPT);
+            }
         }
         let again = end > self.beside.told || cx.now.since(self.beside.told_at) >= cx.shape.retry;
         if decided >= end || cx.now >= self.beside.until || !again {
