@@ -12,6 +12,10 @@ pub const MEMORY_REPLICAS_MAX: usize = 9;
 /// Client processes of a cluster, services' fronts included.
 pub const CLIENTS_MAX: usize = 256;
 
+/// Lives of a process that has no shared memory: their numbers are below. A front's sessions have as
+/// many bits for it.
+pub const LIVES_MAX: u32 = 1 << 24;
+
 /// Bytes of payload in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 

@@ -81,3 +81,25 @@ pub(crate) fn datagrams(bytes: &[u8]) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_corpus_is_of_this_version() {
+        let hellos: [&[u8]; 4] = [
+            include_bytes!("../../../fuzz/corpus/net_stream/ask_and_frames"),
+            include_bytes!("../../../fuzz/corpus/net_stream/refused"),
+            include_bytes!("../../../fuzz/corpus/net_stream/too_long"),
+            include_bytes!("../../../fuzz/corpus/net_stream/welcome"),
+        ];
+        for bytes in hellos {
+            let hello = bytes.first_chunk::<HELLO_BYTES>().expect("a whole hello");
+            assert!(Hello::decode(hello).is_ok(), "{hello:?}");
+        }
+        let datagram = include_bytes!("../../../fuzz/corpus/net_datagrams/messages");
+        let length = usize::from(u16::from_le_bytes([datagram[0], datagram[1]]));
+        assert!(read_datagram(&datagram[2..][..length]).is_ok());
+    }
+}

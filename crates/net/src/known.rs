@@ -9,11 +9,26 @@ use crate::wire::Refusal;
 /// Disks that were replaced, of which this many are known at the most; the oldest are forgotten.
 const REPLACED_MAX: usize = 64;
 
+/// What a peer says of itself, on which it rests whether it is let in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Claim {
+    /// Which of its lives it is in.
+    pub life: u32,
+    /// The number that this start of it has and no other; 0 if it says none.
+    pub start: u64,
+    /// Its disk; 0 if it keeps nothing.
+    pub disk: u64,
+    /// Whether it began on that disk by asking the others what it had promised before.
+    pub anew: bool,
+}
+
 /// What is known of a peer.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
     /// The latest of its lives; none if it was never connected.
     pub life: Option<u32>,
+    /// The start that this life had; 0 if none was said.
+    pub start: u64,
     /// The disk on which it promised last; 0 if it keeps nothing, or was never connected.
     pub disk: u64,
     /// Those on which it promised before.
@@ -21,22 +36,31 @@ pub struct Known {
 }
 
 impl Known {
-    /// Whether a peer may be let in that says it is in this life, with this disk.
-    pub(crate) fn admits(&self, life: u32, disk: u64) -> Result<(), Refusal> {
+    /// Whether a peer may be let in that claims this.
+    pub(crate) fn admits(&self, claim: &Claim) -> Result<(), Refusal> {
+        let Claim { life, start, disk, anew } = *claim;
         if disk != 0 && self.replaced.contains(&disk) {
             return Err(Refusal::Replaced);
         }
-        let is_other = disk != 0 && self.disk != 0 && disk != self.disk;
-        match self.life {
-            Some(latest) if life < latest || life == latest && is_other => Err(Refusal::Old),
-            _ => Ok(()),
-        }
+        let Some(latest) = self.life else { return Ok(()) };
+        let is_other_disk = self.disk != 0 && disk != 0 && disk != self.disk;
+        let is_other_start = self.start != 0 && start != self.start;
+        // However often it was started: what it promised on the disk that is known is not on this one.
+        let forgot = is_other_disk && !anew;
+        let is_copy = life == latest && (is_other_start || is_other_disk);
+        if life < latest || is_copy || forgot { Err(Refusal::Old) } else { Ok(()) }
     }
 
     /// It was let in; whether that is new.
-    pub(crate) fn learn(&mut self, life: u32, disk: u64) -> bool {
-        let is_new = self.life != Some(life) || self.disk != disk;
-        self.life = Some(life);
+    pub(crate) fn learn(&mut self, claim: &Claim) -> bool {
+        let Claim { life, start, disk, .. } = *claim;
+        let now = (Some(life), start, disk);
+        let is_new = (self.life, self.start, self.disk) != now;
+        (self.life, self.start) = (Some(life), start);
+        if disk == 0 {
+            // It keeps nothing now, which makes the disk that it had no worse.
+            return is_new;
+        }
         let before = std::mem::replace(&mut self.disk, disk);
         if before != 0 && before != disk {
             self.replaced.push(before);
@@ -51,35 +75,76 @@ impl Known {
 mod tests {
     use super::*;
 
-    #[test]
-    fn neither_an_earlier_life_nor_an_earlier_disk_is_let_in() {
-        let mut known = Known::default();
-        assert_eq!(known.admits(0, 7), Ok(()));
-        assert!(known.learn(3, 7) && !known.learn(3, 7));
-        assert_eq!(known.admits(3, 7), Ok(()), "it connects again");
-        assert_eq!(known.admits(4, 7), Ok(()));
-        assert_eq!(known.admits(2, 7), Err(Refusal::Old), "a copy that was brought back");
-        assert_eq!(known.admits(3, 8), Err(Refusal::Old), "two of one number");
-        assert_eq!(known.admits(4, 8), Ok(()), "a new disk, in a later life");
-        assert!(known.learn(4, 8));
-        // However often it was started since: the number alone would let it in.
-        assert_eq!(known.admits(9, 7), Err(Refusal::Replaced));
-        assert_eq!(known.admits(9, 8), Ok(()));
+    /// Of a start that says no number, on a disk that was the first.
+    fn first(life: u32, disk: u64) -> Claim {
+        Claim { life, disk, ..Claim::default() }
+    }
+
+    /// On one that was not.
+    fn anew(life: u32, disk: u64) -> Claim {
+        Claim { anew: true, ..first(life, disk) }
     }
 
     #[test]
-    fn who_keeps_nothing_is_known_by_its_lives_alone() {
+    fn neither_an_earlier_life_nor_an_earlier_disk_is_let_in() {
         let mut known = Known::default();
-        assert!(known.learn(3, 0) && known.learn(4, 0));
-        assert_eq!(known.admits(3, 0), Err(Refusal::Old));
+        assert_eq!(known.admits(&first(0, 7)), Ok(()));
+        assert!(known.learn(&first(3, 7)) && !known.learn(&first(3, 7)));
+        assert_eq!(known.admits(&first(3, 7)), Ok(()), "it connects again");
+        assert_eq!(known.admits(&first(4, 7)), Ok(()));
+        assert_eq!(known.admits(&first(2, 7)), Err(Refusal::Old), "a copy that was brought back");
+        assert_eq!(known.admits(&anew(3, 8)), Err(Refusal::Old), "two of one number");
+        assert_eq!(known.admits(&anew(4, 8)), Ok(()), "a new disk, in a later life");
+        assert!(known.learn(&anew(4, 8)));
+        // However often it was started since: the number alone would let it in.
+        for back in [first(9, 7), anew(9, 7)] {
+            assert_eq!(known.admits(&back), Err(Refusal::Replaced));
+        }
+        assert_eq!(known.admits(&anew(9, 8)), Ok(()));
+    }
+
+    #[test]
+    fn an_emptied_disk_is_let_in_only_if_it_began_by_asking_however_often_it_was_started() {
+        let mut known = Known::default();
+        known.learn(&first(3, 7));
+        for life in [4, 5, 1000] {
+            assert_eq!(known.admits(&first(life, 8)), Err(Refusal::Old), "in life {life}");
+            assert_eq!(known.admits(&anew(life, 8)), Ok(()));
+        }
+        // Whoever never met it knows nothing of an earlier disk.
+        assert_eq!(Known::default().admits(&first(1000, 8)), Ok(()));
+    }
+
+    #[test]
+    fn of_two_copies_in_one_life_the_second_is_refused() {
+        let copy = |start| Claim { start, ..first(3, 7) };
+        let mut known = Known::default();
+        known.learn(&copy(11));
+        assert_eq!(known.admits(&copy(11)), Ok(()), "it connects again");
+        assert_eq!(known.admits(&copy(12)), Err(Refusal::Old));
+        assert_eq!(known.admits(&Claim { life: 4, ..copy(12) }), Ok(()), "its next life");
+        // What was written down before starts were told apart says nothing of them.
+        let known = Known { start: 0, ..known };
+        assert_eq!(known.admits(&copy(12)), Ok(()));
+    }
+
+    #[test]
+    fn who_keeps_nothing_is_known_by_its_lives_alone_and_replaces_no_disk() {
+        let mut known = Known::default();
+        assert!(known.learn(&first(3, 0)) && known.learn(&first(4, 0)));
+        assert_eq!(known.admits(&first(3, 0)), Err(Refusal::Old));
         assert_eq!(known, Known { life: Some(4), ..Known::default() });
+        known.learn(&first(5, 7));
+        known.learn(&first(6, 0));
+        assert_eq!(known, Known { life: Some(6), disk: 7, ..Known::default() });
+        assert_eq!(known.admits(&first(7, 7)), Ok(()));
     }
 
     #[test]
     fn disks_are_forgotten_in_their_order() {
         let mut known = Known::default();
         for disk in 1..=REPLACED_MAX as u64 + 2 {
-            known.learn(disk as u32, disk);
+            known.learn(&anew(disk as u32, disk));
         }
         assert_eq!(known.replaced.len(), REPLACED_MAX);
         assert_eq!((known.replaced[0], known.disk), (2, REPLACED_MAX as u64 + 2));

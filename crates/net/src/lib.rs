@@ -40,7 +40,7 @@ pub mod wire;
 
 pub use carrier::{Carrier, Ports, park_all};
 pub use error::{Break, Error, Remark};
-pub use known::Known;
+pub use known::{Claim, Known};
 pub use options::{Interface, Options, Peer};
 pub use poller::Waker;
 pub use reach::Reach;

@@ -46,6 +46,10 @@ pub struct Options {
     /// By which number the disk is known on which this process keeps what it promised; 0 if it keeps
     /// nothing. No two disks have the same.
     pub disk: u64,
+    /// By which number this start of the process is known, which no other has; 0 if by none.
+    pub start: u64,
+    /// Whether it began on its disk by asking the others what it had promised before.
+    pub anew: bool,
     /// What is known of each peer from earlier lives of this process; empty if nothing is.
     pub known: Vec<Known>,
     /// Where the chance in waiting times comes from. Each process draws its own from it, so that they
@@ -94,6 +98,8 @@ impl Default for Options {
             cluster_id: 0,
             processes: 0,
             disk: 0,
+            start: 0,
+            anew: false,
             known: Vec::new(),
             seed: 0,
             frame_bytes_max: 4 * PAYLOAD_BYTES_MAX,

@@ -4,7 +4,7 @@
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::{GroupSet, Pid, Span};
 use amcast_net::wire::{HELLO_BYTES, Hello, Refusal, Said, Sender, put_message};
-use amcast_net::{Break, Carrier, Error, Known, Options, Peer, Ports, Remark};
+use amcast_net::{Break, Carrier, Claim, Error, Known, Options, Peer, Ports, Remark};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -183,12 +183,16 @@ fn what_is_not_this_program_is_turned_away() {
     }
 }
 
+/// What C says to A when it dials it.
+fn asking(incarnation: u32, processes: u32) -> Hello {
+    let (said, cluster, disk, start, anew) = (Said::Ask, 0, 0, 0, false);
+    Hello { said, cluster, from: C, to: A, incarnation, processes, disk, start, anew }
+}
+
 /// A connection as a peer that follows the handshake and then does as it likes.
 fn dial_by_hand(a: &mut Carrier, to: SocketAddr, processes: u32) -> TcpStream {
     let mut wild = TcpStream::connect(to).expect("connected");
-    let hello =
-        Hello { said: Said::Ask, cluster: 0, from: C, to: A, incarnation: 3, processes, disk: 0 };
-    wild.write_all(&hello.encode()).expect("written");
+    wild.write_all(&asking(3, processes).encode()).expect("written");
     until(&mut [a], |_, heard| heard[0].contains(&Heard::Up(C)));
     let mut answer = [0; HELLO_BYTES];
     wild.read_exact(&mut answer).expect("answered");
@@ -336,10 +340,16 @@ fn the_largest_payload_passes_in_datagrams_while_the_receiver_reads() {
     assert!(receiver.join().expect("it ends"), "it never arrives");
 }
 
-/// A process in this life, with this disk, that knows `known` of its peers.
-fn machine(me: Pid, life: u32, disk: u64, known: &[Known], peers: &[Peer], at: Ports) -> Carrier {
-    let options = Options { disk, known: known.to_vec(), ..Options::default() };
+/// A process that claims this, and knows `known` of its peers.
+fn claiming(me: Pid, claim: &Claim, known: &[Known], peers: &[Peer], at: Ports) -> Carrier {
+    let Claim { life, start, disk, anew } = *claim;
+    let options = Options { disk, start, anew, known: known.to_vec(), ..Options::default() };
     Carrier::start_at(at, me, life, peers, &options).expect("started")
+}
+
+/// A process in this life, with this disk, on which it began by asking, that knows `known` of its peers.
+fn machine(me: Pid, life: u32, disk: u64, known: &[Known], peers: &[Peer], at: Ports) -> Carrier {
+    claiming(me, &Claim { life, start: 0, disk, anew: true }, known, peers, at)
 }
 
 #[test]
@@ -352,7 +362,7 @@ fn a_disk_that_was_replaced_is_refused_however_late_its_life_is() {
     let other = || Ports::open(any_port(), any_port()).expect("opened");
     let mut second = machine(B, 4, 8, &[], &peers, other());
     connect(&mut [&mut a, &mut second]);
-    let known = Known { life: Some(4), disk: 8, replaced: vec![7] };
+    let known = Known { life: Some(4), start: 0, disk: 8, replaced: vec![7] };
     assert_eq!(*a.known(B), known);
     drop((first, second));
     for (life, disk, expected) in [(9, 7, Refusal::Replaced), (4, 9, Refusal::Old)] {
@@ -366,12 +376,101 @@ fn a_disk_that_was_replaced_is_refused_however_late_its_life_is() {
     }
 }
 
+/// Goes on until the process behind `all[1]` hears from A that it is refused for this.
+fn refused_as(all: &mut [&mut Carrier], expected: Refusal) {
+    until(all, |all, _| {
+        let is_told =
+            |r: &Remark| matches!(r, Remark::RefusedBy { pid: A, why, .. } if *why == expected);
+        remarks(all[1]).iter().any(is_told)
+    });
+}
+
+#[test]
+fn an_emptied_disk_is_refused_in_whatever_life_until_it_began_by_asking() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let claim = |life, disk, anew| Claim { life, start: u64::from(life) + 1, disk, anew };
+    let mut a = claiming(A, &claim(0, 1, false), &[], &peers, a);
+    let mut before = claiming(B, &claim(3, 7, false), &[], &peers, b);
+    connect(&mut [&mut a, &mut before]);
+    drop(before);
+    let other = || Ports::open(any_port(), any_port()).expect("opened");
+    let mut emptied = claiming(B, &claim(50, 8, false), &[], &peers, other());
+    refused_as(&mut [&mut a, &mut emptied], Refusal::Old);
+    assert_eq!(a.known(B).disk, 7);
+    drop(emptied);
+    let mut asked = claiming(B, &claim(51, 8, true), &[], &peers, other());
+    connect(&mut [&mut a, &mut asked]);
+    assert_eq!(*a.known(B), Known { life: Some(51), start: 52, disk: 8, replaced: vec![7] });
+}
+
+#[test]
+fn an_emptied_disk_hears_that_it_is_refused_from_who_dials_it_in_a_later_life_than_is_known() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let known = [Known { life: Some(0), start: 11, disk: 7, replaced: vec![] }, Known::default()];
+    let mut b = claiming(B, &Claim::default(), &known, &peers, b);
+    let mut emptied =
+        claiming(A, &Claim { life: 3, start: 12, disk: 8, anew: false }, &[], &peers, a);
+    until(&mut [&mut b, &mut emptied], |all, _| {
+        remarks(all[1])
+            .iter()
+            .any(|r| matches!(r, Remark::RefusedBy { pid: B, why: Refusal::Old, life: 0, .. }))
+    });
+    assert_eq!((b.connected(A), b.known(A)), (None, &known[0]));
+}
+
+#[test]
+fn of_two_copies_in_one_life_the_second_is_refused_and_the_first_goes_on() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let copy = |start| Claim { life: 3, start, disk: 7, anew: false };
+    let mut a = claiming(A, &copy(1), &[], &peers, a);
+    let mut first = claiming(B, &copy(11), &[], &peers, b);
+    connect(&mut [&mut a, &mut first]);
+    let other = Ports::open(any_port(), any_port()).expect("opened");
+    let mut second = claiming(B, &copy(12), &[], &peers, other);
+    refused_as(&mut [&mut a, &mut second, &mut first], Refusal::Old);
+    assert_eq!((a.connected(B), a.known(B).start), (Some(3), 11));
+}
+
+#[test]
+fn a_refusal_of_another_copy_at_this_address_is_not_meant_for_the_one_that_is_there_now() {
+    let (peers, ports) = unstarted(2);
+    let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
+    let copy = |start| Claim { life: 3, start, disk: 7, anew: false };
+    let known = [Known { life: Some(3), start: 11, disk: 7, replaced: vec![] }, Known::default()];
+    let mut b = claiming(B, &Claim { disk: 2, ..copy(1) }, &known, &peers, b);
+    let mut wrong = claiming(A, &copy(12), &[], &peers, a);
+    until(&mut [&mut b, &mut wrong], |all, _| {
+        remarks(all[0]).iter().any(|r| matches!(r, Remark::Refused { pid: Some(A), .. }))
+    });
+    // What B says next at this address is still about the other one.
+    drop(wrong);
+    let again = Ports::open(peers[0].tcp, peers[0].udp).expect("it is free again");
+    let mut right = claiming(A, &copy(11), &[], &peers, again);
+    connect(&mut [&mut right, &mut b]);
+    assert!(!remarks(&mut right).iter().any(|r| matches!(r, Remark::RefusedBy { .. })));
+}
+
+#[test]
+fn who_says_that_it_is_in_a_life_that_nobody_can_have_locks_nobody_out() {
+    let (peers, ports) = unstarted(3);
+    let first = ports.into_iter().next().expect("three");
+    let mut a = Carrier::start_at(first, A, 0, &peers, &Options::default()).expect("started");
+    let mut liar = TcpStream::connect(peers[0].tcp).expect("connected");
+    liar.write_all(&asking(u32::MAX, 3).encode()).expect("written");
+    until(&mut [&mut a], |all, _| all[0].counts().strangers == 1);
+    assert_eq!(*a.known(C), Known::default());
+    dial_by_hand(&mut a, peers[0].tcp, 3);
+}
+
 #[test]
 fn who_dials_tells_the_one_that_it_does_not_go_on_with() {
     let (peers, ports) = unstarted(2);
     let [a, b] = <[Ports; 2]>::try_from(ports).expect("two");
     // What it knows outlasted an earlier life of it.
-    let known = [Known { life: Some(5), disk: 8, replaced: vec![7] }, Known::default()];
+    let known = [Known { life: Some(5), start: 0, disk: 8, replaced: vec![7] }, Known::default()];
     let mut b = machine(B, 1, 2, &known, &peers, b);
     let mut old = machine(A, 4, 0, &[], &peers, a);
     let mut said = Vec::new();
@@ -402,7 +501,7 @@ fn who_could_not_be_reached_at_first_is_still_heard_when_it_refuses() {
     let mut b = machine(B, 3, 8, &[], &peers, b);
     let unreachable = |r: &Remark| matches!(r, Remark::Unreachable { pid: A, .. });
     until(&mut [&mut b], |all, _| remarks(all[0]).iter().any(unreachable));
-    let known = [Known::default(), Known { life: Some(4), disk: 9, replaced: vec![8] }];
+    let known = [Known::default(), Known { life: Some(4), start: 0, disk: 9, replaced: vec![8] }];
     let back = Ports::open(peers[0].tcp, peers[0].udp).expect("it is free again");
     let mut a = machine(A, 0, 1, &known, &peers, back);
     let refuses =
@@ -415,18 +514,9 @@ fn an_older_version_is_told_so_although_its_hello_is_shorter() {
     let (peers, mut carriers) = started(1, &Options::default());
     let a = &mut carriers[0];
     let mut older = TcpStream::connect(peers[0].tcp).expect("connected");
-    let hello = Hello {
-        said: Said::Ask,
-        cluster: 0,
-        from: C,
-        to: A,
-        incarnation: 3,
-        processes: 1,
-        disk: 0,
-    };
-    let mut bytes = hello.encode();
-    bytes[4] = 3;
-    older.write_all(&bytes[..32]).expect("written");
+    let mut bytes = asking(3, 1).encode();
+    bytes[4] = 4;
+    older.write_all(&bytes[..40]).expect("written");
     let mut said = Vec::new();
     until(&mut [a], |all, _| {
         said.extend(remarks(all[0]));

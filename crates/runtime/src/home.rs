@@ -16,6 +16,8 @@
 //! HOME/c0.life           the same of a front that is not a node's
 //! HOME/n0.begun          is there if the processes of the node had logs before
 //! HOME/n0.disk           a word by which the others know the disk of a node, and etcd where there is etcd
+//! HOME/n0.anew           is there if the node began on this disk by asking what it had promised before
+//! HOME/n0.inode          which file n0.life is: a copy of the directory has another one
 //! HOME/n0.peers          which life and disk of each other node the node met last
 //! HOME/n0.joining        is there until the node has had its place on this disk for the first time
 //! HOME/n0.refused        is there if the others know a later disk of the node; why
@@ -47,9 +49,8 @@ use self::ground::LIVES_BITS;
 use crate::answers::Places;
 use crate::at::At;
 use crate::config::{ClusterFile, node_name};
+use crate::disk::Disk;
 use crate::journal::mark_lost;
-use crate::life;
-use crate::standing::Disk;
 use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
@@ -137,7 +138,17 @@ impl Keeping {
 
     /// Whether the processes had logs before.
     pub(crate) fn is_begun(&self) -> bool {
-        self.lived || self.begun.exists()
+        self.lived || self.begun.exists() || self.is_anew()
+    }
+
+    /// A file that is there if the processes began here by asking the others what they had promised.
+    fn anew(&self) -> PathBuf {
+        self.begun.with_extension("anew")
+    }
+
+    /// Whether the processes began here by asking the others what they had promised before.
+    pub(crate) fn is_anew(&self) -> bool {
+        self.anew().exists()
     }
 
     /// The cluster worked before this node's directory was made, so the node may have lived before:
@@ -150,22 +161,20 @@ impl Keeping {
     }
 
     /// Has the next life of the node, whose processes have logs in these groups, ask the others what it
-    /// had promised, under this number at the least.
+    /// had promised, and says for good that it did.
     ///
     /// # Errors
     /// When a file cannot be written, which is named.
-    pub(crate) fn begin_anew(
-        &self,
-        groups: GroupSet,
-        (life, least): (&mut life::Life, u32),
-    ) -> Result<(), (PathBuf, io::Error)> {
+    pub(crate) fn begin_anew(&self, groups: GroupSet) -> Result<(), (PathBuf, io::Error)> {
+        self.make().map_err(|e| (self.path.clone(), e))?;
         // The logs first: if it ends in between, the others refuse the next life once more. One that
-        // had its number and took its logs for whole would be let in.
+        // says that it asks and took its logs for whole would be let in.
         for group in groups.iter() {
             let log = self.path.join(group.to_string());
             mark_lost(&log).map_err(|e| (log.with_extension(LOST), e))?;
         }
-        life.skip_to(least).map_err(|e| (life.path().to_path_buf(), e))
+        let anew = self.anew();
+        write_synced(&anew, b"").map_err(|e| (anew, e))
     }
 
     /// Says that the processes have logs from now on: one that is new later is one that was lost.

@@ -23,6 +23,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 mod diary;
+mod disk;
 mod door;
 mod dues;
 pub mod front;

@@ -102,6 +102,8 @@ impl Members {
             cluster_id: net.id,
             processes: cluster.processes() as u32,
             disk: standing.disk,
+            start: standing.start,
+            anew: standing.anew,
             known: standing.known.clone(),
             seed: (rank as u64) << 32 | u64::from(life),
             frame_bytes_max: usual.frame_bytes_max + ADDRESS_BYTES,

@@ -10,17 +10,18 @@ use crate::clock;
 use crate::config::Place;
 use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
+use crate::disk::Disk;
 use crate::door::Door;
 use crate::front::Own;
 use crate::handover::Fetching;
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
 use crate::house::House;
 use crate::ingress::{Ingress, Taken};
-use crate::life::Life;
+use crate::life::{Life, Name};
 use crate::member::{Members, Process};
 use crate::replicas::{Replicas, Seats};
 use crate::seat::{Seat, SeatError};
-use crate::standing::{Disk, Dismissal};
+use crate::standing::Dismissal;
 use crate::system::refuses_file;
 use amcast_core::step::Status;
 use amcast_core::{Config, ConfigError, Entry, Gid, MsgId, Pid, Span, Submission, Time};
@@ -170,20 +171,21 @@ impl Footing {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let path = net.home().join(life_name(rank));
+        let wrong = |e| NodeError::Io(path.clone(), e);
+        // Nothing is written before: whoever lives under it is not disturbed.
+        let name = Name::take(&path).map_err(wrong)?;
+        let name = name.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
         if options.keeping.as_ref().is_some_and(|keeping| keeping.path.exists()) {
             net.check_disk(rank, &path).map_err(NodeError::Disk)?;
         }
         let keeping = options.keeping.as_ref();
         if let Some((keeping, disk)) = kept(options) {
-            disk.check().map_err(NodeError::Disk)?;
-            let begins = if keeping.begun.exists() { Ok(()) } else { disk.begins() };
-            begins.map_err(|e| NodeError::Io(path.clone(), e))?;
+            disk.prepare(&name, &keeping, cluster.all_groups()).map_err(NodeError::Disk)?;
         }
         let standing = net.standing((rank, cluster.replicas()), keeping);
-        let standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
-        let first = net.first_life(rank, keeping);
-        let life = Life::begin(&path, first).map_err(|e| NodeError::Io(path, e))?;
-        let life = life.ok_or_else(|| NodeError::Runs(crate::config::node_name(rank)))?;
+        let mut standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
+        let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
+        standing.start = life.start();
         let mut processes: Vec<Process> = Vec::new();
         for group in cluster.all_groups().iter() {
             let node = entry.build(cluster.replica(group, rank), config);
@@ -419,7 +421,7 @@ impl<A: Application> Node<A> {
         Ok(())
     }
 
-    /// Another node knows a later life or disk of this one. On a disk on which it had its place it ends,
+    /// Another node knows a later life, or another start or disk of this one. On a disk on which it had its place it ends,
     /// and on one that is new to it, it has lived before.
     fn step_down(&mut self, dismissal: &Dismissal) -> Result<(), NodeError> {
         let (Some((keeping, disk)), Some(life)) = (&self.kept, &mut self.life) else {
@@ -429,8 +431,9 @@ impl<A: Application> Node<A> {
         if dismissal.why == Refusal::Old && self.joining {
             let (groups, least) =
                 (self.house.cluster.all_groups(), dismissal.life.saturating_add(1));
-            let prepared = keeping.begin_anew(groups, (life, least));
-            prepared.map_err(|(path, e)| NodeError::Io(path, e))?;
+            keeping.begin_anew(groups).map_err(|(path, e)| NodeError::Io(path, e))?;
+            // Last: one that had its number and did not ask would be let in.
+            life.skip_to(least).map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
             return Err(NodeError::Anew(format!(
                 "{name} lived before on another disk, as {by} says (life {} of it is known there): it \
                  begins anew, and asks the others what it had promised",
@@ -438,8 +441,8 @@ impl<A: Application> Node<A> {
             )));
         }
         Err(NodeError::Disk(disk.is_refused(format!(
-            "{by} refuses {name}: life {} of it is known, on a later disk or of a later copy of this \
-             one, and on that it promised more than is in {}. Let it run from there, or empty the \
+            "{by} refuses {name}: it knows life {} of it, on another disk or started from another copy \
+             of this one, and there it promised more than is in {}. Let it run from there, or empty the \
              directory for it to begin anew",
             dismissal.life,
             keeping.path.parent().unwrap_or(&keeping.path).display()

@@ -11,7 +11,7 @@
 
 use crate::config::node_name;
 use crate::control::PeerStatus;
-use crate::home::{write_private, write_synced};
+use crate::home::write_synced;
 use amcast_core::Pid;
 use amcast_net::wire::Refusal;
 use amcast_net::{Known, Remark};
@@ -29,6 +29,9 @@ const SAY_EVERY: Duration = Duration::from_secs(60);
 #[derive(Serialize, Deserialize)]
 struct Line {
     life: Option<u32>,
+    /// Not in what versions before 5 of what travels wrote.
+    #[serde(default)]
+    start: u64,
     disk: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replaced: Vec<u64>,
@@ -53,6 +56,10 @@ pub(crate) struct Standing {
     path: Option<PathBuf>,
     /// The number of this node's disk; 0 if it keeps nothing.
     pub(crate) disk: u64,
+    /// Whether this node began on it by asking the others what it had promised.
+    pub(crate) anew: bool,
+    /// The number of this start of it; 0 if it has none.
+    pub(crate) start: u64,
     /// What is known of each node, by rank.
     pub(crate) known: Vec<Known>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
@@ -81,6 +88,15 @@ fn number_of(word: &str) -> u64 {
     word.as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix).max(1)
 }
 
+/// What to do where it cannot be read what a node remembers.
+fn unreadable(why: serde_json::Error) -> io::Error {
+    io::Error::other(format!(
+        "{why}. It says which disks and copies of the other nodes are outdated. If none of them ever \
+         had another disk or was brought back from a copy, remove this file; else empty the directory \
+         for this node to begin anew"
+    ))
+}
+
 impl Standing {
     /// Of a node that keeps nothing, in a cluster of so many.
     pub(crate) fn fleeting(nodes: usize) -> Self {
@@ -99,13 +115,14 @@ impl Standing {
         let path = home.join(peers_name(rank));
         let mut known = vec![Known::default(); nodes];
         let lines: BTreeMap<String, Line> = match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)?,
+            Ok(text) => serde_json::from_str(&text).map_err(unreadable)?,
             Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
             Err(e) => return Err(e),
         };
         for (of, known) in known.iter_mut().enumerate() {
-            if let Some(Line { life, disk, replaced }) = lines.get(&node_name(of)) {
-                *known = Known { life: *life, disk: *disk, replaced: replaced.clone() };
+            if let Some(line) = lines.get(&node_name(of)) {
+                let Line { life, start, disk, ref replaced } = *line;
+                *known = Known { life, start, disk, replaced: replaced.clone() };
             }
         }
         let (path, disk) = (Some(path), number_of(word));
@@ -146,8 +163,8 @@ impl Standing {
     fn write(&self) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let line = |known: &Known| {
-            let Known { life, disk, replaced } = known.clone();
-            Line { life, disk, replaced }
+            let Known { life, start, disk, replaced } = known.clone();
+            Line { life, start, disk, replaced }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
         let lines: BTreeMap<String, Line> =
@@ -160,7 +177,9 @@ impl Standing {
     pub(crate) fn hear(&mut self, remark: Remark) {
         let (of, text) = match remark {
             Remark::Refused { pid, address, why } => {
-                let rank = pid.map(Pid::index).filter(|rank| *rank < self.known.len());
+                // One of another cluster that has come here by mistake is none of ours.
+                let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
+                let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
                 let text = format!("{who} at {address} is refused: {why}");
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
@@ -169,7 +188,9 @@ impl Standing {
                 (rank, text)
             }
             Remark::RefusedBy { pid, address, why, life } => {
-                self.dismissal = Some(Dismissal { by: pid.index(), why, life });
+                if is_outdated(why) {
+                    self.dismissal = Some(Dismissal { by: pid.index(), why, life });
+                }
                 let by = node_name(pid.index());
                 (Some(pid.index()), format!("{by} at {address} refuses this node: {why}"))
             }
@@ -191,70 +212,12 @@ impl Standing {
 
     /// That this node is one that another life or disk of it has taken the place of.
     pub(crate) fn dismissal(&self) -> Option<&Dismissal> {
-        self.dismissal.as_ref().filter(|dismissal| is_outdated(dismissal.why))
+        self.dismissal.as_ref()
     }
 
     /// Why the node cannot go on, if it cannot.
     pub(crate) fn failed(&self) -> Option<&String> {
         self.failed.as_ref()
-    }
-}
-
-/// What a node's directory says of its disk, beside what it keeps there.
-#[derive(Clone, Debug)]
-pub(crate) struct Disk {
-    /// There until the node has had its place among the others on this disk for the first time.
-    joining: PathBuf,
-    /// There once another node refused it; why.
-    refused: PathBuf,
-}
-
-impl Disk {
-    /// Of the node `rank` with this directory.
-    pub(crate) fn of(home: &Path, rank: usize) -> Self {
-        let at = |rest: &str| home.join(format!("{}.{rest}", node_name(rank)));
-        Self { joining: at("joining"), refused: at("refused") }
-    }
-
-    /// Checks that no other node refused it before.
-    ///
-    /// # Errors
-    /// When one did; the sentence says what to do.
-    pub(crate) fn check(&self) -> Result<(), String> {
-        match fs::read_to_string(&self.refused) {
-            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.refused.display())),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(format!("{}: {e}", self.refused.display())),
-        }
-    }
-
-    /// The node begins on this disk.
-    pub(crate) fn begins(&self) -> io::Result<()> {
-        write_synced(&self.joining, b"")
-    }
-
-    /// Whether it never had its place on it yet.
-    pub(crate) fn is_joining(&self) -> bool {
-        self.joining.exists()
-    }
-
-    /// It has its place.
-    pub(crate) fn has_joined(&self) {
-        match fs::remove_file(&self.joining) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!("{}: {e}", self.joining.display());
-            }
-            _ => {}
-        }
-    }
-
-    /// Another one took its place: no later start may count on it. Gives why it ends.
-    pub(crate) fn is_refused(&self, why: String) -> String {
-        // A start that counted a life more would be let in at some time.
-        match write_private(&self.refused, why.as_bytes()) {
-            Ok(()) => why,
-            Err(e) => format!("{why} ({}: {e})", self.refused.display()),
-        }
     }
 }
 
@@ -269,7 +232,7 @@ mod tests {
         let open = || Standing::open((&home, "a word"), (1, 3)).unwrap();
         let mut standing = open();
         assert_eq!(standing.known, vec![Known::default(); 3]);
-        let known = Known { life: Some(4), disk: u64::MAX, replaced: vec![1, 2] };
+        let known = Known { life: Some(4), start: 9, disk: u64::MAX, replaced: vec![1, 2] };
         assert!(standing.meets(2, &known));
         assert_eq!(open().known[2], known);
         assert!(open().disk != 0 && open().disk == standing.disk);
@@ -277,8 +240,46 @@ mod tests {
         fs::remove_dir_all(&home).unwrap();
         assert!(standing.meets(2, &Known { life: Some(5), ..known.clone() }));
         assert_eq!(standing.failed(), None);
-        assert!(!standing.meets(2, &Known { life: Some(6), disk: 3, replaced: vec![1, 2, 9] }));
+        assert!(
+            !standing.meets(2, &Known { life: Some(6), disk: 3, replaced: vec![1, 2, 9], ..known })
+        );
         assert!(standing.failed().is_some_and(|why| why.contains("n1.peers")));
+    }
+
+    #[test]
+    fn what_the_version_before_wrote_is_read_and_what_does_not_read_is_told_with_what_to_do() {
+        let home = std::env::temp_dir().join(format!("amcast-peers-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        let before = r#"{"n0":{"life":4,"disk":7,"replaced":[3]},"n2":{"life":null,"disk":0}}"#;
+        let open = |text: &str| {
+            fs::write(home.join("n1.peers"), text).unwrap();
+            Standing::open((&home, "a word"), (1, 3))
+        };
+        let known = Known { life: Some(4), start: 0, disk: 7, replaced: vec![3] };
+        let read = open(before).unwrap().known;
+        assert_eq!(read, [known, Known::default(), Known::default()]);
+        for text in ["", "{\"n0\":{\"life\":", "no json"] {
+            let why = open(text).unwrap_err().to_string();
+            assert!(
+                why.contains("remove this file") && why.contains("empty the directory"),
+                "{why}"
+            );
+        }
+        fs::remove_dir_all(&home).unwrap();
+    }
+
+    #[test]
+    fn nodes_of_another_cluster_that_come_here_by_mistake_are_none_of_ours() {
+        let mut standing = Standing::fleeting(3);
+        let (address, pid) = (([127, 0, 0, 1], 7400).into(), Some(Pid(2)));
+        standing.hear(Remark::Refused { address, pid, why: Refusal::Cluster });
+        assert!(standing.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
+        assert_eq!(standing.said.keys().collect::<Vec<_>>(), [&None], "it does not count as n2");
+        // That one of ours refuses us is not forgotten over what is at its address now.
+        let by = |why| Remark::RefusedBy { pid: Pid(0), address, why, life: 7 };
+        standing.hear(by(Refusal::Old));
+        standing.hear(by(Refusal::Cluster));
+        assert_eq!(standing.dismissal().map(|dismissal| dismissal.why), Some(Refusal::Old));
     }
 
     #[test]
@@ -304,21 +305,5 @@ mod tests {
         assert_eq!(standing.dismissal(), Some(&dismissal));
         (1..3).for_each(|rank| assert!(standing.meets(rank, &Known::default())));
         assert_eq!((standing.dismissal(), refused(&standing, 2)), (None, None));
-    }
-
-    #[test]
-    fn a_disk_that_was_refused_says_so_at_each_start() {
-        let home = std::env::temp_dir().join(format!("amcast-refused-{}", std::process::id()));
-        fs::create_dir_all(&home).unwrap();
-        let disk = Disk::of(&home, 1);
-        assert!(disk.check().is_ok() && !disk.is_joining());
-        disk.begins().unwrap();
-        assert!(disk.is_joining());
-        disk.has_joined();
-        assert!(!disk.is_joining());
-        assert_eq!(disk.is_refused("it was replaced".to_string()), "it was replaced");
-        let why = disk.check().unwrap_err();
-        assert!(why.starts_with("it was replaced") && why.contains("n1.refused"), "{why}");
-        fs::remove_dir_all(&home).unwrap();
     }
 }

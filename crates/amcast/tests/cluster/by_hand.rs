@@ -61,9 +61,14 @@ impl Hosts {
     }
 
     pub(crate) fn command(&self, node: usize) -> Command {
+        self.command_of(node, &format!("n{node}.toml"))
+    }
+
+    /// With another file than the node's own.
+    pub(crate) fn command_of(&self, node: usize, config: &str) -> Command {
         let mut command = ends_with_us(AMCAST);
         command.args(["node", "--name", &format!("n{node}"), "--config"]);
-        command.arg(self.base.join(format!("n{node}.toml"))).stdin(Stdio::null());
+        command.arg(self.base.join(config)).stdin(Stdio::null());
         command
     }
 

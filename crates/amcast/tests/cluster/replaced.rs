@@ -1,8 +1,12 @@
-//! Nodes that are started by hand, one of which gets another disk without anybody being told.
+//! Nodes that are started by hand, one of which gets another disk, or a copy of its own, without anybody
+//! being told. Whatever was acknowledged is still answered, or that node does not vote.
 
 use crate::by_hand::{Hosts, NODES};
 use crate::harness::run;
-use std::process::Output;
+use amcast::runtime::config::ClusterFile;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -11,11 +15,37 @@ fn said(output: &Output) -> String {
     texts.map(|text| String::from_utf8_lossy(text)).concat()
 }
 
-#[test]
-fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_is_refused() {
+/// Three nodes, all of which know each other.
+fn running() -> Hosts {
     let mut hosts = Hosts::new();
     hosts.start(0..NODES);
     hosts.wait_until_ready(0..NODES);
+    hosts
+}
+
+/// `k` is acknowledged while n2 is away, and then all nodes end.
+fn acknowledged_without_n2(hosts: &mut Hosts) {
+    hosts.kill([2]);
+    assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
+    hosts.kill(0..NODES);
+}
+
+/// What n1 says as it ends.
+fn n1_ends(command: &mut Command) -> String {
+    let ended = command.output().unwrap();
+    let said = said(&ended);
+    assert!(!ended.status.success() && said.contains("to begin anew"), "{said}");
+    said
+}
+
+/// A copy of a directory as a person makes one.
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+#[test]
+fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_is_refused() {
+    let mut hosts = running();
     assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
     hosts.kill([1, 2]);
     let old = hosts.base.join("old");
@@ -36,10 +66,8 @@ fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_
     fs::rename(hosts.disk(1), hosts.base.join("new")).unwrap();
     fs::rename(&old, hosts.disk(1)).unwrap();
     for _ in 0..3 {
-        let ended = hosts.command(1).output().unwrap();
-        let said = said(&ended);
-        assert!(!ended.status.success() && said.contains("refuses n1"), "{said}");
-        assert!(said.contains("empty the directory"), "{said}");
+        let said = n1_ends(&mut hosts.command(1));
+        assert!(said.contains("refuses n1") && said.contains("empty the directory"), "{said}");
     }
     let data = hosts.disk(0);
     let status = said(&run(&["status", "--data", data.to_str().unwrap()]));
@@ -52,9 +80,7 @@ fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_
 
 #[test]
 fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
-    let mut hosts = Hosts::new();
-    hosts.start(0..NODES);
-    hosts.wait_until_ready(0..NODES);
+    let mut hosts = running();
     assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
     hosts.kill(0..NODES);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
@@ -68,6 +94,74 @@ fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
     let known = hosts.wait(0, "there", |_| true).peers[1].life;
     assert!(known > Some(0), "{known:?}");
     hosts.kill([2]);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+}
+
+#[test]
+fn an_emptied_disk_that_was_started_more_often_than_the_one_before_asks_all_the_same() {
+    let mut hosts = running();
+    acknowledged_without_n2(&mut hosts);
+    fs::remove_dir_all(hosts.disk(1)).unwrap();
+    for _ in 0..3 {
+        hosts.start([1]);
+        hosts.wait(1, "alone", |status| !status.ready);
+        hosts.kill([1]);
+    }
+    // They are a majority, and neither of them has what was acknowledged.
+    hosts.start([1, 2]);
+    let waits = |why: &str| why.contains("on a disk that is gone") && why.contains("r0");
+    hosts.wait(1, "waiting for n0", |status| waits(&status.why));
+    hosts.start([0]);
+    hosts.wait_until_ready(0..NODES);
+    hosts.kill([0]);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+}
+
+#[test]
+fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
+    let mut hosts = running();
+    hosts.kill([1]);
+    let backup = hosts.base.join("backup");
+    copy(&hosts.disk(1), &backup);
+    hosts.start([1]);
+    hosts.wait_until_ready(0..NODES);
+    acknowledged_without_n2(&mut hosts);
+    fs::rename(hosts.disk(1), hosts.base.join("later")).unwrap();
+    copy(&backup, &hosts.disk(1));
+    let said = n1_ends(&mut hosts.command(1));
+    assert!(said.contains("d1 is a copy") && said.contains("n1.inode"), "{said}");
+    // Whoever says that it did not run since is found out: it is in a life that began before.
+    fs::remove_file(hosts.disk(1).join("n1.inode")).unwrap();
+    hosts.start([2]);
+    let said = n1_ends(&mut hosts.command(1));
+    assert!(said.contains("n2 refuses n1"), "{said}");
+    // The right one was moved away and back again, which makes no copy of it.
+    fs::remove_dir_all(hosts.disk(1)).unwrap();
+    fs::rename(hosts.base.join("later"), hosts.disk(1)).unwrap();
+    hosts.start([1]);
+    hosts.wait_until_ready([1, 2]);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+}
+
+#[test]
+fn of_two_copies_that_run_at_once_the_second_ends_and_the_first_goes_on() {
+    let mut hosts = running();
+    hosts.kill([1]);
+    let second = hosts.base.join("second");
+    copy(&hosts.disk(1), &second);
+    fs::remove_file(second.join("n1.inode")).unwrap();
+    hosts.start([1]);
+    hosts.wait_until_ready(0..NODES);
+    let mut file = ClusterFile::read(&hosts.base.join("n1.toml")).unwrap();
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let own = file.nodes.get_mut("n1").unwrap();
+    (own.listen, own.control, own.redis, own.log) = (Some(port), None, None, None);
+    file.data = Some(second);
+    file.write(&hosts.base.join("second.toml")).unwrap();
+    let said = n1_ends(&mut hosts.command_of(1, "second.toml"));
+    assert!(said.contains("refuses n1"), "{said}");
+    assert_eq!(hosts.ask(1, &["SET", "k", "v"]).to_string(), "OK");
+    hosts.kill([0]);
     assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
 }
 
@@ -91,9 +185,7 @@ fn assert_all_there(hosts: &Hosts, node: usize, acked: &Acked) {
 
 #[test]
 fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
-    let (mut hosts, mut acked) = (Hosts::new(), Acked::new());
-    hosts.start(0..NODES);
-    hosts.wait_until_ready(0..NODES);
+    let (mut hosts, mut acked) = (running(), Acked::new());
     write(&hosts, 0, &mut acked);
     hosts.kill([1]);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
@@ -124,9 +216,7 @@ fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
 
 #[test]
 fn each_disk_may_be_replaced_once_the_one_before_has_the_state() {
-    let (mut hosts, mut acked) = (Hosts::new(), Acked::new());
-    hosts.start(0..NODES);
-    hosts.wait_until_ready(0..NODES);
+    let (mut hosts, mut acked) = (running(), Acked::new());
     for node in 0..NODES {
         write(&hosts, node, &mut acked);
         hosts.kill([node]);

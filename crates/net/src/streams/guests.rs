@@ -3,6 +3,7 @@
 use super::link::{self, Partial};
 use super::{Streams, say};
 use crate::error::Remark;
+use crate::known::Claim;
 use crate::poller::{EventFlags, Token};
 use crate::sockets;
 use crate::told::Told;
@@ -140,7 +141,7 @@ impl Streams {
             return;
         }
         if let Err(why) = self.admit(&hello) {
-            return self.refuse((&socket, address), Some((hello.from, hello.disk)), why, told);
+            return self.refuse((&socket, address), Some((hello.from, hello.claim())), why, told);
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
@@ -149,7 +150,7 @@ impl Streams {
         let let_in =
             say(&socket, &answer).and_then(|()| self.watch.change(&socket, token, EventFlags::IN));
         match let_in {
-            Ok(()) => self.establish(pid, socket, (hello.incarnation, hello.disk), told),
+            Ok(()) => self.establish(pid, socket, &hello.claim(), told),
             // It went away while it was greeted, and dials again if it lives.
             Err(errno) => told.remark(Remark::Unreachable { pid, address, errno }),
         }
@@ -161,14 +162,15 @@ impl Streams {
         if hello.said != Said::Ask || !self.may_dial(hello) {
             return Err(Refusal::Address);
         }
-        self.known(hello.from).admits(hello.incarnation, hello.disk)
+        self.known(hello.from).admits(&hello.claim())
     }
 
-    /// Whether a refusal is of this process, with its disk, in this life or a later one.
+    /// Whether a refusal is of this start of the process, and not of another one that was at this
+    /// address before. A start without a number is known by its life.
     fn is_meant(&self, refusal: &Hello, why: Refusal) -> bool {
-        let is_of_this_disk = refusal.disk == self.hello.disk;
-        is_of_this_disk
-            && (why == Refusal::Replaced || refusal.incarnation >= self.hello.incarnation)
+        let Hello { disk, start, incarnation, .. } = self.hello;
+        (refusal.disk, refusal.start) == (disk, start)
+            && (start != 0 || why == Refusal::Replaced || refusal.incarnation >= incarnation)
     }
 
     /// Whether it is one who dials this process, and means it.
@@ -181,13 +183,13 @@ impl Streams {
     fn refuse(
         &self,
         (socket, address): (&OwnedFd, SocketAddr),
-        who: Option<(Pid, u64)>,
+        who: Option<(Pid, Claim)>,
         why: Refusal,
         told: &mut Told,
     ) {
         told.counts.refused += 1;
         told.remark(Remark::Refused { address, pid: who.map(|(pid, _)| pid), why });
         // Best effort: who does not hear it finds the connection closed.
-        let _ = say(socket, &self.refusal(who.unwrap_or((self.me, 0)), why));
+        let _ = say(socket, &self.refusal(who.unwrap_or((self.me, Claim::default())), why));
     }
 }

@@ -1,6 +1,6 @@
 //! The connection to one peer, through its stages.
 
-use crate::known::Known;
+use crate::known::{Claim, Known};
 use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES, Hello, Refusal};
 use amcast_core::rng::Rng;
 use amcast_core::{Pid, Span};
@@ -27,9 +27,9 @@ pub(super) struct Link {
     pub(super) incarnation: Option<u32>,
     /// What is known of it, from our earlier lives, too.
     pub(super) known: Known,
-    /// Why it is not gone on with although it welcomed us, with that disk; it is told when it is dialled
-    /// next.
-    pub(super) dismissed: Option<(Refusal, u64)>,
+    /// Why it is not gone on with although it welcomed us, with what it claimed; it is told when it is
+    /// dialled next.
+    pub(super) dismissed: Option<(Refusal, Claim)>,
     /// `Up` was said, and not `Down` since.
     pub(super) up: bool,
     /// `Down` was said, and not `Up` since: what is sent is lost. False before the first connection:

@@ -14,7 +14,7 @@ mod guests;
 mod link;
 
 use crate::error::{Break, Error, Remark};
-use crate::known::Known;
+use crate::known::{Claim, Known};
 use crate::options::{Options, Peer};
 use crate::poller::{EventFlags, Token, Watch};
 use crate::sockets;
@@ -88,10 +88,11 @@ impl Streams {
             0 => peers.len() as u32,
             hosted => hosted,
         };
-        let (cluster, disk, said) = (options.cluster_id, options.disk, Said::Ask);
+        let Options { cluster_id: cluster, disk, start, anew, .. } = *options;
+        let (said, from, to) = (Said::Ask, me, me);
         Ok(Self {
             me,
-            hello: Hello { said, cluster, from: me, to: me, incarnation, processes, disk },
+            hello: Hello { said, cluster, from, to, incarnation, processes, disk, start, anew },
             options: options.clone(),
             watch,
             listener,
@@ -389,8 +390,8 @@ impl Streams {
         let away = Stage::Away { dial_at: None };
         let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
         let Stage::Dialling { socket, until } = stage else { return };
-        if let Some((why, disk)) = self.links[pid.index()].dismissed.take() {
-            let refusal = self.refusal((pid, disk), why);
+        if let Some((why, refused)) = self.links[pid.index()].dismissed.take() {
+            let refusal = self.refusal((pid, refused), why);
             // Best effort: it is told again as long as it welcomes us.
             let _ = sockets::dialled(&socket).and_then(|()| say(&socket, &refusal));
             return self.dial_later(pid, now);
@@ -416,18 +417,18 @@ impl Streams {
             Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
         };
         match answer.map_err(Refused::Bytes).and_then(|hello| self.welcomed(pid, &hello)) {
-            Ok(life) => {
+            Ok(claim) => {
                 let away = Stage::Away { dial_at: None };
                 let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
                 let Stage::Greeting { socket, .. } = stage else { return };
-                self.establish(pid, socket, life, told);
+                self.establish(pid, socket, &claim, told);
             }
             Err(why) => self.dial_failed(pid, Ok(why), now, told),
         }
     }
 
-    /// Which life welcomed this process, if it is the right peer's.
-    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<(u32, u64), Refused> {
+    /// What the one claims that welcomed this process, if it is the right peer.
+    fn welcomed(&self, pid: Pid, hello: &Hello) -> Result<Claim, Refused> {
         let life = hello.incarnation;
         if let Said::Refuse(why) = hello.said {
             return Err(Refused::By(why, life));
@@ -436,10 +437,10 @@ impl Streams {
             return Err(Refused::By(Refusal::Address, life));
         }
         self.judge(hello).map_err(|why| Refused::By(why, life))?;
-        let known = &self.links[pid.index()].known;
-        let admitted = known.admits(life, hello.disk);
-        admitted.map_err(|why| Refused::Dismissed(why, hello.disk))?;
-        Ok((life, hello.disk))
+        let claim = hello.claim();
+        let admitted = self.known(pid).admits(&claim);
+        admitted.map_err(|why| Refused::Dismissed(why, claim))?;
+        Ok(claim)
     }
 
     /// What both ends check of each other.
@@ -454,13 +455,14 @@ impl Streams {
     }
 
     /// What a peer is told that is refused: which of its lives is known, too.
-    fn refusal(&self, (pid, disk): (Pid, u64), why: Refusal) -> Hello {
+    fn refusal(&self, (pid, refused): (Pid, Claim), why: Refusal) -> Hello {
         let known = self.links.get(pid.index()).and_then(|link| link.known.life);
         let incarnation = match why {
             Refusal::Old | Refusal::Replaced => known.unwrap_or(self.hello.incarnation),
             _ => self.hello.incarnation,
         };
-        Hello { said: Said::Refuse(why), to: pid, incarnation, disk, ..self.hello }
+        let Claim { disk, start, .. } = refused;
+        Hello { said: Said::Refuse(why), to: pid, incarnation, disk, start, ..self.hello }
     }
 
     /// An attempt came to nothing: the next one after a pause.
@@ -476,8 +478,8 @@ impl Streams {
         let address = link.address;
         let remark = match why {
             Ok(Refused::By(why, life)) => Remark::RefusedBy { pid, address, why, life },
-            Ok(Refused::Dismissed(why, disk)) => {
-                link.dismissed = Some((why, disk));
+            Ok(Refused::Dismissed(why, refused)) => {
+                link.dismissed = Some((why, refused));
                 Remark::Refused { pid: Some(pid), address, why }
             }
             Ok(Refused::Bytes(NotHello::Version(_))) => {
@@ -511,26 +513,20 @@ impl Streams {
     }
 
     /// Both ends know each other: a new stream begins.
-    fn establish(
-        &mut self,
-        pid: Pid,
-        socket: OwnedFd,
-        (incarnation, disk): (u32, u64),
-        told: &mut Told,
-    ) {
+    fn establish(&mut self, pid: Pid, socket: OwnedFd, claim: &Claim, told: &mut Told) {
         if self.links[pid.index()].up {
             self.lose(pid, Break::Replaced, told);
         }
         self.enter(pid, Stage::Open { socket });
         let link = &mut self.links[pid.index()];
         link.reader.clear();
-        link.incarnation = Some(incarnation);
-        link.known.learn(incarnation, disk);
+        link.incarnation = Some(claim.life);
+        link.known.learn(claim);
         (link.up, link.muted, link.blocked) = (true, false, false);
         (link.failures, link.remarked) = (0, false);
         told.counts.connects += 1;
         told.news.push_back(News::Up(pid));
-        told.remark(Remark::Up { pid, incarnation });
+        told.remark(Remark::Up { pid, incarnation: claim.life });
         // What was sent before the first connection.
         self.write_out(pid, told);
     }
@@ -574,8 +570,8 @@ impl Streams {
 enum Refused {
     /// The peer refuses this process, and knows of this life of it.
     By(Refusal, u32),
-    /// This process refuses the peer, which has that disk.
-    Dismissed(Refusal, u64),
+    /// This process refuses the peer, which claims that.
+    Dismissed(Refusal, Claim),
     Bytes(NotHello),
 }
 

@@ -1,12 +1,14 @@
 //! The handshake of a connection: who is there, of which cluster, in which life.
 
 use super::VERSION;
+use crate::known::Claim;
 use amcast_core::Pid;
 use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::limits::LIVES_MAX;
 use core::fmt;
 
 /// How long a hello is, in bytes.
-pub const HELLO_BYTES: usize = 40;
+pub const HELLO_BYTES: usize = 49;
 
 /// The part at its beginning that every version reads alike: the version, and whether it is a refusal.
 const HEAD_BYTES: usize = 8;
@@ -32,6 +34,11 @@ pub struct Hello {
     /// By which number the disk is known that the process keeps what it promised on; 0 if it keeps
     /// nothing. In a refusal, the one of who is refused.
     pub disk: u64,
+    /// By which number this start of the process is known: no other has it, not even one in the same
+    /// life from a copy of the disk; 0 if it says none. In a refusal, the one of who is refused.
+    pub start: u64,
+    /// Whether the process began on its disk by asking the others what it had promised before.
+    pub anew: bool,
 }
 
 /// What an end of a connection says.
@@ -57,7 +64,8 @@ pub enum Refusal {
     Shape,
     /// The other wants somebody else, or is somebody who does not dial this process.
     Address,
-    /// A later life of the other process was seen already, or another disk in the same life.
+    /// A later life of the other process was seen already, or another start of the same one; or its
+    /// disk is another one than it had, and it did not ask what it had promised on that.
     Old,
     /// The other process has begun on another disk since, and promised more there.
     Replaced,
@@ -87,8 +95,8 @@ impl fmt::Display for Refusal {
                  configuration"
             }
             Self::Old => {
-                "a later life of that process is known; end the one that is left over, or begin anew \
-                 with an empty directory"
+                "another start or disk of that process is known; end the one that is left over, or \
+                 begin anew with an empty directory"
             }
             Self::Replaced => {
                 "its disk is one that was replaced: on the later one it promised more; empty the \
@@ -126,7 +134,15 @@ impl Hello {
         self.incarnation.encode(&mut bytes);
         self.processes.encode(&mut bytes);
         self.disk.encode(&mut bytes);
+        self.start.encode(&mut bytes);
+        u8::from(self.anew).encode(&mut bytes);
         bytes.try_into().expect("the fields are that long together")
+    }
+
+    /// What it says of who sends it, in a hello that is no refusal.
+    pub(crate) fn claim(&self) -> Claim {
+        let Self { incarnation: life, start, disk, anew, .. } = *self;
+        Claim { life, start, disk, anew }
     }
 
     /// Whether bytes that may be the beginning of a hello are none of this version's; known as soon as
@@ -158,7 +174,8 @@ impl Hello {
             (2, why) => Said::Refuse(*REFUSALS.get(usize::from(why)).ok_or(NotHello::Stranger)?),
             _ => return Err(NotHello::Stranger),
         };
-        Ok(Self {
+        let is_of_any_version = said == Said::Refuse(Refusal::Version);
+        let hello = Self {
             said,
             cluster: u64::decode(&mut from).map_err(short)?,
             from: Pid::decode(&mut from).map_err(short)?,
@@ -166,7 +183,19 @@ impl Hello {
             incarnation: u32::decode(&mut from).map_err(short)?,
             processes: u32::decode(&mut from).map_err(short)?,
             disk: u64::decode(&mut from).map_err(short)?,
-        })
+            start: u64::decode(&mut from).map_err(short)?,
+            anew: match u8::decode(&mut from).map_err(short)? {
+                0 => false,
+                1 => true,
+                _ if is_of_any_version => false,
+                _ => return Err(NotHello::Stranger),
+            },
+        };
+        // Who was believed it would be known by that life for ever, and none of its own would do.
+        if hello.incarnation >= LIVES_MAX && !is_of_any_version {
+            return Err(NotHello::Stranger);
+        }
+        Ok(hello)
     }
 }
 
@@ -182,13 +211,16 @@ mod tests {
         incarnation: 9,
         processes: 12,
         disk: 0x1112_1314_1516_1718,
+        start: 0x2122_2324_2526_2728,
+        anew: true,
     };
 
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
-            b'a', b'm', b'c', b'S', 4, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
-            0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,
+            b'a', b'm', b'c', b'S', 5, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26,
+            0x25, 0x24, 0x23, 0x22, 0x21, 1,
         ];
         assert_eq!(HELLO.encode(), expected);
     }
@@ -199,6 +231,20 @@ mod tests {
         for said in [Said::Ask, Said::Welcome].into_iter().chain(refusals) {
             let hello = Hello { said, ..HELLO };
             assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+        }
+    }
+
+    #[test]
+    fn nobody_has_more_lives_than_can_be_counted() {
+        for said in [Said::Ask, Said::Welcome, Said::Refuse(Refusal::Old)] {
+            let read = |incarnation| {
+                let hello = Hello { said, incarnation, ..HELLO };
+                Hello::decode(&hello.encode()).map(|read| read.incarnation)
+            };
+            assert_eq!(read(LIVES_MAX - 1), Ok(LIVES_MAX - 1));
+            for none in [LIVES_MAX, u32::MAX] {
+                assert_eq!(read(none), Err(NotHello::Stranger));
+            }
         }
     }
 

@@ -4,7 +4,8 @@
 //! ```text
 //! a connection   the one who dials sends a hello, the other answers; then frames both ways
 //! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
-//!                | from u32 | to u32 | incarnation u32 | processes u32 | disk u64  40 bytes
+//!                | from u32 | to u32 | incarnation u32 | processes u32 | disk u64 | start u64
+//!                | anew u8                                                     49 bytes
 //! frame          length u32 | bytes
 //!
 //! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
@@ -30,4 +31,4 @@ pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
 
 /// The version of everything that travels, and of what stands in frames. Both ends must have the same.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;

@@ -88,7 +88,10 @@ impl Net {
         let word = home.disk_word(rank)?;
         let word = word.map_or_else(|| home.give_disk_word(rank), Ok)?;
         let opened = Standing::open((&self.home, &word), (rank, nodes));
-        opened.map_err(|e| HomeError::Io(self.home.join(peers_name(rank)), e))
+        let mut standing =
+            opened.map_err(|e| HomeError::Io(self.home.join(peers_name(rank)), e))?;
+        standing.anew = keeping.is_some_and(Keeping::is_anew);
+        Ok(standing)
     }
 
     /// The cluster's directory on this host.

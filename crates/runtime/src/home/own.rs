@@ -336,19 +336,22 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
 /// the numbers of lives, which must not be given out again, who
 /// had a log, and what nodes know of each other's disks; nor the ports, to which clients come back.
 fn goes_with_data(name: &[u8]) -> bool {
-    let of_node =
-        [&b".life"[..], b".begun", b".disk", b".peers", b".joining", b".refused", b".ports"];
-    name == b"cluster.toml" || of_node.iter().any(|end| name.ends_with(end))
+    let end = name.iter().rposition(|byte| *byte == b'.').map(|dot| &name[dot + 1..]);
+    let is_of_disk = end.and_then(|end| str::from_utf8(end).ok()).is_some_and(is_of_disk);
+    name == b"cluster.toml" || is_of_disk || end == Some(b"ports")
+}
+
+/// Whether a file that ends so says of a disk what its node must know of it.
+fn is_of_disk(end: &str) -> bool {
+    matches!(end, "life" | "begun" | "disk" | "anew" | "inode" | "peers" | "joining" | "refused")
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.
 fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
-    let of_node = |rest: &str| match rest {
-        "life" | "begun" | "disk" | "peers" | "joining" | "refused" | "ports" => true,
-        rest => matches!(rest, "sock" | "in" | "fronts.json"),
-    };
+    let of_node =
+        |rest: &str| is_of_disk(rest) || matches!(rest, "sock" | "in" | "fronts.json" | "ports");
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
     matches!(name, "cluster.toml" | "fronts.json" | "last.ports" | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {

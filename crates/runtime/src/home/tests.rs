@@ -462,9 +462,8 @@ fn what_is_of_a_disk_that_was_replaced_is_refused() {
 }
 
 #[test]
-fn who_begins_anew_has_its_logs_marked_before_it_has_a_later_life() {
+fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
     let place = Place::new();
-    let counted = place.0.join("n0.life");
     let data = place.0.join("n0.data");
     let keeping = Keeping {
         path: data.clone(),
@@ -474,13 +473,15 @@ fn who_begins_anew_has_its_logs_marked_before_it_has_a_later_life() {
         lived: false,
         first_life: 0,
     };
-    let mut life = crate::life::Life::begin(&counted, 0).unwrap().unwrap();
     let groups: GroupSet = (0..2).map(Gid).collect();
-    let (path, _) = keeping.begin_anew(groups, (&mut life, 9)).unwrap_err();
-    assert_eq!(path, data.join("g0.lost"), "there is no such directory");
-    assert_eq!(crate::life::Life::next(&counted), Some(1));
+    // A link to nowhere stands where a mark should be.
     fs::create_dir(&data).unwrap();
-    keeping.begin_anew(groups, (&mut life, 9)).unwrap();
+    std::os::unix::fs::symlink(place.0.join("none/lost"), data.join("g1.lost")).unwrap();
+    let (path, _) = keeping.begin_anew(groups).unwrap_err();
+    assert_eq!(path, data.join("g1.lost"));
+    assert!(!keeping.is_anew() && !keeping.is_begun());
+    fs::remove_file(data.join("g1.lost")).unwrap();
+    keeping.begin_anew(groups).unwrap();
     assert!(data.join("g0.lost").exists() && data.join("g1.lost").exists());
-    assert_eq!(crate::life::Life::next(&counted), Some(9));
+    assert!(keeping.is_anew() && keeping.is_begun());
 }
