@@ -15,7 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Response, Status};
 
 /// How long a request is repeated unless somebody says otherwise.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a connection may take.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(2);
@@ -287,8 +287,14 @@ impl Client {
     fn turn(&mut self) -> bool {
         match self.finds.as_mut().map(|finds| finds()) {
             Some(found) if found.is_empty() => return false,
-            Some(found) if found != self.addresses => (self.addresses, self.current) = (found, 0),
-            _ => self.current = (self.current + 1) % self.addresses.len(),
+            Some(found) => {
+                let tried = &self.addresses[self.current];
+                // Where it is gone, the one behind it has its place.
+                let behind = found.iter().position(|address| address == tried).map(|at| at + 1);
+                self.current = behind.unwrap_or(self.current) % found.len();
+                self.addresses = found;
+            }
+            None => self.current = (self.current + 1) % self.addresses.len(),
         }
         true
     }
@@ -388,4 +394,22 @@ ask! {
     ReadRequest => read -> ReadResponse;
     InfoRequest => info -> InfoResponse;
     ListRequest => list -> ListResponse;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fronts_are_tried_in_turn_also_where_those_that_are_found_change() {
+        let named = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
+        let mut client = Client::new(named("a"), None).expect("an address");
+        let mut found = ["abc", "abc", "", "ac", "ac", "bd", "bd"].into_iter();
+        client = client.finding(move || named(found.next().unwrap_or_default()));
+        let mut tried = String::new();
+        for _ in 0..7 {
+            tried += if client.turn() { &client.addresses[client.current] } else { "-" };
+        }
+        assert_eq!(tried, "bc-acdb");
+    }
 }

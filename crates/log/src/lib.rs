@@ -27,6 +27,6 @@ pub mod proto {
 }
 
 pub use backend::{Backend, Effect, OnAnswer, Unanswered};
-pub use client::{Client, Failed};
+pub use client::{Client, Failed, PATIENCE};
 pub use follow::Growth;
 pub use front::{Config, Front, Hears};

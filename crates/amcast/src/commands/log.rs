@@ -3,17 +3,23 @@
 use super::kv::address;
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
-use amcast_log::{Client, Failed};
+use amcast_log::{Client, Failed, PATIENCE};
 use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::statuses_of;
 use amcast_runtime::home::{Fronts, Home};
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Read, Write};
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+use tonic::Code;
 
 /// Bytes that are read for one value: a little more than any cluster takes, so that the front says
 /// what the limit is.
 const INPUT_BYTES_MAX: u64 = 2 << 20;
+
+/// How long after it was looked for a front is looked for again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
 
 /// Values that are asked for at a time.
 const VALUES_AT_ONCE: u32 = 10_000;
@@ -97,7 +103,18 @@ enum Action {
 
 impl From<Failed> for Failure {
     fn from(failed: Failed) -> Self {
-        Self::failed(failed)
+        match failed.code {
+            Code::InvalidArgument => Self::misuse(failed),
+            _ => Self::failed(failed),
+        }
+    }
+}
+
+/// What failed, with the log that it is about.
+fn about(log: &str) -> impl Fn(Failed) -> Failure {
+    move |failed| match failed.code {
+        Code::NotFound | Code::OutOfRange => Failure::failed(format_args!("{log}: {failed}")),
+        _ => failed.into(),
     }
 }
 
@@ -115,7 +132,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         Action::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
         Action::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
         Action::Trim { log, before } => {
-            let extent = client.trim(log, *before)?;
+            let extent = client.trim(log, *before).map_err(about(log))?;
             if extent.next < *before {
                 eprintln!(
                     "amcast: {log} was trimmed up to its end, position {}, and not up to {before}, which \
@@ -142,10 +159,23 @@ impl Args {
         let home = home(self.data.as_deref())?;
         let file = home.file()?;
         let password = given.or_else(|| file.password.clone());
-        let client = Client::new(reach(&home, &file)?, password.as_deref());
+        let client = Client::new(reach_soon(&home, &file)?, password.as_deref());
         // Where it is started again it may listen elsewhere.
         let finds = move || reach(&home, &file).unwrap_or_default();
         Ok(client.map_err(Failure::misuse)?.finding(finds))
+    }
+}
+
+/// The log fronts of a cluster, once there are some: one that is just started is waited for.
+fn reach_soon(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+    let begun = Instant::now();
+    loop {
+        match reach(home, file) {
+            Err(_) if home.is_supervised() && begun.elapsed() < PATIENCE => {
+                thread::sleep(AGAIN_AFTER);
+            }
+            reached => return reached,
+        }
     }
 }
 
@@ -184,6 +214,31 @@ impl Out<'_> {
             false => writeln!(self.to, "{text}"),
         };
         said.and_then(|()| self.to.flush()).map_err(Failure::failed)
+    }
+
+    /// Begins a document that has values in it, whose number nobody knows: they are not gathered.
+    fn begin_values(&mut self, log: &str) -> Result<(), Failure> {
+        let begun = match self.json {
+            true => write!(self.to, "{{\"log\":{},\"values\":[", json!(log)),
+            false => Ok(()),
+        };
+        begun.map_err(Failure::failed)
+    }
+
+    fn element(&mut self, value: Value, is_first: bool) -> Result<(), Failure> {
+        let between = if is_first { "" } else { "," };
+        write!(self.to, "{between}{value}").map_err(Failure::failed)
+    }
+
+    /// Ends it with how far the log goes.
+    fn end_values(&mut self, Extent { first, next, bytes }: &Extent) -> Result<(), Failure> {
+        let ended = match self.json {
+            true => {
+                writeln!(self.to, "],\"first\":{first},\"next\":{next},\"bytes\":{bytes}}}")
+            }
+            false => Ok(()),
+        };
+        ended.and_then(|()| self.to.flush()).map_err(Failure::failed)
     }
 
     fn value(&mut self, position: u64, value: &[u8]) -> Result<(), Failure> {
@@ -293,18 +348,22 @@ fn read(
         Some(from) => from,
         None => client.info(&[log])?.first().copied().flatten().unwrap_or_default().first,
     };
-    let (mut position, mut left, mut entries) = (from, limit.unwrap_or(u64::MAX), Vec::new());
+    let (mut position, mut left) = (from, limit.unwrap_or(u64::MAX));
     // What is appended meanwhile is not waited for: the log might grow faster than it is read.
     let mut until = None;
     let end = loop {
         let max_values = left.min(u64::from(VALUES_AT_ONCE)) as u32;
         let asked = ReadRequest { log: log.to_string(), from: position, max_values, max_bytes: 0 };
-        let ReadResponse { values, extent, .. } = client.read(asked)?;
+        let answer = client.read(asked).map_err(about(log))?;
+        let ReadResponse { values, extent, .. } = answer;
         let end = extent.unwrap_or_default();
+        if until.is_none() {
+            out.begin_values(log)?;
+        }
         left = left.min(until.get_or_insert(end.next).saturating_sub(position));
         for value in values.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
             match out.json {
-                true => entries.push(entry(position, value)),
+                true => out.element(entry(position, value), position == from)?,
                 false => out.value(position, value)?,
             }
             position += 1;
@@ -314,14 +373,7 @@ fn read(
             break end;
         }
     };
-    match out.json {
-        true => {
-            let mut document = told(log, Some(&end));
-            document["values"] = entries.into();
-            out.say(document, format_args!(""))
-        }
-        false => Ok(()),
-    }
+    out.end_values(&end)
 }
 
 fn tail(

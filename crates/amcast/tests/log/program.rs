@@ -45,6 +45,8 @@ fn the_program_appends_reads_trims_and_follows() {
     let values = json!([{"position": 0, "text": "in"}, {"position": 1, "hex": "ff00"}]);
     let expected = json!({"log": "b", "first": 0, "next": 2, "bytes": 4, "values": values});
     assert_eq!(read, expected);
+    let none = document(&up, &["read", "b", "--json", "--from", "2"]);
+    assert_eq!(none, json!({"log": "b", "first": 0, "next": 2, "bytes": 4, "values": []}));
     assert_eq!(said(&up, &["trim", "a", "4"], b""), "4 to 5, 4 bytes\n");
     // An empty value is appended on purpose, or not at all; a log is trimmed up to its end at the most.
     assert_eq!(said(&up, &["append", "c", ""], b""), "0\n");
@@ -64,8 +66,10 @@ fn the_program_appends_reads_trims_and_follows() {
     assert_eq!(said(&up, &["tail", "a", "--from", "4", "--count", "2"], b""), "4\ty\n5\tp=q\n");
     for (words, code, why) in [
         (&["read", "a", "--from", "1"][..], 1, "4 is the first position that is left"),
-        (&["read", "nowhere"], 1, "no log has this name"),
-        (&["append", "", "x"], 1, "1 to 255 bytes"),
+        (&["read", "nowhere"], 1, "nowhere: no log has this name"),
+        (&["trim", "nowhere", "1"], 1, "nowhere: no log has this name"),
+        (&["append", "", "x"], 2, "1 to 255 bytes"),
+        (&["multi-append", "a=x", "=x"], 2, "1 to 255 bytes"),
         (&["append", "a"], 2, "standard input is empty"),
         (&["multi-append", "a", "b"], 2, "to append an empty value give a="),
         (&["trim", "a", "x"], 2, "invalid value"),
