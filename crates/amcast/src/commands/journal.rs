@@ -2,7 +2,7 @@
 //!
 //! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process.
 
-use amcast_services::log::Unusable;
+use amcast_services::log::UNUSABLE;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -124,8 +124,9 @@ pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> Journal
     let journal = Journal { who: format!("amcast {name}"), file: Some(Arc::clone(&file)), before };
     let name = name.to_string();
     std::panic::set_hook(Box::new(move |info| {
-        let unusable = info.payload().downcast_ref::<Unusable>();
-        let why = unusable.map_or_else(|| told(info), |Unusable(why)| why.clone());
+        let unusable = info.payload().downcast_ref::<String>();
+        let unusable = unusable.filter(|why| why.starts_with(UNUSABLE));
+        let why = unusable.cloned().unwrap_or_else(|| told(info));
         let text = format!("amcast {name}: {why}\n");
         let _ = io::stderr().write_all(text.as_bytes());
         file.write(text.as_bytes());

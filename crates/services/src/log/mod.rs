@@ -20,7 +20,7 @@ mod tests;
 mod writer;
 
 pub use command::{Addition, Answer, Command, Why};
-pub use segments::{Disk, Unusable};
+pub use segments::{Disk, UNUSABLE};
 pub use shard::{Extent, Held, LogShard};
 
 use crate::kv::SlotMap;

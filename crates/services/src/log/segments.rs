@@ -11,7 +11,7 @@
 //! state that was synced, and that has all values in it.
 //!
 //! If a file cannot be written or read the process ends, as [`Storage`] asks: by a panic with
-//! [`Unusable`], which says why.
+//! words that begin with [`UNUSABLE`].
 
 use super::storage::Storage;
 use super::writer::Writer;
@@ -26,9 +26,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a panic carries that is no mistake of the program's: a file cannot be used, for this reason.
-#[derive(Debug)]
-pub struct Unusable(pub String);
+/// How the words of a panic begin that is no mistake of the program's: a file cannot be used.
+pub const UNUSABLE: &str = "values of logs cannot be";
 
 /// Bytes of a segment.
 const SEGMENT_BYTES: u32 = 64 << 20;
@@ -241,10 +240,10 @@ impl Segments {
 
     fn fail(&self, what: &str, e: &io::Error) -> ! {
         let directory = self.disk.directory.display();
-        std::panic::panic_any(Unusable(format!(
-            "values of logs cannot be {what} in {directory}: {e}; make room there (`df`) or see what \
-             ails the disk (`dmesg`), and start again: the other nodes have what was acknowledged"
-        )))
+        panic!(
+            "{UNUSABLE} {what} in {directory}: {e}; make room there (`df`) or see what ails the disk \
+             (`dmesg`), and start again: the other nodes have what was acknowledged"
+        )
     }
 
     /// The number of a segment with room for `len` bytes.
@@ -497,8 +496,8 @@ mod tests {
         values.segments[&1].file.write_all_at(b"x", 9).unwrap();
         let get = std::panic::AssertUnwindSafe(|| drop(values.get(&slot)));
         let why = std::panic::catch_unwind(get).unwrap_err();
-        let Unusable(why) = why.downcast_ref().expect("it says why");
-        assert!(why.contains("a checksum differs"), "{why}");
+        let why = why.downcast_ref::<String>().expect("it says why");
+        assert!(why.starts_with(UNUSABLE) && why.contains("a checksum differs"), "{why}");
     }
 
     #[test]
