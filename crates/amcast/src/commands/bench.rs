@@ -89,10 +89,10 @@ pub(super) struct Args {
     /// Over TCP or UDP: on how many nodes replicas multicast [all]
     #[arg(long)]
     senders: Option<usize>,
-    /// Over TCP: where protocols that keep logs keep them, in a directory of its own that is removed
+    /// Over TCP, and of --service log: where logs are kept, in a directory of its own that is removed
     /// afterwards [the system's temporary directory]
     #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
+    pub(super) data: Option<PathBuf>,
     /// Multicasts that each client has on the way: 1 for latency, many for throughput
     #[arg(long, value_delimiter = ',', default_value = "1")]
     outstanding: Vec<usize>,

@@ -30,6 +30,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let [warm_up, duration] = args.service_times(3.0);
     let plan = LogPlan {
+        data: args.data.clone().unwrap_or_else(std::env::temp_dir),
+        choose: "give --data",
         shards: args.groups.unwrap_or(3),
         rival,
         clients: args.clients.map_or(CLIENTS.to_vec(), |n| vec![n]),

@@ -85,11 +85,10 @@ impl BookKeeper {
     ///
     /// # Errors
     /// With what is missing or does not start.
-    pub(super) fn start(payload: usize) -> Result<Self, String> {
+    pub(super) fn start(payload: usize, directory: Private) -> Result<Self, String> {
         let absent = |Absent(why)| why;
         build::run(Command::new("java").arg("-version"), build::JAVA).map_err(absent)?;
         let home = build::built("bookkeeper", &SOURCES, build::with_maven).map_err(absent)?;
-        let directory = Private::make("bookkeeper")?;
         let ports = free_ports().map_err(|e| format!("no free ports on 127.0.0.1: {e}"))?;
         let mut servers = Vec::new();
         let mut start = |command: &mut Command, name: &str, port: u16| {

@@ -42,16 +42,38 @@ impl Drop for Owned {
 pub(super) struct Private(PathBuf);
 
 impl Private {
-    /// Makes one.
+    /// Makes one in the temporary directory.
     pub(super) fn make(name: &str) -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("amcast-bench-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Self::under(&std::env::temp_dir(), name, "set TMPDIR to")
+    }
+
+    /// Makes one under `base`; `choose` says how somebody gives another one than that.
+    pub(super) fn under(base: &Path, name: &str, choose: &str) -> Result<Self, String> {
+        let path = base.join(format!("amcast-bench-{name}-{}", std::process::id()));
+        let wrong = |e| format!("{}: {e}; {choose} another directory", path.display());
+        std::fs::create_dir_all(&path).map_err(wrong)?;
+        // Those that work in it may be elsewhere.
+        let path = path.canonicalize().map_err(wrong)?;
+        if is_in_memory(&path) {
+            tracing::warn!(
+                "{} is in memory, where a sync costs nothing; {choose} a directory on a disk",
+                base.display()
+            );
+        }
         Ok(Self(path))
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Whether what is in a directory is in memory only.
+fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let kind = rustix::fs::statfs(path).map(|system| system.f_type);
+    kind.is_ok_and(|kind| kind == TMPFS || kind == RAMFS)
 }
 
 impl Drop for Private {

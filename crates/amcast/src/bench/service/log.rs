@@ -5,11 +5,16 @@ use super::children::Private;
 use crate::bench::appends::DurableLog;
 use crate::bench::{Machine, Spread};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// What is measured.
 #[derive(Clone, Debug)]
 pub struct LogPlan {
+    /// In which directory logs are kept: on a disk, or what is measured is no sync.
+    pub data: PathBuf,
+    /// How somebody chooses another one: give --flag.
+    pub choose: &'static str,
     /// Shards of our cluster, which has three nodes.
     pub shards: usize,
     /// Whether BookKeeper is measured as well.
@@ -88,9 +93,14 @@ impl Sides {
 /// With what did not start, or did not answer.
 pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String> {
     let machine = Machine::here();
-    let disk = Private::make("log")?;
+    let (base, choose) = (&plan.data, plan.choose);
+    let disk = Private::under(base, "log", choose)?;
     let ours = DurableLog::start(&disk.path().join("cluster"), plan.shards, plan.payload)?;
-    let theirs = if plan.rival { Some(BookKeeper::start(plan.payload)?) } else { None };
+    let theirs = if plan.rival {
+        Some(BookKeeper::start(plan.payload, Private::under(base, "bookkeeper", choose)?)?)
+    } else {
+        None
+    };
     let mut sides = Sides { ours, theirs, warm_up: plan.warm_up, duration: plan.duration };
     let most = plan.clients.iter().max().copied().unwrap_or(1);
     tell("warming up".to_string());

@@ -24,6 +24,8 @@ fn plan(session: &Session<'_>) -> LogPlan {
         false => (vec![1, 10, 25, 50, 100, 150, 200], 5, Duration::from_secs(10)),
     };
     LogPlan {
+        data: session.out.to_path_buf(),
+        choose: "give --out",
         shards: RINGS,
         rival: session.rivals,
         clients,
