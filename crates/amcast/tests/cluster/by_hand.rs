@@ -5,8 +5,10 @@ use crate::harness::{AMCAST, call, ends_with_us, unique};
 use amcast::client::{Answer, Connection};
 use amcast::runtime::config::{ClusterFile, Place};
 use amcast::runtime::control::{NodeStatus, status_of};
+use rustix::net::{self, AddressFamily, SocketType};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,9 +18,27 @@ pub(crate) const NODES: usize = 3;
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A port that nobody is given while this is there, and that a node told of it may listen on, again and
+/// again: a socket that does not listen is not in its way.
+struct Port(OwnedFd);
+
+impl Port {
+    fn hold() -> Self {
+        let socket = net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        net::sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+        net::bind(&socket, &SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        Self(socket)
+    }
+
+    fn address(&self) -> SocketAddr {
+        net::getsockname(&self.0).unwrap().try_into().unwrap()
+    }
+}
+
 /// Three nodes as on three hosts, each with a directory of its own.
 pub(crate) struct Hosts {
     pub(crate) base: PathBuf,
+    _ports: Vec<Port>,
     redis: Vec<SocketAddr>,
     /// Where the log is served.
     #[allow(dead_code, reason = "the tests of the log use it")]
@@ -35,9 +55,8 @@ impl Hosts {
     pub(crate) fn with(shards: usize, more: impl Fn(&Path, usize, &mut ClusterFile)) -> Self {
         let base = unique("replaced");
         fs::create_dir_all(&base).unwrap();
-        let held: Vec<TcpListener> =
-            (0..4 * NODES).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap()).collect();
-        let at: Vec<SocketAddr> = held.iter().map(|port| port.local_addr().unwrap()).collect();
+        let ports: Vec<Port> = (0..4 * NODES).map(|_| Port::hold()).collect();
+        let at: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
         let mut file = ClusterFile { shards, id: Some(4711), ..ClusterFile::default() };
         file.protocol = "multi-ring".to_string();
         for (node, at) in at.chunks(4).enumerate() {
@@ -53,7 +72,7 @@ impl Hosts {
         }
         let redis = at.chunks(4).map(|at| at[2]).collect();
         let log = at.chunks(4).map(|at| at[3].to_string()).collect();
-        Self { base, redis, log, running: [const { None }; NODES] }
+        Self { base, _ports: ports, redis, log, running: [const { None }; NODES] }
     }
 
     pub(crate) fn disk(&self, node: usize) -> PathBuf {

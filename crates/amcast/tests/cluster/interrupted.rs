@@ -1,6 +1,6 @@
 //! Measurements that are stopped, or killed, halfway.
 
-use crate::harness::{AMCAST, ends_with_us, errors, exists, run, signal};
+use crate::harness::{AMCAST, ends_with_us, errors, exists, run, signal, skipped};
 use amcast::memory::Directory;
 use rustix::process::Signal;
 use std::fs;
@@ -80,7 +80,7 @@ fn a_measured_service_that_is_stopped_with_all_its_processes_leaves_nothing() {
     let child = match bench.spawn() {
         Ok(child) => child,
         Err(e) => {
-            println!("skipped: timeout does not start: {e}");
+            skipped(&format!("timeout does not start: {e}"));
             return;
         }
     };

@@ -1,6 +1,6 @@
 //! Clusters where shared memory is short.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique};
+use crate::harness::{Up, bytes, call, errors, exists, run, signal, skipped, unique};
 use amcast::client::Answer;
 use amcast::protocols::catalog;
 use amcast::runtime::config::{ClusterFile, Setting};
@@ -60,7 +60,7 @@ impl Memory {
             return Some(Self(path));
         }
         fs::remove_dir(&path).unwrap();
-        println!("skipped: this user may not mount a tmpfs");
+        skipped("this user may not mount a tmpfs");
         None
     }
 }

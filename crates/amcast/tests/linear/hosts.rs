@@ -6,7 +6,7 @@
 //! etcd is stopped for ten seconds; with `AMCAST_LONG=1` in the environment for a minute.
 
 use crate::clients::Load;
-use crate::harness::{AMCAST, run, signal, unique};
+use crate::harness::{AMCAST, run, signal, skipped, unique};
 use crate::namespaces::Hosts;
 use crate::{alone, judge};
 use amcast::core::Time;
@@ -242,11 +242,11 @@ fn three_hosts_with_etcd_bear_what_operators_do() {
     let _alone = alone();
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        return println!("skipped: no etcd (apt install etcd-server etcd-client)");
+        return skipped("no etcd (apt install etcd-server etcd-client)");
     }
     let hosts = match Hosts::new(SPARE + 1) {
         Ok(hosts) => hosts,
-        Err(why) => return println!("skipped: {why}"),
+        Err(why) => return skipped(&why.to_string()),
     };
     let mut cluster = Cluster::start(hosts);
     cluster.wait_until_ready();

@@ -2,7 +2,7 @@
 
 use crate::by_hand::{Hosts, NODES};
 use crate::client;
-use crate::harness::unique;
+use crate::harness::{skipped, unique};
 use amcast::log::proto::ReadRequest;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ fn mount(path: &Path, mb: u64, again: &str) -> bool {
     mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path);
     let mounted = mount.output().is_ok_and(|output| output.status.success());
     if !mounted {
-        println!("skipped: this user may not mount a tmpfs");
+        skipped("this user may not mount a tmpfs");
     }
     mounted
 }
