@@ -154,7 +154,9 @@ impl Ring {
     fn has_way(&self, cx: &Cx<'_>) -> bool {
         let most = cx.shape.pipeline_bytes.saturating_mul(ON_THE_WAY);
         let shows = self.link.to.is_some_and(|to| self.hears(cx.me, to));
-        !shows || self.link.on_the_way_bytes < most
+        // Of what was proposed again nothing is known to be decided before all of it has arrived.
+        let again = self.link.end < self.fresh;
+        !shows || again || self.link.on_the_way_bytes < most
     }
 
     /// Whether the next in the ring should be told something.
@@ -380,6 +382,17 @@ mod tests {
         first.ring.on_lack(Pid(1), BALLOT, 15);
         let again = passed(&first.does(|ring, cx| ring.pass_on(cx)), Pid(1));
         assert_eq!((again[0], again.len()), (15, sent.len() - 5));
+    }
+
+    #[test]
+    fn what_was_proposed_again_arrives_as_a_whole() {
+        let mut first = Member::new(Pid(0));
+        first.ring.fresh = 400;
+        first.accepts(500);
+        let said = first.does(|ring, cx| ring.pass_on(cx));
+        let sent = passed(&said, Pid(1));
+        assert!((400..500).contains(&sent.len()), "{}", sent.len());
+        assert_eq!(sent, (0..sent.len() as u64).collect::<Vec<_>>());
     }
 
     #[test]
