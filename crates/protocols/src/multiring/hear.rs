@@ -69,7 +69,7 @@ impl MultiRing {
                 wrong = self.with_ring(id, |r, cx| r.on_pass(from, pass, cx)).and_then(Result::err);
             }
             Word::Lack { ring, ballot, from: at } => {
-                self.with_ring(ring, |r, _| r.on_lack(from, ballot, at));
+                self.with_ring(ring, |r, cx| r.on_lack(from, (ballot, at), cx));
             }
             Word::Fetch { ring, from: at, table } => self.on_fetch(from, ring, (at, table), out),
             Word::Learn { ring, entries, known, floor, table } => {

@@ -61,8 +61,13 @@ impl Link {
         }
     }
 
+    /// Whether `pid` is the next one.
+    pub(super) fn is_to(&self, pid: Pid) -> bool {
+        self.to == Some(pid)
+    }
+
     /// The next one has the run up to `from` only.
-    fn back_to(&mut self, from: u64) {
+    pub(super) fn back_to(&mut self, from: u64) {
         self.end = from;
         while let Some(&(_, bytes)) = self.on_the_way.back().filter(|(end, _)| *end > from) {
             self.on_the_way_bytes -= bytes;
@@ -100,13 +105,6 @@ impl Ring {
         let between = |from: usize, to: usize| (to + count - from) % count;
         let near = between(mine, its).min(between(its, mine)) <= WATCHERS;
         near || self.shape.acceptor(me).is_some() || self.shape.acceptor(p).is_some()
-    }
-
-    /// The next in the ring has the run only up to `from`.
-    pub(super) fn on_lack(&mut self, who: Pid, ballot: Ballot, from: u64) {
-        if self.link.to == Some(who) && ballot == self.ballot && from >= self.start {
-            self.link.back_to(from.min(self.end));
-        }
     }
 
     /// [MRP 4] Passes on what the next in the ring lacks: entries of the run, votes that may decide
@@ -190,8 +188,13 @@ impl Ring {
 
     /// Entries of the run that the next in the ring was not sent, about one packet of them.
     fn unsent(&self, cx: &Cx<'_>) -> Vec<Entry> {
-        let (mut at, mut bytes, mut entries) = (self.link.end, 0, Vec::new());
-        while at < self.end && bytes < cx.shape.pass_bytes && self.has_way(cx) {
+        if self.has_way(cx) { self.run_from(self.link.end, cx) } else { Vec::new() }
+    }
+
+    /// Entries of the run from instance `at` on, about one packet of them.
+    pub(super) fn run_from(&self, mut at: u64, cx: &Cx<'_>) -> Vec<Entry> {
+        let (mut bytes, mut entries) = (0, Vec::new());
+        while at < self.end && bytes < cx.shape.pass_bytes {
             let Some(entry) = self.run_entry(at) else { break };
             bytes += entry.value.size();
             at = entry.end();
@@ -203,7 +206,7 @@ impl Ring {
     /// What is said of the run, with these entries of it, which end at `end`. Whoever is told of a vote
     /// is told in which memory of its acceptor it counts: a vote of one that was lost counts nowhere
     /// once any vote of one who knows of the loss is needed, too.
-    fn pass(&self, end: u64, entries: Vec<Entry>, cx: &Cx<'_>) -> Pass {
+    pub(super) fn pass(&self, end: u64, entries: Vec<Entry>, cx: &Cx<'_>) -> Pass {
         let current = |(at, vote): (usize, &Vote)| {
             let memory = cx.memories[self.shape.acceptors[at].index()];
             let lost = vote.memory < memory && !cx.shape.mutants.is(Mutant::PassesOnLostVotes);
@@ -240,13 +243,16 @@ impl Ring {
         self.majority(&votes, cx)
     }
 
-    /// Tells the coordinator of votes that decide something.
+    /// Tells the coordinator of votes that decide something; of its own also where it has the run from the
+    /// coordinator beside the ring.
     pub(super) fn report(&mut self, cx: &mut Cx<'_>) {
         let Some(to) = self.coordinator().filter(|&to| to != cx.me && self.my_vote.is_some())
         else {
             return;
         };
-        if self.decides(&self.votes, cx) > self.decides(&self.reported, cx) {
+        let own = |votes: &[Vote]| self.my_vote.map_or(0, |mine| votes[mine].upto);
+        let asked = self.asked_beside && own(&self.votes) > own(&self.reported);
+        if asked || self.decides(&self.votes, cx) > self.decides(&self.reported, cx) {
             self.reported.clone_from(&self.votes);
             let pass = self.pass(self.start, Vec::new(), cx);
             cx.say(to, Word::Pass(pass));
@@ -379,7 +385,7 @@ mod tests {
         first.ring.peers[1].known = 10;
         let more = passed(&first.does(|ring, cx| ring.pass_on(cx)), Pid(1));
         assert_eq!((more[0], more.len()), (sent.len() as u64, 10));
-        first.ring.on_lack(Pid(1), BALLOT, 15);
+        first.does(|ring, cx| ring.on_lack(Pid(1), (BALLOT, 15), cx));
         let again = passed(&first.does(|ring, cx| ring.pass_on(cx)), Pid(1));
         assert_eq!((again[0], again.len()), (15, sent.len() - 5));
     }

@@ -54,6 +54,8 @@
 //!   first sees enough of them tells the coordinator straight (`link.rs`).
 //! - Who is far behind is left out of the ring until it has caught up (with logs on disk), and a neighbour that cannot be
 //!   reached is passed over (`link.rs`, `layout.rs`).
+//! - Where ways round the ring are broken, so that too few remain in it, the coordinator and acceptors whom it
+//!   reaches pass on the run and votes beside it (`beside.rs`, `reach.rs`).
 //! - Rates are levelled on demand: a coordinator that gives an instance to messages asks those of the
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
 //!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
@@ -66,6 +68,7 @@
 //! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `elect.rs`, `lead.rs`, `merge.rs`; then
 //! `process.rs`, which puts them together.
 
+mod beside;
 mod book;
 mod bytes;
 mod elect;

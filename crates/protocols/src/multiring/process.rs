@@ -365,6 +365,7 @@ impl MultiRing {
         for id in self.ring_ids() {
             self.with_ring(id, |ring, cx| {
                 ring.pass_on(cx);
+                ring.pass_beside(cx);
                 ring.report(cx);
                 ring.thank_relayed(cx);
             });

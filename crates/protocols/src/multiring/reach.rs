@@ -34,7 +34,7 @@ impl Reach {
     }
 
     /// Whether `p` and `q` hear each other, as `p` said last.
-    fn joins(&self, p: Pid, q: Pid) -> bool {
+    pub(super) fn joins(&self, p: Pid, q: Pid) -> bool {
         let Gaps { unheard, unreached } = &self.gaps[p.index()];
         !unheard.contains(&q) && !unreached.contains(&q)
     }
@@ -60,7 +60,8 @@ impl MultiRing {
 
     /// Acceptors of a ring that may pass something on to `to`, whom this process does not reach: those in
     /// front of whom it is known best that it arrives there, and from there at `to`. Not one who says
-    /// that nothing of this process does; but maybe one who was never heard.
+    /// that nothing of this process does; but maybe one who was never heard, and `to` itself behind all others,
+    /// if it is not heard either.
     pub(super) fn relays(&self, id: RingId, to: Pid) -> Vec<Pid> {
         let deaf = |p: Pid| self.hears(p) && self.reach.misses(p, self.me);
         let passes_on = |p: Pid| {
@@ -68,9 +69,8 @@ impl MultiRing {
             says_so && !(self.hears(to) && self.reach.misses(to, p))
         };
         let acceptors = self.shape.rings[usize::from(id)].acceptors.iter().copied();
-        let mut relays: Vec<Pid> =
-            acceptors.filter(|&p| p != self.me && p != to && !deaf(p)).collect();
-        relays.sort_by_key(|&p| (!passes_on(p), !self.hears(p)));
+        let mut relays: Vec<Pid> = acceptors.filter(|&p| p != self.me && !deaf(p)).collect();
+        relays.sort_by_key(|&p| (p == to, !passes_on(p), !self.hears(p)));
         relays
     }
 }
@@ -215,13 +215,13 @@ mod tests {
             alone.beats(20, alive);
             alone.node.relays(0, Pid(0)).iter().map(|p| p.0).collect::<Vec<_>>()
         };
-        assert_eq!(relays(&[(1, none()), (2, none()), (3, none())]), [1, 2, 3]);
-        assert_eq!(relays(&[(1, unreached(0)), (2, none()), (3, none())]), [2, 3, 1]);
-        assert_eq!(relays(&[(1, unheard(0)), (2, none())]), [2, 1, 3], "one is not heard");
+        assert_eq!(relays(&[(1, none()), (2, none()), (3, none())]), [1, 2, 3, 0]);
+        assert_eq!(relays(&[(1, unreached(0)), (2, none()), (3, none())]), [2, 3, 1, 0]);
+        assert_eq!(relays(&[(1, unheard(0)), (2, none())]), [2, 1, 3, 0], "one is not heard");
         // The coordinator is heard: it says itself whom it hears.
         let missing = Gaps { unheard: [Pid(1), Pid(4)].into(), ..none() };
         assert_eq!(relays(&[(0, missing), (1, none()), (2, none()), (3, none())]), [2, 3, 1]);
-        assert_eq!(relays(&[(1, none()), (2, unheard(4)), (3, none())]), [1, 3], "one is deaf");
-        assert_eq!(relays(&[]), [1, 2, 3], "nobody knows of any");
+        assert_eq!(relays(&[(1, none()), (2, unheard(4)), (3, none())]), [1, 3, 0], "one is deaf");
+        assert_eq!(relays(&[]), [1, 2, 3, 0], "nobody knows of any");
     }
 }

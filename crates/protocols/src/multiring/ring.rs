@@ -1,6 +1,7 @@
 //! A ring at one of its processes: what it promised, accepted and knows to be decided, and what it
 //! passes on to the next.
 
+use super::beside::Beside;
 use super::book::{Book, NO_RECORD};
 use super::elect::Canvass;
 use super::keep::{Act, Keep, Record};
@@ -110,6 +111,9 @@ pub(super) struct Ring {
     pub(super) lead: Option<Lead>,
     pub(super) fetching: Fetching,
     pub(super) link: Link,
+    pub(super) beside: Beside,
+    /// This process asked the coordinator itself for what it lacks of the run.
+    pub(super) asked_beside: bool,
     /// The votes that the coordinator was told of, by whomever.
     pub(super) reported: Vec<Vote>,
     /// The ballot whose run is waited for, and since when.
@@ -166,6 +170,8 @@ impl Ring {
             lead: None,
             fetching: Fetching::default(),
             link: Link::default(),
+            beside: Beside::default(),
+            asked_beside: false,
             reported,
             awaited: Ballot::NONE,
             awaited_at: Time::ZERO,
@@ -214,7 +220,8 @@ impl Ring {
         }
         self.promised = self.promised.max(ballot);
         (self.ballot, self.start, self.fresh) = (ballot, start, fresh);
-        (self.orphaned, self.vain) = (false, 0);
+        (self.orphaned, self.vain, self.asked_beside) = (false, 0, false);
+        self.beside = Beside::default();
         (self.layout, self.out) = (0, Vec::new());
         self.reported.fill(Vote::default());
         for vote in &mut self.votes {
@@ -295,6 +302,7 @@ impl Ring {
     fn lack(&mut self, from: Pid, cx: &mut Cx<'_>) {
         if cx.now.since(self.lacked_at) >= cx.shape.retry || self.lacked_at == Time::ZERO {
             self.lacked_at = cx.now;
+            self.asked_beside |= self.coordinator() == Some(from);
             let word = Word::Lack { ring: self.id, ballot: self.ballot, from: self.end };
             cx.say(from, word);
         }

@@ -1,10 +1,12 @@
 //! A member that is slow, and a way between two neighbours that does not come back: the others go on.
 
+use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
 use amcast_core::{Entry, GroupSet, Pid, RawConfig, Span, Time};
 use amcast_protocols::multiring::{MEMORY, Row, SYNCED};
 use amcast_sim::faults::{Fault, Strike, When};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+use std::collections::BTreeSet;
 
 /// How long something is wrong.
 const WRONG: Span = Span::millis(300);
@@ -15,10 +17,19 @@ const EVERY: Span = Span::micros(200);
 /// Where it is tried: with and without disks, and with so many members.
 const WHERE: [(&Row, u32); 4] = [(&MEMORY, 3), (&SYNCED, 3), (&MEMORY, 5), (&SYNCED, 5)];
 
-/// Some processes, of which the first coordinates and the others follow it round the ring; the first
-/// and the `other` one multicast. Of what was multicast while something was wrong, which part the first
-/// had delivered when that was over.
-fn part((row, members): (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
+fn named((row, members): (&Row, u32)) -> String {
+    format!("{} of {members}", row.name())
+}
+
+/// Some processes, of which the first coordinates and the others follow it round the ring; it and the
+/// `other` one multicast. Of what was multicast while something was wrong, which part the first had
+/// delivered when that was over.
+fn part(place: (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
+    part_at(place, (Pid(0), other), strikes)
+}
+
+/// As [`part`], of any two: what the first of them had delivered.
+fn part_at((row, members): (&Row, u32), (one, other): (Pid, Pid), strikes: Vec<Strike>) -> f64 {
     let set = [("pipeline_bytes", "65536")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let replicas = members as usize;
@@ -28,7 +39,7 @@ fn part((row, members): (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
     model.step = Span::micros(5);
     let count = WRONG.0 / EVERY.0;
     let cast = |n: u64| {
-        let sender = if n.is_multiple_of(2) { Pid(0) } else { other };
+        let sender = if n.is_multiple_of(2) { one } else { other };
         let dst = GroupSet::one(amcast_core::Gid(0));
         Cast { at: Time::ZERO + EVERY.times(n), sender, dst, bytes: 1024 }
     };
@@ -46,7 +57,7 @@ fn part((row, members): (&Row, u32), other: Pid, strikes: Vec<Strike>) -> f64 {
     let recorded = Recorded { plan, choices: Choices::default() };
     let mut delivered = 0;
     let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {
-        Event::Deliver { t, p: Pid(0), .. } if t < Time::ZERO + WRONG => delivered += 1,
+        Event::Deliver { t, p, .. } if p == one && t < Time::ZERO + WRONG => delivered += 1,
         _ => {}
     });
     let report = report.expect("it is built");
@@ -69,9 +80,9 @@ fn a_slow_member_holds_the_others_to_its_pace_at_most() {
     for place in WHERE {
         // Round the ring values go through the second one; of its vote there is no need.
         let through = part(place, Pid(2), slow(Pid(1)));
-        assert!(through > 0.5, "{through} of {place:?}");
+        assert!(through > 0.5, "{through} of {}", named(place));
         let beside = part(place, Pid(1), slow(Pid(place.1 - 1)));
-        assert!(beside > 0.95, "{beside} of {place:?}");
+        assert!(beside > 0.95, "{beside} of {}", named(place));
     }
 }
 
@@ -89,7 +100,7 @@ fn neighbours_that_do_not_reach_each_other_stop_nobody() {
         for fault in broken(Pid(1), Pid(2)) {
             let strikes = vec![Strike { at: When::Time(Time(1)), fault: fault.clone() }];
             let delivered = part(place, Pid(1), strikes);
-            assert!(delivered > 0.95, "{delivered} of {place:?} with {fault:?}");
+            assert!(delivered > 0.95, "{delivered} of {} with {fault:?}", named(place));
         }
     }
 }
@@ -108,9 +119,52 @@ fn a_coordinator_whom_one_acceptor_does_not_reach_goes_on() {
                 let least = if sender == other { 0.75 } else { 0.95 };
                 assert!(
                     delivered > least,
-                    "{delivered} of {place:?} with {fault:?}, of {sender:?}"
+                    "{delivered} of {}, {sender:?}: {fault:?}",
+                    named(place)
                 );
             }
         }
     }
+}
+
+#[test]
+fn a_coordinator_that_reaches_a_majority_goes_on_whatever_is_broken_round_the_ring() {
+    // The first and the last two reach each other, but not the last but one the last.
+    let broken = [(1, 0), (2, 0), (2, 4), (3, 4)];
+    for row in [&MEMORY, &SYNCED] {
+        let way = |(from, to)| {
+            let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
+            Strike { at: When::Time(Time(1)), fault }
+        };
+        let delivered = part((row, 5), Pid(4), broken.map(way).to_vec());
+        assert!(delivered > 0.6, "{delivered} of {}", row.name());
+    }
+}
+
+/// Some ways among so many members, by seed.
+fn ways(seed: u64, members: u32) -> BTreeSet<(u32, u32)> {
+    let mut rng = Rng::stream(seed, "ways");
+    let count = 1 + rng.below(u64::from(members) * 2 - 2);
+    let mut one = || rng.below(u64::from(members)) as u32;
+    (0..count).map(|_| (one(), one())).filter(|(from, to)| from != to).collect()
+}
+
+#[test]
+fn whoever_reaches_a_majority_goes_on_whatever_ways_are_broken() {
+    let mut tried = 0;
+    for seed in 0..30 {
+        let place = WHERE[seed as usize % WHERE.len()];
+        let (members, broken) = (place.1, ways(seed, place.1));
+        let joined = |a, b| !broken.contains(&(a, b)) && !broken.contains(&(b, a));
+        let reaches = |p: &u32| (0..members).filter(|&q| joined(*p, q)).count();
+        let Some(p) = (0..members).find(|p| reaches(p) > members as usize / 2) else { continue };
+        let way = |&(from, to): &(u32, u32)| {
+            let fault = Fault::Way { from: Pid(from), to: Pid(to), span: WRONG };
+            Strike { at: When::Time(Time(1)), fault }
+        };
+        let delivered = part_at(place, (Pid(p), Pid(p)), broken.iter().map(way).collect());
+        assert!(delivered > 0.4, "{delivered} of {}, {p}, seed {seed}", named(place));
+        tried += 1;
+    }
+    assert!(tried > 10, "{tried}");
 }
