@@ -60,6 +60,11 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
             counting.counts.bytes += batch.bytes.len() as u64;
             drop(counting);
             desk.written.store(store.next(), Ordering::Release);
+            if !awaited {
+                // Before it is told: where nobody waits for the disk nothing is told behind that, and who found
+                // no room would wait on.
+                desk.held.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
+            }
             // Who awaits all of it is woken when it is durable, and not twice.
             let unawaited = batch.entries.iter().any(|entry| !entry.awaited);
             desk.tell(unawaited.then(|| Done::Written(store.next())));
@@ -81,7 +86,9 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
         } else if store.dirty_bytes() > 0 && sync_at.is_none() {
             sync_at = Some(Instant::now() + options.sync_every);
         }
-        desk.held.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
+        if awaited {
+            desk.held.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
+        }
         let waited = batch.entries.iter().filter(|entry| entry.awaited);
         desk.tell(waited.map(|entry| Done::Durable(entry.ticket)));
         batch.clear();
