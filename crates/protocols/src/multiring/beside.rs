@@ -24,7 +24,8 @@ pub(super) struct Beside {
     looked_at: Time,
     /// Until when acceptors are told beside the ring.
     until: Time,
-    /// How far the run went when they were told last, and when that was.
+    /// How far the run went when they were told last, and when that was. Whose vote has come so far by then has
+    /// it some other way.
     told: u64,
     told_at: Time,
 }
@@ -45,28 +46,32 @@ impl Ring {
             self.beside.looked_at = cx.now;
             if self.has_gaps(cx) {
                 self.beside.until = cx.now + cx.shape.suspect.times(KEPT);
+                self.beside.told = end;
             }
         }
-        let again = end > self.beside.told || cx.now.since(self.beside.told_at) >= cx.shape.retry;
-        if decided >= end || cx.now >= self.beside.until || !again {
+        let lately = cx.now.since(self.beside.told_at) < cx.shape.retry;
+        if decided >= end || cx.now >= self.beside.until || lately {
             return;
         }
-        (self.beside.told, self.beside.told_at) = (end, cx.now);
+        self.beside.told_at = cx.now;
+        let before = core::mem::replace(&mut self.beside.told, end);
         for (at, &p) in self.shape.acceptors.iter().enumerate() {
-            if p != cx.me && self.votes[at].upto < end && cx.reaches(p) {
+            if p != cx.me && self.votes[at].upto < before && cx.reaches(p) {
                 let pass = self.pass(end, Vec::new(), cx);
                 cx.say(p, Word::Pass(pass));
             }
         }
     }
 
-    /// Whether two members do not hear each other who live, as far as this one is told.
+    /// Whether two members who live and should hear each other do not, as far as this one is told.
     fn has_gaps(&self, cx: &Cx<'_>) -> bool {
-        let reached = || self.others(cx.me).filter(|&p| cx.reaches(p));
-        let joined = |p: Pid, q: Pid| p == q || cx.reach.joins(p, q);
-        let lives = |q: Pid| cx.reaches(q) || reached().any(|p| p != q && joined(p, q));
-        let apart = |p: Pid| self.others(cx.me).any(|q| !joined(p, q) && lives(q));
-        reached().any(apart) || self.others(cx.me).any(|q| !cx.reaches(q) && lives(q))
+        let reached: Vec<Pid> = self.others(cx.me).filter(|&p| cx.reaches(p)).collect();
+        let joined = |p: Pid, q: Pid| self.hears(p, q) && cx.reach.joins(p, q);
+        let lives = |q: &Pid| cx.reaches(*q) || reached.iter().any(|&p| p != *q && joined(p, *q));
+        let live: Vec<Pid> = self.others(cx.me).filter(lives).collect();
+        let apart = |p: Pid, q: Pid| p != q && self.hears(p, q) && !cx.reach.joins(p, q);
+        let is_apart = |&p: &Pid| live.iter().any(|&q| apart(p, q));
+        reached.iter().any(is_apart) || live.len() > reached.len()
     }
 
     /// One has the run only up to `from`: the next in the ring, or an acceptor that was told beside it.

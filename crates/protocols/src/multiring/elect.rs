@@ -52,6 +52,7 @@ impl Ring {
         let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
         if self.awaited != self.promised {
             (self.awaited, self.awaited_at) = (self.promised, cx.now);
+            self.promised_at = cx.now;
         }
         let leads = self.promised.coordinator();
         if leads == Some(cx.me) {
@@ -87,7 +88,12 @@ impl Ring {
         if self.my_vote.is_none() || self.is_in_force() {
             return Time::NEVER;
         }
-        self.awaited_at + suspect.times(1 << self.vain.min(VAIN_MAX))
+        self.awaited_at + self.patience(suspect)
+    }
+
+    /// How long one who was promised a ballot has to begin it.
+    fn patience(&self, suspect: Span) -> Span {
+        suspect.times(1 << self.vain.min(VAIN_MAX))
     }
 
     /// When [`Ring::elect`] has something to do, whatever happens.
@@ -145,7 +151,9 @@ impl Ring {
     /// Whether somebody other than `candidate` leads the run that is followed, or has been promised the next
     /// one so lately that it may just begin it, as far as can be heard.
     fn is_led(&self, candidate: Pid, cx: &Cx<'_>) -> bool {
-        let begins = self.promised > self.ballot && cx.now < self.elect_at(cx.shape.suspect);
+        // Counted from the promise: who waits for another's turn waits on, and that one must be able to begin.
+        let until = self.promised_at + self.patience(cx.shape.suspect);
+        let begins = self.promised > self.ballot && cx.now < until;
         let counts = self.is_in_force() || begins && self.awaited == self.promised;
         let leads = self.promised.coordinator().filter(|&p| p != candidate && counts);
         leads.is_some_and(|p| match p == cx.me {

@@ -210,6 +210,8 @@ impl Ring {
         }
         self.peers[at].known = self.peers[at].known.max(known);
         self.fetching.trimmed.remove(&from);
+        // Not silent, whatever it brings: what it was asked for may have come some other way.
+        self.fetching.asked = self.fetching.asked.filter(|asked| *asked != from);
         let before = (self.known, self.table_at);
         if floor > self.known {
             self.pass_over(from, floor, cx);

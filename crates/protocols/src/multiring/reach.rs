@@ -209,6 +209,25 @@ mod tests {
     }
 
     #[test]
+    fn who_promised_one_that_never_begins_consents_to_another() {
+        let mut alone = Alone::new(Pid(4), 5);
+        let all = [(0, none()), (1, none()), (2, none()), (3, none())];
+        alone.beats(2, &all);
+        alone.hear(Pid(1), Word::Prepare { ring: 0, ballot: Ballot::new(2, Pid(1)) });
+        let ballot = Ballot::new(3, Pid(0));
+        let mut answers = (0..100).map(|_| {
+            let now = alone.now;
+            alone.beats(1, &all);
+            assert_eq!(alone.now, now + BEAT);
+            let packet = Packet { life: 0, word: Word::Canvass { ring: 0, ballot } };
+            let said = alone.step(Input::Medium(In::From(Pid(0), packet)));
+            said.iter().any(|(to, word)| *to == Pid(0) && matches!(word, Word::Consent { .. }))
+        });
+        assert!(answers.by_ref().take(5).all(|consents| !consents), "that one has time to begin");
+        assert!(answers.skip(20).all(|consents| consents), "but not for ever");
+    }
+
+    #[test]
     fn a_relay_is_one_who_says_that_it_reaches_the_coordinator() {
         let relays = |alive: &[(u32, Gaps)]| {
             let mut alone = Alone::new(Pid(4), 5);

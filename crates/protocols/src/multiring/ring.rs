@@ -119,6 +119,8 @@ pub(super) struct Ring {
     /// The ballot whose run is waited for, and since when.
     pub(super) awaited: Ballot,
     pub(super) awaited_at: Time,
+    /// Since when that ballot is known.
+    pub(super) promised_at: Time,
     /// By process: what was passed on for it.
     pub(super) relayed: BTreeMap<Pid, Relayed>,
     /// Whether this process should lead, in the eyes of others.
@@ -175,6 +177,7 @@ impl Ring {
             reported,
             awaited: Ballot::NONE,
             awaited_at: Time::ZERO,
+            promised_at: Time::ZERO,
             relayed: BTreeMap::new(),
             canvass: Canvass::default(),
             orphaned: false,
