@@ -31,7 +31,7 @@ pub struct Recovered {
     /// What was begun at the end and is not whole: it was cut off.
     pub torn: Option<Torn>,
     /// Records may be missing at the end, of those that were not awaited: the machine was started
-    /// anew since the log was opened last, and the log was not closed before.
+    /// anew since the log was opened last, or the disk failed, and the log was not closed before.
     pub lossy: bool,
 }
 
@@ -114,7 +114,9 @@ impl<D: Disk> Store<D> {
             return Err(Error::Missing { path: shelf.disk.path_of(&segment::name(0)) });
         };
         let closed = end.closed && end.life == old.life;
-        let lossy = !closed && !old.boot.same(machine.boot);
+        // Where the machine goes on and segments are missing their beginning, the disk failed: what was told to be
+        // written never got there.
+        let lossy = !closed && (!found.behind.is_empty() || !old.boot.same(machine.boot));
         cut(&shelf, found.behind)?;
         for name in spares {
             shelf.adopt_spare(name.clone(), !lossy)?;
