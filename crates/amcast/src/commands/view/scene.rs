@@ -139,6 +139,7 @@ impl Scene {
         let mut scene = Self::default();
         let mut declared = BTreeMap::new();
         let mut delivered: BTreeMap<String, u64> = BTreeMap::new();
+        let mut drawn = 0;
         each_event(lines, &mut |place, event| {
             if event.ev == "process" {
                 let next = declared.len();
@@ -160,10 +161,12 @@ impl Scene {
             if !(of && within) {
                 return;
             }
-            if scene.events.len() == choice.most {
+            // What shows what is wrong is always drawn; of the rest there may be too much.
+            if drawn >= choice.most && !is_evidence {
                 scene.left_out += 1;
                 return;
             }
+            drawn += usize::from(!event.m.is_empty() || messages.is_empty());
             let says = format!("{says} at {} (line {})", time(event.t), place.1);
             let (t, message) = (event.t, event.m);
             scene.events.push(Event { t, row, column: 0, kind, message, says, is_evidence });
@@ -267,6 +270,19 @@ mod tests {
         assert_eq!(wrong.processes, ["g0/r0", "c0"]);
         assert!(wrong.events.iter().all(|e| e.message == "c0:1"), "{:?}", wrong.events);
         assert_eq!(wrong.events.iter().filter(|e| e.is_evidence).count(), 1);
+    }
+
+    #[test]
+    fn what_is_wrong_is_drawn_however_much_there_is_before_it() {
+        let crash = r#"{"ev":"crash","t":1,"p":"g0/r1"}"#;
+        let back = r#"{"ev":"recover","t":1,"p":"g0/r1"}"#;
+        let lives = [crash, back].repeat(9);
+        let lines = [&RUN[..3], &lives, &RUN[3..]].concat();
+        let few = Choice { most: 1, ..all() };
+        let (cast, delivered) = (4 + 18, 6 + 18);
+        let wrong = scene(&lines, &few, &[cast, delivered]);
+        let evidence = wrong.events.iter().filter(|e| e.is_evidence).count();
+        assert_eq!((evidence, wrong.events[0].kind), (2, Kind::Crash), "{:?}", wrong.events);
     }
 
     #[test]
