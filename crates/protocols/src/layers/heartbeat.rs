@@ -19,7 +19,9 @@
 //!    its counter moves. A process never suspects itself.
 //! 3. A suspicion that proves false doubles the patience with that peer, up to
 //!    [`PATIENCE_GROWTH_MAX`] times the configured timeout; each calm stretch afterwards takes an
-//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast.
+//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast. Where
+//!    more growth is allowed, one that was cut off for long can be told from a slow one
+//!    ([`Heartbeat::tell_outages`]).
 //! 4. Silence counts only while this process was there to hear it. Of a time in which it was not
 //!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where
 //!    cores are short, those whom it waits for were not run either. If it was not stepped for as long
@@ -63,6 +65,8 @@ pub struct Heartbeat {
     growth: u64,
     /// How far calm stretches can grow, in times [`CALM`].
     calm_growth: u64,
+    /// Whether one that was silent for long counts as cut off, and not as slow.
+    tells_outages: bool,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
     peers: Vec<Peer>,
     /// The own counter as last published; only grows.
@@ -131,6 +135,7 @@ impl Heartbeat {
             timeout,
             growth: PATIENCE_GROWTH_MAX,
             calm_growth: 1,
+            tells_outages: false,
             peers: alloc::vec![peer; ranks],
             counter: 0,
             beat_due: Time::ZERO,
@@ -146,6 +151,14 @@ impl Heartbeat {
     pub const fn grow_patience_to(&mut self, timeouts: u64) {
         self.growth = timeouts;
         self.calm_growth = timeouts;
+    }
+
+    /// Has one that is heard again after more than twice the patience with it count as cut off meanwhile, and
+    /// not as slow: more patience would not have borne that, and would have everybody wait for the next
+    /// cut. Patience with such a one grows to [`PATIENCE_GROWTH_MAX`] times the timeout at most, and calm
+    /// stretches not at all.
+    pub const fn tell_outages(&mut self) {
+        self.tells_outages = true;
     }
 
     /// The counter to publish now, if it is time to. Call it once a step, after
@@ -167,15 +180,20 @@ impl Heartbeat {
     /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
     pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
-        let Self { timeout, growth, calm_growth, .. } = *self;
+        let Self { timeout, growth, calm_growth, tells_outages, .. } = *self;
         let peer = &mut self.peers[rank];
         peer.fit = fit;
         if rank == self.me || counter == 0 || counter == peer.counter {
             return;
         }
         if peer.silent {
-            peer.patience = peer.patience.times(2).min(timeout.times(growth));
-            peer.calm = (peer.calm * 2).min(CALM * calm_growth);
+            let outage = tells_outages && now.since(peer.moved) > peer.patience.times(2);
+            let most = if outage { growth.min(PATIENCE_GROWTH_MAX) } else { growth };
+            let longer = peer.patience.times(2).min(timeout.times(most));
+            peer.patience = peer.patience.max(longer);
+            if !outage {
+                peer.calm = (peer.calm * 2).min(CALM * calm_growth);
+            }
             peer.calm_since = now;
         } else if now.since(peer.calm_since) >= peer.patience.times(peer.calm) {
             if peer.patience == timeout {
@@ -419,6 +437,30 @@ mod tests {
         }
         assert_eq!(seen, [1, 2, 4, 8, 16, 16, 16]);
         assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
+    }
+
+    #[test]
+    fn one_that_is_cut_off_again_and_again_is_not_waited_for_ever_longer_and_a_slow_one_is() {
+        let silences = |lengths: &dyn Fn(&Heartbeat) -> u64| {
+            let mut h = of_three(0);
+            h.grow_patience_to(4096);
+            h.tell_outages();
+            let mut t = 0;
+            for _ in 0..10 {
+                run(&mut h, t..t + 20, &[1, 2]);
+                t += 20;
+                let until = t + lengths(&h);
+                run(&mut h, t..until, &[2]);
+                t = until;
+            }
+            run(&mut h, t..t + 2, &[1, 2]);
+            (h.patience(1), h.patience(2), h.peers[1].calm)
+        };
+        let most = TIMEOUT.times(PATIENCE_GROWTH_MAX);
+        assert_eq!(silences(&|_| 7000), (most, TIMEOUT, CALM));
+        // It is heard again before twice the patience is over.
+        let (slow, other, calm) = silences(&|h| h.patience(1).0 * 3 / 2 / 1_000_000);
+        assert!(slow > most.times(16) && calm > CALM && other == TIMEOUT, "{slow:?} {calm}");
     }
 
     #[test]

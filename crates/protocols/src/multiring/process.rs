@@ -121,6 +121,7 @@ impl MultiRing {
         let mut heartbeat = Heartbeat::new(me.index(), &everybody, shape.heartbeat, shape.suspect);
         // Streams are slow without bound.
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
+        heartbeat.tell_outages();
         Self {
             me,
             group,
