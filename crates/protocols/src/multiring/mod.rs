@@ -359,29 +359,29 @@ mutant::mutants! {
     pub enum Mutant {
         FewerVotes = "decides-with-one-vote-less":
             "A value counts as decided with one vote less than a majority." breaks
-            [UniformAgreement, UniformPrefixOrder];
+            [UniformPrefixOrder];
         BeginsWithNothing = "begins-with-nothing":
             "A new coordinator does not propose again what was accepted." breaks
-            [UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];
+            [UniformPrefixOrder];
         ForgetsWhatItAccepted = "forgets-what-it-accepted":
             "A promise does not say what was accepted before." breaks
             [UniformAgreement, UniformPrefixOrder];
         VotesBeforeItIsWritten = "votes-before-it-is-written":
-            "An acceptor votes before the value is on its disk." breaks [UniformAgreement];
+            "An acceptor votes before the value is on its disk." breaks [UniformPrefixOrder];
         VotesForAllItTookIn = "votes-for-all-it-took-in":
             "An acceptor that has its memory back votes at once for what it took in meanwhile, on its \
-             disk or not." breaks [UniformAgreement];
+             disk or not." breaks [UniformPrefixOrder];
         PassesOnLostVotes = "passes-on-lost-votes":
             "Votes of a memory that was lost are passed on to those who do not know of the loss." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         ForgetsThatItForgot = "forgets-that-it-forgot":
-            "An acceptor that lost its memory votes at once." breaks [UniformAgreement];
+            "An acceptor that lost its memory votes at once." breaks [UniformPrefixOrder];
         PromisesBeforeItIsWritten = "promises-before-it-is-written":
             "An acceptor promises a ballot before the promise is on its disk." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         LeadsBeforeItIsWritten = "leads-before-it-is-written":
             "A coordinator begins its run before its own promise is on its disk." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         BeginsBehind = "begins-behind-what-is-known":
             "A new coordinator does not learn first what the others know to be decided." breaks
             [UniformAgreement];
@@ -393,26 +393,25 @@ mutant::mutants! {
             [UniformAgreement];
         CountsOlderRuns = "counts-older-runs":
             "What is known to be decided by a newer ballot makes values of an older run count." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         ForgetsWhatItPassed = "forgets-what-it-passed":
             "That instances were passed because nobody has them any more is not written." breaks
             [UniformAgreement];
         TakesACutLogForWhole = "takes-a-cut-log-for-whole":
-            "An acceptor whose log was cut votes at once." breaks [UniformAgreement];
+            "An acceptor whose log was cut votes at once." breaks [UniformPrefixOrder];
         TakesATornLogForWhole = "takes-a-torn-log-for-whole":
             "An acceptor that awaits no disk votes at once after its machine failed." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         CountsOnLostMemories = "counts-on-lost-memories":
             "Who tells an acceptor what it had promised goes on to count its votes from before." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         AsksTooFew = "asks-too-few":
-            "An acceptor that lost its memory asks one less than it must." breaks [UniformAgreement];
+            "An acceptor that lost its memory asks one less than it must." breaks [UniformPrefixOrder];
         RemembersNothing = "remembers-nothing":
             "An acceptor that lost its memory does not take over what the others had accepted." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         DeliversUndecided = "delivers-undecided":
-            "A learner delivers what it has, decided or not." breaks
-            [UniformAgreement, UniformPrefixOrder];
+            "A learner delivers what it has, decided or not." breaks [UniformPrefixOrder];
         MergesWhatIsThere = "merges-what-is-there":
             "A learner does not wait for a ring that has not come so far." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
