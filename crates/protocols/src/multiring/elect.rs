@@ -11,7 +11,7 @@
 //! Phase 1 deposes whoever leads, so nobody begins it for what only it cannot see: where the way between
 //! a coordinator and another acceptor fails, those who hear both keep the one that they have. What a
 //! candidate is told is a matter of progress alone; phase 1 is safe whoever begins it, and when. Nor does
-//! one consent who has just promised another candidate: that one has time to begin.
+//! one consent who has just promised another candidate, or is one: that one has time to begin.
 //! (Ongaro's thesis on Raft calls this pre-vote, 9.6; the paper leaves the election to ZooKeeper.)
 //!
 //! A coordinator that hears no quorum itself, or is heard by none, shows that it is not fit, and others may
@@ -51,8 +51,7 @@ impl Ring {
         }
         let works = |p: Pid| p == cx.me || !cx.suspects(p) && cx.heartbeat.is_fit(p.index());
         if self.awaited != self.promised {
-            (self.awaited, self.awaited_at) = (self.promised, cx.now);
-            self.promised_at = cx.now;
+            self.awaits(cx.now);
         }
         let leads = self.promised.coordinator();
         if leads == Some(cx.me) {
@@ -75,6 +74,11 @@ impl Ring {
             }
             _ => self.canvass(cx),
         }
+    }
+
+    /// The run of the ballot that was promised is waited for from now on.
+    pub(super) fn awaits(&mut self, now: Time) {
+        (self.awaited, self.awaited_at, self.promised_at) = (self.promised, now, now);
     }
 
     /// Whether the run that is followed is that of the highest ballot known, and its coordinator has begun
@@ -157,13 +161,24 @@ impl Ring {
         let counts = self.is_in_force() || begins && self.awaited == self.promised;
         let leads = self.promised.coordinator().filter(|&p| p != candidate && counts);
         leads.is_some_and(|p| match p == cx.me {
-            true => self.lead.is_some() && self.reaches_quorum(cx),
+            true => self.lead.is_some() && self.is_fit_to_lead(p, cx),
             false => {
                 // However patient this process has become: others need not be.
                 let heard = cx.heartbeat.silence(cx.now, p.index()) < cx.shape.suspect;
-                heard && !cx.suspects(p) && cx.heartbeat.is_fit(p.index())
+                heard && !cx.suspects(p) && self.is_fit_to_lead(p, cx)
             }
         })
+    }
+
+    /// Whether the coordinator of the ballot that was promised is fit for that, if it is still heard. Who has just
+    /// begun had answers of a quorum, whatever signs of life say that are older: where broken ways had healed,
+    /// two that had them deposed each other in every round trip until the next ones came.
+    fn is_fit_to_lead(&self, p: Pid, cx: &Cx<'_>) -> bool {
+        let fit = || match p == cx.me {
+            true => self.reaches_quorum(cx),
+            false => cx.heartbeat.is_fit(p.index()),
+        };
+        cx.now < self.promised_at + cx.shape.suspect || fit()
     }
 
     /// Whether this acceptor hears so many, and they it, that together they could decide something.

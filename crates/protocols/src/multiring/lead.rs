@@ -125,6 +125,7 @@ impl Ring {
         let ballot = self.next_ballot(cx.me);
         self.vain += 1;
         self.promised = ballot;
+        self.awaits(cx.now);
         self.lead = Some(Lead::new(ballot, self.shape.acceptors.len(), cx.now));
         let lead = Act::Lead { ring: self.id, ballot };
         if cx.shape.mutants.is(Mutant::LeadsBeforeItIsWritten) {
