@@ -11,7 +11,7 @@ use super::word::{Rows, Standing, Word};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use amcast_core::step::Note;
-use amcast_core::{Pid, Span, Time};
+use amcast_core::{Gid, Pid, Span, Time};
 use core::mem;
 
 /// The attempt of this process to lead a ring, and its leading.
@@ -414,7 +414,7 @@ impl Ring {
     fn take_stock(&mut self, cx: &Cx<'_>) {
         let merged = self.reached(cx, |standing| standing.merged);
         // [MRP 3:4]
-        let safe = self.reached(cx, |standing| standing.safe);
+        let safe = self.kept(cx);
         self.trim = self.trim.max(safe.min(self.known));
         let (decided, Some(lead)) = (self.decided, &mut self.lead) else { return };
         while let Some(&(_, size)) = lead.flights.front().filter(|(end, _)| *end <= decided) {
@@ -427,24 +427,41 @@ impl Ring {
         }
     }
 
-    /// [MRP 5.2] How far a majority of the replicas of each group has come (`K[x]T`).
+    /// How far a majority of the replicas of each group has come.
     fn reached(&self, cx: &Cx<'_>, what: impl Fn(&Standing) -> u64) -> u64 {
-        let cluster = &cx.shape.cluster;
-        let of_group = |g| {
-            let standing = |p: Pid| match self.shape.member(p) {
-                Some(_) if p == cx.me => what(&self.mine),
-                Some(at) => what(&self.peers[at]),
-                None => 0,
-            };
-            let mut all: Vec<u64> = cluster.members(g).map(standing).collect();
-            all.sort_unstable();
-            let quorum = match cx.shape.mutants.is(Mutant::TrimsForOne) {
-                true => 1,
-                false => cluster.quorum(),
-            };
-            all[all.len() - quorum]
-        };
+        let of_group = |g| of_majority(cx, |rank| self.of_replica(cx, (g, rank), &what));
         self.shape.set.iter().map(of_group).min().unwrap_or(0)
+    }
+
+    /// [MRP 5.2] How far a majority of nodes has come with checkpoints (`K[x]T`). The replicas of one rank are a
+    /// node, which counts as far as the one of them that is furthest behind: `MultiRing::trim` says why.
+    ///
+    /// In memory it is how far each group has come: by assumption a majority of each is fit at any time.
+    fn kept(&self, cx: &Cx<'_>) -> u64 {
+        let safe = |standing: &Standing| standing.safe;
+        if !cx.keep.is_durable() {
+            return self.reached(cx, safe);
+        }
+        let of_node = |rank| {
+            let of_group = |g| self.of_replica(cx, (g, rank), safe);
+            self.shape.set.iter().map(of_group).min().unwrap_or(0)
+        };
+        of_majority(cx, of_node)
+    }
+
+    /// Where the replica of a group stands that has this rank.
+    fn of_replica(
+        &self,
+        cx: &Cx<'_>,
+        (g, rank): (Gid, usize),
+        what: impl Fn(&Standing) -> u64,
+    ) -> u64 {
+        let p = cx.shape.cluster.replica(g, rank);
+        match self.shape.member(p) {
+            Some(_) if p == cx.me => what(&self.mine),
+            Some(at) => what(&self.peers[at]),
+            None => 0,
+        }
     }
 
     /// [MRP 4] Gives queued proposals their instances, several to one.
@@ -513,6 +530,18 @@ impl Ring {
             _ => Time::NEVER,
         }
     }
+}
+
+/// What a majority of ranks has at least, of what each has.
+fn of_majority(cx: &Cx<'_>, has: impl Fn(usize) -> u64) -> u64 {
+    let cluster = &cx.shape.cluster;
+    let mut all: Vec<u64> = (0..cluster.replicas()).map(has).collect();
+    all.sort_unstable();
+    let quorum = match cx.shape.mutants.is(Mutant::TrimsForOne) {
+        true => 1,
+        false => cluster.quorum(),
+    };
+    all[all.len() - quorum]
 }
 
 /// From so many wanted instances on, some more are skipped.

@@ -4,7 +4,7 @@
 use super::keep::{Act, Record};
 use super::learn::Served;
 use super::process::{IDLE_INSTANCES, LOAD, LOADS_MAX, MultiRing, TRIM_RECORDS};
-use super::rings::{Point, RingId};
+use super::rings::{Point, RingId, ring_for};
 use super::value::Value;
 use super::word::{Packet, Standing};
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -162,13 +162,24 @@ impl MultiRing {
     /// What the own checkpoint does not have stays in the own log, whatever the others have: so the next
     /// life goes on from the own disk, and does not need the whole state of another. The next checkpoint
     /// bounds that.
+    ///
+    /// Nor is any ring trimmed further than the ring of all groups, as far as instances are merged with those
+    /// of it. Each node has one state, of all its replicas, and gives and takes it as a whole. Were each
+    /// group's log trimmed by itself, one node could be left behind in one group and a second one in another,
+    /// and with the third, which has all, there would go the last one that has a state to give. The ring of
+    /// all is trimmed up to where a majority of nodes has checkpoints in all groups (`Ring::kept`), so of
+    /// the nodes that remain one has: and of no ring anybody has let go of anything behind its checkpoint,
+    /// because whoever has merged the ring of all up to a point has merged the others as far (predicate 1 of
+    /// [MRP 5.2]). It gets what it lacks from acceptors, and the others their state from it.
     pub(super) fn trim(&mut self) {
-        for ring in self.rings.iter_mut().flatten() {
+        let limits = self.trim_limits();
+        for (ring, limit) in self.rings.iter_mut().zip(limits) {
+            let Some(ring) = ring else { continue };
             let Standing { merged, safe, .. } = ring.mine;
             // What its own application lacks stays, too: `held_bytes` bounds that.
             let logs = self.keep.is_durable() && ring.my_vote.is_some();
             let own = if logs { merged.min(safe) } else { merged };
-            ring.forget(ring.trim.min(own));
+            ring.forget(ring.trim.min(own).min(limit));
             let merged = ring.mine.merged.min(ring.known);
             ring.book.evict(merged, self.shape.cache_bytes);
         }
@@ -188,6 +199,22 @@ impl MultiRing {
         self.keep.write(Record::Idle { position, point }, None);
         let of = self.group_memories();
         self.keep.write(Record::Memories { of }, Some(Act::Trim { before }));
+    }
+
+    /// By ring: how far it may be trimmed for the sake of whoever goes on from where the ring of all groups
+    /// is trimmed to.
+    fn trim_limits(&self) -> Vec<u64> {
+        let mut limits = alloc::vec![u64::MAX; self.rings.len()];
+        let all = ring_for(&self.shape.rings, self.shape.cluster.all_groups());
+        let place = |id: RingId| self.merge.rings.iter().position(|&ring| ring == id);
+        let of_all = all.and_then(|id| place(id).zip(self.rings[usize::from(id)].as_ref()));
+        let Some((of_all, ring)) = of_all.filter(|_| self.keep.is_durable()) else { return limits };
+        for (at, &id) in self.merge.rings.iter().enumerate().filter(|(at, _)| *at != of_all) {
+            let last = ring.trim.checked_sub(1);
+            limits[usize::from(id)] =
+                last.map_or(0, |last| self.merge.order.needs(of_all, last, at));
+        }
+        limits
     }
 
     /// Takes a record of an earlier life.

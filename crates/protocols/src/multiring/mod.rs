@@ -42,7 +42,7 @@
 //! - A member keeps at most `cache_bytes` of each ring in memory besides what its application has not
 //!   applied, and stops taking in at `held_bytes` of that. What is older is read from disk again; in
 //!   memory it is forgotten when a majority of each group has applied it.
-//! - The log is trimmed behind the checkpoints of a majority of each group [MRP 5.2].
+//! - The log is trimmed behind the checkpoints of a majority of nodes, the replicas of one rank [MRP 5.2].
 //!
 //! # Deviations
 //! - Who is in the ring, and who coordinates it, follows from signs of life that acceptors exchange,
@@ -61,6 +61,8 @@
 //!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
 //!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
+//! - What is trimmed is judged by nodes, which give each other the state of all their replicas, and not by each
+//!   partition (`logbook.rs`).
 //! - An acceptor whose log is lost asks a majority of the others before it votes again
 //!   (`recovery.rs`); [MRP 5.1] supposes that logs survive.
 //!
