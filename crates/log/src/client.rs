@@ -5,6 +5,7 @@ use crate::proto;
 use crate::proto::log_client::LogClient;
 use crate::session::AGE_MAX_MS;
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -51,16 +52,29 @@ impl std::error::Error for Failed {}
 
 impl From<Status> for Failed {
     fn from(status: Status) -> Self {
-        let why = match status.message() {
-            "" => status.code().description().to_string(),
-            message => message.to_string(),
-        };
-        Self { code: status.code(), why }
+        let (mut code, mut why) = (status.code(), status.message().to_string());
+        if why.is_empty() {
+            why = status.code().description().to_string();
+        }
+        if code == Code::OutOfRange && why.starts_with(TOO_LARGE) {
+            // It was not read, so nobody there could say it in the words of the log.
+            let bytes = why.strip_prefix(TOO_LARGE).unwrap_or_default();
+            why =
+                format!("the request is larger than the front takes, and nothing was done{bytes}");
+            code = Code::InvalidArgument;
+        }
+        Self { code, why }
     }
 }
 
+/// How a library begins to say that a request is larger than a front reads.
+const TOO_LARGE: &str = "Error, decoded message length too large";
+
 /// Says where fronts listen now; nothing if nobody knows, and it is asked again.
 type Finds = Box<dyn FnMut() -> Vec<String> + Send>;
+
+/// Says why it is of no use to ask at an address, if it is not.
+type Doubts = Box<dyn FnMut(&str) -> Option<String> + Send>;
 
 /// A client of the log: a session of requests, one after the other. Its calls wait.
 pub struct Client {
@@ -69,6 +83,10 @@ pub struct Client {
     addresses: Vec<String>,
     /// Finds out where they do when they do not any more.
     finds: Option<Finds>,
+    /// Looks at an address where something broke.
+    doubts: Option<Doubts>,
+    /// Those that it has looked at.
+    doubted: BTreeSet<String>,
     /// The one that is asked.
     current: usize,
     connected: Option<LogClient<Channel>>,
@@ -96,6 +114,8 @@ impl Client {
             runtime,
             addresses,
             finds: None,
+            doubts: None,
+            doubted: BTreeSet::new(),
             current: 0,
             connected: None,
             password,
@@ -118,6 +138,15 @@ impl Client {
     #[must_use]
     pub fn finding(mut self, finds: impl FnMut() -> Vec<String> + Send + 'static) -> Self {
         self.finds = Some(Box::new(finds));
+        self
+    }
+
+    /// Has it ask, once of each address, whether something else than a front may listen there, when what
+    /// comes from there makes no sense, or a connection breaks. Where something does, requests fail with
+    /// what was answered.
+    #[must_use]
+    pub fn doubting(mut self, doubts: impl FnMut(&str) -> Option<String> + Send + 'static) -> Self {
+        self.doubts = Some(Box::new(doubts));
         self
     }
 
@@ -261,6 +290,12 @@ impl Client {
 
     /// Waits and turns to another front, if it is worth it.
     fn again(&mut self, status: Status, trouble: &mut Trouble) -> Result<(), Failed> {
+        if is_uncertain(&status)
+            && let Some(why) = self.doubt()
+        {
+            let code = if trouble.uncertain { Code::Unavailable } else { Code::InvalidArgument };
+            return Err(trouble.last(Status::new(code, why)));
+        }
         let worth_it = matches!(
             status.code(),
             Code::Unavailable | Code::DeadlineExceeded | Code::Unknown | Code::Cancelled
@@ -280,6 +315,12 @@ impl Client {
             is_found = self.turn();
         }
         Ok(())
+    }
+
+    /// Why it is of no use to ask again at the address that was asked, if that is not known yet.
+    fn doubt(&mut self) -> Option<String> {
+        let (address, doubts) = (&self.addresses[self.current], self.doubts.as_mut()?);
+        if self.doubted.insert(address.clone()) { doubts(address) } else { None }
     }
 
     /// Turns to another front; whether there is one. Where it is asked for fronts and nobody knows any,

@@ -189,7 +189,8 @@ fn what_cannot_be_is_refused_in_words_and_does_nothing() {
     assert_eq!(values.iter().map(Bytes::len).collect::<Vec<_>>(), [1, most]);
     // Larger than a message may be at all.
     let failed = client.append("a", vec![7; 3 << 20]).unwrap_err();
-    assert_eq!(failed.code, Code::OutOfRange, "{failed}");
+    assert_eq!(failed.code, Code::InvalidArgument, "{failed}");
+    assert!(failed.why.contains("nothing was done: found 3145"), "{failed}");
     assert_eq!(client.append("a", "still").unwrap(), 3);
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process.
 
+use super::Failure;
 use amcast_services::log::UNUSABLE;
+use signal_hook::consts::SIGPIPE;
+use signal_hook::low_level::emulate_default_handler;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -63,20 +66,36 @@ impl Journal {
 /// Log lines on standard error, for a command that serves nobody: it ends quietly when nobody reads
 /// its output any more, as in `amcast config --explain | head`.
 pub(super) fn of_command() -> Journal {
-    let ends = signal_hook::flag::register_conditional_default(
-        signal_hook::consts::SIGPIPE,
-        Arc::new(AtomicBool::new(true)),
-    );
-    on_standard_error();
+    let ends =
+        signal_hook::flag::register_conditional_default(SIGPIPE, Arc::new(AtomicBool::new(true)));
+    let journal = of_client();
     if let Err(e) = ends {
         tracing::warn!("a broken pipe will not be quiet: {e}");
     }
+    journal
+}
+
+/// The same for a command whose connections may break under what it writes to them, which the system
+/// tells with the signal of a broken pipe, too: it goes on, and ends quietly by [`unwritten`].
+pub(super) fn of_client() -> Journal {
+    on_standard_error();
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         end_if_unwritten(info);
         usual(info);
     }));
     Journal::of_program()
+}
+
+/// Standard output cannot be written. Where nobody reads it any more, the program ends as one that never
+/// asked what to do then.
+pub(super) fn unwritten(e: &io::Error) -> Failure {
+    if e.kind() == io::ErrorKind::BrokenPipe
+        && let Err(e) = emulate_default_handler(SIGPIPE)
+    {
+        tracing::warn!("a broken pipe is not quiet: {e}");
+    }
+    Failure::Failed(format!("standard output cannot be written: {e}"))
 }
 
 /// Ends the program if the panic is one of `println!`: what was to be printed has nowhere to go, as

@@ -1,6 +1,10 @@
 //! `amcast log`: a client of the distributed log, for hands and scripts.
 
+mod lines;
+
+use super::journal::unwritten;
 use super::kv::address;
+use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
 use amcast_log::{Client, Failed, PATIENCE};
@@ -8,7 +12,7 @@ use amcast_runtime::config::ClusterFile;
 use amcast_runtime::control::statuses_of;
 use amcast_runtime::home::{Fronts, Home};
 use serde_json::{Value, json};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -54,7 +58,8 @@ enum Action {
         /// The value, which may be '' [all of standard input, if there is any]
         #[arg(allow_hyphen_values = true)]
         value: Option<String>,
-        /// Append each line of standard input as a value of its own
+        /// Append each line of standard input as a value of its own; those that are there already go
+        /// together, up to 1000, all or none
         #[arg(long, conflicts_with = "value")]
         lines: bool,
     },
@@ -122,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let mut client = args.client()?;
     let mut out = Out { json: args.json, to: io::stdout().lock() };
     match &args.action {
-        Action::Append { log, lines: true, .. } => append_lines(&mut client, log, &mut out),
+        Action::Append { log, lines: true, .. } => lines::append(&mut client, log, &mut out),
         Action::Append { log, value, .. } => {
             let given = value.as_ref().map(|value| Ok(value.clone().into_bytes()));
             let value = given.unwrap_or_else(|| input("''"))?;
@@ -154,7 +159,8 @@ impl Args {
             if self.data.is_some() {
                 return Err(Failure::misuse("give --data or --at, not both"));
             }
-            return Client::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse);
+            let client = Client::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
+            return Ok(client.doubting(|at| wrong_port::told(at, Listener::Log)));
         }
         let home = home(self.data.as_deref())?;
         let file = home.file()?;
@@ -213,7 +219,7 @@ impl Out<'_> {
             true => writeln!(self.to, "{document}"),
             false => writeln!(self.to, "{text}"),
         };
-        said.and_then(|()| self.to.flush()).map_err(Failure::failed)
+        said.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
     }
 
     /// Begins a document that has values in it, whose number nobody knows: they are not gathered.
@@ -222,12 +228,12 @@ impl Out<'_> {
             true => write!(self.to, "{{\"log\":{},\"values\":[", json!(log)),
             false => Ok(()),
         };
-        begun.map_err(Failure::failed)
+        begun.map_err(|e| unwritten(&e))
     }
 
     fn element(&mut self, value: Value, is_first: bool) -> Result<(), Failure> {
         let between = if is_first { "" } else { "," };
-        write!(self.to, "{between}{value}").map_err(Failure::failed)
+        write!(self.to, "{between}{value}").map_err(|e| unwritten(&e))
     }
 
     /// Ends it with how far the log goes.
@@ -238,7 +244,7 @@ impl Out<'_> {
             }
             false => Ok(()),
         };
-        ended.and_then(|()| self.to.flush()).map_err(Failure::failed)
+        ended.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
     }
 
     fn value(&mut self, position: u64, value: &[u8]) -> Result<(), Failure> {
@@ -285,28 +291,6 @@ fn input(instead: &str) -> Result<Vec<u8>, Failure> {
         )));
     }
     Ok(value)
-}
-
-fn append_lines(client: &mut Client, log: &str, out: &mut Out<'_>) -> Result<(), Failure> {
-    let (mut stdin, mut positions) = (io::stdin().lock(), Vec::new());
-    loop {
-        let mut line = Vec::new();
-        let mut limited = (&mut stdin).take(INPUT_BYTES_MAX);
-        limited.read_until(b'\n', &mut line).map_err(Failure::failed)?;
-        if line.is_empty() {
-            break;
-        }
-        line.pop_if(|last| *last == b'\n');
-        let position = client.append(log, line)?;
-        match out.json {
-            true => positions.push(position),
-            false => out.say(Value::Null, format_args!("{position}"))?,
-        }
-    }
-    match out.json {
-        true => out.say(json!({"log": log, "positions": positions}), format_args!("")),
-        false => Ok(()),
-    }
 }
 
 fn multi_append(
@@ -388,11 +372,13 @@ fn tail(
         None => client.info(&[log])?.first().copied().flatten().unwrap_or_default().next,
     };
     let (mut left, mut written) = (count, Ok(()));
-    client.tail(log, from, &mut |position, value| {
-        written = out.value(position, value);
-        left = left.map(|left| left - 1);
-        written.is_ok() && left != Some(0)
-    })?;
+    client
+        .tail(log, from, &mut |position, value| {
+            written = out.value(position, value);
+            left = left.map(|left| left - 1);
+            written.is_ok() && left != Some(0)
+        })
+        .map_err(about(log))?;
     written
 }
 

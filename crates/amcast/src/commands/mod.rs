@@ -27,6 +27,7 @@ mod sim;
 mod status;
 mod up;
 mod view;
+mod wrong_port;
 
 use amcast_core::Entry;
 use amcast_runtime::home::{Home, HomeError, Registry};
@@ -105,6 +106,7 @@ pub fn main() -> ExitCode {
     let journal = match &command {
         Command::Up(_) => journal::of_supervisor(),
         Command::Node(args) => journal::of_node(args.name(), &args.log(), args.last_words()),
+        Command::Log(_) => journal::of_client(),
         _ => journal::of_command(),
     };
     let done = match command {

@@ -4,6 +4,7 @@ use super::alone;
 use crate::harness::{AMCAST, Up, errors};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,7 @@ fn the_program_appends_reads_trims_and_follows() {
     assert_eq!(said(&up, &["tail", "a", "--from", "4", "--count", "2"], b""), "4\ty\n5\tp=q\n");
     for (words, code, why) in [
         (&["read", "a", "--from", "1"][..], 1, "4 is the first position that is left"),
+        (&["tail", "a", "--from", "1"], 1, "a: the log was trimmed: 4 is the first position"),
         (&["read", "nowhere"], 1, "nowhere: no log has this name"),
         (&["trim", "nowhere", "1"], 1, "nowhere: no log has this name"),
         (&["append", "", "x"], 2, "1 to 255 bytes"),
@@ -82,6 +84,70 @@ fn the_program_appends_reads_trims_and_follows() {
     }
     let keys = crate::harness::call(&mut up.connect(), &["DBSIZE"]);
     assert_eq!(keys, amcast::client::Answer::Number(0), "logs are no keys");
+}
+
+#[test]
+fn lines_are_appended_together_in_their_order_and_the_one_that_is_refused_is_named() {
+    let _alone = alone();
+    let up = Up::start(&["--shards", "3"]);
+    let numbers = |numbers: std::ops::Range<u64>| numbers.map(|n| format!("{n}\n"));
+    let all: String = numbers(0..8000).collect();
+    assert_eq!(said(&up, &["append", "a", "--lines"], all.as_bytes()), all);
+    let read: Vec<String> = numbers(0..8000).map(|n| format!("{}\t{n}", n.trim_end())).collect();
+    assert_eq!(said(&up, &["read", "a"], b""), read.concat());
+    let json = ["append", "b", "--lines", "--json"];
+    assert_eq!(said(&up, &json, b"x\ny"), "{\"log\":\"b\",\"positions\":[0,1]}\n");
+    for bytes in [1_100_000, 1_900_000] {
+        let long = format!("x\ny\n{}\nz\n", "-".repeat(bytes));
+        let refused = run(&up, &["append", "c", "--lines"], long.as_bytes());
+        let why = errors(&refused);
+        assert_eq!(refused.status.code(), Some(2), "{why}");
+        assert!(why.contains("line 3: ") && why.contains("nothing was"), "{why}");
+        assert!(why.contains("The 2 lines before are appended"), "{why}");
+    }
+    assert_eq!(said(&up, &["read", "c"], b""), "0\tx\n1\ty\n2\tx\n3\ty\n");
+    // Who has read enough hears no complaint.
+    let read = ["log", "--data", up.data.to_str().expect("text"), "read", "a"];
+    let mut child = Command::new(AMCAST)
+        .args(read)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program can be started");
+    drop(child.stdout.take());
+    let read = child.wait_with_output().expect("it ends");
+    assert_eq!((read.status.signal(), errors(&read).as_str()), (Some(13), ""));
+}
+
+#[test]
+fn who_asks_at_a_wrong_port_is_told_what_it_is_and_which_one_is_right() {
+    let _alone = alone();
+    let up = Up::start(&["--protocol", "multi-ring-memory"]);
+    let file = std::fs::read_to_string(up.data.join("cluster.toml")).expect("it has a file");
+    let of_nodes =
+        file.lines().find_map(|line| line.strip_prefix("address = ")).expect("it says so");
+    let of_nodes = of_nodes.trim_matches('"');
+    let amcast = |words: &[&str]| {
+        let output = Command::new(AMCAST).args(words).output().expect("the program can be started");
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", errors(&output));
+        errors(&output)
+    };
+    for (at, is) in [
+        (up.log.as_str(), "for clients of the log"),
+        (up.http.as_str(), "of a status page"),
+        (of_nodes, "on which nodes talk to each other"),
+    ] {
+        let why = amcast(&["kv", "--at", at, "get", "x"]);
+        assert!(why.contains(is) && why.contains(&format!("give {}", up.redis)), "{why}");
+    }
+    for (at, is) in [
+        (up.redis.as_str(), "for Redis clients"),
+        (up.http.as_str(), "of a status page"),
+        (of_nodes, "on which nodes talk to each other"),
+    ] {
+        let why = amcast(&["log", "--at", at, "append", "a", "x"]);
+        assert!(why.contains(is) && why.contains(&format!("give {}", up.log)), "{why}");
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Place {
     }
 
     /// Its addresses that no other one may have, each with its key.
-    pub(super) fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+    pub fn addresses(&self) -> impl Iterator<Item = (&'static str, SocketAddr)> {
         let all = [
             ("address", Some(self.address)),
             ("control", self.control),

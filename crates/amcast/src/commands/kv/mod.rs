@@ -2,6 +2,7 @@
 
 mod partitions;
 
+use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use crate::client::{Answer, Connection};
 use amcast_runtime::config::ClusterFile;
@@ -9,6 +10,7 @@ use amcast_runtime::control::statuses_of;
 use amcast_runtime::home::{Fronts, Home};
 use amcast_runtime::system::refuses_address;
 use serde_json::{Value, json};
+use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
 /// Reads and changes the keys of a running cluster, and says where they are.
@@ -136,7 +138,8 @@ impl Action {
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let mut store = Store { connection: connect(args)?, json: args.json };
+    let (at, connection) = connect(args)?;
+    let mut store = Store { at, connection, json: args.json };
     match &args.action {
         Action::Read { key, .. } => store.read(key),
         Action::Scan { from, to, limit, .. } => store.scan(from, to, *limit),
@@ -151,7 +154,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
-fn connect(args: &Args) -> Result<Connection, Failure> {
+/// A connection to a front, logged in, and where that is.
+fn connect(args: &Args) -> Result<(String, Connection), Failure> {
     let given = args.password_file.as_deref().map(secret).transpose()?;
     let (at, password, mut connection) = match args.at.as_ref().or(args.action.front()) {
         Some(at) if args.data.is_none() => {
@@ -168,14 +172,24 @@ fn connect(args: &Args) -> Result<Connection, Failure> {
         }
     };
     connection.log_in(password.as_deref()).map_err(|e| match e.kind() {
-        std::io::ErrorKind::PermissionDenied => Failure::Failed(format!("{at}: {e}")),
-        _ => Failure::Failed(refuses_address(&at, &e)),
+        ErrorKind::PermissionDenied => Failure::Failed(format!("{at}: {e}")),
+        _ => unanswered(&at, &e),
     })?;
-    Ok(connection)
+    Ok((at, connection))
+}
+
+/// Why what was said at an address has no answer: perhaps it is no place for Redis commands.
+fn unanswered(at: &str, e: &io::Error) -> Failure {
+    match wrong_port::told(at, Listener::Redis) {
+        Some(why) => Failure::Misuse(why),
+        None => Failure::Failed(refuses_address(at, e)),
+    }
 }
 
 /// The store, and how its answers are shown.
 struct Store {
+    /// Where its front is.
+    at: String,
     connection: Connection,
     json: bool,
 }
@@ -184,7 +198,7 @@ impl Store {
     /// Sends a command; its answer if it is no error.
     fn call(&mut self, words: &[&str]) -> Result<Answer, Failure> {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
-        match self.connection.call(&words).map_err(Failure::failed)? {
+        match self.connection.call(&words).map_err(|e| unanswered(&self.at, &e))? {
             Answer::Error(why) if is_misuse(&why) => Err(Failure::Misuse(why)),
             Answer::Error(why) => Err(Failure::Failed(why)),
             answer => Ok(answer),
