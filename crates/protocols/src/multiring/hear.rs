@@ -27,9 +27,6 @@ impl MultiRing {
     pub(super) fn reconnected(&mut self, p: Pid) {
         self.rings.iter_mut().flatten().for_each(|ring| ring.reconnected(p));
         self.proposers.iter_mut().for_each(|proposer| proposer.reconnected(p));
-        if let Some(rank) = self.rank_of(p) {
-            self.forget_recollections(rank);
-        }
     }
 
     /// A word of a life that is not over.
@@ -120,6 +117,7 @@ impl MultiRing {
             Word::Refuse { ring, promised } => {
                 self.with_ring(ring, |r, cx| r.on_refuse(from, promised, cx));
             }
+            Word::Carry(carried) => return self.on_carry(from, *carried, out),
             other => self.hear_of_state(from, other, out),
         }
         Ok(())
@@ -127,11 +125,8 @@ impl MultiRing {
 
     fn hear_of_state(&mut self, from: Pid, word: Word, out: &mut Outbox<Messages<Packet>>) {
         match word {
-            Word::Lost { memory } => self.on_lost(from, memory),
-            Word::Recalled { ring, memory, entry } => self.on_recalled(from, ring, memory, entry),
-            Word::Recall { ring, memory, promised, known, settled, count, memories } => {
-                let said = (promised, settled, known);
-                self.on_recall(from, (ring, memory, count), said, memories, out);
+            Word::Lost { .. } | Word::Recalled { .. } | Word::Recall { .. } => {
+                self.hear_of_memory((from, None), word, out);
             }
             Word::Ask { attempt } => self.on_ask(from, attempt, out),
             Word::Offer { attempt, position } => self.on_offer(from, attempt, position),

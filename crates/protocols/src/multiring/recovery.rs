@@ -10,30 +10,57 @@
 //! that quorum. Either it had voted when it answered, and so the value is in its answer; or it votes
 //! later, and then whoever hears of that vote does not count the lost one. The same holds of promises,
 //! which carry what their senders know of memories.
+//!
+//! None of so many can be done without. So whom it does not reach it asks by way of another one of its group, too,
+//! who passes on the question and, word for word, the answer; it keeps nothing of them, and passes on what
+//! comes from their sender itself only.
 
 use super::Mutant;
 use super::keep::{Act, Record};
 use super::process::MultiRing;
-use super::rings::RingId;
+use super::rings::{RingId, ring_for};
 use super::value::{Ballot, Entry, INSTANCE_MAX};
-use super::word::{Packet, Word};
+use super::word::{Carried, Packet, Question, Word};
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
 use amcast_core::step::Note;
-use amcast_core::{Outbox, Pid, Time};
+use amcast_core::{GroupSet, Outbox, Pid, Time};
 
 /// The way back of an acceptor's memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recovery {
     /// Whether it is gone.
     pub(super) lost: bool,
-    /// By rank, and by ring: what came of an answer before its end.
-    coming: Vec<Vec<Vec<Entry>>>,
+    /// By rank: what came of an answer before its end.
+    coming: Vec<Coming>,
     /// By rank, and by ring: the answer.
     answers: Vec<Vec<Option<Answer>>>,
+    /// The number of the last question.
+    asked: u32,
     asked_at: Option<Time>,
     /// What they say is being written.
     done: bool,
+}
+
+/// What came of an answer.
+#[derive(Clone, Debug)]
+struct Coming {
+    /// The question that it answers: answers that come on two ways are not mixed.
+    question: u32,
+    /// By ring.
+    entries: Vec<Vec<Entry>>,
+}
+
+impl Coming {
+    /// What came for a ring of the answer to this question; none if a later one is being answered.
+    fn of(&mut self, question: u32, ring: RingId) -> Option<&mut Vec<Entry>> {
+        if question > self.question {
+            self.question = question;
+            self.entries.iter_mut().for_each(Vec::clear);
+        }
+        self.entries.get_mut(usize::from(ring)).filter(|_| question == self.question)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -51,9 +78,10 @@ impl MultiRing {
         let (ranks, rings) = (self.shape.cluster.replicas(), self.rings.len());
         self.memories[self.me.index()] = self.life;
         self.keep.write(Record::Lost { memory: self.life }, None);
+        let coming = Coming { question: 0, entries: alloc::vec![Vec::new(); rings] };
         self.recovery = Recovery {
             lost: true,
-            coming: alloc::vec![alloc::vec![Vec::new(); rings]; ranks],
+            coming: alloc::vec![coming; ranks],
             answers: alloc::vec![alloc::vec![None; rings]; ranks],
             ..Recovery::default()
         };
@@ -73,13 +101,81 @@ impl MultiRing {
             return;
         }
         self.recovery.asked_at = Some(self.now);
-        let memory = self.memories[self.me.index()];
         for p in self.comrades() {
-            let rank = self.rank_of(p).expect("it is of this group");
-            if self.recovery.answers[rank].iter().all(Option::is_none) {
-                self.recovery.coming[rank].iter_mut().for_each(Vec::clear);
+            let word = self.question();
+            self.say(p, word);
+            if let Some(by) = self.way_round_to(p) {
+                let (word, own) = (self.question(), (self.me, self.life));
+                self.say(by, carried(own, p, word));
             }
-            self.say(p, Word::Lost { memory });
+        }
+    }
+
+    /// The next question.
+    fn question(&mut self) -> Word {
+        self.recovery.asked += 1;
+        let (memory, number) = (self.memories[self.me.index()], self.recovery.asked);
+        Word::Lost { question: Question { memory, number } }
+    }
+
+    /// By whom to ask one who has not answered and is not reached, each time another one.
+    fn way_round_to(&self, p: Pid) -> Option<Pid> {
+        let rank = self.rank_of(p)?;
+        let answered = self.voted_rings().all(|id| {
+            self.recovery.answers[rank].get(usize::from(id)).is_some_and(Option::is_some)
+        });
+        if answered || self.reaches(p) {
+            return None;
+        }
+        let own = ring_for(&self.shape.rings, GroupSet::one(self.group))?;
+        let mut relays = self.relays(own, p);
+        relays.retain(|&by| by != p && self.reaches(by));
+        let turn = self.recovery.asked as usize % relays.len().max(1);
+        relays.get(turn).copied()
+    }
+
+    /// One passes on a word of recovery, to this process or by way of it.
+    pub(super) fn on_carry(
+        &mut self,
+        by: Pid,
+        carry: Carried,
+        out: &mut Outbox<Messages<Packet>>,
+    ) -> Result<(), &'static str> {
+        let processes = self.shape.cluster.processes();
+        let comrade = |p: Pid| p.index() < processes && self.rank_of(p).is_some();
+        if !comrade(carry.sender) {
+            return Err("a word to be passed on of one who is not in this group");
+        }
+        if carry.to == self.me {
+            if self.heard_life(carry.sender, carry.life) {
+                self.hear_of_memory((carry.sender, Some(by)), carry.word, out);
+            }
+            return Ok(());
+        }
+        if by != carry.sender || !comrade(carry.to) {
+            return Err("a word that this process is not to pass on");
+        }
+        self.say(carry.to, Word::Carry(Box::new(carry)));
+        Ok(())
+    }
+
+    /// A word of recovery, which came by way of another one, if it did.
+    pub(super) fn hear_of_memory(
+        &mut self,
+        (from, by): (Pid, Option<Pid>),
+        word: Word,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
+        match word {
+            Word::Lost { question } => self.on_lost((from, by), question),
+            Word::Recalled { ring, question, entry } => {
+                self.on_recalled(from, ring, question, entry);
+            }
+            Word::Recall { ring, question, promised, known, settled, count, memories } => {
+                let said = (promised, settled, known);
+                self.on_recall(from, (ring, question, count), said, memories, out);
+            }
+            _ => out.note(Note::Malformed(from, "a word that is not of recovery")),
         }
     }
 
@@ -91,7 +187,8 @@ impl MultiRing {
         (0..self.rings.len() as RingId).filter(votes)
     }
 
-    pub(super) fn on_lost(&mut self, from: Pid, memory: u32) {
+    fn on_lost(&mut self, (from, by): (Pid, Option<Pid>), question: Question) {
+        let memory = question.memory;
         if !self.may_vote() || self.rank_of(from).is_none() {
             return;
         }
@@ -110,12 +207,16 @@ impl MultiRing {
             let (count, known, promised) = (entries.len() as u32, ring.known, ring.promised);
             let settled = ring.settled;
             let recalled = entries.into_iter();
-            words.extend(recalled.map(|entry| Word::Recalled { ring: id, memory, entry }));
+            words.extend(recalled.map(|entry| Word::Recalled { ring: id, question, entry }));
             let memories = memories.clone();
             let ring = id;
-            words.push(Word::Recall { ring, memory, promised, known, settled, count, memories });
+            words.push(Word::Recall { ring, question, promised, known, settled, count, memories });
         }
-        let act = Act::Say { to: from, words };
+        if by.is_some() {
+            let own = (self.me, self.life);
+            words = words.into_iter().map(|word| carried(own, from, word)).collect();
+        }
+        let act = Act::Say { to: by.unwrap_or(from), words };
         self.keep.write(Record::Memories { of: memories }, Some(act));
     }
 
@@ -125,33 +226,40 @@ impl MultiRing {
         members.map(|p| self.memories[p.index()]).collect()
     }
 
-    pub(super) fn on_recalled(&mut self, from: Pid, ring: RingId, memory: u32, entry: Entry) {
-        let current = self.recovery.lost && memory == self.memories[self.me.index()];
-        if let Some(rank) = self.rank_of(from).filter(|_| current)
-            && let Some(coming) = self.recovery.coming[rank].get_mut(usize::from(ring))
+    /// Whether a question is of the memory that this process has not got back.
+    fn is_open(&self, question: Question) -> bool {
+        let current = question.memory == self.memories[self.me.index()];
+        let asked = question.number <= self.recovery.asked;
+        current && asked && self.recovery.lost && !self.recovery.done
+    }
+
+    fn on_recalled(&mut self, from: Pid, ring: RingId, question: Question, entry: Entry) {
+        if let Some(rank) = self.rank_of(from).filter(|_| self.is_open(question))
+            && let Some(coming) = self.recovery.coming[rank].of(question.number, ring)
         {
             coming.push(entry);
         }
     }
 
-    pub(super) fn on_recall(
+    fn on_recall(
         &mut self,
         from: Pid,
-        (ring, memory, count): (RingId, u32, u32),
+        (ring, question, count): (RingId, Question, u32),
         (promised, settled, known): (Ballot, Ballot, u64),
         memories: Vec<u32>,
         out: &mut Outbox<Messages<Packet>>,
     ) {
-        let current = self.recovery.lost && memory == self.memories[self.me.index()];
         let ranks = self.shape.cluster.replicas();
-        let Some(rank) = self.rank_of(from).filter(|_| current && !self.recovery.done) else {
-            return;
-        };
+        let Some(rank) = self.rank_of(from).filter(|_| self.is_open(question)) else { return };
         if usize::from(ring) >= self.rings.len() || memories.len() != ranks {
             return out.note(Note::Malformed(from, "a recollection of another cluster"));
         }
-        let entries = core::mem::take(&mut self.recovery.coming[rank][usize::from(ring)]);
-        let Some(surplus) = entries.len().checked_sub(count as usize) else { return };
+        let coming = self.recovery.coming[rank].of(question.number, ring);
+        let entries = coming.map(core::mem::take).unwrap_or_default();
+        if entries.len() != count as usize {
+            // Some of it was lost, or a later question is being answered.
+            return;
+        }
         let processes = self.shape.cluster.processes();
         let acceptors = &self.shape.rings[usize::from(ring)].acceptors;
         let sound = |entry: &Entry| entry.makes_sense(acceptors, processes);
@@ -159,7 +267,6 @@ impl MultiRing {
         if far || !entries.iter().all(sound) {
             return out.note(Note::Malformed(from, "a value that makes no sense"));
         }
-        let entries = entries.into_iter().skip(surplus).collect();
         let answer = Answer { promised, known, settled, entries, memories };
         self.recovery.answers[rank][usize::from(ring)] = Some(answer);
     }
@@ -219,13 +326,9 @@ impl MultiRing {
     }
 }
 
-impl MultiRing {
-    /// What came from the replica of this rank is not whole any more.
-    pub(super) fn forget_recollections(&mut self, rank: usize) {
-        if let Some(coming) = self.recovery.coming.get_mut(rank) {
-            coming.iter_mut().for_each(Vec::clear);
-        }
-    }
+/// A word of a process, in one of its lives, to be passed on.
+fn carried((sender, life): (Pid, u32), to: Pid, word: Word) -> Word {
+    Word::Carry(Box::new(Carried { sender, life, to, word }))
 }
 
 #[cfg(test)]
@@ -235,7 +338,9 @@ mod tests {
     use amcast_core::codec::Codec;
     use amcast_core::{Entry, Input, Node, Outbox, Pid, RawConfig, Time};
 
-    use super::{Ballot, Record};
+    use super::super::value::Value;
+    use super::super::word::{Question, Word};
+    use super::{Ballot, Coming, Record, carried};
 
     /// Whether a process votes that starts again with these records in its log.
     fn votes(records: &[&[u8]]) -> bool {
@@ -259,5 +364,41 @@ mod tests {
         assert!(votes(&[&promise]) && votes(&[]));
         assert!(!votes(&[&promise, &[99, 1, 2]]));
         assert!(!votes(&[&promise[..promise.len() - 1], &promise]));
+    }
+
+    fn entry(first: u64) -> super::Entry {
+        super::Entry { first, ballot: Ballot::new(1, Pid(0)), value: Value::Skip(1) }
+    }
+
+    #[test]
+    fn answers_that_come_on_two_ways_are_not_mixed() {
+        let mut coming = Coming { question: 0, entries: alloc::vec![Vec::new(); 2] };
+        coming.of(3, 0).expect("the first").push(entry(5));
+        coming.of(3, 1).expect("of another ring").push(entry(7));
+        assert!(coming.of(2, 0).is_none(), "of an earlier question");
+        assert!(coming.of(4, 0).is_some_and(|entries| entries.is_empty()));
+        coming.of(4, 0).expect("it is the last").push(entry(6));
+        assert_eq!(coming.of(4, 0), Some(&mut alloc::vec![entry(6)]));
+        assert!(coming.of(3, 0).is_none() && coming.of(4, 2).is_none());
+    }
+
+    #[test]
+    fn only_words_of_recovery_are_passed_on() {
+        let question = Question { memory: 3, number: 7 };
+        let read = |word: &Word| {
+            let mut bytes = Vec::new();
+            word.encode(&mut bytes);
+            Word::decode(&mut amcast_core::codec::Reader::new(&bytes)).ok()
+        };
+        for word in [Word::Lost { question }, Word::Recalled { ring: 1, question, entry: entry(9) }]
+        {
+            let carry = carried((Pid(2), 4), Pid(0), word);
+            assert_eq!(read(&carry), Some(carry));
+        }
+        let others =
+            [Word::Ask { attempt: 1 }, carried((Pid(2), 4), Pid(0), Word::Lost { question })];
+        for word in others {
+            assert_eq!(read(&carried((Pid(2), 4), Pid(0), word)), None);
+        }
     }
 }

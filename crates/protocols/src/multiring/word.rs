@@ -3,6 +3,7 @@
 use super::bytes::Bytes;
 use super::rings::{Point, RingId};
 use super::value::{Ballot, Entry};
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::Pid;
@@ -94,19 +95,21 @@ pub(super) enum Word {
     /// proposed what before `known`.
     Learn { ring: RingId, entries: Vec<Entry>, known: u64, floor: u64, table: Option<Rows> },
     /// The sender has lost its memory, and asks what it had promised and accepted.
-    Lost { memory: u32 },
+    Lost { question: Question },
     /// Part of the answer: what the sender accepted last for some instances.
-    Recalled { ring: RingId, memory: u32, entry: Entry },
+    Recalled { ring: RingId, question: Question, entry: Entry },
     /// The answer for a ring, after `count` entries.
     Recall {
         ring: RingId,
-        memory: u32,
+        question: Question,
         promised: Ballot,
         known: u64,
         settled: Ballot,
         count: u32,
         memories: Vec<u32>,
     },
+    /// One of the three above, by way of another acceptor.
+    Carry(Box<Carried>),
     /// The sender lacks state: who of its group has which.
     Ask { attempt: u32 },
     /// The sender's application has applied everything up to this position.
@@ -124,6 +127,25 @@ pub(super) enum Word {
     Thanks { attempt: u32 },
     /// A skip that is decided: [`super::spread`].
     Skipped { ring: RingId, entry: Entry },
+}
+
+/// A question of an acceptor that lost its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Question {
+    /// The memory that it begins.
+    pub(super) memory: u32,
+    /// Counts its questions.
+    pub(super) number: u32,
+}
+
+/// A word of recovery of one who does not reach whom it is for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Carried {
+    pub(super) sender: Pid,
+    /// The life in which the sender said it.
+    pub(super) life: u32,
+    pub(super) to: Pid,
+    pub(super) word: Word,
 }
 
 /// See [`Word::Pass`].
@@ -170,6 +192,7 @@ fields! {
     Vote { memory, upto }
     Standing { known, merged, safe }
     Point { merged, place }
+    Question { memory, number }
 }
 
 /// Two values.
@@ -284,10 +307,10 @@ impl Codec for Word {
                 put_all(entries, to);
                 put_pairs(table.as_deref().unwrap_or_default(), to);
             }
-            Self::Lost { memory } => say!(to, 14, memory),
-            Self::Recalled { ring, memory, entry } => say!(to, 15, ring, memory, entry),
-            Self::Recall { ring, memory, promised, known, settled, count, memories } => {
-                say!(to, 16, ring, memory, promised, known, settled, count);
+            Self::Lost { question } => say!(to, 14, question),
+            Self::Recalled { ring, question, entry } => say!(to, 15, ring, question, entry),
+            Self::Recall { ring, question, promised, known, settled, count, memories } => {
+                say!(to, 16, ring, question, promised, known, settled, count);
                 put_all(memories, to);
             }
             Self::Ask { attempt } => say!(to, 17, attempt),
@@ -305,6 +328,10 @@ impl Codec for Word {
             Self::Skipped { ring, entry } => say!(to, 24, ring, entry),
             Self::Canvass { ring, ballot } => say!(to, 25, ring, ballot),
             Self::Consent { ring, ballot } => say!(to, 26, ring, ballot),
+            Self::Carry(carried) => {
+                let Carried { sender, life, to: receiver, word } = &**carried;
+                say!(to, 28, sender, life, receiver, word);
+            }
             Self::Relay { ring, sender, proposals } => {
                 say!(to, 27, ring, sender);
                 put_bytes(proposals, to);
@@ -316,8 +343,21 @@ impl Codec for Word {
         let tag = u8::decode(from)?;
         match tag {
             1..=13 | 24..=27 => Self::decode_of_ring(tag, from),
+            28 => Ok(Self::Carry(Box::new(Carried::decode(from)?))),
             _ => Self::decode_of_state(tag, from),
         }
+    }
+}
+
+impl Carried {
+    /// Only words of recovery are passed on.
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        let (sender, life, to) = (Codec::decode(from)?, Codec::decode(from)?, Codec::decode(from)?);
+        let word = match u8::decode(from)? {
+            tag @ 14..=16 => Word::decode_of_state(tag, from)?,
+            tag => return Err(CodecError::Unknown(u64::from(tag))),
+        };
+        Ok(Self { sender, life, to, word })
     }
 }
 
@@ -380,11 +420,11 @@ impl Word {
             };
         }
         Ok(match tag {
-            14 => Self::Lost { memory: hear!() },
-            15 => Self::Recalled { ring: hear!(), memory: hear!(), entry: hear!() },
+            14 => Self::Lost { question: hear!() },
+            15 => Self::Recalled { ring: hear!(), question: hear!(), entry: hear!() },
             16 => Self::Recall {
                 ring: hear!(),
-                memory: hear!(),
+                question: hear!(),
                 promised: hear!(),
                 known: hear!(),
                 settled: hear!(),
