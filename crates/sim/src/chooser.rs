@@ -31,11 +31,13 @@ pub enum Concern {
     Leaves,
     /// Which ways between two processes fail for long, and when.
     Ways,
+    /// Who falls silent again and again, and when.
+    Silences,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 9;
+    pub const COUNT: usize = 10;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -48,6 +50,7 @@ impl Concern {
         Self::Oracle,
         Self::Leaves,
         Self::Ways,
+        Self::Silences,
     ];
 
     /// Its name: the name of its stream.
@@ -62,6 +65,7 @@ impl Concern {
             Self::Oracle => "oracle",
             Self::Leaves => "leaves",
             Self::Ways => "ways",
+            Self::Silences => "silences",
         }
     }
 }

@@ -184,7 +184,7 @@ impl World<'_> {
         self.pump(p);
     }
 
-    fn mark(&mut self, name: &'static str) {
+    pub(crate) fn mark(&mut self, name: &'static str) {
         *self.marks.entry(name).or_default() += 1;
     }
 

@@ -16,7 +16,7 @@ pub enum Profile {
     None,
     /// Processes crash and come back; those that keep a log also with their machines, all at once.
     Crash,
-    /// Processes stop for a while; clocks drift.
+    /// Processes stop for a while, some of them again and again; clocks drift.
     Pause,
     /// Partitions, broken connections, ways that fail for long, lost and doubled datagrams.
     Network,
@@ -139,7 +139,7 @@ pub enum Fault {
         /// How long it is away; for ever if none.
         down: Option<Span>,
     },
-    /// A process takes no step for a while.
+    /// A process takes no step for a while; its connections stand, and what comes waits for it.
     Pause {
         /// Who.
         p: Pid,
@@ -268,6 +268,9 @@ pub(crate) fn draw(
     }
     if profile.has(Profile::Network) {
         draw.ways();
+    }
+    if profile.has(Profile::Pause) {
+        draw.silences();
     }
     draw.strikes
 }
@@ -445,6 +448,22 @@ impl Drawing<'_> {
             };
             let strike = |fault| Strike { at: When::Time(at), fault };
             self.strikes.extend(faults.into_iter().map(strike));
+        }
+        self.concern = Concern::Faults;
+    }
+
+    /// One replica at a time falls silent for long, again and again, in every third run: the same one, or now
+    /// this and now that; drawn apart from all other faults.
+    fn silences(&mut self) {
+        self.concern = Concern::Silences;
+        let times = (self.pick(3) / 2) * (3 + self.pick(6));
+        let (one, same) = (self.replica(), self.pick(2) == 0);
+        for n in 0..times {
+            let (begin, end) = (self.calm.0 * n / times, self.calm.0 * (n + 1) / times);
+            let p = if same { one } else { self.replica() };
+            let span = Span((end - begin) / 8 + self.pick((end - begin) * 7 / 8));
+            let at = When::Time(Time(begin + self.pick(end - begin - span.0)));
+            self.strikes.push(Strike { at, fault: Fault::Pause { p, span } });
         }
         self.concern = Concern::Faults;
     }

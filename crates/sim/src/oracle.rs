@@ -46,6 +46,9 @@ impl World<'_> {
                 let over = self.over(*span);
                 let process = &mut self.procs[p.index()];
                 process.free_at = process.free_at.max(over);
+                if process.alive() {
+                    self.mark("sim-paused");
+                }
             }
             Fault::Partition { side, both, span } => {
                 let over = self.over(*span);

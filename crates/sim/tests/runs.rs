@@ -34,6 +34,26 @@ fn what_is_right_settles_under_every_profile() {
 }
 
 #[test]
+fn some_fall_silent_again_and_again_one_at_a_time() {
+    let mut most = 0;
+    for seed in 0..30 {
+        let entry = messages::Toy(messages::Kind::Right);
+        let report = run3(&entry, &settings(Profile::Pause), seed);
+        let pause = |strike: &Strike| match (strike.at, &strike.fault) {
+            (When::Time(at), Fault::Pause { span, .. }) => Some((at, at + *span)),
+            _ => None,
+        };
+        let strikes = &report.recorded.plan.strikes;
+        let pauses: Vec<_> = strikes.iter().filter_map(pause).collect();
+        let apart = |pair: &&[(Time, Time)]| pair[0].1 <= pair[1].0;
+        // They are drawn behind all others.
+        most = most.max(pauses.windows(2).rev().take_while(apart).count() + 1);
+        assert_eq!(report.marks["sim-paused"], pauses.len() as u64);
+    }
+    assert!(most > 5, "{most}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_run_and_another_seed_another() {
     let entry = memory::Toy(memory::Kind::Right);
     let hash = |seed| run3(&entry, &settings(Profile::All), seed).hash;

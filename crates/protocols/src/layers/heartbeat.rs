@@ -19,9 +19,9 @@
 //!    its counter moves. A process never suspects itself.
 //! 3. A suspicion that proves false doubles the patience with that peer, up to
 //!    [`PATIENCE_GROWTH_MAX`] times the configured timeout; each calm stretch afterwards takes an
-//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast. Where
-//!    more growth is allowed, one that was cut off for long can be told from a slow one
-//!    ([`Heartbeat::tell_outages`]).
+//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast. One
+//!    that was away for long can be told from a slow one ([`Heartbeat::tell_outages`]): patience is a
+//!    guess of how long one that lives may be silent, and that silence says nothing about it.
 //! 4. Silence counts only while this process was there to hear it. Of a time in which it was not
 //!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where
 //!    cores are short, those whom it waits for were not run either. If it was not stepped for as long
@@ -65,7 +65,7 @@ pub struct Heartbeat {
     growth: u64,
     /// How far calm stretches can grow, in times [`CALM`].
     calm_growth: u64,
-    /// Whether one that was silent for long counts as cut off, and not as slow.
+    /// Whether one that was silent for long counts as away, and not as slow.
     tells_outages: bool,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
     peers: Vec<Peer>,
@@ -84,6 +84,8 @@ struct Peer {
     counter: u64,
     /// When the counter was last seen to move, or patience was started anew.
     moved: Time,
+    /// When it was last heard again after a silence that was too long.
+    back: Time,
     /// Whether its row says that it has all state. Believed until the row says otherwise.
     fit: bool,
     /// How long its counter may stand still.
@@ -95,6 +97,14 @@ struct Peer {
     /// Whether it was found silent for too long and has not moved since.
     silent: bool,
     hint: Option<Hint>,
+}
+
+impl Peer {
+    /// Whether the silence that ends now was that of one who was away, and not of one who is slow.
+    fn was_away(&self, now: Time) -> bool {
+        let long = self.patience.times(2);
+        now.since(self.moved) > long && self.moved.since(self.back) > long
+    }
 }
 
 /// What an outside detector said last of a peer.
@@ -121,6 +131,7 @@ impl Heartbeat {
         let peer = Peer {
             counter: 0,
             moved: Time::ZERO,
+            back: Time::ZERO,
             fit: true,
             patience: timeout,
             calm_since: Time::ZERO,
@@ -153,10 +164,11 @@ impl Heartbeat {
         self.calm_growth = timeouts;
     }
 
-    /// Has one that is heard again after more than twice the patience with it count as cut off meanwhile, and
-    /// not as slow: more patience would not have borne that, and would have everybody wait for the next
-    /// cut. Patience with such a one grows to [`PATIENCE_GROWTH_MAX`] times the timeout at most, and calm
-    /// stretches not at all.
+    /// Has one count as away, and not as slow, that was heard for more than twice the patience with it and is
+    /// heard again after more than twice that: its process stood still, or its host was cut off. Patience
+    /// with it stays as it is. More would not have borne that silence, and would have everybody wait longer
+    /// the next time. Who is heard in between for less than that is slow, however long it was silent:
+    /// others would have no time to get anything done with it.
     pub const fn tell_outages(&mut self) {
         self.tells_outages = true;
     }
@@ -181,19 +193,18 @@ impl Heartbeat {
     pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
         let Self { timeout, growth, calm_growth, tells_outages, .. } = *self;
+        let most = timeout.times(growth);
         let peer = &mut self.peers[rank];
         peer.fit = fit;
         if rank == self.me || counter == 0 || counter == peer.counter {
             return;
         }
         if peer.silent {
-            let outage = tells_outages && now.since(peer.moved) > peer.patience.times(2);
-            let most = if outage { growth.min(PATIENCE_GROWTH_MAX) } else { growth };
-            let longer = peer.patience.times(2).min(timeout.times(most));
-            peer.patience = peer.patience.max(longer);
-            if !outage {
+            if !(tells_outages && peer.was_away(now)) {
+                peer.patience = peer.patience.max(peer.patience.times(2).min(most));
                 peer.calm = (peer.calm * 2).min(CALM * calm_growth);
             }
+            peer.back = now;
             peer.calm_since = now;
         } else if now.since(peer.calm_since) >= peer.patience.times(peer.calm) {
             if peer.patience == timeout {
@@ -439,28 +450,40 @@ mod tests {
         assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
     }
 
+    /// The patience with rank 1 and how calm it must be, after it was heard for so long and then silent for
+    /// so long, in milliseconds, ten times.
+    fn after(heard: u64, silent: impl Fn(&Heartbeat) -> u64) -> (Span, u64) {
+        let mut h = of_three(0);
+        h.grow_patience_to(4096);
+        h.tell_outages();
+        let mut t = 0;
+        for _ in 0..10 {
+            run(&mut h, t..t + heard, &[1, 2]);
+            t += heard;
+            let until = t + silent(&h);
+            run(&mut h, t..until, &[2]);
+            t = until;
+        }
+        run(&mut h, t..t + 2, &[1, 2]);
+        assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
+        (h.patience(1), h.peers[1].calm)
+    }
+
     #[test]
-    fn one_that_is_cut_off_again_and_again_is_not_waited_for_ever_longer_and_a_slow_one_is() {
-        let silences = |lengths: &dyn Fn(&Heartbeat) -> u64| {
-            let mut h = of_three(0);
-            h.grow_patience_to(4096);
-            h.tell_outages();
-            let mut t = 0;
-            for _ in 0..10 {
-                run(&mut h, t..t + 20, &[1, 2]);
-                t += 20;
-                let until = t + lengths(&h);
-                run(&mut h, t..until, &[2]);
-                t = until;
-            }
-            run(&mut h, t..t + 2, &[1, 2]);
-            (h.patience(1), h.patience(2), h.peers[1].calm)
-        };
-        let most = TIMEOUT.times(PATIENCE_GROWTH_MAX);
-        assert_eq!(silences(&|_| 7000), (most, TIMEOUT, CALM));
-        // It is heard again before twice the patience is over.
-        let (slow, other, calm) = silences(&|h| h.patience(1).0 * 3 / 2 / 1_000_000);
-        assert!(slow > most.times(16) && calm > CALM && other == TIMEOUT, "{slow:?} {calm}");
+    fn one_that_is_away_again_and_again_is_not_waited_for_longer() {
+        assert_eq!(after(50, |_| 15), (TIMEOUT.times(2), CALM * 2), "it was slow, once");
+        assert_eq!(after(50, |_| 7000), (TIMEOUT, CALM));
+        assert_eq!(after(25, |_| 30), (TIMEOUT, CALM));
+    }
+
+    #[test]
+    fn one_that_is_slow_again_and_again_is() {
+        // It is heard again before twice the patience is over, or hardly at all.
+        let longer = |h: &Heartbeat| h.patience(1).0 * 3 / 2 / 1_000_000;
+        for (patience, calm) in [after(50, longer), after(5, |h| longer(h) * 4)] {
+            assert!(patience > TIMEOUT.times(256) && calm > CALM, "{patience:?} {calm}");
+        }
+        assert_eq!(after(5, |_| 300).0, TIMEOUT.times(32), "more than it is silent");
     }
 
     #[test]

@@ -5,4 +5,5 @@ mod heal;
 mod mutants;
 mod promises;
 mod shapes;
+mod silent;
 mod slow;
