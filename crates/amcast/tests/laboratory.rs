@@ -290,7 +290,18 @@ fn a_history_is_drawn_and_what_is_wrong_with_it_stands_out() {
     for (args, code) in wrong {
         let output = amcast(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}");
-        assert!(!output.stderr.is_empty());
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!why.is_empty());
+        if args.contains(&"nobody:7") {
+            assert!(why.contains("are named as in it: g0/r"), "{why}");
+        }
     }
+    // What is no page is written over only if that is meant.
+    std::fs::write(&page, "notes").unwrap();
+    let output = amcast(&["view", &history, "--out", &page]);
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&page).unwrap(), "notes");
+    assert!(amcast(&["view", &history, "--out", &page, "--force"]).status.success());
+    assert!(std::fs::read_to_string(&page).unwrap().contains("</svg>"));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -33,6 +33,7 @@
 mod error;
 mod ground;
 mod host;
+mod inhabitants;
 mod own;
 mod registry;
 mod room;
@@ -41,6 +42,7 @@ mod tests;
 
 pub use error::{HomeError, megabytes};
 pub use ground::{Ground, Net};
+pub use inhabitants::{Inhabitants, how_to_start};
 pub use own::OwnHome;
 pub use registry::Registry;
 pub use room::{Room, logs_bytes};
@@ -251,8 +253,23 @@ impl Home {
         if !is(path, HomeError::Missing(path.to_path_buf()))?.is_dir() {
             return Err(HomeError::NotDirectory(path.to_path_buf()));
         }
-        is(&path.join("cluster.toml"), HomeError::NotCluster(path.to_path_buf()))?;
+        is(&path.join("cluster.toml"), Self::without_file(path))?;
         Ok(Self { path: path.to_path_buf() })
+    }
+
+    /// What a directory without a cluster's file is.
+    fn without_file(path: &Path) -> HomeError {
+        let home = Self { path: path.to_path_buf() };
+        match (home.first_data(), home.inhabitants()) {
+            (Some(data), _) => HomeError::NoFile(data, "there is none".to_string()),
+            (None, Inhabitants::Supervised) => HomeError::Unmade(home.path),
+            (None, _) => HomeError::NotCluster(home.path),
+        }
+    }
+
+    /// The first of its nodes' directories of what they must not forget.
+    fn first_data(&self) -> Option<PathBuf> {
+        (0..REPLICAS_MAX).map(|rank| self.data(rank)).find(|data| data.exists())
     }
 
     /// The home that a cluster's file lies in.
@@ -271,8 +288,7 @@ impl Home {
             Ok(file) => return Ok(file.durable.then_some(file)),
             Err(e) => e.to_string(),
         };
-        let data = (0..REPLICAS_MAX).map(|rank| home.data(rank)).find(|data| data.exists());
-        data.map_or(Ok(None), |data| Err(HomeError::NoFile(data, why)))
+        home.first_data().map_or(Ok(None), |data| Err(HomeError::NoFile(data, why)))
     }
 
     /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.
@@ -344,14 +360,18 @@ impl Home {
     /// Why a node ended by itself, if its log says so: the last line that is of its end and not of its
     /// work.
     pub fn last_words(&self, rank: usize) -> Option<String> {
+        let begins = format!("amcast {}: ", node_name(rank));
+        let tail = self.end_of_log(rank)?;
+        tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
+    }
+
+    fn end_of_log(&self, rank: usize) -> Option<String> {
         let mut log = File::open(self.log(rank)).ok()?;
         let length = log.metadata().ok()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX))).ok()?;
         let mut tail = Vec::new();
         log.take(LAST_WORDS_BYTES_MAX).read_to_end(&mut tail).ok()?;
-        let (tail, begins) =
-            (String::from_utf8_lossy(&tail), format!("amcast {}: ", node_name(rank)));
-        tail.lines().rev().find_map(|line| line.strip_prefix(&begins)).map(str::to_string)
+        Some(String::from_utf8_lossy(&tail).into_owned())
     }
 
     /// Why the others refuse a node that was started from here, if they did.

@@ -183,7 +183,12 @@ impl Members {
             tracing::warn!("{name}: {}: cut at byte {}", torn.path.display(), torn.offset);
         }
         if is_lost {
-            tracing::warn!("{name}: its log is gone: it asks the others what it had promised");
+            let what = if count == 0 {
+                "its log is gone"
+            } else {
+                "it may have promised more than is here"
+            };
+            tracing::warn!("{name}: {what}: it asks the others what it had promised");
             self.forgot = true;
             self.step(now, group, Input::Lost, above);
         }

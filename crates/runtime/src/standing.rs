@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is said of one node that it is refused, or refuses.
+/// How often it is said of one node for one reason that it is refused, or refuses.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// What a node remembers of another one, as it is written down.
@@ -66,10 +66,21 @@ pub(crate) struct Standing {
     refused: BTreeMap<usize, String>,
     /// Who refuses this node.
     dismissal: Option<Dismissal>,
-    /// When it was said last of whom; of none, if it did not say who it is.
-    said: BTreeMap<Option<usize>, Instant>,
+    /// What was said last, and when.
+    said: BTreeMap<Matter, Said>,
     /// Why it cannot go on.
     failed: Option<String>,
+}
+
+/// What refusals are told together: of which node they are, none if it did not say who it is; why; and
+/// whether this node is the one that is refused.
+type Matter = (Option<usize>, u8, bool);
+
+/// When something was said last, and how often it was not since.
+#[derive(Debug)]
+struct Said {
+    at: Instant,
+    kept_back: u64,
 }
 
 /// Whether a node is refused since another life or disk has taken its place.
@@ -175,7 +186,7 @@ impl Standing {
 
     /// The carrier has something to say.
     pub(crate) fn hear(&mut self, remark: Remark) {
-        let (of, text) = match remark {
+        let (matter, text) = match remark {
             Remark::Refused { pid, address, why } => {
                 // One of another cluster that has come here by mistake is none of ours.
                 let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
@@ -185,21 +196,40 @@ impl Standing {
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());
                 }
-                (rank, text)
+                ((rank, why as u8, false), text)
             }
             Remark::RefusedBy { pid, address, why, life } => {
                 if is_outdated(why) {
                     self.dismissal = Some(Dismissal { by: pid.index(), why, life });
                 }
                 let by = node_name(pid.index());
-                (Some(pid.index()), format!("{by} at {address} refuses this node: {why}"))
+                let text = format!("{by} at {address} refuses this node: {why}");
+                ((Some(pid.index()), why as u8, true), text)
             }
             other => return tracing::info!("{other}"),
         };
-        if self.said.get(&of).is_none_or(|at| at.elapsed() >= SAY_EVERY) {
-            self.said.insert(of, Instant::now());
-            tracing::warn!("{text}");
+        if let Some(line) = self.line(matter, text, Instant::now()) {
+            tracing::warn!("{line}");
         }
+    }
+
+    /// The line that is to be said, if it is time for one, with how many were kept back before it.
+    fn line(&mut self, matter: Matter, text: String, now: Instant) -> Option<String> {
+        let said = self.said.get_mut(&matter);
+        let kept_back = match said {
+            Some(said) if now < said.at + SAY_EVERY => {
+                said.kept_back += 1;
+                return None;
+            }
+            Some(said) => said.kept_back,
+            None => 0,
+        };
+        self.said.insert(matter, Said { at: now, kept_back: 0 });
+        Some(match kept_back {
+            0 => text,
+            1 => format!("{text} (and once more since that was said last)"),
+            n => format!("{text} (and {n} times more since that was said last)"),
+        })
     }
 
     /// What it knows of each node, by rank. That an old one is refused says nothing of the right one,
@@ -274,12 +304,32 @@ mod tests {
         let (address, pid) = (([127, 0, 0, 1], 7400).into(), Some(Pid(2)));
         standing.hear(Remark::Refused { address, pid, why: Refusal::Cluster });
         assert!(standing.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
-        assert_eq!(standing.said.keys().collect::<Vec<_>>(), [&None], "it does not count as n2");
+        assert!(standing.said.keys().all(|(of, ..)| of.is_none()), "it does not count as n2");
         // That one of ours refuses us is not forgotten over what is at its address now.
         let by = |why| Remark::RefusedBy { pid: Pid(0), address, why, life: 7 };
         standing.hear(by(Refusal::Old));
         standing.hear(by(Refusal::Cluster));
         assert_eq!(standing.dismissal().map(|dismissal| dismissal.why), Some(Refusal::Old));
+    }
+
+    #[test]
+    fn what_is_refused_again_and_again_is_counted_and_another_reason_is_told_at_once() {
+        let mut standing = Standing::fleeting(3);
+        let begun = Instant::now();
+        let mut says = |of, why: Refusal, seconds| {
+            let now = begun + Duration::from_secs(seconds);
+            standing.line((of, why as u8, false), "refused".to_string(), now)
+        };
+        assert_eq!(says(Some(1), Refusal::Old, 0).as_deref(), Some("refused"));
+        assert_eq!((says(Some(1), Refusal::Old, 1), says(Some(1), Refusal::Old, 59)), (None, None));
+        assert_eq!(says(Some(1), Refusal::Version, 59).as_deref(), Some("refused"));
+        assert_eq!(says(None, Refusal::Old, 59).as_deref(), Some("refused"));
+        let again = says(Some(1), Refusal::Old, 60);
+        assert_eq!(again.as_deref(), Some("refused (and 2 times more since that was said last)"));
+        assert_eq!(says(Some(1), Refusal::Old, 61), None);
+        let again = says(Some(1), Refusal::Old, 500);
+        assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
+        assert_eq!(says(Some(1), Refusal::Old, 900).as_deref(), Some("refused"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod lines;
 
 use super::journal::unwritten;
 use super::kv::address;
+use super::stopped::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
@@ -189,11 +190,7 @@ fn reach_soon(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
 fn reach(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
     let (at, supervised) = (home.path().display(), home.is_supervised());
     if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
-        return Err(Failure::Failed(if file.durable {
-            format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
-        } else {
-            format!("{at}: its cluster does not run: it was killed, or just stops")
-        }));
+        return Err(stopped(home, file));
     }
     let supervisor = if supervised { home.fronts().ok() } else { None };
     let nodes = (0..file.replicas).filter_map(|rank| home.fronts_of(rank).ok());

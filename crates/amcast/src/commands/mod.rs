@@ -25,6 +25,7 @@ mod rings;
 mod sheet;
 mod sim;
 mod status;
+mod stopped;
 mod up;
 mod view;
 mod wrong_port;

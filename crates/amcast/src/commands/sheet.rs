@@ -9,6 +9,9 @@ padding:.3rem 0}.yes{color:#136c2e}.no{color:#a40e26}svg{max-width:100%;height:a
 padding:0 .2rem;word-break:break-all}figcaption{color:#555}.gap{background:#ffe9b8}.alone{background:#ffd0d0}\
 .late{background:#d5e5ff}.order td{font:12px monospace;padding:.1rem .3rem}";
 
+/// What each of them says of who made it.
+pub(super) const GENERATOR: &str = "<meta name=\"generator\" content=\"amcast\">";
+
 /// A page with a heading.
 pub(super) fn sheet(title: &str, body: &Markup) -> String {
     sheet_with(title, "", body)
@@ -21,6 +24,7 @@ pub(super) fn sheet_with(title: &str, style: &str, body: &Markup) -> String {
         html lang="en" {
             head {
                 meta charset="utf-8";
+                (PreEscaped(GENERATOR))
                 meta name="viewport" content="width=device-width";
                 title { (title) }
                 style { (PreEscaped(STYLE)) (PreEscaped(style)) }

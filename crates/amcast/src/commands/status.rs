@@ -1,13 +1,15 @@
 //! `amcast status`: a running cluster.
 
+use super::stopped::stopped;
 use super::{Failure, home};
 use crate::service::{LOST_AFTER, Lost, forgets, lost};
 use amcast_core::Cluster;
-use amcast_runtime::config::ClusterFile;
+use amcast_runtime::config::{self, ClusterFile};
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
-use amcast_runtime::home::{Fronts, Home};
+use amcast_runtime::home::{Fronts, Home, Inhabitants};
 use amcast_runtime::supervisor::Life;
 use serde::Serialize;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -73,6 +75,9 @@ struct Place {
     last_words: Option<String>,
     /// Why the others refuse it, as they say, or as it wrote down itself; none if they do not.
     refused: Option<String>,
+    /// Its directory is on another host.
+    #[serde(skip)]
+    is_far: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -80,29 +85,28 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let file = home.file()?;
     let (said, lost) = look(&home, &file)?;
     if said.iter().all(Option::is_none) {
-        let at = home.path().display();
-        return Err(Failure::Failed(if home.is_supervised() {
-            format!("{at}: no node answers yet; its supervisor runs")
-        } else if file.durable {
-            format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
-        } else {
-            format!("{at}: its cluster was killed; `amcast up --data {at}` starts a new one there")
-        }));
+        return Err(stopped(&home, &file));
     }
     let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(Lost::to_string);
     let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
     let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
     let mut lives = home.lives().into_iter();
     let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&home, &said, rank)).collect();
+    let here = home.inhabitants();
     let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
-        let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok());
+        let given = || file.nodes.get(&name).and_then(given_fronts);
+        let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok().or_else(given));
         let life = lives.next();
-        // What ailed one that works again is mended.
-        let works = status.as_ref().is_some_and(|node| node.ready);
-        let telling = !works && life.as_ref().is_some_and(Life::is_telling);
-        let last_words = if telling { home.last_words(rank) } else { None };
+        let last_words = match (&status, &life) {
+            // What ailed one that works again is mended.
+            (Some(node), _) if node.ready => None,
+            (_, Some(life)) if life.is_telling() => home.last_words(rank),
+            (None, None) => home.parting_words(rank),
+            _ => None,
+        };
         let refused = refused[rank].clone();
-        Place { name, status, fronts, life, last_words, refused }
+        let is_far = matches!(&here, Inhabitants::Nodes(ranks) if !ranks.contains(&rank));
+        Place { name, status, fronts, life, last_words, refused, is_far }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
@@ -120,6 +124,12 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         print(&cluster);
     }
     Ok(())
+}
+
+/// Where the cluster's file has a node of another host serve clients.
+fn given_fronts(place: &config::Place) -> Option<Fronts> {
+    let at = |given: Option<SocketAddr>| given.map(|at| at.to_string());
+    Some(Fronts { redis: at(place.redis)?, log: at(place.log), http: at(place.http)? })
 }
 
 /// Asks every node; as long as a shard seems to have lost its majority again and again, until that
@@ -208,7 +218,7 @@ fn print(cluster: &ClusterStatus) {
     println!("\nnode   process  state");
     cluster.nodes.iter().for_each(print_node);
     for node in &cluster.nodes {
-        if let Some(why) = &node.refused {
+        if let Some(why) = why_not(node) {
             println!("\n{why}");
         }
     }
@@ -217,15 +227,26 @@ fn print(cluster: &ClusterStatus) {
     }
 }
 
+/// Why a node does not work, in sentences that say what to do, if that is known.
+fn why_not(node: &Place) -> Option<String> {
+    let Place { name, life, last_words, refused, .. } = node;
+    // A supervisor says it in the node's line.
+    let words = last_words.as_ref().filter(|_| life.is_none());
+    let ended = words.map(|words| format!("{name} ended: {words}"));
+    // Where it wrote down that it is refused, it ended with that.
+    ended.or_else(|| refused.clone())
+}
+
 fn print_node(node: &Place) {
     println!("{}", line_of(node));
 }
 
 fn line_of(node: &Place) -> String {
-    let Place { name, status, fronts, life, last_words, refused: _ } = node;
+    let Place { name, status, fronts, life, last_words, is_far, .. } = node;
     let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
         None if life.is_some() && os_pid.is_none() => (None, "does not run"),
+        None if *is_far => (None, "does not answer; on its host `amcast status --data` says more"),
         None => (os_pid, "does not answer"),
         Some(n) if n.ready => (Some(n.os_pid), "ready"),
         Some(n) => (Some(n.os_pid), n.why.as_str()),
@@ -235,7 +256,10 @@ fn line_of(node: &Place) -> String {
     if let Some(fronts) = fronts {
         line += &format!(", {}", ports(fronts));
     }
-    let Some(life) = life else { return line };
+    let Some(life) = life else {
+        // The rest of what was said stands below, with what to do.
+        return line + if last_words.is_some() { ", and ended by itself" } else { "" };
+    };
     if let Some(down) = life.down(last_words.as_deref()) {
         return line + "; " + &down;
     }
@@ -270,6 +294,7 @@ mod tests {
             life: Some(Life { last_end: Some("was killed by signal 9".into()), ..life.clone() }),
             last_words: None,
             refused: None,
+            is_far: false,
         };
         let says =
             "n1     77       does not answer; started again once, it last was killed by signal 9";

@@ -128,8 +128,19 @@ fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
     acknowledged_without_n2(&mut hosts);
     fs::rename(hosts.disk(1), hosts.base.join("later")).unwrap();
     copy(&backup, &hosts.disk(1));
-    let said = n1_ends(&mut hosts.command(1));
-    assert!(said.contains("d1 is a copy") && said.contains("n1.inode"), "{said}");
+    let ends = n1_ends(&mut hosts.command(1));
+    assert!(ends.contains("d1 is a copy") && ends.contains("n1.inode"), "{ends}");
+    // Who asks hears it as well, also where others answer.
+    let dir = hosts.disk(1).display().to_string();
+    let status = || said(&run(&["status", "--data", &dir]));
+    let (alone, why) = (status(), "n1 ended: ");
+    assert!(alone.contains("start n1 with `amcast node") && alone.contains(why), "{alone}");
+    hosts.start([0]);
+    hosts.wait(0, "there", |_| true);
+    let beside = status();
+    assert!(beside.contains("does not answer, and ended by itself"), "{beside}");
+    assert!(beside.contains(why) && beside.contains("d1 is a copy"), "{beside}");
+    hosts.kill([0]);
     // Whoever says that it did not run since is found out: it is in a life that began before.
     fs::remove_file(hosts.disk(1).join("n1.inode")).unwrap();
     hosts.start([2]);

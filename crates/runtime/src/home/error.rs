@@ -1,5 +1,6 @@
 //! Why a home cannot be made or found, in sentences that say what to do.
 
+use super::inhabitants::how_to_start;
 use crate::config::FileError;
 use crate::system::refuses_file;
 use amcast_memory::Error;
@@ -31,6 +32,12 @@ pub enum HomeError {
     Exposed(PathBuf, u32),
     /// It holds something, such as this entry, that is not a cluster's.
     NotEmpty(PathBuf, String),
+    /// It is of nodes of these ranks, which were started one by one.
+    OfNodes(PathBuf, Vec<usize>),
+    /// It holds a cluster's file, and nobody has run there.
+    OnlyFile(PathBuf),
+    /// A supervisor has just begun to make it, or was interrupted as it began.
+    Unmade(PathBuf),
     /// Its name is too long for the sockets in it, by so many bytes.
     TooLong(PathBuf, usize),
     /// A supervisor that lives has it; what its lock says.
@@ -84,6 +91,9 @@ impl HomeError {
                 | NotOurs(..)
                 | Exposed(..)
                 | NotEmpty(..)
+                | OfNodes(..)
+                | OnlyFile(_)
+                | Unmade(_)
                 | TooLong(..)
                 | Another(..)
         )
@@ -127,6 +137,25 @@ impl Display for HomeError {
             Self::NotEmpty(path, entry) => write!(
                 f,
                 "{}: holds {entry}, which is not a cluster's; give a new or an empty directory",
+                path.display()
+            ),
+            Self::OfNodes(path, ranks) => write!(
+                f,
+                "{}: is of nodes that are started one by one, and not of `amcast up`: {}, or give another \
+                 directory",
+                path.display(),
+                how_to_start(ranks)
+            ),
+            Self::OnlyFile(path) => write!(
+                f,
+                "{0}: holds a cluster.toml, and no cluster has run there; for one as the file has it give \
+                 `--config '{0}/cluster.toml'` and another directory for its data",
+                path.display()
+            ),
+            Self::Unmade(path) => write!(
+                f,
+                "{0}: `amcast up` has just begun there, or was interrupted before it had written \
+                 anything; in that case `amcast up --data '{0}'` begins again",
                 path.display()
             ),
             Self::TooLong(path, by) => write!(

@@ -5,7 +5,7 @@
 //! which a cluster keeps something on disk is gone on with; it is never cleared away.
 
 use super::ground::lived_in;
-use super::{Fronts, Ground, Home, HomeError, Registry, at, check_ours, private};
+use super::{Fronts, Ground, Home, HomeError, Inhabitants, Registry, at, check_ours, private};
 use crate::config::{ClusterFile, node_rank};
 use amcast_core::Cluster;
 use amcast_memory::{Directory, Error};
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const PREFIX: &str = "amcast-up-";
 
 /// What a lock file begins with: what has one is a cluster's directory.
-const LOCK_WORDS: &str = "amcast up, process ";
+pub(super) const LOCK_WORDS: &str = "amcast up, process ";
 
 /// How often a lock that someone else has for a moment is tried again, and how long after.
 const LOCK_TRIES: (u32, Duration) = (40, Duration::from_millis(5));
@@ -215,7 +215,7 @@ fn take(path: &Path) -> Result<File, HomeError> {
                 if made {
                     gone(fs::remove_file(&lock_path)).map_err(at(&lock_path))?;
                 }
-                return Err(HomeError::NotEmpty(path.to_path_buf(), foreign));
+                return Err(foreign);
             }
         }
     }
@@ -229,18 +229,25 @@ fn is_at(file: &File, path: &Path) -> bool {
     matches!((file.metadata(), fs::metadata(path)), (Ok(a), Ok(b)) if same(&a, &b))
 }
 
-/// Something in the directory, whose lock we have, that no cluster has put there; nothing if a
-/// cluster has had it: then the rest is none of our business.
-fn foreign(path: &Path) -> Result<Option<String>, HomeError> {
-    let lock = fs::read(path.join("lock")).map_err(at(path))?;
-    if lock.starts_with(LOCK_WORDS.as_bytes()) {
-        return Ok(None);
+/// Why the directory, whose lock we have, is no place for this cluster: something in it that no
+/// supervisor has put there. Nothing if one has had it: then the rest is none of our business.
+fn foreign(path: &Path) -> Result<Option<HomeError>, HomeError> {
+    match Inhabitants::of(path) {
+        Inhabitants::Supervised => return Ok(None),
+        Inhabitants::Nodes(ranks) => {
+            return Ok(Some(HomeError::OfNodes(path.to_path_buf(), ranks)));
+        }
+        Inhabitants::None => {}
     }
     // A lock without words is ours, or of a cluster that was killed as it started.
+    let lock = fs::read(path.join("lock")).map_err(at(path))?;
     let harmless = |name: &[u8]| is_log(name) || (name == b"lock" && lock.is_empty());
-    let entries = fs::read_dir(path).map_err(at(path))?;
-    let foreign = entries.flatten().find(|e| !harmless(e.file_name().as_bytes()));
-    Ok(foreign.map(|e| e.file_name().to_string_lossy().into_owned()))
+    let mut names = fs::read_dir(path).map_err(at(path))?.flatten().map(|entry| entry.file_name());
+    let foreign = names.find(|name| !harmless(name.as_bytes()));
+    Ok(foreign.map(|name| match name.as_bytes() {
+        b"cluster.toml" => HomeError::OnlyFile(path.to_path_buf()),
+        _ => HomeError::NotEmpty(path.to_path_buf(), name.to_string_lossy().into_owned()),
+    }))
 }
 
 /// Prepares `path`, whose lock we have and in which the cluster `kept` keeps something on disk, for

@@ -266,7 +266,23 @@ fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
     let at = |name: &str| Home::at(&place.0.join(name)).unwrap_err();
     assert!(matches!(at("none"), HomeError::Missing(_)));
     assert!(matches!(at("empty"), HomeError::NotCluster(_)));
+    fs::create_dir_all(place.0.join("without/n1.data")).unwrap();
+    assert!(matches!(at("without"), HomeError::NoFile(..)));
+    fs::create_dir(place.0.join("begun")).unwrap();
+    fs::write(place.0.join("begun/lock"), "amcast up, process 7\n").unwrap();
+    assert!(matches!(at("begun"), HomeError::Unmade(_)));
     assert!(matches!(at("file"), HomeError::NotDirectory(_)));
+    fs::create_dir(place.0.join("written")).unwrap();
+    file().write(&place.0.join("written/cluster.toml")).unwrap();
+    for path in ["written", "without"] {
+        fs::set_permissions(place.0.join(path), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    assert!(matches!(place.create("written"), Err(HomeError::OnlyFile(_))));
+    fs::write(place.0.join("written/n0.life"), "1\n").unwrap();
+    let of_node = place.create("written").unwrap_err();
+    assert!(matches!(of_node, HomeError::OfNodes(..)), "{of_node}");
+    assert!(of_node.to_string().contains("amcast node --config FILE --name n0"), "{of_node}");
+    assert!(!place.0.join("written/lock").exists(), "nothing is left there");
     assert!(matches!(place.create("file"), Err(HomeError::NotDirectory(_))));
     let long = place.create(&"x".repeat(100));
     assert!(matches!(long, Err(HomeError::TooLong(..))), "{long:?}");

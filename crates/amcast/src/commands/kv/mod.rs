@@ -2,6 +2,7 @@
 
 mod partitions;
 
+use super::stopped::stopped;
 use super::wrong_port::{self, Listener};
 use super::{Failure, home, secret};
 use crate::client::{Answer, Connection};
@@ -343,15 +344,13 @@ fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failur
     if let Some(reached) = (0..file.replicas).find_map(open) {
         return Ok(reached);
     }
+    if statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
+        return Err(stopped(home, file));
+    }
     let at = home.path().display();
-    let runs = statuses_of(&home.nodes(file)).iter().any(Option::is_some);
-    Err(Failure::Failed(if runs {
-        format!("{at}: no node serves clients; start nodes with --redis-port 0 for that")
-    } else if file.durable {
-        format!("{at}: its cluster does not run; `amcast up --data {at}` goes on with its data")
-    } else {
-        format!("{at}: its cluster does not run: it was killed, or just stops")
-    }))
+    Err(Failure::Failed(format!(
+        "{at}: no node serves clients; start nodes with --redis-port 0 for that"
+    )))
 }
 
 #[cfg(test)]

@@ -6,13 +6,17 @@ mod scene;
 use super::Failure;
 use super::check::usual;
 use super::histories::Lines;
-use super::sheet::sheet_with;
+use super::sheet::{GENERATOR, sheet_with};
 use amcast_check::{Property, Report, Verdict, check};
 use maud::{Markup, html};
 use scene::{Choice, Scene};
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Within so many bytes a page says what it is.
+const PAGE_HEAD_BYTES: u64 = 1000;
 
 /// Draws a recorded history as a page for the browser, complete in one file.
 ///
@@ -23,7 +27,8 @@ use std::path::{Path, PathBuf};
 pub(super) struct Args {
     /// A history (JSON lines), or a directory of them
     path: PathBuf,
-    /// Draw what belongs to this message or call, such as c1:42; several with commas
+    /// Draw what belongs to this message, such as g0/r1:42, or to this call, such as c32.0.3:7; several
+    /// with commas
     #[arg(long, value_name = "M", value_delimiter = ',')]
     message: Vec<String>,
     /// Draw nothing before this time, in nanoseconds of the run's clock
@@ -35,9 +40,13 @@ pub(super) struct Args {
     /// Draw so many events at most
     #[arg(long, value_name = "COUNT", default_value_t = 600)]
     events: usize,
-    /// Where to write the page [the history's name with .html, in this directory]
+    /// Where to write the page, in place of an earlier one [the history's name with .html, in this
+    /// directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Write the page also in place of a file that is none
+    #[arg(long)]
+    force: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -62,13 +71,23 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     };
     let scene = Scene::of(&lines, &choice, &evidence(&report))?;
     if scene.events.is_empty() {
-        return Err(Failure::Failed(format!(
-            "{}: there is no event of that kind among {}",
-            args.path.display(),
-            scene.all
-        )));
+        let path = args.path.display();
+        let names: Vec<_> = scene.first.into_iter().flatten().collect();
+        let named = match &names[..] {
+            [] => String::new(),
+            names => format!("; calls and messages are named as in it: {}", names.join(", ")),
+        };
+        let why = format!("{path}: there is no event of that kind among {}{named}", scene.all);
+        return Err(Failure::Failed(why));
     }
     let out = args.out.clone().unwrap_or_else(|| usual_out(&args.path));
+    if !args.force && !is_replaceable(&out) {
+        return Err(Failure::Misuse(format!(
+            "{}: is there, and is no page of amcast; --out FILE puts the page elsewhere, --force in its \
+             place",
+            out.display()
+        )));
+    }
     let title = format!("{}", args.path.display());
     let page = sheet_with(&title, picture::STYLE, &body(&scene, &report));
     fs::write(&out, page).map_err(|e| {
@@ -80,6 +99,19 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let full = out.canonicalize().unwrap_or(out);
     println!("file://{}", full.display());
     Ok(())
+}
+
+/// Whether a page may be written there: nothing is there, or another page.
+fn is_replaceable(out: &Path) -> bool {
+    let mut begins = Vec::new();
+    match fs::File::open(out) {
+        Ok(file) => {
+            let read = file.take(PAGE_HEAD_BYTES).read_to_end(&mut begins);
+            read.is_ok() && String::from_utf8_lossy(&begins).contains(GENERATOR)
+        }
+        // What else may be wrong there is said by who writes.
+        Err(_) => true,
+    }
 }
 
 /// In the directory where the command runs, named after the history.

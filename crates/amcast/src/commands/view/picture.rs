@@ -203,7 +203,8 @@ mod tests {
             event(4, 1, Kind::Call, "c0:5"),
         ];
         let processes = vec!["g0/r0".to_string(), "c0".to_string()];
-        let scene = Scene { processes, events, columns: 5, left_out: 0, all: 5 };
+        let scene =
+            Scene { processes, events, columns: 5, left_out: 0, all: 5, ..Scene::default() };
         let page = draw(&scene).into_string();
         assert_eq!(page.matches("<title>").count(), 5, "{page}");
         assert_eq!(page.matches("<path class=\"m way\"").count(), 1, "one way to one delivery");

@@ -58,6 +58,8 @@ pub(super) struct Scene {
     pub(super) left_out: u64,
     /// How many events there are at all.
     pub(super) all: u64,
+    /// The first call, and the first message, that the history names.
+    pub(super) first: [Option<String>; 2],
 }
 
 /// A line of a history, as far as it is drawn.
@@ -155,6 +157,9 @@ impl Scene {
                 return;
             };
             scene.all += 1;
+            if !event.m.is_empty() {
+                scene.first[usize::from(kind != Kind::Call)].get_or_insert_with(|| event.m.clone());
+            }
             let is_evidence = is_evidence(place);
             let of = event.m.is_empty() || messages.is_empty() || messages.contains(&event.m);
             let within = (choice.between.0..=choice.between.1).contains(&event.t);
