@@ -203,6 +203,11 @@ impl<D: Disk> Shelf<D> {
         self.settled.fetch_max(first, Ordering::AcqRel);
     }
 
+    /// The segments that begin up to this number are there for good: what is before may be trimmed.
+    pub(crate) fn settled(&self) -> u64 {
+        self.settled.load(Ordering::Acquire)
+    }
+
     /// Whether a spare should be made, so that the writer need not wait for it.
     pub(crate) fn wants_spare(&self) -> bool {
         let inner = locked(&self.inner);
@@ -251,13 +256,13 @@ impl<D: Disk> Shelf<D> {
     }
 
     /// Gives up the segments all of whose records are before `before`, never the last one, nor one that is
-    /// still synced. As many spares
-    /// stay as were needed since the last time: to make one costs as much writing as to fill it.
+    /// still synced: that one goes with a later call. As many spares stay as were needed since the last time:
+    /// to make one costs as much writing as to fill it.
     pub(crate) fn trim(&self, before: u64) -> Result<(), Error> {
         let mut spares_max = None;
         // It is a matter of room only: who cannot say how much there is has enough.
         let short = self.disk.room().is_ok_and(|room| room < ROOM_SHORT * self.segment_bytes);
-        let before = before.min(self.settled.load(Ordering::Acquire));
+        let before = before.min(self.settled());
         loop {
             let mut inner = locked(&self.inner);
             match inner.segments.get(1) {

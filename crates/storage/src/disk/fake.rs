@@ -36,6 +36,8 @@ pub(crate) struct Faults {
     pub(crate) sync_fails: Option<u64>,
     /// How many bytes there is room for.
     pub(crate) room: Option<usize>,
+    /// Syncs of files take until this is over.
+    pub(crate) syncs_wait: bool,
 }
 
 #[derive(Default)]
@@ -316,6 +318,9 @@ impl File for FakeFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        while self.world().faults.syncs_wait {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         let mut world = self.world();
         if world.change()? {
             return Err(stopped());

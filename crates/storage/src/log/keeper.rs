@@ -1,6 +1,6 @@
 //! The keeper: makes segments ahead of need, and gives up trimmed ones.
 
-use super::desk::{Desk, Done};
+use super::desk::{Chores, Desk, Done};
 use crate::disk::Disk;
 use crate::shelf::{Shelf, locked};
 use std::sync::PoisonError;
@@ -14,9 +14,11 @@ pub(super) fn run<D: Disk>(shelf: &Shelf<D>, desk: &Desk) {
     let mut trimmed = 0;
     // Whether a segment could not be made, and this was said.
     let mut warned = false;
+    // What is still synced is trimmed when that is done: the writer says so.
+    let may_go = |chores: &Chores| chores.trim.min(shelf.settled());
     loop {
         let mut chores = locked(&desk.chores);
-        while !chores.closing && chores.trim <= trimmed && (warned || !chores.spare) {
+        while !chores.closing && may_go(&chores) <= trimmed && (warned || !chores.spare) {
             let wait = desk.chore.wait_timeout(chores, AGAIN_AFTER);
             let (guard, waited) = wait.unwrap_or_else(PoisonError::into_inner);
             chores = guard;
@@ -27,7 +29,7 @@ pub(super) fn run<D: Disk>(shelf: &Shelf<D>, desk: &Desk) {
         if chores.closing {
             return;
         }
-        let (before, spare) = (chores.trim, std::mem::take(&mut chores.spare));
+        let (before, spare) = (may_go(&chores), std::mem::take(&mut chores.spare));
         drop(chores);
         if before > trimmed {
             if let Err(e) = shelf.trim(before) {

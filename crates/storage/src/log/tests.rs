@@ -1,6 +1,7 @@
 //! A loop and its log: what is told, in which order, and when nothing more is taken.
 
 use super::{Done, Log, Options, Refused, Wake};
+use crate::disk::Disk;
 use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Error, Limit};
 use crate::format::{BootId, LogId};
@@ -9,12 +10,13 @@ use crate::store::{Recovered, Store, Unreadable};
 use amcast_core::step::Ticket;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
+use std::time::{Duration, Instant};
 
 const OPTIONS: Options = Options {
     segment_bytes: 16 << 10,
     spares: 2,
     queue_bytes: 4 << 10,
-    sync_every: std::time::Duration::from_millis(1),
+    sync_every: Duration::from_millis(1),
     sync_bytes: 8 << 10,
 };
 
@@ -45,6 +47,16 @@ impl Loop {
             }
             self.woken.recv().expect("the log wakes the loop");
         }
+    }
+
+    /// Whether a record was not trimmed.
+    fn has(&mut self, number: u64) -> bool {
+        self.log.load(Ticket(0), number);
+        self.log.submit();
+        self.until(|done| match done {
+            Done::Loaded { record, .. } => Some(!matches!(record, Err(Unreadable::Trimmed))),
+            _ => None,
+        })
     }
 
     fn durable(&mut self, ticket: u64) {
@@ -174,17 +186,38 @@ fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
     assert_eq!(looping.until(missing), format!("{:?}", Unreadable::NotWritten));
     looping.log.trim(39);
     // The keeper may take its time.
-    loop {
-        looping.log.load(Ticket(0), 0);
-        looping.log.submit();
-        let trimmed = looping.until(|done| match done {
-            Done::Loaded { record, .. } => Some(matches!(record, Err(Unreadable::Trimmed))),
-            _ => None,
-        });
-        if trimmed {
-            break;
-        }
+    while looping.has(0) {}
+}
+
+#[test]
+fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
+    let disk = FakeDisk::new();
+    let (mut looping, _) = Loop::open(&disk);
+    for n in 0..10 {
+        looping.log.append(Ticket(n), &[n as u8; 1000], true).expect("it is taken");
     }
+    looping.log.submit();
+    looping.durable(9);
+    let spare = |name: &String| name.ends_with(".spare");
+    while !disk.names().expect("it works").iter().any(spare) {
+        std::thread::yield_now();
+    }
+    disk.set_faults(Faults { syncs_wait: true, ..Faults::default() });
+    // The end of the segment, for whose sync nobody waits, and the beginning of the next.
+    for n in 10..14 {
+        looping.log.append(Ticket(n), &[n as u8; 1000], false).expect("it is taken");
+    }
+    looping.log.submit();
+    looping.until(|done| matches!(done, Done::Written(14)).then_some(()));
+    looping.log.trim(14);
+    // The keeper has the time to see that nothing can go yet.
+    std::thread::sleep(Duration::from_millis(20));
+    disk.set_faults(Faults::default());
+    let begun = Instant::now();
+    while looping.has(0) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is forgotten");
+    }
+    assert!(looping.has(13), "the last segment stays");
 }
 
 #[test]

@@ -35,8 +35,10 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
     }
     // When what is written must be synced though nobody waits for it.
     let mut sync_at: Option<Instant> = None;
+    let mut settled = store.shelf().settled();
     loop {
         let quiet = store.hear_aside()?;
+        tell_settled(store, desk, &mut settled);
         let timeout = match sync_at {
             Some(at) => Some(at.saturating_duration_since(Instant::now())),
             None => (store.wants_mark() || !quiet).then_some(MARK_AFTER),
@@ -92,6 +94,16 @@ fn write<D: Disk>(store: &mut Store<D>, desk: &Desk, options: &Options) -> Resul
         let waited = batch.entries.iter().filter(|entry| entry.awaited);
         desk.tell(waited.map(|entry| Done::Durable(entry.ticket)));
         batch.clear();
+    }
+}
+
+/// Tells the keeper, who may have a trim that waits for that, if segments have come to be there for good.
+fn tell_settled<D: Disk>(store: &Store<D>, desk: &Desk, told: &mut u64) {
+    let settled = store.shelf().settled();
+    if settled > std::mem::replace(told, settled) {
+        // It looks with the lock in hand.
+        drop(locked(&desk.chores));
+        desk.chore.notify_one();
     }
 }
 
