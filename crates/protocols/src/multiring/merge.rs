@@ -136,10 +136,6 @@ impl Merge {
             let Some(ring) = &rings[usize::from(id)] else { return Stop::Lacks(id) };
             let early = shape.mutants.is(Mutant::DeliversUndecided) && instance < ring.end;
             if instance >= ring.known && !early {
-                if shape.mutants.is(Mutant::MergesWhatIsThere) && self.others_have_more(rings, at) {
-                    self.point = Point { merged: self.point.merged + 1, place: 0 };
-                    continue;
-                }
                 return Stop::Waits(id, instance);
             }
             let Some((first, slot)) = ring.book.at(instance) else { return Stop::Lacks(id) };
@@ -151,14 +147,6 @@ impl Merge {
             self.point = Point { merged: self.point.merged + 1, place: 0 };
         }
         Stop::More
-    }
-
-    /// Whether another ring than the one whose turn it is has come further than it was merged.
-    fn others_have_more(&self, rings: &[Option<Box<Ring>>], turn: usize) -> bool {
-        self.rings.iter().enumerate().filter(|(at, _)| *at != turn).any(|(at, &id)| {
-            let known = rings[usize::from(id)].as_ref().map_or(0, |ring| ring.known);
-            known > self.order.passed(self.point, at)
-        })
     }
 
     /// Passes whole rounds in which no ring has anything.

@@ -366,8 +366,7 @@ mutant::mutants! {
             "A new coordinator does not propose again what was accepted." breaks
             [UniformPrefixOrder];
         ForgetsWhatItAccepted = "forgets-what-it-accepted":
-            "A promise does not say what was accepted before." breaks
-            [UniformAgreement, UniformPrefixOrder];
+            "A promise does not say what was accepted before." breaks [UniformPrefixOrder];
         VotesBeforeItIsWritten = "votes-before-it-is-written":
             "An acceptor votes before the value is on its disk." breaks [UniformPrefixOrder];
         VotesForAllItTookIn = "votes-for-all-it-took-in":
@@ -386,19 +385,19 @@ mutant::mutants! {
             [UniformPrefixOrder];
         BeginsBehind = "begins-behind-what-is-known":
             "A new coordinator does not learn first what the others know to be decided." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         CountsBelowItsPromise = "counts-below-its-promise":
             "The beginning of a run counts as accepted although a higher ballot was promised." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         KeepsLeftovers = "keeps-leftovers":
             "What an older run had beyond the beginning of a newer one stays." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         CountsOlderRuns = "counts-older-runs":
             "What is known to be decided by a newer ballot makes values of an older run count." breaks
             [UniformPrefixOrder];
         ForgetsWhatItPassed = "forgets-what-it-passed":
             "That instances were passed because nobody has them any more is not written." breaks
-            [UniformAgreement];
+            [UniformPrefixOrder];
         TakesACutLogForWhole = "takes-a-cut-log-for-whole":
             "An acceptor whose log was cut votes at once." breaks [UniformPrefixOrder];
         TakesATornLogForWhole = "takes-a-torn-log-for-whole":
@@ -414,13 +413,13 @@ mutant::mutants! {
             [UniformPrefixOrder];
         DeliversUndecided = "delivers-undecided":
             "A learner delivers what it has, decided or not." breaks [UniformPrefixOrder];
-        MergesWhatIsThere = "merges-what-is-there":
-            "A learner does not wait for a ring that has not come so far." breaks
+        MergesInAnotherOrder = "merges-in-another-order":
+            "Each second group merges its rings the other way round." breaks
             [UniformPrefixOrder, UniformAcyclicOrder];
         OrdersTwice = "orders-twice":
             "A retried proposal gets an instance again." breaks [UniformIntegrity];
         TrimsForOne = "trims-for-one":
-            "What one replica of a group has is trimmed." breaks [Validity];
+            "What one node has in checkpoints is trimmed." breaks [Validity, UniformAgreement];
         TellsAll = "tells-everybody":
             "Messages to one group go round the ring of all groups." breaks [PartiallyGenuine];
     }
@@ -560,9 +559,14 @@ impl Shape {
         let bytes = |param: &Param| config.get(param) as usize;
         let cluster = *config.cluster();
         let rings = shapes_of(config);
+        let mutants = Mutants::of(config);
         let subscribes = |g: Gid| {
             let mine = rings.iter().enumerate().filter(|(_, ring)| ring.set.contains(g));
-            mine.map(|(id, _)| id as RingId).collect()
+            let mut mine: Vec<RingId> = mine.map(|(id, _)| id as RingId).collect();
+            if mutants.is(Mutant::MergesInAnotherOrder) && g.index() % 2 == 1 {
+                mine.reverse();
+            }
+            mine
         };
         let pace = (get(&LEVELING) == 1).then(|| (Span::micros(get(&DELTA_US)), get(&LAMBDA)));
         let shape = Self {
@@ -587,7 +591,7 @@ impl Shape {
             suspect: Span::micros(get(&SUSPECT_US)),
             retry: Span::micros(get(&RETRY_US)),
             spread: bytes(&SPREAD),
-            mutants: Mutants::of(config),
+            mutants,
         };
         shape.check(config.get(&HEARTBEAT_US), config.get(&SUSPECT_US))?;
         Ok(shape)
