@@ -74,11 +74,13 @@ impl Args {
     /// Where its log goes. A name that is no node's gets none; nor does a file that cannot be read,
     /// which is said later.
     pub(super) fn log(&self) -> PathBuf {
-        let home = ClusterFile::read(&self.config).map(|file| Home::of_host(&file, &self.config));
-        let Ok(home) = home else { return PathBuf::new() };
+        let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
+        let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
+        let Some(rank) = rank else { return PathBuf::new() };
+        let home = Home::of_host(&file, &self.config);
         // Nobody has made it yet at the first start; why it cannot be made is said later.
         let _ = DirBuilder::new().mode(0o700).create(home.path());
-        node_rank(&self.name).map_or_else(PathBuf::new, |rank| home.log(rank))
+        home.log(rank)
     }
 
     /// What it said at its last end, if a supervisor starts it again and again: that was told already.

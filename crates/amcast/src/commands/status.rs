@@ -78,6 +78,9 @@ struct Place {
     /// Its directory is on another host.
     #[serde(skip)]
     is_far: bool,
+    /// Its directory is here, and its process has ended.
+    #[serde(skip)]
+    has_ended: bool,
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
@@ -106,7 +109,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         };
         let refused = refused[rank].clone();
         let is_far = matches!(&here, Inhabitants::Nodes(ranks) if !ranks.contains(&rank));
-        Place { name, status, fronts, life, last_words, refused, is_far }
+        let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
+        Place { name, status, fronts, life, last_words, refused, is_far, has_ended }
     };
     let nodes = file.nodes().zip(said).enumerate().map(place).collect();
     let cluster = ClusterStatus {
@@ -222,6 +226,9 @@ fn print(cluster: &ClusterStatus) {
             println!("\n{why}");
         }
     }
+    if let Some(why) = too_few(&cluster.nodes) {
+        println!("\n{why}");
+    }
     for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
         println!("\n{lost}");
     }
@@ -237,15 +244,30 @@ fn why_not(node: &Place) -> Option<String> {
     ended.or_else(|| refused.clone())
 }
 
+/// That fewer nodes answer than it takes to serve anybody.
+fn too_few(nodes: &[Place]) -> Option<String> {
+    let answer = nodes.iter().filter(|node| node.status.is_some()).count();
+    let needed = nodes.len() / 2 + 1;
+    let verb = if answer == 1 { "answers" } else { "answer" };
+    (answer < needed).then(|| {
+        format!(
+            "{answer} of {} nodes {verb} here, and it takes {needed} to serve clients: start others, or \
+             see why they cannot be reached from here",
+            nodes.len()
+        )
+    })
+}
+
 fn print_node(node: &Place) {
     println!("{}", line_of(node));
 }
 
 fn line_of(node: &Place) -> String {
-    let Place { name, status, fronts, life, last_words, is_far, .. } = node;
+    let Place { name, status, fronts, life, last_words, is_far, has_ended, refused: _ } = node;
     let os_pid = life.as_ref().and_then(|life| life.os_pid);
     let (process, state) = match status {
         None if life.is_some() && os_pid.is_none() => (None, "does not run"),
+        None if *has_ended => (None, "does not run"),
         None if *is_far => (None, "does not answer; on its host `amcast status --data` says more"),
         None => (os_pid, "does not answer"),
         Some(n) if n.ready => (Some(n.os_pid), "ready"),
@@ -295,6 +317,7 @@ mod tests {
             last_words: None,
             refused: None,
             is_far: false,
+            has_ended: false,
         };
         let says =
             "n1     77       does not answer; started again once, it last was killed by signal 9";

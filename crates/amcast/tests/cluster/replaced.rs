@@ -138,7 +138,8 @@ fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
     hosts.start([0]);
     hosts.wait(0, "there", |_| true);
     let beside = status();
-    assert!(beside.contains("does not answer, and ended by itself"), "{beside}");
+    assert!(beside.contains("does not run, and ended by itself"), "{beside}");
+    assert!(beside.contains("1 of 3 nodes answers here, and it takes 2"), "{beside}");
     assert!(beside.contains(why) && beside.contains("d1 is a copy"), "{beside}");
     hosts.kill([0]);
     // Whoever says that it did not run since is found out: it is in a life that began before.

@@ -3,6 +3,7 @@
 use super::own::LOCK_WORDS;
 use super::{Home, life_name};
 use crate::config::node_name;
+use crate::life::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use std::fs;
 use std::path::Path;
@@ -49,6 +50,12 @@ impl Home {
     /// Who has run here.
     pub fn inhabitants(&self) -> Inhabitants {
         Inhabitants::of(&self.path)
+    }
+
+    /// Whether a node that counts its lives here lives; none if none does.
+    pub fn is_lived(&self, rank: usize) -> Option<bool> {
+        let life = self.path.join(life_name(rank));
+        life.exists().then(|| Life::is_lived(&life))
     }
 
     /// What a node said at its end, if it ended by itself and nothing in its log is of a later start.
