@@ -109,6 +109,19 @@ pub struct Watch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Waits for so long, or until it is unparked since it has `ended`. Whoever waited for threads of its own, as
+/// those that ask nodes of other hosts, may have been unparked by them before.
+fn pause(span: Duration, ended: &AtomicBool) {
+    let until = Instant::now() + span;
+    while !ended.load(Ordering::Acquire) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::park_timeout(left);
+    }
+}
+
 fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -150,7 +163,7 @@ impl Watch {
                 let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);
                 let down = if ready { Vec::new() } else { down(&asked) };
                 *lock(&told) = Board { said, lost: if believed { lost } else { Vec::new() }, down };
-                std::thread::park_timeout(if ready || believed { ASK_EVERY } else { ASK_SOON });
+                pause(if ready || believed { ASK_EVERY } else { ASK_SOON }, &ended);
             }
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
@@ -311,6 +324,17 @@ mod tests {
 
     fn life(starts: u64, runs: bool) -> Life {
         Life { starts, os_pid: runs.then_some(1), ..Life::default() }
+    }
+
+    #[test]
+    fn who_was_unparked_for_something_else_waits_all_the_same_and_who_has_ended_does_not() {
+        let (begun, ended) = (Instant::now(), AtomicBool::new(false));
+        // So do threads of a scope that come to their end.
+        std::thread::current().unpark();
+        pause(Duration::from_millis(20), &ended);
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        ended.store(true, Ordering::Release);
+        pause(Duration::from_secs(600), &ended);
     }
 
     #[test]
