@@ -30,6 +30,12 @@ pub trait Entry: Sync {
         Keeps::Nothing
     }
 
+    /// Whether its processes answer barriers ([`Input::Barrier`](crate::Input::Barrier)): then reads need
+    /// no place in the order.
+    fn has_barriers(&self) -> bool {
+        false
+    }
+
     /// Which groups it orders messages among: a message may go to any that are in one of these sets
     /// together.
     fn together(&self, config: &Config) -> Vec<GroupSet> {

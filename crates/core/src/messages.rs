@@ -110,6 +110,7 @@ where
                 Input::Captured { ticket, position, bytes }
             }
             Input::Piece { ticket, offset, bytes } => Input::Piece { ticket, offset, bytes },
+            Input::Barrier(ticket) => Input::Barrier(ticket),
             Input::Oracle(o) => Input::Oracle(o),
             Input::Medium(In::Up(p)) => Input::Medium(In::Up(p)),
             Input::Medium(In::Down(p)) => Input::Medium(In::Down(p)),

@@ -141,6 +141,11 @@ pub enum Input<'a, M: Medium> {
         /// The piece.
         bytes: &'a [u8],
     },
+    /// A barrier: [`Output::Passed`] answers it once everything is delivered here that any replica of
+    /// this process's group had delivered when it was set. Only where [`Entry::has_barriers`] says so.
+    ///
+    /// [`Entry::has_barriers`]: crate::Entry::has_barriers
+    Barrier(Ticket),
     /// What an oracle says now. It may lie as far as the entry's assumptions allow.
     Oracle(Oracle),
     /// The medium speaks.
@@ -169,7 +174,7 @@ pub struct Submission<'a> {
     pub payload: &'a [u8],
 }
 
-/// Matches an answer to what was asked. The protocol chooses it.
+/// Matches an answer to what was asked. Who asks chooses it: the protocol, but for barriers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
 
@@ -235,6 +240,12 @@ pub enum Output<M: Medium> {
         last: bool,
         /// The position the state stands at.
         position: u64,
+    },
+    /// The barrier of this ticket is passed: what it waited for was delivered in front of this, or is in
+    /// a state that was installed in front of it. One that is never passed is lost with its process.
+    Passed {
+        /// The ticket that the driver gave it.
+        ticket: Ticket,
     },
     /// Something worth a line in the trace.
     Note(Note),
@@ -458,6 +469,7 @@ impl<M: Medium> Outbox<M> {
             Output::Capture { ticket, reader } => Output::Capture { ticket, reader },
             Output::Piece { ticket, offset, bytes } => Output::Piece { ticket, offset, bytes },
             Output::Release { ticket } => Output::Release { ticket },
+            Output::Passed { ticket } => Output::Passed { ticket },
             Output::Note(note) => Output::Note(note),
             Output::Medium(out) => Output::Medium(map(out)),
         });

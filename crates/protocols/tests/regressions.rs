@@ -33,7 +33,8 @@ fn replay(file: &str, protocol: Option<&str>) {
         let profile = Profile::parse(words.next().expect("a profile")).expect("a known profile");
         let seed: u64 = words.next().expect("a seed").parse().expect("a number");
         let entry = catalog::find(protocol).expect("it is in the catalog");
-        let mut settings = Settings { payload_max: 1500, ..Settings::with(profile) };
+        // Most are older than barriers.
+        let mut settings = Settings { payload_max: 1500, barriers: 0, ..Settings::with(profile) };
         let mut raw = RawConfig::default();
         for word in words {
             if word == "kept" {
@@ -55,6 +56,7 @@ fn replay(file: &str, protocol: Option<&str>) {
                 "clients" => raw.clients = number() as usize,
                 "payload" => settings.payload_max = number() as usize,
                 "overlay" => raw.overlay = value.to_string(),
+                "barriers" => settings.barriers = number() as usize,
                 "messages" => settings.messages = number() as usize,
                 "faulty_us" => settings.faulty = Some(Span::micros(number())),
                 "events" => settings.events_max = number(),

@@ -26,6 +26,9 @@ impl World<'_> {
         if let Letter::Fresh(of, life) = letter {
             self.ram.told(p, of, life);
         }
+        if let Letter::Barrier(ticket) = letter {
+            self.set_barrier(p, ticket);
+        }
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
@@ -178,6 +181,10 @@ impl World<'_> {
             Output::Install { piece, first, last, position } => {
                 let piece = outbox.bytes(piece);
                 let result = self.install(p, piece, first, last, position);
+                self.note_breach(result);
+            }
+            Output::Passed { ticket } => {
+                let result = self.passed(p, ticket);
                 self.note_breach(result);
             }
             Output::Note(note) => self.note(p, note),

@@ -33,11 +33,13 @@ pub enum Concern {
     Ways,
     /// Who falls silent again and again, and when.
     Silences,
+    /// Who is set a barrier, and when.
+    Barriers,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -51,6 +53,7 @@ impl Concern {
         Self::Leaves,
         Self::Ways,
         Self::Silences,
+        Self::Barriers,
     ];
 
     /// Its name: the name of its stream.
@@ -66,6 +69,7 @@ impl Concern {
             Self::Leaves => "leaves",
             Self::Ways => "ways",
             Self::Silences => "silences",
+            Self::Barriers => "barriers",
         }
     }
 }

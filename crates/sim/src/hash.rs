@@ -93,6 +93,7 @@ impl RunHash {
                 self.words(&[17, ticket.0, *offset]);
                 self.bytes(bytes);
             }
+            Letter::Barrier(ticket) => self.words(&[70, ticket.0]),
             Letter::Oracle(Oracle::Suspect(of)) => self.words(&[18, u64::from(of.0)]),
             Letter::Oracle(Oracle::Trust(of)) => self.words(&[19, u64::from(of.0)]),
             Letter::Oracle(Oracle::Leader(g, of)) => {
@@ -141,6 +142,7 @@ impl RunHash {
                 self.words(&[35, u64::from(*first), u64::from(*last), *position]);
                 self.bytes(outbox.bytes(*piece));
             }
+            Output::Passed { ticket } => self.words(&[71, ticket.0]),
             Output::Note(note) => self.note(note),
             Output::Medium(out) => out.hash(self, outbox),
         }

@@ -76,6 +76,15 @@ pub enum Breach {
         /// The position it has now.
         has: u64,
     },
+    /// It passes a barrier, and lacks what another replica of its group had delivered when it was set.
+    Stale {
+        /// The process.
+        p: Pid,
+        /// The position that its deliveries have reached.
+        has: u64,
+        /// The one that those of the other had.
+        must: u64,
+    },
     /// It asks to be woken at once again and again, while nothing arrives.
     Spins {
         /// The process.
@@ -105,6 +114,8 @@ pub struct Stuck {
     pub status: Status,
     /// Multicasts that it has no room for yet.
     pub backlog: usize,
+    /// Barriers that it has not passed.
+    pub barriers: usize,
     /// Messages it should have delivered and has not: the first few.
     pub missing: Vec<MsgId>,
     /// Why it says messages wait: the first few.
@@ -317,6 +328,12 @@ impl Ledger {
                 message.by[p.index() / 64] &= !(1 << (p.index() % 64));
             }
         }
+    }
+
+    /// The position of the last delivery of any replica of `group`.
+    pub(crate) fn furthest(&self, group: Gid) -> u64 {
+        let mut of_group = self.positions.range((group, 0)..=(group, u64::MAX));
+        of_group.next_back().map_or(0, |((_, position), _)| *position)
     }
 
     /// How many deliveries `p` has made, in all its lives.

@@ -21,6 +21,7 @@
 extern crate alloc;
 
 mod app;
+pub mod barrier;
 mod carry;
 pub mod chooser;
 pub mod delay;
@@ -41,6 +42,7 @@ pub mod scenario;
 pub mod shrink;
 mod world;
 
+pub use barrier::Barrier;
 pub use chooser::{Choices, Chooser, Concern};
 pub use delay::Delay;
 pub use disk::Disk;

@@ -216,6 +216,7 @@ impl World<'_> {
         process.life += 1;
         process.app = Default::default();
         process.inbox.clear();
+        process.barriers.clear();
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
         process.free_at = self.now;
         (process.doomed, process.leaving, process.fit) = (None, None, false);

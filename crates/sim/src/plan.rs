@@ -1,5 +1,6 @@
 //! What a run is to be: the behaviour of the carriers, what is multicast, which faults strike.
 
+use crate::barrier::{self, Barrier};
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
@@ -202,6 +203,8 @@ pub struct Plan {
     pub casts: Vec<Cast>,
     /// When senders multicast.
     pub pace: Pace,
+    /// Who is set a barrier, by time.
+    pub barriers: Vec<Barrier>,
     /// Which faults strike.
     pub strikes: Vec<Strike>,
     /// When all faults are over: the liveness phase begins.
@@ -246,6 +249,7 @@ impl Plan {
                 _ => {}
             }
         }
+        let barriers = if entry.has_barriers() { settings.barriers } else { 0 };
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
         let drift = |_| chooser.between(Concern::Faults, 0, 2 * drift_most) as i32;
         let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
@@ -253,6 +257,7 @@ impl Plan {
             model,
             casts: casts((cluster, &entry.together(config)), settings, faulty, chooser),
             pace: settings.pace,
+            barriers: barrier::draw(barriers, cluster, calm, chooser),
             strikes,
             calm,
             drift_ppm,

@@ -2,7 +2,7 @@
 
 use crate::app::{App, Item};
 use crate::ram::Answer;
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
 use amcast_core::step::{Medium, Oracle, Status, Ticket, Wait};
@@ -37,6 +37,7 @@ pub(crate) enum Letter {
         offset: u64,
         bytes: Vec<u8>,
     },
+    Barrier(Ticket),
     Oracle(Oracle),
     Done(Ticket, Answer),
     Fresh(Pid, u32),
@@ -68,6 +69,7 @@ impl Letter {
             Self::Piece { ticket, offset, bytes } => {
                 Input::Piece { ticket: *ticket, offset: *offset, bytes }
             }
+            Self::Barrier(ticket) => Input::Barrier(*ticket),
             Self::Oracle(oracle) => Input::Oracle(*oracle),
             _ => return None,
         })
@@ -100,6 +102,8 @@ pub(crate) struct Process {
     pub backlog: VecDeque<usize>,
     /// Multicasts so far, of all its lives.
     pub casts: u64,
+    /// Barriers of this life that it has not passed, and the position that it must have then.
+    pub barriers: BTreeMap<Ticket, u64>,
     /// As of its last step.
     pub fit: bool,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
@@ -136,6 +140,7 @@ impl Process {
             spins: 0,
             backlog: VecDeque::new(),
             casts: 0,
+            barriers: BTreeMap::new(),
             fit: true,
             doomed: None,
             leaving: None,

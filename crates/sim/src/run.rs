@@ -18,6 +18,8 @@ pub struct Settings {
     pub profile: Profile,
     /// How many multicasts, of all senders: the clients, or the replicas if there are no clients.
     pub messages: usize,
+    /// How many barriers, of all replicas, where the protocol has any.
+    pub barriers: usize,
     /// The largest payload, in bytes; most are far smaller.
     pub payload_max: usize,
     /// Every payload has this size, in bytes; drawn if none.
@@ -51,6 +53,7 @@ impl Default for Settings {
         Self {
             profile: Profile::None,
             messages: 100,
+            barriers: 50,
             payload_max: 16 << 10,
             payload: None,
             destinations: None,
@@ -81,6 +84,7 @@ impl Settings {
             payload: Some(payload),
             destinations: Some(destinations),
             model: Some(model),
+            barriers: 0,
             ..Self::default()
         }
     }
@@ -116,6 +120,8 @@ pub struct Report {
     pub casts: u64,
     /// Deliveries made, of all processes.
     pub deliveries: u64,
+    /// Barriers passed, of all processes.
+    pub barriers: u64,
     /// Simulated time at the end.
     pub time: Time,
     /// Steps taken, of all processes.
@@ -221,6 +227,8 @@ pub(crate) enum Told<'a> {
     Checkpoint(Pid, u64),
     /// A process is told that a write of it was denied or lost.
     Failed(Pid, &'static str),
+    /// A process is set a barrier, or has passed one.
+    Barrier(Pid, bool),
 }
 
 /// Who is told.

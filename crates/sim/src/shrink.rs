@@ -15,6 +15,7 @@ pub fn shrink(run: Recorded, tries: usize, fails: &mut dyn FnMut(&Recorded) -> b
         shrinking.drop_items(|run| &mut run.plan.strikes);
         shrinking.drop_outages();
         shrinking.drop_items(|run| &mut run.plan.casts);
+        shrinking.drop_items(|run| &mut run.plan.barriers);
         for concern in Concern::ALL {
             shrinking.cut_choices(concern);
         }

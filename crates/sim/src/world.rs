@@ -43,6 +43,8 @@ pub(crate) enum Due {
     Cast(usize),
     /// A sender may have room again.
     Go(Pid),
+    /// The index of a barrier in the plan.
+    Barrier(usize),
     /// The index of a strike in the plan.
     Strike(usize),
     /// A process of that life was asked to leave long ago.
@@ -106,6 +108,8 @@ pub(crate) struct World<'a> {
     pub steps: u64,
     pub messages: u64,
     pub crashes: u64,
+    /// Barriers that were passed.
+    pub barriers: u64,
     pub machines: Vec<(Time, Pid, u64)>,
     events: u64,
     /// Strikes that wait for a number of events.
@@ -175,6 +179,7 @@ impl<'a> World<'a> {
             steps: 0,
             messages: 0,
             crashes: 0,
+            barriers: 0,
             machines: Vec::new(),
             events: 0,
             by_event: Vec::new(),
@@ -241,6 +246,9 @@ impl<'a> World<'a> {
         for (i, cast) in self.plan.casts.iter().enumerate() {
             self.queue.push(cast.at, Due::Cast(i));
         }
+        for (i, barrier) in self.plan.barriers.iter().enumerate() {
+            self.queue.push(barrier.at, Due::Barrier(i));
+        }
         for (i, strike) in self.plan.strikes.iter().enumerate() {
             match strike.at {
                 When::Time(at) => self.queue.push(at, Due::Strike(i)),
@@ -289,6 +297,7 @@ impl<'a> World<'a> {
                 self.pump(p);
             }
             Due::Go(p) => self.pump(p),
+            Due::Barrier(i) => self.barrier(i),
             Due::Strike(i) => self.strike(i),
             Due::Patience(p, life) => self.lose_patience(p, life),
             Due::Restart(p) => self.restart(p),
@@ -484,7 +493,7 @@ impl<'a> World<'a> {
         self.cluster.pids().all(|p| {
             let process = &self.procs[p.index()];
             let whole = !self.ledger.uniform || process.app.log.len() >= self.ledger.ever(p);
-            !process.alive() || process.fit && whole
+            !process.alive() || process.fit && whole && process.barriers.is_empty()
         })
     }
 
@@ -526,12 +535,13 @@ impl<'a> World<'a> {
                     fit: process.fit,
                     status,
                     backlog: process.backlog.len(),
+                    barriers: process.barriers.len(),
                     missing: missing.get(&p).cloned().unwrap_or_default(),
                     waits,
                 }
             })
             .collect();
-        stuck.sort_by_key(|s| s.missing.is_empty() && (s.fit || !s.alive));
+        stuck.sort_by_key(|s| s.missing.is_empty() && s.barriers == 0 && (s.fit || !s.alive));
         stuck
     }
 
@@ -542,6 +552,7 @@ impl<'a> World<'a> {
             outcome,
             casts: self.ledger.messages.len() as u64,
             deliveries: self.ledger.deliveries,
+            barriers: self.barriers,
             time: self.now,
             steps: self.steps,
             messages: self.messages,

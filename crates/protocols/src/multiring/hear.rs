@@ -78,6 +78,11 @@ impl MultiRing {
                 let done = self.with_ring(ring, |r, cx| r.on_skipped(from, entry, cx));
                 wrong = done.and_then(Result::err);
             }
+            Word::Probe { round } => self.on_probe(from, round),
+            Word::Voted { life, round, rings } if life == self.life => {
+                wrong = self.on_voted(from, round, &rings).err();
+            }
+            Word::Voted { .. } => {}
             other => wrong = self.hear_of_ballots(from, other, out).err(),
         }
         if let Some(why) = wrong {

@@ -60,6 +60,7 @@
 //!   rings merged with its own to come as far, at once, and further where it orders much while an answer
 //!   is under way (`pull.rs`); in large rings decided skips do not only go round (`spread.rs`). With `leveling = paced` each also skips to
 //!   `lambda` instances a second every `delta_us`, as [MRP 4] does.
+//! - Barriers (`barrier.rs`) let services read without an order: the paper orders reads, too.
 //! - A retried proposal is recognised by its number, which the log itself keeps without gaps.
 //! - What is trimmed is judged by nodes, which give each other the state of all their replicas, and not by each
 //!   partition (`logbook.rs`).
@@ -70,6 +71,7 @@
 //! `value.rs`, `rings.rs`, then `ring.rs` from `Ring::on_pass` on, `elect.rs`, `lead.rs`, `merge.rs`; then
 //! `process.rs`, which puts them together.
 
+mod barrier;
 mod beside;
 mod book;
 mod bytes;
@@ -420,6 +422,11 @@ mutant::mutants! {
             "A retried proposal gets an instance again." breaks [UniformIntegrity];
         TrimsForOne = "trims-for-one":
             "What one node has in checkpoints is trimmed." breaks [Validity, UniformAgreement];
+        PassesAlone = "passes-barriers-alone":
+            "A barrier is passed by what its own process knows." breaks [Linearizable];
+        AnswersKnown = "answers-barriers-with-what-is-known":
+            "An acceptor counts for a barrier what it knows to be decided, and not all that it has voted for."
+            breaks [Linearizable];
         TellsAll = "tells-everybody":
             "Messages to one group go round the ring of all groups." breaks [PartiallyGenuine];
     }
@@ -493,6 +500,10 @@ impl Entry for Row {
 
     fn together(&self, config: &Config) -> Vec<GroupSet> {
         shapes_of(config).into_iter().map(|ring| ring.set).collect()
+    }
+
+    fn has_barriers(&self) -> bool {
+        true
     }
 
     fn keeps(&self) -> Keeps {

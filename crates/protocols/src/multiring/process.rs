@@ -1,5 +1,6 @@
 //! A process of Multi-Ring Paxos: a replica that proposes, accepts and learns in its rings.
 
+use super::barrier::Barriers;
 use super::keep::{Act, Keep, Storage};
 use super::logbook::Reading;
 use super::merge::{Merge, Stop};
@@ -82,6 +83,7 @@ pub(super) struct MultiRing {
     pub(super) donations: Vec<Option<Donation>>,
     pub(super) captures: u32,
     pub(super) recovery: Recovery,
+    pub(super) barriers: Barriers,
     pub(super) post: Vec<(Pid, Word)>,
     own: VecDeque<Word>,
     notes: Vec<Note>,
@@ -147,6 +149,7 @@ impl MultiRing {
             donations: alloc::vec![None; shape.cluster.replicas()],
             captures: 0,
             recovery: Recovery::default(),
+            barriers: Barriers::default(),
             post: Vec::new(),
             own: VecDeque::new(),
             notes: Vec::new(),
@@ -230,6 +233,7 @@ impl MultiRing {
                 _ if cut && is(Mutant::TakesACutLogForWhole) => false,
                 Storage::Synced | Storage::Written => self.gone,
             };
+        self.rings.iter_mut().flatten().for_each(|ring| ring.has_voted_for_all());
         let whole = is(Mutant::TakesATornLogForWhole);
         let torn = self.torn && self.keep.storage() == Storage::Written && !whole;
         self.fit = !gone;
@@ -361,6 +365,7 @@ impl MultiRing {
         }
         self.settle(out);
         self.see_arrivals();
+        self.ask_for_barriers();
         self.pull();
         self.settle(out);
         for id in self.ring_ids() {
@@ -468,6 +473,7 @@ impl Protocol for MultiRing {
                 self.on_captured(ticket, position, bytes, out);
             }
             Input::Piece { ticket, offset, bytes } => self.on_own_piece(ticket, offset, bytes),
+            Input::Barrier(ticket) => self.barriers.set(ticket),
             Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
             Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
             // Its members are fixed: one that stops is gone round.
@@ -486,6 +492,7 @@ impl Protocol for MultiRing {
         if !starts {
             self.merge(out);
             self.settle(out);
+            self.pass_barriers(out);
         }
         self.send(out);
     }
@@ -512,7 +519,13 @@ impl Protocol for MultiRing {
         };
         let rings = self.rings.iter().flatten().map(|ring| of_ring(ring));
         let proposers = self.proposers.iter().map(|p| p.send_at(suspect));
-        let others = [self.recovery_at(), self.intake_at(), self.donations_at(), self.pull_at()];
+        let others = [
+            self.recovery_at(),
+            self.intake_at(),
+            self.donations_at(),
+            self.pull_at(),
+            self.barriers.due(retry),
+        ];
         let next = rings.chain(proposers).chain(others).min();
         let (beat, why) = self.heartbeat.deadline();
         Some(match next {

@@ -89,8 +89,10 @@ pub(super) struct Ring {
     pub(super) decided: u64,
     /// All instances below are decided and held, or were passed.
     pub(super) known: u64,
-    /// Behind the last of those that holds messages.
+    /// Behind the last of those that holds messages, or further.
     pub(super) said: u64,
+    /// This acceptor has not voted behind this instance, for all it knows.
+    pub(super) voted: u64,
     pub(super) book: Book,
     /// By process: what it proposed last, as of instance `table_at`.
     pub(super) table: Rows,
@@ -159,6 +161,7 @@ impl Ring {
             decided: 0,
             known: 0,
             said: 0,
+            voted: 0,
             book: Book::default(),
             table,
             table_at: 0,
@@ -384,6 +387,7 @@ impl Ring {
         {
             let vote = &mut self.votes[mine];
             vote.upto = vote.upto.max(upto);
+            self.voted = self.voted.max(upto);
             vote.memory = cx.memories[cx.me.index()];
             self.advance(cx);
         }
@@ -575,7 +579,11 @@ impl Ring {
                 if at > self.table_at && table.len() == self.table.len() {
                     (self.table, self.table_at) = (table, at);
                 }
-                self.known = self.known.max(floor.max(self.table_at));
+                if self.known < floor.max(self.table_at) {
+                    // Which of these held messages is not looked at.
+                    self.known = floor.max(self.table_at);
+                    self.said = self.known;
+                }
                 self.trim = self.trim.max(floor);
             }
             Record::Lost { .. } | Record::Memories { .. } | Record::Idle { .. } => {}
@@ -611,6 +619,7 @@ impl Ring {
     pub(super) fn votes_again(&mut self, cx: &mut Cx<'_>) {
         let Some(mine) = self.my_vote else { return };
         self.votes[mine] = Vote { memory: cx.memories[cx.me.index()], upto: self.start };
+        self.has_voted_for_all();
         // Not in a ballot below one that it learned now that it had promised.
         let may = self.ballot != Ballot::NONE && self.ballot >= self.promised;
         if may && self.settled == self.ballot {

@@ -127,6 +127,11 @@ pub(super) enum Word {
     Thanks { attempt: u32 },
     /// A skip that is decided: [`super::spread`].
     Skipped { ring: RingId, entry: Entry },
+    /// Asks an acceptor how far it has voted, for barriers.
+    Probe { round: u64 },
+    /// The answer to that round of the asker's life: behind the last message that the sender has voted for,
+    /// in each ring of which the asker is a member.
+    Voted { life: u32, round: u64, rings: Vec<(RingId, u64)> },
 }
 
 /// A question of an acceptor that lost its memory.
@@ -336,13 +341,18 @@ impl Codec for Word {
                 say!(to, 27, ring, sender);
                 put_bytes(proposals, to);
             }
+            Self::Probe { round } => say!(to, 29, round),
+            Self::Voted { life, round, rings } => {
+                say!(to, 30, life, round);
+                put_pairs(rings, to);
+            }
         }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         let tag = u8::decode(from)?;
         match tag {
-            1..=13 | 24..=27 => Self::decode_of_ring(tag, from),
+            1..=13 | 24..=27 | 29..=30 => Self::decode_of_ring(tag, from),
             28 => Ok(Self::Carry(Box::new(Carried::decode(from)?))),
             _ => Self::decode_of_state(tag, from),
         }
@@ -409,6 +419,8 @@ impl Word {
                 sender: hear!(),
                 proposals: Bytes::from(from.bytes()?),
             },
+            29 => Self::Probe { round: hear!() },
+            30 => Self::Voted { life: hear!(), round: hear!(), rings: take_pairs(from)? },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }

@@ -416,7 +416,8 @@ impl Protocol for Replica {
             | Input::Lost
             | Input::Durable(_)
             | Input::Loaded { .. }
-            | Input::Checkpointed(_) => {}
+            | Input::Checkpointed(_)
+            | Input::Barrier(_) => {}
         }
     }
 

@@ -143,7 +143,7 @@ impl World {
                     p.inbox.push_back(Answer::Installed(position));
                 }
             }
-            Output::Release { .. } | Output::Note(_) => {}
+            Output::Release { .. } | Output::Passed { .. } | Output::Note(_) => {}
             Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
                 unreachable!("TRAM persists nothing")
             }

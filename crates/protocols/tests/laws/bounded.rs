@@ -21,6 +21,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Unfit => "lack of state",
         Input::Leave => "being asked to leave",
         Input::Captured { .. } | Input::Piece { .. } => "captured state",
+        Input::Barrier(_) => "a barrier",
         Input::Oracle(_) => "an oracle",
         Input::Medium(_) => "its medium",
     }

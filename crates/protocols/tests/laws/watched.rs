@@ -52,6 +52,10 @@ impl<W: Watch<Frames> + Watch<Memory> + 'static> Entry for Watched<'_, W> {
         })
     }
 
+    fn has_barriers(&self) -> bool {
+        self.entry.has_barriers()
+    }
+
     fn show(&self, bytes: &[u8]) -> String {
         self.entry.show(bytes)
     }
@@ -147,6 +151,7 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Piece { ticket, offset, bytes } => {
             Input::Piece { ticket: *ticket, offset: *offset, bytes }
         }
+        Input::Barrier(ticket) => Input::Barrier(*ticket),
         Input::Oracle(oracle) => Input::Oracle(*oracle),
         Input::Medium(said) => Input::Medium(medium(said)),
     }

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 
 /// Mutants that a scenario shows, and which.
-const SCENARIOS: [(&str, &str); 23] = [
+const SCENARIOS: [(&str, &str); 25] = [
     ("decides-with-one-vote-less", "mrp-lost-vote"),
     ("begins-with-nothing", "mrp-power-fails"),
     ("forgets-what-it-accepted", "mrp-promise-tells-all"),
@@ -37,6 +37,8 @@ const SCENARIOS: [(&str, &str); 23] = [
     ("merges-in-another-order", "mrp-shared-rings"),
     ("orders-twice", "mrp-cut-log"),
     ("trims-for-one", "mrp-trimmed-for-majority"),
+    ("passes-barriers-alone", "mrp-barrier"),
+    ("answers-barriers-with-what-is-known", "mrp-barrier-undecided"),
     ("tells-everybody", "mrp-two-groups"),
 ];
 
@@ -64,12 +66,15 @@ fn hasty(mutant: &str) -> Config {
 }
 
 /// What is violated, also where the simulator stopped the run because of it: replicas that put different
-/// messages at one position do not deliver in one order.
+/// messages at one position do not deliver in one order, and what passes a barrier too soon lets clients read
+/// what was overwritten before they asked.
 fn violated(outcome: &Outcome, findings: &[(Property, Verdict)]) -> BTreeSet<Property> {
     let order = matches!(outcome, Outcome::Breach(Breach::Diverged { .. }));
     let found = findings.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Violated(_)));
     let found = found.map(|(property, _)| *property);
-    found.chain(order.then_some(Property::UniformPrefixOrder)).collect()
+    let stale = matches!(outcome, Outcome::Breach(Breach::Stale { .. }));
+    let stopped = [(order, Property::UniformPrefixOrder), (stale, Property::Linearizable)];
+    found.chain(stopped.into_iter().filter(|(is, _)| *is).map(|(_, property)| property)).collect()
 }
 
 /// What the run of a seed breaks.

@@ -15,7 +15,7 @@ fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
     // Who may lose what is in memory has no disk to attack.
     let suits = |row: &&'static Row| profile != Profile::Disk || row.keeps() != Keeps::Nothing;
     for row in rows().into_iter().filter(suits) {
-        let (mut deliveries, mut bad) = (0, Vec::new());
+        let (mut deliveries, mut barriers, mut bad) = (0, 0, Vec::new());
         for seed in first()..first() + seeds(SEEDS) {
             let judged = judge(row, &shape(row, seed, "none"), &settings(profile), seed);
             if let Some(wrong) = judged.wrong {
@@ -26,7 +26,7 @@ fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
                 continue;
             }
             let report = judged.report.expect("it ran");
-            deliveries += report.deliveries;
+            (deliveries, barriers) = (deliveries + report.deliveries, barriers + report.barriers);
             for (mark, times) in report.marks {
                 *marks.entry(mark).or_default() += times;
             }
@@ -35,6 +35,7 @@ fn kept(profile: Profile) -> BTreeMap<&'static str, u64> {
             failed.push(format!("{} under {}: seeds {bad:?}", row.name(), profile.name()));
         }
         assert!(deliveries > 50 * seeds(SEEDS), "{}: only {deliveries} deliveries", row.name());
+        assert!(barriers > 20 * seeds(SEEDS), "{}: only {barriers} barriers", row.name());
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
     marks

@@ -37,6 +37,7 @@ fn gaps(row: &Row, silent: fn(u64) -> Pid) -> Vec<Span> {
         model,
         casts: (0..end.0 / Span::micros(500).0).map(cast).collect(),
         pace: Pace::Open,
+        barriers: Vec::new(),
         strikes: (0..TIMES).map(strike).collect(),
         calm: end,
         drift_ppm: Vec::new(),

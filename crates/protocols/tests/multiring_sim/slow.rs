@@ -47,6 +47,7 @@ fn part_at((row, members): (&Row, u32), (one, other): (Pid, Pid), strikes: Vec<S
         model,
         casts: (0..count).map(cast).collect(),
         pace: Pace::Open,
+        barriers: Vec::new(),
         strikes,
         calm: Time::ZERO + WRONG,
         drift_ppm: Vec::new(),

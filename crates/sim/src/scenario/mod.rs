@@ -36,6 +36,7 @@
 //! | `at TIME hold P Q for SPAN` | nothing passes from P to Q, and neither is told |
 //! | `at TIME suspect P Q for SPAN` | P wrongly suspects Q |
 //! | `at TIME mislead P Q for SPAN` | P wrongly takes Q for the leader of Q's group |
+//! | `at TIME barrier P` | P is set a barrier |
 //! | `at TIME look` | nothing: a block of its own for what happens from here on |
 //!
 //! [`Scenario::read`] takes the commands, [`Scenario::play`] makes the run and gives the text of the
@@ -46,6 +47,7 @@ mod tell;
 
 pub use read::ScenarioError;
 
+use crate::barrier::Barrier;
 use crate::chooser::{Choices, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
@@ -92,6 +94,7 @@ struct Block {
     /// None for the first block.
     at: Option<Time>,
     casts: Vec<Cast>,
+    barriers: Vec<Barrier>,
     strikes: Vec<Strike>,
 }
 
@@ -168,6 +171,7 @@ impl Scenario {
             model,
             casts: self.blocks.iter().flat_map(|b| b.casts.clone()).collect(),
             pace: Pace::Open,
+            barriers: self.blocks.iter().flat_map(|b| b.barriers.clone()).collect(),
             calm: strikes.iter().map(over).fold(last, Time::max),
             strikes,
             drift_ppm: Vec::new(),

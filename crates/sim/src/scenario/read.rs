@@ -1,6 +1,7 @@
 //! From the text of a scenario to a [`Scenario`].
 
 use super::{Block, Scenario, Times};
+use crate::barrier::Barrier;
 use crate::faults::{Fault, Strike, When};
 use crate::plan::Cast;
 use alloc::string::{String, ToString};
@@ -187,6 +188,11 @@ impl Reading<'_> {
     fn strike(&mut self, at: Time, what: &[&str]) -> Result<(), String> {
         let fault = match *what {
             ["look"] => return Ok(()),
+            ["barrier", p] => {
+                let p = self.process(p)?;
+                self.block.barriers.push(Barrier { at, p });
+                return Ok(());
+            }
             ["cast", sender, dst, bytes] => {
                 let (sender, dst) = (self.process(sender)?, self.groups(dst)?);
                 let bytes = number(bytes)?;

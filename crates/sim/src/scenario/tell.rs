@@ -56,6 +56,8 @@ impl<'a> Teller<'a> {
                 Some((p, format!("is told that a write was {how}")))
             }
             Told::Failed(..) => None,
+            Told::Barrier(p, false) => Some((p, "is set a barrier".to_string())),
+            Told::Barrier(p, true) => Some((p, "has passed its barrier".to_string())),
         };
         if let Some((p, says)) = said {
             let name = self.name(p);

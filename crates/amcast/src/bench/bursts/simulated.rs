@@ -27,6 +27,7 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         model,
         casts: casts(burst, seed),
         pace: Pace::Rounds(burst as u32),
+        barriers: Vec::new(),
         strikes: Vec::new(),
         calm: Time::ZERO + Span::millis(1),
         drift_ppm: vec![0; MEMBERS],

@@ -83,6 +83,7 @@ fn plan(world: &World, cluster: &Cluster) -> Plan {
         model,
         casts,
         pace: Pace::Closed(world.outstanding),
+        barriers: Vec::new(),
         strikes: Vec::new(),
         calm: Time::ZERO + Span::millis(1),
         drift_ppm: vec![0; cluster.processes()],

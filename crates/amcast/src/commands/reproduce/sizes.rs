@@ -98,6 +98,7 @@ fn spend(
         model: Model::constant(Span::ZERO, HOP),
         casts: casts.iter().map(cast).collect(),
         pace,
+        barriers: Vec::new(),
         strikes: Vec::new(),
         calm: last + HOP.times(APART),
         drift_ppm: vec![0; members],

@@ -17,6 +17,7 @@ pub(in crate::commands) struct Judged {
     pub(in crate::commands) seed: u64,
     pub(in crate::commands) casts: u64,
     pub(in crate::commands) deliveries: u64,
+    pub(in crate::commands) barriers: u64,
     pub(in crate::commands) crashes: u64,
     pub(in crate::commands) simulated_ns: u64,
     /// Machines that failed: when, whose, and how many records were lost.
@@ -154,6 +155,7 @@ fn judged(
         seed: trial.seed,
         casts: 0,
         deliveries: sink.history.deliveries(),
+        barriers: 0,
         crashes: 0,
         simulated_ns: 0,
         machines: Vec::new(),
@@ -170,6 +172,7 @@ fn judged(
         Ok(Err(e)) => return Err(Failure::misuse(e)),
         Ok(Ok(report)) => {
             (judged.casts, judged.crashes) = (report.casts, report.crashes);
+            judged.barriers = report.barriers;
             (judged.simulated_ns, judged.hash) = (report.time.0, report.hash);
             (judged.events, judged.machines) = (report.events, report.machines);
             judged.marks = report.marks.into_iter().collect();
@@ -224,11 +227,15 @@ fn stuck_text(stuck: &Stuck, cluster: &Cluster) -> String {
     let Stuck { status, waits, .. } = stuck;
     let missing: Vec<_> = stuck.missing.iter().map(|m| name_of(*m, cluster)).collect();
     let fit = if stuck.fit { "" } else { ", lacks state" };
+    let barriers = match stuck.barriers {
+        0 => String::new(),
+        count => format!(", has {count} barriers before it"),
+    };
     let leader = status.leader.map_or("nobody".to_string(), |p| cluster.name(p).to_string());
     let waits: Vec<_> =
         waits.iter().map(|(m, why)| format!("{} for {why:?}", name_of(*m, cluster))).collect();
     format!(
-        "  {} misses [{}]{fit}; it follows {leader} in epoch {}, has delivered up to {} of {} \
+        "  {} misses [{}]{fit}{barriers}; it follows {leader} in epoch {}, has delivered up to {} of {} \
          decided, and says that [{}] wait",
         cluster.name(stuck.p),
         missing.join(", "),
@@ -262,6 +269,9 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
         }
         Breach::Moved { p, m, had, has } => {
             format!("{} delivers {} again, at {has} instead of {had}", name(p), msg(m))
+        }
+        Breach::Stale { p, has, must } => {
+            format!("{} passes a barrier at {has}, and another had delivered {must}", name(p))
         }
         Breach::Spins { p, times } => {
             format!(

@@ -179,6 +179,7 @@ struct Runs {
     count: u64,
     casts: u64,
     deliveries: u64,
+    barriers: u64,
     crashes: u64,
     simulated_ns: u64,
     violations: u64,
@@ -195,6 +196,7 @@ impl Runs {
         self.count += 1;
         self.casts += judged.casts;
         self.deliveries += judged.deliveries;
+        self.barriers += judged.barriers;
         self.crashes += judged.crashes;
         self.simulated_ns += judged.simulated_ns;
         self.hash = judged.hash;
@@ -224,6 +226,9 @@ impl Runs {
         if self.count == 1 {
             println!("hash {:016x}", self.hash);
         }
+        if self.barriers > 0 {
+            println!("barriers passed: {}", self.barriers);
+        }
         let marks: Vec<_> = self.marks.iter().map(|(mark, n)| format!("{mark} {n}")).collect();
         if !marks.is_empty() {
             println!("rare branches taken: {}", marks.join(", "));
@@ -252,6 +257,7 @@ fn json_report(
         "runs": runs.count,
         "casts": runs.casts,
         "deliveries": runs.deliveries,
+        "barriers": runs.barriers,
         "crashes": runs.crashes,
         "simulated_ns": runs.simulated_ns,
         "seconds": took.as_secs_f64(),
