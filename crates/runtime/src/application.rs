@@ -1,6 +1,6 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ pub struct Command<'a> {
 /// Has a node's loop come round soon. Called from any thread; does not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
+/// Whether the commands that a process multicasts are answered by this node.
+pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
+
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
 pub trait Application {
@@ -37,10 +40,20 @@ pub trait Application {
         Ok(())
     }
 
+    /// Only commands of those senders are answered by this node: what changes nothing and comes from another
+    /// need not be executed here. Called once before the first command, where that is so.
+    fn answer_only(&mut self, _awaits: Awaits) {}
+
     /// Takes a command, executes what can be executed, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool;
+
+    /// Answers a command that changes nothing, from everything of `group` that was taken: appended to
+    /// `answer`. It must see what commands that were taken before would show, and nothing of those behind.
+    fn peek(&mut self, _group: Gid, _command: &[u8], _answer: &mut Vec<u8>) -> Peeked {
+        Peeked::Never
+    }
 
     /// Gives the answers of commands that were executed in threads of its own since it was asked
     /// last; whether there were any.
@@ -89,6 +102,17 @@ pub trait Application {
 
     /// Figures about `group` for people and metrics.
     fn figures(&self, group: Gid) -> Figures;
+}
+
+/// What became of a command that was to be answered from what was taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Peeked {
+    /// It was answered.
+    Answered,
+    /// Something that it may depend on is not executed yet.
+    NotYet,
+    /// It needs a place in the order.
+    Never,
 }
 
 /// Figures about one group at one node.

@@ -3,7 +3,7 @@
 
 use crate::answers::Office;
 use crate::ingress::Ingress;
-use amcast_core::{Cluster, MsgId, Role};
+use amcast_core::{Cluster, MsgId, Pid, Role};
 
 /// Where answers go.
 pub(crate) enum Door {
@@ -24,10 +24,7 @@ impl Door {
                 }
             }
             Self::Ingress(ingress, me) => {
-                if cluster.has(msg.sender)
-                    && let Role::Replica { rank, .. } = cluster.role(msg.sender)
-                    && usize::from(rank) == *me
-                {
+                if is_of(cluster, *me, msg.sender) {
                     ingress.answer(msg.seq, bytes);
                 }
             }
@@ -54,4 +51,10 @@ impl Door {
             Self::Ingress(ingress, _) => ingress.cut_off(),
         }
     }
+}
+
+/// Whether `p` is a replica of this rank.
+pub(crate) fn is_of(cluster: Cluster, rank: usize, p: Pid) -> bool {
+    cluster.has(p)
+        && matches!(cluster.role(p), Role::Replica { rank: of, .. } if usize::from(of) == rank)
 }

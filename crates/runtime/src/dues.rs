@@ -18,11 +18,25 @@ enum Owed {
 const NO_LOG: &str = "this protocol wants a record kept on disk, and its process has no log: what \
                       runs over shared memory keeps none, nor does what was told to keep all in memory";
 
-/// A delivery that waits until what the process persisted before survives its end.
+/// What waits until the records that the process persisted before it survive its end.
 struct Late {
     behind: u64,
-    delivery: Delivery,
-    payload: Box<[u8]>,
+    what: News,
+}
+
+/// What is told above in its turn.
+enum News {
+    Delivery(Delivery, Box<[u8]>),
+    Passed(Ticket),
+}
+
+impl News {
+    fn tell(self, now: Time, p: Pid, above: &mut dyn Above) {
+        match self {
+            Self::Delivery(delivery, payload) => above.deliver(now, p, delivery, &payload),
+            Self::Passed(ticket) => above.passed(now, p, ticket),
+        }
+    }
 }
 
 /// A protocol of one process, and what it is owed. One that asks for a record to be
@@ -102,8 +116,8 @@ impl<M: Medium> Dues<M> {
         }
         let written = self.journal.as_ref().map_or(u64::MAX, Journal::written);
         while self.late.front().is_some_and(|late| late.behind <= written) {
-            let Some(Late { delivery, payload, .. }) = self.late.pop_front() else { break };
-            above.deliver(now, self.pid, delivery, &payload);
+            let Some(Late { what, .. }) = self.late.pop_front() else { break };
+            what.tell(now, self.pid, above);
             any = true;
         }
         any
@@ -194,12 +208,16 @@ impl<M: Medium> Dues<M> {
             match item {
                 Output::Medium(_) => {}
                 Output::Deliver(d) if behind > written || !self.late.is_empty() => {
-                    let payload = self.outbox.bytes(d.payload).into();
-                    self.late.push_back(Late { behind, delivery: *d, payload });
+                    let what = News::Delivery(*d, self.outbox.bytes(d.payload).into());
+                    self.late.push_back(Late { behind, what });
                 }
                 Output::Deliver(d) => {
                     above.deliver(now, self.pid, *d, self.outbox.bytes(d.payload));
                 }
+                Output::Passed { ticket } if behind > written || !self.late.is_empty() => {
+                    self.late.push_back(Late { behind, what: News::Passed(*ticket) });
+                }
+                Output::Passed { ticket } => above.passed(now, self.pid, *ticket),
                 Output::Note(note) => above.note(now, self.pid, *note),
                 Output::Capture { ticket, reader } => {
                     let captured = above.capture(self.pid, *reader);
@@ -215,8 +233,8 @@ impl<M: Medium> Dues<M> {
                 Output::Install { piece, first: _, last, position } => {
                     let bytes = self.outbox.bytes(*piece);
                     // What it holds is behind them.
-                    for Late { delivery, payload, .. } in self.late.drain(..) {
-                        above.deliver(now, self.pid, delivery, &payload);
+                    for Late { what, .. } in self.late.drain(..) {
+                        what.tell(now, self.pid, above);
                     }
                     above.install(now, self.pid, *position, bytes, *last);
                     if *last {

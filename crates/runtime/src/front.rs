@@ -237,6 +237,8 @@ pub struct Front {
     place: u32,
     life: u32,
     payload_max: usize,
+    /// Whether reads of one group are not ordered.
+    reads_apart: bool,
     /// Which groups messages are ordered among, as of [`Entry::together`].
     together: Vec<GroupSet>,
     thread: Option<JoinHandle<()>>,
@@ -294,7 +296,8 @@ impl Front {
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
         let together = options.entry.together(options.config);
-        Ok(Self { shared, wake, place, life, payload_max, together, thread })
+        let reads_apart = options.entry.has_barriers();
+        Ok(Self { shared, wake, place, life, payload_max, reads_apart, together, thread })
     }
 
     /// The number that it has among fronts that live: with shared memory, its client place.
@@ -338,7 +341,22 @@ impl Front {
     /// # Errors
     /// When the command was not taken; the sink is not told.
     pub fn submit(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
-        self.hand_in(dst, payload, Asker::Sink(token))
+        self.hand_in((dst, false), payload, Asker::Sink(token))
+    }
+
+    /// Whether a read of one group needs no place in the order ([`Front::read`]): it must then not be handed
+    /// in while a command that it must see, or must not see, is under way.
+    pub fn reads_apart(&self) -> bool {
+        self.reads_apart
+    }
+
+    /// As [`Front::submit`], for a command that changes nothing: it sees everything that was answered to anybody
+    /// before it was handed in.
+    ///
+    /// # Errors
+    /// When the command was not taken; the sink is not told.
+    pub fn read(&self, dst: GroupSet, payload: &[u8], token: u64) -> Result<(), NoAnswer> {
+        self.hand_in((dst, true), payload, Asker::Sink(token))
     }
 
     /// The same for whoever has no token: `done` is told the answer.
@@ -346,7 +364,15 @@ impl Front {
     /// # Errors
     /// When the command was not taken; `done` is not told then.
     pub fn ask(&self, dst: GroupSet, payload: &[u8], done: OnAnswer) -> Result<(), NoAnswer> {
-        self.hand_in(dst, payload, Asker::Once(done))
+        self.hand_in((dst, false), payload, Asker::Once(done))
+    }
+
+    /// [`Front::read`] for whoever has no token.
+    ///
+    /// # Errors
+    /// When the command was not taken; `done` is not told then.
+    pub fn ask_read(&self, dst: GroupSet, payload: &[u8], done: OnAnswer) -> Result<(), NoAnswer> {
+        self.hand_in((dst, true), payload, Asker::Once(done))
     }
 
     /// Sees to it that what was submitted goes out.
@@ -354,14 +380,21 @@ impl Front {
         (self.wake)();
     }
 
-    fn hand_in(&self, dst: GroupSet, payload: &[u8], asker: Asker) -> Result<(), NoAnswer> {
+    fn hand_in(
+        &self,
+        (dst, is_read): (GroupSet, bool),
+        payload: &[u8],
+        asker: Asker,
+    ) -> Result<(), NoAnswer> {
         if payload.len() > self.payload_max {
             return Err(NoAnswer::TooLarge(self.payload_max));
         }
         if !self.together.iter().any(|&set| dst.within(set)) {
             return Err(NoAnswer::Several);
         }
-        self.shared.desk.hand_in(Job { dst, payload: payload.into(), since: clock::now(), asker })
+        let (payload, since) = (payload.into(), clock::now());
+        let is_read = is_read && self.reads_apart && dst.len() == 1;
+        self.shared.desk.hand_in(Job { dst, payload, is_read, since, asker })
     }
 
     /// Multicasts a command and waits for the answer.
@@ -374,7 +407,7 @@ impl Front {
             // The caller waits below.
             let _ = to.send(answer.map(<[u8]>::to_vec));
         };
-        self.hand_in(dst, payload, Asker::Once(Box::new(done)))?;
+        self.hand_in((dst, false), payload, Asker::Once(Box::new(done)))?;
         self.flush();
         from.recv().unwrap_or(Err(NoAnswer::Stopped))
     }
@@ -560,7 +593,7 @@ impl Work {
                 && self.road.room(dst, bytes) > 0
                 && let Some(job) = self.waiting.pop(turn)
             {
-                let seq = self.multicast(now, dst, &job.payload);
+                let seq = self.multicast(now, &job);
                 let (sent_at, retry_after) = (now, RETRY_FIRST);
                 let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
                 let moved_at = now;
@@ -594,10 +627,11 @@ impl Work {
         sent
     }
 
-    fn multicast(&mut self, now: Time, dst: GroupSet, payload: &[u8]) -> u64 {
+    fn multicast(&mut self, now: Time, job: &Job) -> u64 {
         let seq = self.next_seq;
         self.next_seq += 1;
-        self.road.send(now, Submission { seq, dst, payload });
+        let command = Submission { seq, dst: job.dst, payload: &job.payload };
+        self.road.send(now, command, job.is_read);
         seq
     }
 
@@ -649,7 +683,7 @@ impl Work {
         let Some(mut open) = self.sent.open.remove(&first) else { return };
         let (dst, bytes) = (open.job.dst, open.job.payload.len());
         if self.road.room(dst, bytes) > 0 {
-            let seq = self.multicast(now, dst, &open.job.payload);
+            let seq = self.multicast(now, &open.job);
             self.sent.alias.insert(seq, first);
             open.again.push(seq);
             open.retry_after = open.retry_after.times(2);
@@ -680,7 +714,7 @@ mod tests {
 
     fn open(sent_at: Time) -> Open {
         let (dst, payload) = (GroupSet::one(Gid(0)), Box::default());
-        let job = Job { dst, payload, since: sent_at, asker: Asker::Sink(1) };
+        let job = Job { dst, payload, is_read: false, since: sent_at, asker: Asker::Sink(1) };
         let (retry_at, retry_after) = (sent_at + RETRY_FIRST, RETRY_FIRST);
         Open { job, sent_at, moved_at: sent_at, again: Vec::new(), retry_at, retry_after }
     }

@@ -11,15 +11,16 @@
 //! A node that keeps something on disk begins with the state that is there, and its replicas go on
 //! from its positions; only what they cannot get any more comes from another node.
 
-use crate::application::{Application, Command};
+use crate::application::{Application, Command, Peeked};
 use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
 use crate::door::Door;
 use crate::handover::{Fetched, Fetching, Giving, News};
+use crate::reading::Reading;
 use crate::seat::{Above, Captured};
-use amcast_core::step::Note;
+use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
 use amcast_storage::Error;
 use std::collections::VecDeque;
@@ -95,6 +96,10 @@ pub(crate) struct House<A: Application> {
     checkpoints: Option<Checkpoints>,
     /// The positions of the one that was found there, until the replicas are told.
     found: Option<Vec<u64>>,
+    /// Reads that are not ordered.
+    pub(crate) reading: Reading,
+    /// The answer to one, reused.
+    answer: Vec<u8>,
 }
 
 impl<A: Application> House<A> {
@@ -127,6 +132,8 @@ impl<A: Application> House<A> {
             leaving: None,
             checkpoints: None,
             found: None,
+            reading: Reading::of(groups),
+            answer: Vec::new(),
         }
     }
 
@@ -292,6 +299,37 @@ impl<A: Application> House<A> {
                 return any;
             }
         }
+    }
+
+    /// Answers reads whose barriers are passed; those that wait for too long are ordered. Whether there was
+    /// anything to do.
+    pub(crate) fn read(&mut self, now: Time) -> bool {
+        if self.reading.is_empty() {
+            return false;
+        }
+        let (is_live, mut any) = (self.is_live(), false);
+        let Self { app, door, reading, answer, .. } = self;
+        let Door::Ingress(ingress, _) = door else { return false };
+        for group in self.cluster.all_groups().iter().filter(|_| is_live) {
+            while let Some(read) = reading.first(group, app.delivered(group)) {
+                answer.clear();
+                let peeked = app.peek(group, &read.bytes, answer);
+                if peeked == Peeked::NotYet {
+                    break;
+                }
+                let Some(read) = reading.pop(group) else { break };
+                match peeked {
+                    Peeked::Answered => ingress.answer_read(&read, answer),
+                    _ => ingress.order(read),
+                }
+                any = true;
+            }
+        }
+        for read in reading.late(now) {
+            ingress.order(read);
+            any = true;
+        }
+        any
     }
 
     /// How far the replica of `group` may count as executed. While a state is awaited, what waits
@@ -570,6 +608,11 @@ impl<A: Application> Above for House<A> {
         }
         self.inbox_bytes += payload.len();
         self.inbox[group.index()].push_back(Waiting { delivery, payload: payload.into() });
+    }
+
+    fn passed(&mut self, _: Time, p: Pid, ticket: Ticket) {
+        let group = self.group(p);
+        self.reading.passed(group, ticket, self.stands(group));
     }
 
     fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {

@@ -37,6 +37,7 @@ mod member;
 pub mod node;
 mod ports;
 mod post;
+mod reading;
 mod ready;
 pub mod record;
 mod replicas;

@@ -21,7 +21,7 @@ use crate::replicas::Replicas;
 use crate::seat::Above;
 use crate::standing::{Dismissal, Standing};
 use amcast_core::messages::{Frames, In};
-use amcast_core::step::{Oracle, Protocol, Status};
+use amcast_core::step::{Oracle, Protocol, Status, Ticket};
 use amcast_core::{Cluster, Gid, GroupSet, Input, Pid, Span, Submission, Time};
 use amcast_net::{Carrier, Counts, Error, Interface, Options, Peer, Reach};
 use std::net::{IpAddr, SocketAddr};
@@ -421,6 +421,10 @@ impl Replicas for Members {
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above) {
         let group = submission.dst.lowest().expect("a command has a destination");
         self.step(now, group, Input::Submit(submission), above);
+    }
+
+    fn set_barrier(&mut self, now: Time, group: Gid, ticket: Ticket, above: &mut dyn Above) {
+        self.step(now, group, Input::Barrier(ticket), above);
     }
 
     fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above) {

@@ -11,7 +11,7 @@ use crate::config::Place;
 use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
 use crate::disk::Disk;
-use crate::door::Door;
+use crate::door::{Door, is_of};
 use crate::front::Own;
 use crate::handover::Fetching;
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
@@ -202,7 +202,8 @@ impl Footing {
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
-        let ingress = Ingress::open(&socket, cluster.all_groups(), first_seq, members.wake());
+        let serves = (cluster.all_groups(), entry.has_barriers());
+        let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
         let door = Door::Ingress(ingress, rank);
@@ -262,6 +263,9 @@ impl<A: Application> Node<A> {
             }
         };
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
+        if matches!(door, Door::Ingress(..)) {
+            app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
+        }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
         let mut house = House::new(cluster, app, door, diary, forgot);
         if let Some(keeping) = &options.keeping {
@@ -477,7 +481,9 @@ impl<A: Application> Node<A> {
         busy |= self.house.collect();
         busy |= self.house.drain();
         self.replicas.wait_for(self.house.members());
+        busy |= self.house.read(now);
         busy |= self.take_commands(now);
+        busy |= self.take_reads(now);
         for group in self.house.cluster.all_groups().iter() {
             if let Some(applied) = self.house.applied(group) {
                 self.replicas.applied(now, group, applied, &mut self.house);
@@ -520,6 +526,22 @@ impl<A: Application> Node<A> {
             diary.flush_casts();
         }
         any
+    }
+
+    /// Sets barriers for the reads that fronts ask for.
+    fn take_reads(&mut self, now: Time) -> bool {
+        let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
+        let reads = ingress.take_reads();
+        if reads.is_empty() {
+            return false;
+        }
+        reads.into_iter().for_each(|read| self.house.reading.take(read));
+        for group in self.house.cluster.all_groups().iter() {
+            if let Some(ticket) = self.house.reading.begin(group, now) {
+                self.replicas.set_barrier(now, group, ticket, &mut self.house);
+            }
+        }
+        true
     }
 
     /// Fetches the application's state if it is behind, and tells the replicas when it is in force.

@@ -5,7 +5,7 @@ use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
-use amcast_core::step::Status;
+use amcast_core::step::{Status, Ticket};
 use amcast_core::{Gid, GroupSet, Pid, Span, Submission, Time};
 
 /// The replicas of a node, one of each group, by the number of their group.
@@ -38,6 +38,9 @@ pub(crate) trait Replicas {
 
     /// Has the replica of the lowest group among the destinations multicast. There was room.
     fn submit(&mut self, now: Time, submission: Submission<'_>, above: &mut dyn Above);
+
+    /// Sets the replica of `group` a barrier, where the protocol has any.
+    fn set_barrier(&mut self, _now: Time, _group: Gid, _ticket: Ticket, _above: &mut dyn Above) {}
 
     /// The application has applied everything of `group` up to `position`.
     fn applied(&mut self, now: Time, group: Gid, position: u64, above: &mut dyn Above);

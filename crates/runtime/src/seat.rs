@@ -6,7 +6,7 @@
 
 use crate::dues::{Carrying, Dues};
 use amcast_core::memory::{In, Memory, Out, Window};
-use amcast_core::step::Note;
+use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 
@@ -14,6 +14,8 @@ use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 pub trait Above {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
+    /// The process `p` has passed the barrier of this ticket. Only who sets barriers hears of any.
+    fn passed(&mut self, _now: Time, _p: Pid, _ticket: Ticket) {}
     /// The process `p` wants the application's state captured for `reader`.
     fn capture(&mut self, p: Pid, reader: Pid) -> Captured;
     /// The process `p` wants a piece of what was captured; appended to `to`.

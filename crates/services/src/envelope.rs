@@ -39,7 +39,7 @@ pub struct Envelope {
     pub open_from: u64,
     /// When the front first sent the command.
     pub stamp: Stamp,
-    /// Whether the command changes nothing, so that running it twice does no harm.
+    /// Whether the command changes nothing: it may be run twice, and only by the node that answers it.
     pub read_only: bool,
 }
 
@@ -47,7 +47,9 @@ impl Envelope {
     /// Bytes of an encoded header.
     pub const BYTES: usize = 42;
     const VERSION: u8 = 2;
-    const READ_ONLY: u8 = 1;
+    const READ_ONLY: u8 = 2;
+    /// Older logs hold it: of reads, and of what changes something and may be run twice. It says nothing.
+    const HARMLESS: u8 = 1;
 
     /// Appends the header to `out`; the command's bytes follow it.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -62,7 +64,7 @@ impl Envelope {
     /// The header and the command behind it; none if the bytes are not of this version.
     pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, body) = payload.split_at_checked(Self::BYTES)?;
-        if head[0] != Self::VERSION || head[1] & !Self::READ_ONLY != 0 {
+        if head[0] != Self::VERSION || head[1] & !(Self::READ_ONLY | Self::HARMLESS) != 0 {
             return None;
         }
         let word = |i: usize| {
@@ -92,13 +94,16 @@ mod tests {
         let mut bytes = Vec::new();
         e.encode(&mut bytes);
         let golden = [
-            2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
+            2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
             0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(bytes, golden);
         bytes.push(9);
         assert_eq!(Envelope::decode(&bytes), Some((e, &[9][..])));
         assert_eq!(Envelope::decode(&golden[..41]), None);
+        // What older logs call harmless may have changed something.
+        bytes[1] = 1;
+        assert_eq!(Envelope::decode(&bytes).map(|(e, _)| e.read_only), Some(false));
         bytes[0] = 1;
         assert_eq!(Envelope::decode(&bytes), None);
     }

@@ -24,7 +24,9 @@ pub mod whole;
 pub use backend::{Answers, Backend, Busy, LocalBackend, Wrote};
 pub use clock::Clock;
 pub use envelope::{Envelope, Stamp};
-pub use executor::{Answer, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers};
+pub use executor::{
+    Answer, Awaits, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers,
+};
 pub use machine::{Corrupt, Machine, Part};
 pub use status::{Count, Counts, ShardStatus, Status};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};

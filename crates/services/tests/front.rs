@@ -6,7 +6,7 @@ use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_services::front::redis::{self, Front};
 use amcast_services::kv::client::Server;
 use amcast_services::kv::{Kv, Partitions};
-use amcast_services::{Answers, Backend, Busy, Executor, Limits, LocalBackend, Status};
+use amcast_services::{Answers, Backend, Busy, Executor, Limits, LocalBackend, Peek, Status};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,6 +20,8 @@ struct Submitted {
     dst: GroupSet,
     command: Vec<u8>,
     token: u64,
+    /// It is a read that is not ordered.
+    apart: bool,
 }
 
 /// Holds what was submitted until its thread has it ordered.
@@ -39,18 +41,33 @@ impl Backend for Handle {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.hand_in(dst, command, token, false)
+    }
+
+    fn reads_apart(&self) -> bool {
+        true
+    }
+
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        assert_eq!(dst.len(), 1);
+        self.hand_in(dst, command, token, true)
+    }
+}
+
+impl Handle {
+    fn hand_in(&self, dst: GroupSet, command: &[u8], token: u64, apart: bool) -> Result<(), Busy> {
         let mut pool = self.0.pool.lock().unwrap();
         if pool.len() >= ROOM {
             return Err(Busy);
         }
-        pool.push(Submitted { dst, command: command.to_vec(), token });
+        pool.push(Submitted { dst, command: command.to_vec(), token, apart });
         self.0.more.notify_one();
         Ok(())
     }
 }
 
 impl Chaos {
-    /// Takes any command next, but keeps the order of those that go to the same single shard.
+    /// Takes any command next, but keeps the order of those that go to the same single shard, and are ordered.
     fn pick(&self, rng: &mut Rng) -> (Submitted, bool) {
         let mut pool = self.pool.lock().unwrap();
         while pool.is_empty() {
@@ -58,8 +75,9 @@ impl Chaos {
         }
         let full = pool.len() == ROOM;
         let any = rng.below(pool.len() as u64) as usize;
-        let dst = pool[any].dst;
-        let first = pool.iter().position(|s| dst.len() == 1 && s.dst == dst).unwrap_or(any);
+        let Submitted { dst, apart, .. } = pool[any];
+        let ordered = |s: &Submitted| !apart && !s.apart && dst.len() == 1 && s.dst == dst;
+        let first = pool.iter().position(ordered).unwrap_or(any);
         (pool.remove(first), full)
     }
 
@@ -68,6 +86,18 @@ impl Chaos {
         let (mut rng, mut positions, mut seq) = (Rng::new(11), [0; SHARDS], 0);
         loop {
             let (next, was_full) = self.pick(&mut rng);
+            if next.apart {
+                let mut answer = Vec::new();
+                let shard = next.dst.lowest().expect("it goes to one");
+                let peeked = executor.peek_one(shard, &next.command, &mut answer);
+                if peeked == Peek::Answered {
+                    answers.answer(next.token, answer.into());
+                    if was_full {
+                        answers.room();
+                    }
+                    continue;
+                }
+            }
             let times = if rng.chance(300_000) { 2 } else { 1 };
             for turn in 0..times {
                 seq += 1;

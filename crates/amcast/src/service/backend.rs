@@ -55,16 +55,14 @@ impl ClusterBackend {
         let here = |reads| Here { reads, watch, ready: AtomicBool::new(false) };
         Self { reads: reads.map(here), ..self }
     }
-}
 
-impl Backend for ClusterBackend {
-    fn start(&self, answers: Arc<dyn Answers>) {
-        assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
-        self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
-    }
-
-    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        let submit = || self.front.submit(dst, command, token);
+    /// Hands a command in by `submit`, and records it as called.
+    fn hand_in(
+        &self,
+        token: u64,
+        command: &[u8],
+        submit: impl FnOnce() -> Result<(), NoAnswer>,
+    ) -> Result<(), Busy> {
         let submitted = match &self.book {
             Some(book) => book.call(token, command, submit),
             None => submit(),
@@ -78,6 +76,25 @@ impl Backend for ClusterBackend {
                 Ok(())
             }
         }
+    }
+}
+
+impl Backend for ClusterBackend {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        assert!(self.answers.set(Arc::clone(&answers)).is_ok(), "a backend is started once");
+        self.front.serve(Arc::new(ToClients { answers, book: self.book.clone() }));
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.hand_in(token, command, || self.front.submit(dst, command, token))
+    }
+
+    fn reads_apart(&self) -> bool {
+        self.front.reads_apart()
+    }
+
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.hand_in(token, command, || self.front.read(dst, command, token))
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.

@@ -3,6 +3,7 @@
 use amcast_core::GroupSet;
 use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
 use amcast_runtime::front::{self, Front, NoAnswer};
+use amcast_services::Envelope;
 use std::sync::Arc;
 
 /// Has commands of the log ordered by the cluster.
@@ -18,7 +19,13 @@ impl LogBackend {
 impl Backend for LogBackend {
     fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
         let done = move |answer: Result<&[u8], NoAnswer>| done(answer.map_err(told));
-        self.0.ask(dst, command, Box::new(done)).map_err(told)?;
+        // What a client has under way at the same time, it must expect in any order.
+        let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
+        let asked = match is_read {
+            true => self.0.ask_read(dst, command, Box::new(done)),
+            false => self.0.ask(dst, command, Box::new(done)),
+        };
+        asked.map_err(told)?;
         self.0.flush();
         Ok(())
     }

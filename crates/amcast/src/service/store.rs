@@ -2,12 +2,12 @@
 
 use super::Reads;
 use amcast_core::{Gid, MsgId};
-use amcast_runtime::application::{Application, Command, Figures, Wake};
+use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
-    Executor, Full, Holds, Limits, Machine, State, StateMachine, StoreAndLog, Whole,
+    Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine, StoreAndLog, Whole,
 };
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
@@ -126,6 +126,18 @@ impl<M: Hosted> Application for ServiceNode<M> {
         match taken {
             Ok(_) => true,
             Err(Full) => false,
+        }
+    }
+
+    fn answer_only(&mut self, awaits: Awaits) {
+        self.executor.answer_only(awaits);
+    }
+
+    fn peek(&mut self, group: Gid, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+        match self.executor.peek_one(group, command, answer) {
+            Peek::Answered => Peeked::Answered,
+            Peek::NotYet => Peeked::NotYet,
+            Peek::Never => Peeked::Never,
         }
     }
 

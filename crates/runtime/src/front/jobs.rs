@@ -33,6 +33,8 @@ pub(super) enum Asker {
 pub(super) struct Job {
     pub(super) dst: GroupSet,
     pub(super) payload: Box<[u8]>,
+    /// Whether it changes nothing and need not be ordered.
+    pub(super) is_read: bool,
     /// When it was handed in: its patience counts from here.
     pub(super) since: Time,
     pub(super) asker: Asker,
@@ -216,7 +218,8 @@ mod tests {
 
     fn job(token: u64, bytes: usize) -> Job {
         let payload = vec![0; bytes].into();
-        Job { dst: GroupSet::one(Gid(1)), payload, since: Time(1), asker: Asker::Sink(token) }
+        let dst = GroupSet::one(Gid(1));
+        Job { dst, payload, is_read: false, since: Time(1), asker: Asker::Sink(token) }
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Road for Leased {
         self.seat.protocol().room(dst, bytes)
     }
 
-    fn send(&mut self, now: Time, command: Submission<'_>) {
+    fn send(&mut self, now: Time, command: Submission<'_>, _is_read: bool) {
         self.above.cast(now, self.seat.pid(), command.seq, command.dst);
         self.last = command.seq;
         self.seat.submit(now, command, &mut self.above);

@@ -254,7 +254,9 @@ impl Link {
                     (token, Came::Answer(Err(Oversize { bytes, most })))
                 }
                 Frame::Lost(token) => (token, Came::Lost),
-                Frame::Hello(_) | Frame::Command(..) => return Err("it says what no node says"),
+                Frame::Hello(_) | Frame::Command(..) | Frame::Read(..) => {
+                    return Err("it says what no node says");
+                }
             };
             if let Some((bytes, _)) = self.flights.remove(&token) {
                 self.flight_bytes -= bytes;
@@ -312,11 +314,14 @@ impl Road for Links {
         self.taker().map_or(0, |link| link.room(bytes))
     }
 
-    fn send(&mut self, now: Time, command: Submission<'_>) {
+    fn send(&mut self, now: Time, command: Submission<'_>, is_read: bool) {
         let Submission { seq, dst, payload } = command;
         let link = &mut self.links[self.current.expect("there was room")];
         if let Some(line) = &mut link.line {
-            line.say(Frame::Command(seq, dst, payload));
+            line.say(match is_read {
+                true => Frame::Read(seq, dst, payload),
+                false => Frame::Command(seq, dst, payload),
+            });
         }
         link.flights.insert(seq, (payload.len(), now));
         link.flight_bytes += payload.len();
@@ -427,7 +432,7 @@ mod tests {
 
         fn send(&mut self, seq: u64) {
             assert!(self.links.room(GroupSet::EMPTY, 1) > 0, "{seq} has room");
-            self.links.send(self.now, Submission { seq, dst: DST, payload: b"x" });
+            self.links.send(self.now, Submission { seq, dst: DST, payload: b"x" }, false);
             self.links.flush(self.now);
         }
 
@@ -451,7 +456,7 @@ mod tests {
 
     fn node(dir: &Path, rank: usize) -> Ingress {
         let socket = dir.join(crate::home::ingress_name(rank));
-        let mut ingress = Ingress::open(&socket, DST, 1, Arc::new(|| {})).unwrap();
+        let mut ingress = Ingress::open(&socket, (DST, false), 1, Arc::new(|| {})).unwrap();
         ingress.serve(true);
         ingress
     }

@@ -29,8 +29,9 @@ pub(super) trait Road: Send {
     /// How many commands of `bytes` bytes to `dst` it takes now.
     fn room(&self, dst: GroupSet, bytes: usize) -> usize;
 
-    /// Takes a command that there is room for. Numbers only grow.
-    fn send(&mut self, now: Time, command: Submission<'_>);
+    /// Takes a command that there is room for. Numbers only grow. One that `is_read` changes nothing, and
+    /// need not be ordered.
+    fn send(&mut self, now: Time, command: Submission<'_>, is_read: bool);
 
     /// Nobody waits for the command of this number any more.
     fn forget(&mut self, seq: u64);

@@ -91,7 +91,8 @@ mod tests {
 
     fn job(token: u64, groups: &[u8], since: u64) -> Job {
         let dst = groups.iter().map(|&g| Gid(g)).collect();
-        Job { dst, payload: Box::default(), since: Time(since), asker: Asker::Sink(token) }
+        let (payload, since, asker) = (Box::default(), Time(since), Asker::Sink(token));
+        Job { dst, payload, is_read: false, since, asker }
     }
 
     fn token(job: &Job) -> u64 {

@@ -69,7 +69,7 @@ fn house(reborn: bool) -> (House<Stands>, [Pid; 2]) {
     let name = format!("amcast-house-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let cluster = Cluster::new(2, 3, 0).unwrap();
-    let ingress = Ingress::open(&path, cluster.all_groups(), 1, Arc::new(|| {})).unwrap();
+    let ingress = Ingress::open(&path, (cluster.all_groups(), false), 1, Arc::new(|| {})).unwrap();
     std::fs::remove_file(&path).unwrap();
     let pids = [Gid(0), Gid(1)].map(|g| cluster.replica(g, 0));
     (House::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, reborn), pids)

@@ -9,7 +9,7 @@
 use amcast_core::GroupSet;
 
 /// The version of the frames: whoever speaks another one is refused.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
@@ -29,6 +29,8 @@ pub enum Frame<'a> {
     TooLarge(u64, u64),
     /// The node does not know what becomes of the command of that number.
     Lost(u64),
+    /// As a command; it changes nothing, and need not be ordered.
+    Read(u64, GroupSet, &'a [u8]),
 }
 
 impl<'a> Frame<'a> {
@@ -42,6 +44,7 @@ impl<'a> Frame<'a> {
             Self::Answer(token, bytes) => (5, &[*token], bytes),
             Self::TooLarge(token, bytes) => (6, &[*token, *bytes], &[]),
             Self::Lost(token) => (7, &[*token], &[]),
+            Self::Read(token, dst, bytes) => (8, &[*token, dst.0], bytes),
         };
         let length = 1 + 8 * words.len() + bytes.len();
         to.extend_from_slice(&(length as u32).to_le_bytes());
@@ -77,6 +80,7 @@ impl<'a> Frame<'a> {
             5 => Self::Answer(word()?, std::mem::take(&mut body)),
             6 => Self::TooLarge(word()?, word()?),
             7 => Self::Lost(word()?),
+            8 => Self::Read(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             _ => return Err("a frame of a kind that none has"),
         };
         if body.is_empty() { Ok(Some((frame, length + 4))) } else { Err("a frame that goes on") }
@@ -88,7 +92,7 @@ mod tests {
     use super::*;
     use amcast_core::Gid;
 
-    const ALL: [Frame<'_>; 8] = [
+    const ALL: [Frame<'_>; 9] = [
         Frame::Hello(VERSION),
         Frame::Command(7, GroupSet::one(Gid(63)), b"set x"),
         Frame::Command(8, GroupSet::first(2), b""),
@@ -97,6 +101,7 @@ mod tests {
         Frame::Answer(7, b"+OK"),
         Frame::TooLarge(7, 1 << 40),
         Frame::Lost(9),
+        Frame::Read(10, GroupSet::one(Gid(2)), b"get x"),
     ];
 
     #[test]

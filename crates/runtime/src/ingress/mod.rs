@@ -8,6 +8,8 @@
 //!   command T to groups G ------------------> waits here for room, is multicast by the node's member
 //!                                             of the lowest group in G, as its own
 //!   <------------------------------ answer T  when the member's application has executed it
+//!   read T of group g ---------------------->  is answered without being multicast ([`crate::reading`]),
+//!   <------------------------------ answer T  where the protocol has barriers
 //! ```
 //!
 //! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
@@ -25,9 +27,10 @@ mod waiting;
 
 use crate::answers::ANSWER_BYTES_MAX;
 use crate::application::Wake;
+use crate::reading::Read;
 use crate::ready::Ready;
-use amcast_core::GroupSet;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::{Gid, GroupSet};
 use frame::{AROUND_BYTES, Frame, VERSION};
 use line::Line;
 use std::collections::BTreeMap;
@@ -98,6 +101,9 @@ struct Front {
     greeted: bool,
     /// Commands of it that are broadcast and not answered.
     flights: usize,
+    /// Reads of it that are not answered, and their bytes.
+    reads: usize,
+    read_bytes: usize,
     /// Those that there was no room for.
     waiting: Waiting,
 }
@@ -121,6 +127,8 @@ pub(crate) struct Taken {
 pub(crate) struct Ingress {
     /// All groups of the cluster.
     groups: GroupSet,
+    /// Reads that were taken up, if they need not be ordered.
+    reads: Option<Vec<Read>>,
     listener: UnixListener,
     ready: Ready,
     inlet: Inlet,
@@ -137,13 +145,13 @@ pub(crate) struct Ingress {
 
 impl Ingress {
     /// Opens it at the socket `path`, for commands to some of `groups`. They are numbered from
-    /// `first_seq`; `wake` wakes the node's loop.
+    /// `first_seq`; `wake` wakes the node's loop. Where it `has_barriers`, reads are not ordered.
     ///
     /// # Errors
     /// When the socket cannot be bound.
     pub(crate) fn open(
         path: &Path,
-        groups: GroupSet,
+        (groups, has_barriers): (GroupSet, bool),
         first_seq: u64,
         wake: Wake,
     ) -> io::Result<Self> {
@@ -159,6 +167,7 @@ impl Ingress {
         ready.watch(&listener, LISTENER)?;
         Ok(Self {
             groups,
+            reads: has_barriers.then(Vec::new),
             listener,
             ready,
             inlet: Inlet { fresh: Arc::default(), wake },
@@ -265,6 +274,8 @@ impl Ingress {
             line,
             greeted: false,
             flights: 0,
+            reads: 0,
+            read_bytes: 0,
             waiting: Waiting::default(),
         });
     }
@@ -336,16 +347,25 @@ impl Ingress {
                     front.line.say(Frame::Serves(self.serves));
                 }
                 Frame::Hello(_) => return Err("it speaks another version, or begins twice"),
-                Frame::Command(token, dst, bytes) if front.greeted => {
+                Frame::Command(token, dst, bytes) | Frame::Read(token, dst, bytes)
+                    if front.greeted =>
+                {
+                    let is_read = matches!(frame, Frame::Read(..));
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    let Front { flights, waiting, .. } = front;
+                    let Front { flights, waiting, reads, read_bytes, .. } = front;
                     if !self.serves
-                        || *flights + waiting.count() >= FLIGHT_MAX
-                        || waiting.bytes() >= FLIGHT_BYTES_MAX
+                        || *flights + *reads + waiting.count() >= FLIGHT_MAX
+                        || waiting.bytes() + *read_bytes >= FLIGHT_BYTES_MAX
                     {
                         return Ok(None);
+                    }
+                    if let (true, Some(taken), Some(group)) = (is_read, &mut self.reads, one(dst)) {
+                        (*reads, *read_bytes) = (*reads + 1, *read_bytes + bytes.len());
+                        taken.push(Read { front: front.number, token, group, bytes: bytes.into() });
+                        front.line.done(used);
+                        continue;
                     }
                     if waiting.has(dst) || room(dst, bytes.len()) == 0 {
                         waiting.push(Command { token, dst, bytes: bytes.into() });
@@ -371,17 +391,40 @@ impl Ingress {
         Taken { seq, dst }
     }
 
+    /// The reads that were taken up since it was asked last.
+    pub(crate) fn take_reads(&mut self) -> Vec<Read> {
+        self.reads.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// This read is not under way any more. Its front, if it still is there.
+    fn end_read(&mut self, read: &Read) -> Option<&mut Front> {
+        let front = self.fronts.iter_mut().find(|f| f.number == read.front)?;
+        (front.reads, front.read_bytes) = (front.reads - 1, front.read_bytes - read.bytes.len());
+        Some(front)
+    }
+
+    /// The read has this answer.
+    pub(crate) fn answer_read(&mut self, read: &Read, bytes: &[u8]) {
+        if let Some(front) = self.end_read(read) {
+            front.answer(read.token, bytes);
+        }
+    }
+
+    /// The read is to be ordered, like a command.
+    pub(crate) fn order(&mut self, read: Read) {
+        if let Some(front) = self.end_read(&read) {
+            let Read { token, bytes, .. } = read;
+            front.waiting.push(Command { token, dst: GroupSet::one(read.group), bytes });
+        }
+    }
+
     /// The command that was broadcast with the number `seq` was executed, with this answer. What
     /// nobody waits for is dropped.
     pub(crate) fn answer(&mut self, seq: u64, bytes: &[u8]) {
         let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
-        front.line.say(if bytes.len() > ANSWER_BYTES_MAX {
-            Frame::TooLarge(token, bytes.len() as u64)
-        } else {
-            Frame::Answer(token, bytes)
-        });
+        front.answer(token, bytes);
     }
 
     /// Nobody knows what becomes of the commands that were broadcast: their fronts are told.
@@ -395,7 +438,21 @@ impl Ingress {
     }
 }
 
+/// The only group of the set, if it has just one.
+fn one(dst: GroupSet) -> Option<Gid> {
+    dst.lowest().filter(|_| dst.len() == 1)
+}
+
 impl Front {
+    /// Gives it an answer, unless that is larger than is sent.
+    fn answer(&mut self, token: u64, bytes: &[u8]) {
+        self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
+            Frame::TooLarge(token, bytes.len() as u64)
+        } else {
+            Frame::Answer(token, bytes)
+        });
+    }
+
     /// Moves bytes both ways.
     ///
     /// # Errors
@@ -418,7 +475,6 @@ impl Front {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::Gid;
 
     const DST: GroupSet = GroupSet::one(Gid(1));
 
@@ -435,7 +491,7 @@ mod tests {
             std::fs::create_dir_all(&dir).unwrap();
             let socket = dir.join("n0.in");
             let groups = GroupSet::first(2);
-            let mut ingress = Ingress::open(&socket, groups, 100, Arc::new(|| {})).unwrap();
+            let mut ingress = Ingress::open(&socket, (groups, true), 100, Arc::new(|| {})).unwrap();
             let mut front = ingress.inlet().connect(Arc::new(|| {}));
             front.say(Frame::Hello(VERSION));
             front.flush().unwrap();
@@ -493,6 +549,58 @@ mod tests {
         place.ingress.answer(55, b"of an earlier life");
         assert!(place.hears(Frame::Answer(8, b"+2")) && place.hears(Frame::Answer(7, b"+1")));
         assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
+    }
+
+    #[test]
+    fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
+        let mut place = Place::new("reads");
+        place.ingress.serve(true);
+        place.say(Frame::Read(1, DST, b"first"));
+        place.say(Frame::Command(2, DST, b"set"));
+        place.say(Frame::Read(3, DST, b"second"));
+        assert_eq!(place.take(1), Some((100, b"set".to_vec())));
+        assert_eq!(place.take(1), None);
+        let mut reads = place.ingress.take_reads();
+        assert_eq!(reads.iter().map(|read| read.token).collect::<Vec<_>>(), [1, 3]);
+        let second = reads.pop().unwrap();
+        place.ingress.answer_read(&reads[0], b"+x");
+        assert!(place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, b"+x")));
+        place.ingress.order(second);
+        assert_eq!(place.take(1), Some((101, b"second".to_vec())));
+        place.ingress.answer(101, b"+y");
+        assert!(place.hears(Frame::Answer(3, b"+y")));
+        let left = &place.ingress.fronts[0];
+        assert_eq!((left.reads, left.read_bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_read_of_several_groups_is_ordered() {
+        let mut place = Place::new("reads-several");
+        place.ingress.serve(true);
+        let both = GroupSet::first(2);
+        place.say(Frame::Read(1, both, b"both"));
+        let mut payload = Vec::new();
+        let taken = place.ingress.take(&mut payload, &mut |_, _| 1).unwrap();
+        assert_eq!((taken.dst, &payload[..]), (both, &b"both"[..]));
+    }
+
+    #[test]
+    fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
+        for (name, bytes) in [("reads-many", 1), ("reads-large", FLIGHT_BYTES_MAX / 16)] {
+            let mut place = Place::new(name);
+            place.ingress.serve(true);
+            let read = vec![7; bytes];
+            let (most, mut taken) = (FLIGHT_MAX.min(FLIGHT_BYTES_MAX / bytes), Vec::new());
+            for token in 0..most as u64 + 5 {
+                place.say(Frame::Read(token, DST, &read));
+                assert!(place.take(1).is_none());
+                taken.append(&mut place.ingress.take_reads());
+            }
+            assert_eq!(taken.len(), most);
+            place.ingress.answer_read(&taken[0], b"");
+            assert!(place.take(1).is_none());
+            assert_eq!(place.ingress.take_reads().len(), 1);
+        }
     }
 
     #[test]

@@ -53,6 +53,21 @@ pub trait Backend: Send + Sync + 'static {
     /// When there is no room; the command was not taken.
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
 
+    /// Whether reads of one shard need no place in the order ([`Backend::read`]).
+    fn reads_apart(&self) -> bool {
+        false
+    }
+
+    /// As [`submit`](Self::submit), for a command of one shard that changes nothing, where
+    /// [`reads_apart`](Self::reads_apart): it sees everything that was answered to anybody before. Of commands
+    /// that are under way at the same time it sees any, and of its own session only others like it may be.
+    ///
+    /// # Errors
+    /// When there is no room; the command was not taken.
+    fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        self.submit(dst, command, token)
+    }
+
     /// Has a command that changes nothing answered by a node of this process from what it has executed,
     /// once that includes all of `written`. Otherwise as [`submit`](Self::submit). False if there is no such node, or no room.
     fn read_here(&self, _dst: GroupSet, _command: &[u8], _written: &[Wrote], _token: u64) -> bool {

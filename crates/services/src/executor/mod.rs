@@ -65,7 +65,7 @@ pub use snapshot::State;
 
 use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Part, Place};
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use pool::{Job, Pool};
 use sessions::{Floors, Progress};
 use side::{Side, Turn};
@@ -207,7 +207,12 @@ pub struct Executor<M: Machine> {
     cleared: bool,
     /// Reused for each answer.
     scratch: Vec<u8>,
+    /// Whose commands are answered here, if not all are.
+    awaits: Option<Awaits>,
 }
+
+/// Whether commands that this process multicast are answered by this node.
+pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
 
 impl<M: Machine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
@@ -223,7 +228,14 @@ impl<M: Machine> Executor<M> {
             cut: None,
             cleared: false,
             scratch: Vec::new(),
+            awaits: None,
         }
+    }
+
+    /// Of commands that change nothing only those are run from now on that are answered here, unless workers
+    /// run them.
+    pub fn answer_only(&mut self, awaits: Awaits) {
+        self.awaits = Some(awaits);
     }
 
     /// Has commands run by `workers` threads from now on, among which the shards are dealt; with
@@ -391,8 +403,9 @@ impl<M: Machine> Executor<M> {
                 pool.run(Job { id, dst, floor, progress, tidy, payload: payload.into() }, places);
             }
             Engine::Here(sides) => {
+                let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
                 let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
-                    let turn = Turn { id, dst, places, floor, progress, tidy, payload };
+                    let turn = Turn { id, dst, places, floor, progress, tidy, payload, is_awaited };
                     let scratch = &mut self.scratch;
                     side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
                 };

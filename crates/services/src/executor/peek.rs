@@ -1,6 +1,8 @@
 //! Reads that are not ordered: they are answered from what this node has executed.
 //!
-//! Such a read sees, of each of its shards, all commands up to some place in the shard's order and none
+//! There are two kinds. [`Executor::peek_one`] is for a node that has just delivered all that anybody had: it
+//! is as good as an ordered read. [`Executor::peek`] is for any node at any time:
+//! such a read sees, of each of its shards, all commands up to some place in the shard's order and none
 //! behind it, and all that its own client wrote before. As a node's places only grow, the reads of a
 //! client that stays at one node never go back. They may be old: what other clients wrote, and were
 //! answered by other nodes, may come to be seen only later.
@@ -8,8 +10,11 @@
 use super::{Engine, Executor};
 use crate::backend::Wrote;
 use crate::envelope::Envelope;
-use crate::machine::{At, Machine, Place};
+use crate::machine::{At, Machine, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
+
+/// The message of a read, which is in none.
+const NOBODY: MsgId = MsgId { sender: Pid(u32::MAX), seq: 0 };
 
 /// What became of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -19,11 +24,45 @@ pub enum Peek {
     /// Something that its client wrote is not executed here, or commands wait for other shards, or the
     /// state is on its way.
     NotYet,
-    /// Threads of their own work on the shards, which are never all at one moment; or it is no read.
+    /// Threads of their own work on the shards, which are never all at one moment; or it is no read; or it
+    /// must see that something has expired, which only an ordered command decides.
     Never,
 }
 
 impl<M: Machine> Executor<M> {
+    /// Answers `payload`, an envelope and a command that changes nothing, from everything that `shard` has
+    /// delivered: all of it, in its order, and nothing else.
+    ///
+    /// Every other such read of the shard, and every ordered command, is in front of this one in the shard's
+    /// order or behind it, by its position: so if everything that was answered anywhere before the read began is
+    /// delivered here, it is linearizable. Reads of several shards are not: two of them, at nodes that
+    /// deliver two commands of different shards in different orders, would each see one and miss the other.
+    ///
+    /// The read takes place at the time of its envelope, if that is later than the shard's. Were
+    /// anything to expire by then, another one with an earlier time might still see it afterwards: such a read
+    /// needs its place in the order.
+    pub fn peek_one(&mut self, shard: Gid, payload: &[u8], answer: &mut Vec<u8>) -> Peek {
+        let Engine::Here(sides) = &mut self.engine else { return Peek::Never };
+        let Some((envelope, command)) = Envelope::decode(payload) else { return Peek::Never };
+        let (Some(side), Some(head)) =
+            (sides.get_mut(shard.index()), self.heads.get(shard.index()))
+        else {
+            return Peek::Never;
+        };
+        let now = head.now.max(envelope.stamp);
+        if !envelope.read_only || side.part.due_ms().is_some_and(|due_ms| due_ms < now.wall_ms) {
+            return Peek::Never;
+        }
+        if self.cleared || self.lanes.waiting(shard) > 0 {
+            return Peek::NotYet;
+        }
+        let (places, dst) =
+            ([Place { shard, position: head.delivered, now }], GroupSet::one(shard));
+        let at = At { id: NOBODY, dst, places: &places };
+        self.machine.apply(&at, &mut [&mut side.part], command, answer);
+        Peek::Answered
+    }
+
     /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written` are
     /// the requests of the same session that it must see.
     pub fn peek(
@@ -68,8 +107,7 @@ impl<M: Machine> Executor<M> {
             .filter(|(i, _)| dst.contains(Gid(*i as u8)))
             .map(|(_, side)| &mut side.part)
             .collect();
-        let id = MsgId { sender: Pid(u32::MAX), seq: 0 };
-        self.machine.apply(&At { id, dst, places: &places }, &mut parts, command, answer);
+        self.machine.apply(&At { id: NOBODY, dst, places: &places }, &mut parts, command, answer);
         Peek::Answered
     }
 }

@@ -582,7 +582,8 @@ impl<'a, M: Machine> Worker<'a, M> {
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
         let Job { id, dst, floor, progress, tidy, ref payload } = *job;
-        let turn = Turn { id, dst, places, floor, progress, tidy, payload };
+        let is_awaited = true;
+        let turn = Turn { id, dst, places, floor, progress, tidy, payload, is_awaited };
         let Shared { machine, limits, .. } = self.shared;
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {

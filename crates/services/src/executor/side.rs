@@ -31,6 +31,8 @@ pub(super) struct Turn<'a> {
     /// No command that has not run in any of its shards is earlier than this, on either clock.
     pub(super) tidy: Stamp,
     pub(super) payload: &'a [u8],
+    /// Whether anybody waits for its answer here.
+    pub(super) is_awaited: bool,
 }
 
 impl<P: Part> Side<P> {
@@ -113,7 +115,7 @@ pub(super) fn run<M: Machine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
-    let Turn { id, dst, places, floor, progress, tidy, payload } = *turn;
+    let Turn { id, dst, places, floor, progress, tidy, payload, is_awaited } = *turn;
     let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
@@ -125,6 +127,8 @@ pub(super) fn run<M: Machine>(
     };
     scratch.clear();
     match verdict {
+        // It changes nothing, and whoever asked hears from another node.
+        Verdict::New if envelope.read_only && !is_awaited => {}
         Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
         Verdict::Refused(why) => {
             machine.refuse(why, body, scratch);

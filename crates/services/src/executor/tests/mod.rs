@@ -400,3 +400,52 @@ fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
     drop(node.executor.adopt(read(&bytes).unwrap()));
     assert_eq!(peek(&mut node), (Peek::Answered, "$1\r\n1\r\n".into()));
 }
+
+#[test]
+fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_decide_what_expires()
+{
+    let (x, y) = (key(0), key(1));
+    let mut node = Node::new();
+    let at = |now_ms: u64, text: &str| cast(0, 9, now_ms, text);
+    let peek = |node: &mut Node, get: &Cast| {
+        let mut answer = Vec::new();
+        let outcome = node.executor.peek_one(Gid(0), &get.payload, &mut answer);
+        (outcome, String::from_utf8(answer).unwrap())
+    };
+    let get = at(0, &format!("GET {x}"));
+    node.run(&cast(1, 1, 1000, &format!("SET {x} 1")));
+    assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n1\r\n".into()));
+    // Also of keys that a command which waits does not touch: another node may have executed that.
+    let both = cast(2, 2, 1000, &format!("MSET {x} 2 {y} 2"));
+    node.deliver(0, &both).unwrap();
+    assert_eq!(peek(&mut node, &get), (Peek::NotYet, String::new()));
+    node.deliver(1, &both).unwrap();
+    assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n2\r\n".into()));
+    // As long as nothing can have expired it takes place at its own time.
+    node.run(&cast(3, 3, 1000, &format!("PEXPIRE {x} 500")));
+    let left = at(1200, &format!("PTTL {x}"));
+    assert_eq!(peek(&mut node, &left), (Peek::Answered, ":300\r\n".into()));
+    assert_eq!(peek(&mut node, &at(1500, &format!("GET {x}"))).0, Peek::Answered);
+    assert_eq!(peek(&mut node, &at(1501, &format!("GET {x}"))).0, Peek::Never);
+    assert_eq!(node.run(&cast(4, 4, 1501, &format!("GET {x}"))), "_\r\n");
+    assert_eq!(peek(&mut node, &get), (Peek::Answered, "_\r\n".into()), "it has expired for all");
+    let write = at(0, &format!("SET {x} 3"));
+    assert_eq!(peek(&mut node, &write).0, Peek::Never);
+}
+
+#[test]
+fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
+    let x = key(0);
+    let mut node = Node::new();
+    node.executor.answer_only(Box::new(|p| p == Pid(7)));
+    let mut casts = [
+        cast(1, 1, 0, &format!("SET {x} 1")),
+        cast(2, 2, 0, &format!("GET {x}")),
+        cast(3, 3, 0, &format!("GET {x}")),
+    ];
+    casts[2].id.sender = Pid(7);
+    casts.iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(Delivered::Taken)));
+    assert_eq!(node.answers, [(1, "+OK\r\n".into()), (3, "$1\r\n1\r\n".into())]);
+    let ran = node.executor.holds(Gid(0)).executed;
+    assert_eq!((ran, node.executor.applied(Gid(0))), (2, 3));
+}

@@ -63,6 +63,8 @@ struct Pending {
     read_only: bool,
     /// Whether a node of this process is to answer it from what it has executed.
     here: bool,
+    /// Whether it is a read that need not be ordered.
+    apart: bool,
     then: Then,
 }
 
@@ -104,6 +106,8 @@ struct Connection<B: Backend> {
     peeks: Vec<u64>,
     /// What such reads must see.
     written: Written,
+    /// Reads under way that are not ordered: nothing else is under way with them.
+    apart: Vec<u64>,
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
     pending: Option<Pending>,
@@ -166,6 +170,7 @@ pub(super) fn open<B: Backend>(
         refused: 0,
         drains: false,
         peeks: Vec::new(),
+        apart: Vec::new(),
         written: Written::default(),
         body: Vec::new(),
         pending: None,
@@ -315,6 +320,7 @@ impl<B: Backend> Connection<B> {
         };
         self.pipeline.answered(request);
         self.peeks.retain(|peek| *peek != request);
+        self.apart.retain(|read| *read != request);
         let refusal = Partitions::of_refusal(&answer);
         self.written.answered(request, refusal.is_none() && has_effect(&answer));
         if let Some((map, args)) = refusal {
@@ -702,8 +708,11 @@ impl<B: Backend> Connection<B> {
         encode_args(args, &mut self.body);
         let read_only = !command.writes();
         let shown = matches!(then, Then::Show);
-        let here = read_only && shown && self.client.level == Level::Sequential;
-        Ok(Pending { dst, keys, read_only, here, then })
+        let sequential = self.client.level == Level::Sequential;
+        let here = read_only && shown && sequential;
+        let can = dst.len() == 1 && self.shared.backend.reads_apart();
+        let apart = read_only && shown && !sequential && can;
+        Ok(Pending { dst, keys, read_only, here, apart, then })
     }
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
@@ -711,6 +720,9 @@ impl<B: Backend> Connection<B> {
     fn admits(&self, p: &Pending) -> bool {
         if p.here || !self.peeks.is_empty() {
             return p.here;
+        }
+        if !self.apart.is_empty() {
+            return p.apart;
         }
         self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
     }
@@ -741,9 +753,20 @@ impl<B: Backend> Connection<B> {
                 return self.hand_in(Pending { here: false, ..pending }, now);
             }
             self.peeks.push(request);
-        } else if let Err(Busy) = backend.submit(dst, &self.payload, token) {
-            self.lane.mailbox.withdrawn();
-            return Err(pending);
+        } else {
+            // Where something else is under way its place in the order keeps it from overtaking that.
+            let apart = pending.apart && self.pipeline.len() == self.apart.len();
+            let taken = match apart {
+                true => backend.read(dst, &self.payload, token),
+                false => backend.submit(dst, &self.payload, token),
+            };
+            if let Err(Busy) = taken {
+                self.lane.mailbox.withdrawn();
+                return Err(pending);
+            }
+            if apart {
+                self.apart.push(request);
+            }
         }
         let Pending { dst, keys, read_only, then, .. } = pending;
         if let (false, Some(home)) = (read_only, dst.lowest()) {

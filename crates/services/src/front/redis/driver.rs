@@ -80,8 +80,7 @@ impl<B: Backend> Driver<B> {
         let (session, stamp) =
             (shared.config.first_session + u64::from(lane.index), shared.clock.now().stamp);
         let mut bytes = Vec::new();
-        // Whether it is executed once or twice makes no difference.
-        Envelope { session, request, open_from: request, stamp, read_only: true }
+        Envelope { session, request, open_from: request, stamp, read_only: false }
             .encode(&mut bytes);
         encode_epoch(shared.server.epoch(), &mut bytes);
         let args: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
