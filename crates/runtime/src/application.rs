@@ -49,6 +49,11 @@ pub trait Application {
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool;
 
+    /// Whether it may be asked for reads: see [`peek`](Self::peek). If not, they are ordered.
+    fn can_peek(&self) -> bool {
+        false
+    }
+
     /// Answers a command that changes nothing, from everything of `group` that was taken: appended to
     /// `answer`. It must see what commands that were taken before would show, and nothing of those behind.
     fn peek(&mut self, _group: Gid, _command: &[u8], _answer: &mut Vec<u8>) -> Peeked {

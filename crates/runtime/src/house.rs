@@ -32,6 +32,9 @@ const PLACEHOLDER_BYTES: u64 = 8;
 /// Bytes of deliveries that wait for a state to come, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
+/// A larger buffer for answers to reads is given back.
+const ANSWER_BYTES_KEPT: usize = 1 << 20;
+
 /// A delivery that waits until the application can take it.
 struct Waiting {
     delivery: Delivery,
@@ -311,23 +314,24 @@ impl<A: Application> House<A> {
         let Self { app, door, reading, answer, .. } = self;
         let Door::Ingress(ingress, _) = door else { return false };
         for group in self.cluster.all_groups().iter().filter(|_| is_live) {
-            while let Some(read) = reading.first(group, app.delivered(group)) {
+            let delivered = app.delivered(group);
+            let (ordered, answered) = reading.serve(group, delivered, &mut |read| {
                 answer.clear();
                 let peeked = app.peek(group, &read.bytes, answer);
-                if peeked == Peeked::NotYet {
-                    break;
+                if peeked == Peeked::Answered {
+                    ingress.answer_read(read, answer);
                 }
-                let Some(read) = reading.pop(group) else { break };
-                match peeked {
-                    Peeked::Answered => ingress.answer_read(&read, answer),
-                    _ => ingress.order(read),
-                }
-                any = true;
-            }
+                peeked
+            });
+            any |= answered || !ordered.is_empty();
+            ordered.into_iter().for_each(|read| ingress.order(read));
         }
         for read in reading.late(now) {
             ingress.order(read);
             any = true;
+        }
+        if answer.capacity() > ANSWER_BYTES_KEPT {
+            *answer = Vec::new();
         }
         any
     }
@@ -610,9 +614,9 @@ impl<A: Application> Above for House<A> {
         self.inbox[group.index()].push_back(Waiting { delivery, payload: payload.into() });
     }
 
-    fn passed(&mut self, _: Time, p: Pid, ticket: Ticket) {
+    fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
         let group = self.group(p);
-        self.reading.passed(group, ticket, self.stands(group));
+        self.reading.passed(group, ticket, (self.stands(group), now));
     }
 
     fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {

@@ -167,7 +167,7 @@ impl Footing {
     }
 
     /// A member of each group, and an ingress for the commands of fronts.
-    fn on_net(options: &NodeOptions<'_>, net: &Net) -> Result<Self, NodeError> {
+    fn on_net(options: &NodeOptions<'_>, net: &Net, can_peek: bool) -> Result<Self, NodeError> {
         let NodeOptions { entry, config, rank, .. } = *options;
         let cluster = *config.cluster();
         let path = net.home().join(life_name(rank));
@@ -202,7 +202,7 @@ impl Footing {
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
-        let serves = (cluster.all_groups(), entry.has_barriers());
+        let serves = (cluster.all_groups(), entry.has_barriers() && can_peek);
         let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
@@ -241,7 +241,7 @@ impl<A: Application> Node<A> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
         let Footing { replicas, door, life } = match options.ground {
             Ground::Memory(directory) => Footing::in_memory(options, directory)?,
-            Ground::Net(net) => Footing::on_net(options, net)?,
+            Ground::Net(net) => Footing::on_net(options, net, app.can_peek())?,
         };
         let name = crate::config::node_name(rank);
         let (At::Socket(socket) | At::Address(_, _, socket)) = options.nodes[rank].clone();

@@ -5,15 +5,20 @@
 //! delivered here. Once the application has taken that, it is asked. Reads that come while others wait share a
 //! barrier with those that come in the same round of the loop.
 //!
-//! What the application cannot answer in time is ordered like any other command: nobody waits longer than
-//! for that, and what it says of reads need not be answered at all.
+//! What is not answered in time is ordered like any other command, with all that came behind it and is not
+//! answered either: nobody waits longer than for that, and what the application says of reads need not be
+//! answered at all. In time is four times as long as barriers take lately.
 
+use crate::application::Peeked;
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, Span, Time};
 use std::collections::VecDeque;
 
-/// How long a read waits here before it is ordered.
-const PATIENCE: Span = Span::millis(50);
+/// How long a read waits here before it is ordered, at the least and at the most.
+const PATIENCE: (Span, Span) = (Span::millis(50), Span::secs(1));
+
+/// Barriers of a group that are not passed, at most: where there are more, reads are ordered at once.
+const BEHIND_MAX: usize = 64;
 
 /// A read of a front, which goes to one group.
 #[derive(Debug)]
@@ -46,21 +51,38 @@ struct Ready {
 #[derive(Default)]
 struct OfGroup {
     fresh: Vec<Read>,
+    /// In the order in which their barriers were set. Of barriers whose reads were given up none is left.
     behind: VecDeque<Behind>,
-    /// In the order in which their barriers were set.
     ready: VecDeque<Ready>,
+    /// About how long barriers took to be passed lately.
+    takes: Span,
+}
+
+impl OfGroup {
+    /// Since when the oldest read waits, if there is one.
+    fn oldest(&self) -> Option<Time> {
+        let behind = self.behind.iter().filter(|behind| !behind.reads.is_empty());
+        self.ready.iter().map(|ready| ready.since).chain(behind.map(|behind| behind.since)).min()
+    }
+
+    fn patience(&self) -> Span {
+        self.takes.times(4).max(PATIENCE.0).min(PATIENCE.1)
+    }
 }
 
 /// The reads of a node.
 pub(crate) struct Reading {
     groups: Vec<OfGroup>,
     next_ticket: u64,
+    /// Those that wait for nothing, since barriers do not pass.
+    refused: Vec<Read>,
 }
 
 impl Reading {
     /// No reads of so many groups.
     pub(crate) fn of(groups: usize) -> Self {
-        Self { groups: (0..groups).map(|_| OfGroup::default()).collect(), next_ticket: 0 }
+        let groups = (0..groups).map(|_| OfGroup::default()).collect();
+        Self { groups, next_ticket: 0, refused: Vec::new() }
     }
 
     /// Takes a read in.
@@ -74,6 +96,10 @@ impl Reading {
         if of.fresh.is_empty() {
             return None;
         }
+        if of.behind.len() >= BEHIND_MAX {
+            self.refused.append(&mut of.fresh);
+            return None;
+        }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let reads = std::mem::take(&mut of.fresh);
@@ -81,45 +107,58 @@ impl Reading {
         Some(ticket)
     }
 
-    /// The barrier of `ticket` is passed, and the replica of `group` has delivered everything up to
-    /// `position`. One whose reads were given up is not looked for.
-    pub(crate) fn passed(&mut self, group: Gid, ticket: Ticket, position: u64) {
+    /// The barrier of `ticket` is passed, and with it all that were set before, and the replica of `group` has
+    /// delivered everything up to `position`.
+    pub(crate) fn passed(&mut self, group: Gid, ticket: Ticket, (position, now): (u64, Time)) {
         let of = &mut self.groups[group.index()];
         let Some(at) = of.behind.iter().position(|behind| behind.ticket == ticket) else { return };
-        let Some(Behind { since, reads, .. }) = of.behind.remove(at) else { return };
-        of.ready.extend(reads.into_iter().map(|read| Ready { position, since, read }));
+        for Behind { since, reads, .. } in of.behind.drain(..=at) {
+            of.takes = Span((of.takes.0 * 7 + now.since(since).0) / 8);
+            of.ready.extend(reads.into_iter().map(|read| Ready { position, since, read }));
+        }
     }
 
-    /// The next read of `group` that the application may be asked, which has taken everything up to
-    /// `delivered`.
-    pub(crate) fn first(&self, group: Gid, delivered: u64) -> Option<&Read> {
-        let first = self.groups[group.index()].ready.front();
-        first.filter(|ready| ready.position <= delivered).map(|ready| &ready.read)
-    }
-
-    /// Takes that one out.
-    pub(crate) fn pop(&mut self, group: Gid) -> Option<Read> {
-        self.groups[group.index()].ready.pop_front().map(|ready| ready.read)
-    }
-
-    /// Takes out those that have waited for too long, the oldest first.
-    pub(crate) fn late(&mut self, now: Time) -> Vec<Read> {
-        let mut late = Vec::new();
-        let is_late = |since: Time| now.since(since) >= PATIENCE;
-        for of in &mut self.groups {
-            while of.ready.front().is_some_and(|ready| is_late(ready.since)) {
-                late.extend(of.ready.pop_front().map(|ready| ready.read));
+    /// Asks the application, which has taken everything of `group` up to `delivered`, for each read that it may
+    /// be asked for, in their order. Gives those that need a place in the order, and whether there was any
+    /// that was answered.
+    pub(crate) fn serve(
+        &mut self,
+        group: Gid,
+        delivered: u64,
+        ask: &mut dyn FnMut(&Read) -> Peeked,
+    ) -> (Vec<Read>, bool) {
+        let ready = &mut self.groups[group.index()].ready;
+        let (mut ordered, mut any) = (Vec::new(), false);
+        for _ in 0..ready.len() {
+            let Some(first) = ready.pop_front() else { break };
+            let peeked = match first.position <= delivered {
+                true => ask(&first.read),
+                false => Peeked::NotYet,
+            };
+            match peeked {
+                Peeked::Answered => any = true,
+                Peeked::NotYet => ready.push_back(first),
+                Peeked::Never => ordered.push(first.read),
             }
-            while of.behind.front().is_some_and(|behind| is_late(behind.since)) {
-                late.extend(of.behind.pop_front().into_iter().flat_map(|behind| behind.reads));
+        }
+        (ordered, any)
+    }
+
+    /// Takes out those that are to be ordered: of each group all, if one has waited for too long.
+    pub(crate) fn late(&mut self, now: Time) -> Vec<Read> {
+        let mut late = std::mem::take(&mut self.refused);
+        for of in &mut self.groups {
+            if of.oldest().is_some_and(|since| now.since(since) >= of.patience()) {
+                late.extend(of.ready.drain(..).map(|ready| ready.read));
+                late.extend(of.behind.iter_mut().flat_map(|behind| behind.reads.drain(..)));
             }
         }
         late
     }
 
-    /// Whether there is none.
+    /// Whether none waits.
     pub(crate) fn is_empty(&self) -> bool {
-        self.groups.iter().all(|of| of.behind.is_empty() && of.ready.is_empty())
+        self.refused.is_empty() && self.groups.iter().all(|of| of.oldest().is_none())
     }
 }
 
@@ -135,6 +174,20 @@ mod tests {
         Time::ZERO + Span::millis(ms)
     }
 
+    fn tokens(reads: Vec<Read>) -> Vec<u64> {
+        reads.iter().map(|read| read.token).collect()
+    }
+
+    /// Which reads are asked for when so much is delivered; each is answered as `says` says.
+    fn asked(reading: &mut Reading, delivered: u64, says: fn(u64) -> Peeked) -> Vec<u64> {
+        let mut asked = Vec::new();
+        reading.serve(Gid(1), delivered, &mut |read| {
+            asked.push(read.token);
+            says(read.token)
+        });
+        asked
+    }
+
     #[test]
     fn a_read_waits_for_its_barrier_and_then_for_what_was_delivered_by_that() {
         let mut reading = Reading::of(2);
@@ -145,31 +198,66 @@ mod tests {
         reading.take(read(9, 1));
         let second = reading.begin(Gid(1), at(1)).unwrap();
         assert!(reading.begin(Gid(0), at(1)).is_none() && first != second);
-        assert!(reading.first(Gid(1), u64::MAX).is_none(), "no barrier is passed");
-        reading.passed(Gid(1), first, 30);
-        assert!(reading.first(Gid(1), 29).is_none());
-        let mut served = Vec::new();
-        while reading.first(Gid(1), 30).is_some() {
-            served.extend(reading.pop(Gid(1)).map(|read| read.token));
-        }
-        assert_eq!(served, [7, 8]);
-        reading.passed(Gid(1), second, 31);
-        assert_eq!(reading.first(Gid(1), 31).map(|read| read.token), Some(9));
+        let all = |_| Peeked::Answered;
+        assert!(asked(&mut reading, u64::MAX, all).is_empty(), "no barrier is passed");
+        reading.passed(Gid(1), first, (30, at(2)));
+        assert!(asked(&mut reading, 29, all).is_empty());
+        let odd = |token| if token == 7 { Peeked::NotYet } else { Peeked::Answered };
+        assert_eq!(asked(&mut reading, 30, odd), [7, 8]);
+        reading.passed(Gid(1), second, (31, at(3)));
+        assert_eq!(asked(&mut reading, 31, all), [7, 9]);
+        assert!(reading.is_empty());
     }
 
     #[test]
-    fn what_has_waited_for_too_long_is_given_up_and_its_barrier_is_of_no_use_any_more() {
-        let mut reading = Reading::of(1);
+    fn a_barrier_that_is_passed_lets_go_of_all_that_were_set_before() {
+        let mut reading = Reading::of(2);
+        let mut begin = |token| {
+            reading.take(read(token, 1));
+            reading.begin(Gid(1), at(token)).unwrap()
+        };
+        let [_, second, third] = [1, 2, 3].map(&mut begin);
+        reading.passed(Gid(1), second, (5, at(9)));
+        assert_eq!(asked(&mut reading, 5, |_| Peeked::Answered), [1, 2]);
+        reading.passed(Gid(1), third, (5, at(9)));
+        assert_eq!(asked(&mut reading, 5, |_| Peeked::Answered), [3]);
+    }
+
+    #[test]
+    fn where_one_has_waited_for_too_long_all_of_its_group_are_ordered_in_their_order() {
+        let mut reading = Reading::of(2);
         reading.take(read(1, 0));
         let first = reading.begin(Gid(0), at(0)).unwrap();
         reading.take(read(2, 0));
         let second = reading.begin(Gid(0), at(10)).unwrap();
-        reading.passed(Gid(0), first, 5);
-        let tokens = |late: Vec<Read>| late.iter().map(|read| read.token).collect::<Vec<_>>();
+        reading.take(read(3, 1));
+        reading.begin(Gid(1), at(10));
+        reading.passed(Gid(0), first, (5, at(1)));
         assert!(reading.late(at(49)).is_empty());
-        assert_eq!(tokens(reading.late(at(50))), [1], "the application could not answer it");
-        assert_eq!(tokens(reading.late(at(60))), [2]);
-        reading.passed(Gid(0), second, 9);
+        assert_eq!(tokens(reading.late(at(50))), [1, 2]);
+        assert_eq!(tokens(reading.late(at(60))), [3]);
+        reading.passed(Gid(0), second, (9, at(70)));
         assert!(reading.is_empty());
+    }
+
+    #[test]
+    fn over_long_ways_reads_are_given_more_time_and_where_no_barrier_passes_none() {
+        let mut reading = Reading::of(1);
+        for turn in 0..60 {
+            reading.take(read(turn, 0));
+            let ticket = reading.begin(Gid(0), at(turn * 200)).unwrap();
+            reading.passed(Gid(0), ticket, (0, at(turn * 200 + 100)));
+            reading.serve(Gid(0), 0, &mut |_| Peeked::Answered);
+        }
+        reading.take(read(99, 0));
+        reading.begin(Gid(0), at(20_000));
+        assert!(reading.late(at(20_300)).is_empty());
+        assert_eq!(tokens(reading.late(at(20_400))), [99]);
+        let sent = (0..2 * BEHIND_MAX as u64).filter(|token| {
+            reading.take(read(*token, 0));
+            reading.begin(Gid(0), at(20_400)).is_some()
+        });
+        assert_eq!(sent.count(), BEHIND_MAX - 1);
+        assert_eq!(reading.late(at(20_400)).len(), BEHIND_MAX + 1);
     }
 }

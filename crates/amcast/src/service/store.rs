@@ -133,6 +133,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.answer_only(awaits);
     }
 
+    fn can_peek(&self) -> bool {
+        self.workers == 0
+    }
+
     fn peek(&mut self, group: Gid, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
         match self.executor.peek_one(group, command, answer) {
             Peek::Answered => Peeked::Answered,

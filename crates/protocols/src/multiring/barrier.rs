@@ -12,8 +12,10 @@
 //! voted for once it goes on to count until another run has taken its place. One that has lost its memory
 //! does not answer before it has it back (`recovery.rs`).
 //!
-//! An answer may be about what is never decided: a coordinator that failed proposed it. So what is not
-//! there in time is asked for again.
+//! An answer may be about what is never decided: a coordinator that failed proposed it. So where a barrier is
+//! not passed in time, acceptors are asked again. What they say to a later question bounds all earlier
+//! barriers, too: the least that any round of questions since has found is enough, and barriers are passed in
+//! the order in which they were set.
 
 use super::Mutant;
 use super::process::MultiRing;
@@ -42,6 +44,8 @@ pub(super) struct Barriers {
     number: u64,
     /// The round that is under way.
     round: Option<Round>,
+    /// When the last one began.
+    asked_at: Time,
     /// Those for which it is known how far the rings must be merged, the oldest first.
     goals: VecDeque<Goal>,
 }
@@ -50,7 +54,6 @@ pub(super) struct Barriers {
 #[derive(Clone, Debug)]
 struct Round {
     tickets: Vec<Ticket>,
-    asked_at: Time,
     answered: Vec<Pid>,
     /// By ring that is subscribed to: how many acceptors have answered, and how far they have voted.
     heads: Vec<(usize, u64)>,
@@ -72,15 +75,28 @@ impl Barriers {
 
     /// When something is asked again.
     pub(super) fn due(&self, retry: Span) -> Time {
-        let round = self.round.as_ref().map(|round| round.asked_at + retry);
-        let goal = self.goals.front().map(|goal| goal.since + retry.times(PATIENCE));
-        round.into_iter().chain(goal).min().unwrap_or(Time::NEVER)
+        match (&self.round, self.goals.is_empty()) {
+            (Some(_), _) => self.asked_at + retry,
+            (None, false) => self.asked_at + retry.times(PATIENCE),
+            (None, true) => Time::NEVER,
+        }
     }
 
-    /// Gives up waiting for what may never be decided.
-    fn give_up(&mut self, now: Time, patience: Span) {
-        while self.goals.front().is_some_and(|goal| now.since(goal.since) >= patience) {
-            self.fresh.extend(self.goals.pop_front().into_iter().flat_map(|goal| goal.tickets));
+    /// Whether to begin a round now: for new barriers, or since what others wait for may never be decided.
+    fn asks(&self, now: Time, retry: Span) -> bool {
+        let late = !self.goals.is_empty() && now.since(self.asked_at) >= retry.times(PATIENCE);
+        late || !self.fresh.is_empty()
+    }
+
+    /// A round has found how far the rings must be merged for its own barriers; for earlier ones that is
+    /// enough.
+    fn found(&mut self, round: Round, now: Time) {
+        let upto: Vec<u64> = round.heads.into_iter().map(|(_, furthest)| furthest).collect();
+        for goal in &mut self.goals {
+            goal.upto.iter_mut().zip(&upto).for_each(|(old, new)| *old = (*old).min(*new));
+        }
+        if !round.tickets.is_empty() {
+            self.goals.push_back(Goal { tickets: round.tickets, since: now, upto });
         }
     }
 }
@@ -109,21 +125,20 @@ impl MultiRing {
     /// answered in time.
     pub(super) fn ask_for_barriers(&mut self) {
         let (now, retry) = (self.now, self.shape.retry);
-        self.barriers.give_up(now, retry.times(PATIENCE));
-        let mut asked = self.barriers.round.take();
-        match &mut asked {
-            None if self.barriers.fresh.is_empty() || !self.begun => return,
+        let barriers = &mut self.barriers;
+        match &barriers.round {
+            None if !self.begun || !barriers.asks(now, retry) => return,
             None => {
-                self.barriers.number += 1;
-                let tickets = mem::take(&mut self.barriers.fresh);
+                barriers.number += 1;
+                let tickets = mem::take(&mut barriers.fresh);
                 let heads = alloc::vec![(0, 0); self.merge.rings.len()];
-                asked = Some(Round { tickets, asked_at: now, answered: Vec::new(), heads });
+                barriers.round = Some(Round { tickets, answered: Vec::new(), heads });
             }
-            Some(round) if now.since(round.asked_at) >= retry => round.asked_at = now,
-            Some(_) => return self.barriers.round = asked,
+            Some(_) if now.since(barriers.asked_at) < retry => return,
+            Some(_) => {}
         }
-        self.barriers.round = asked;
-        let round = self.barriers.number;
+        barriers.asked_at = now;
+        let round = barriers.number;
         for p in self.unanswered() {
             if p == self.me {
                 self.on_probe(p, round);
@@ -191,9 +206,8 @@ impl MultiRing {
         };
         let ids = self.merge.rings.iter();
         if ids.zip(&round.heads).all(|(&id, &(count, _))| count >= quorum(id)) {
-            let Round { tickets, heads, .. } = self.barriers.round.take().expect("it is under way");
-            let upto = heads.into_iter().map(|(_, furthest)| furthest).collect();
-            self.barriers.goals.push_back(Goal { tickets, since: self.now, upto });
+            let round = self.barriers.round.take().expect("it is under way");
+            self.barriers.found(round, self.now);
         }
         Ok(())
     }

@@ -13,8 +13,11 @@ use crate::envelope::Envelope;
 use crate::machine::{At, Machine, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 
-/// The message of a read, which is in none.
-const NOBODY: MsgId = MsgId { sender: Pid(u32::MAX), seq: 0 };
+/// What stands for the message of a read, which is in none: another for each, since what a command draws
+/// at random follows from it.
+fn unsent(envelope: &Envelope) -> MsgId {
+    MsgId { sender: Pid(u32::MAX), seq: envelope.session.rotate_left(32) ^ envelope.request }
+}
 
 /// What became of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,11 +33,11 @@ pub enum Peek {
 }
 
 impl<M: Machine> Executor<M> {
-    /// Answers `payload`, an envelope and a command that changes nothing, from everything that `shard` has
-    /// delivered: all of it, in its order, and nothing else.
+    /// Answers `payload`, an envelope and a command that changes nothing, as if it had come next in what `shard`
+    /// has delivered: behind all of that, and in front of all else.
     ///
-    /// Every other such read of the shard, and every ordered command, is in front of this one in the shard's
-    /// order or behind it, by its position: so if everything that was answered anywhere before the read began is
+    /// An ordered command would take just this place, and wait for the same commands: those that it conflicts with and
+    /// that wait for other shards. So if everything that was answered anywhere before the read began is
     /// delivered here, it is linearizable. Reads of several shards are not: two of them, at nodes that
     /// deliver two commands of different shards in different orders, would each see one and miss the other.
     ///
@@ -53,12 +56,15 @@ impl<M: Machine> Executor<M> {
         if !envelope.read_only || side.part.due_ms().is_some_and(|due_ms| due_ms < now.wall_ms) {
             return Peek::Never;
         }
-        if self.cleared || self.lanes.waiting(shard) > 0 {
+        let dst = GroupSet::one(shard);
+        if self.cleared
+            || self.lanes.holds_up(shard, |access| self.machine.access(command, dst, access))
+        {
             return Peek::NotYet;
         }
         let (places, dst) =
             ([Place { shard, position: head.delivered, now }], GroupSet::one(shard));
-        let at = At { id: NOBODY, dst, places: &places };
+        let at = At { id: unsent(&envelope), dst, places: &places };
         self.machine.apply(&at, &mut [&mut side.part], command, answer);
         Peek::Answered
     }
@@ -107,7 +113,8 @@ impl<M: Machine> Executor<M> {
             .filter(|(i, _)| dst.contains(Gid(*i as u8)))
             .map(|(_, side)| &mut side.part)
             .collect();
-        self.machine.apply(&At { id: NOBODY, dst, places: &places }, &mut parts, command, answer);
+        let id = unsent(&envelope);
+        self.machine.apply(&At { id, dst, places: &places }, &mut parts, command, answer);
         Peek::Answered
     }
 }

@@ -93,6 +93,17 @@ impl Lanes {
         self.lanes[shard.index()].positions.first_key_value().map(|(_, since)| *since)
     }
 
+    /// Whether a command with this `access` would have to wait in `shard`, if it came next.
+    pub(super) fn holds_up(&self, shard: Gid, access: impl FnOnce(&mut Access)) -> bool {
+        let lane = &self.lanes[shard.index()];
+        if lane.positions.is_empty() {
+            return false;
+        }
+        let mut wanted = Access::default();
+        access(&mut wanted);
+        lane.whole.is_some() || lane.conflicts(shard, &wanted)
+    }
+
     /// Position of the command in front of the one that waits at `place`.
     pub(super) fn before(&self, place: &Place) -> u64 {
         self.lanes[place.shard.index()].positions[&place.position].before
@@ -194,6 +205,15 @@ impl Lane {
                 tail.readers.push(ticket);
             }
         }
+    }
+
+    /// Whether a command that waits here and is not for the whole shard conflicts with `access`.
+    fn conflicts(&self, shard: Gid, access: &Access) -> bool {
+        let clashes =
+            |tail: &Tail, write: bool| tail.writer.is_some() || write && !tail.readers.is_empty();
+        let mut uses = access.uses.iter().filter(|used| used.shard == shard);
+        access.whole && !self.others.is_empty()
+            || uses.any(|used| self.tails.get(&used.key).is_some_and(|t| clashes(t, used.write)))
     }
 
     fn step_out(&mut self, ticket: u64, shard: Gid, access: &Access) {

@@ -415,10 +415,13 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
     let get = at(0, &format!("GET {x}"));
     node.run(&cast(1, 1, 1000, &format!("SET {x} 1")));
     assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n1\r\n".into()));
-    // Also of keys that a command which waits does not touch: another node may have executed that.
+    // A command that waits for another shard may be executed at another node; others do not matter.
     let both = cast(2, 2, 1000, &format!("MSET {x} 2 {y} 2"));
     node.deliver(0, &both).unwrap();
     assert_eq!(peek(&mut node, &get), (Peek::NotYet, String::new()));
+    assert_eq!(peek(&mut node, &at(0, &format!("GET {{{x}}}other"))).0, Peek::Answered);
+    let all = at(0, "DBSIZE");
+    assert_eq!(peek(&mut node, &all).0, Peek::NotYet);
     node.deliver(1, &both).unwrap();
     assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n2\r\n".into()));
     // As long as nothing can have expired it takes place at its own time.
@@ -448,4 +451,19 @@ fn a_read_that_is_answered_elsewhere_takes_its_place_and_is_not_run() {
     assert_eq!(node.answers, [(1, "+OK\r\n".into()), (3, "$1\r\n1\r\n".into())]);
     let ran = node.executor.holds(Gid(0)).executed;
     assert_eq!((ran, node.executor.applied(Gid(0))), (2, 3));
+}
+
+#[test]
+fn random_reads_differ_also_if_they_are_not_ordered() {
+    let set = key(0);
+    let mut node = Node::new();
+    node.run(&cast(1, 1, 0, &format!("SADD {set} a b c d e f g h")));
+    let mut drawn = std::collections::BTreeSet::new();
+    for request in 2..60 {
+        let draw = cast(0, request, 0, &format!("SRANDMEMBER {set}"));
+        let mut answer = Vec::new();
+        assert_eq!(node.executor.peek_one(Gid(0), &draw.payload, &mut answer), Peek::Answered);
+        drawn.insert(answer);
+    }
+    assert!(drawn.len() > 4, "{drawn:?}");
 }

@@ -9,6 +9,10 @@
 //! answered, and all later ones behind it. Other clients may see the effects of commands on
 //! different keys in another order than they were sent in, as with a cluster of Redis servers;
 //! `MULTI` makes them one.
+//!
+//! Reads that are not ordered ([`Backend::read`](crate::Backend::read)) are under way only with others like them:
+//! the connection sees to that. Each is answered as of a moment while it is under way; which of them is as of
+//! an earlier one, nobody says.
 
 use amcast_core::{Gid, GroupSet};
 

@@ -65,7 +65,9 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
 
 fn command(shard: Gid, session: u64, request: u64, stamp: Stamp, epoch: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    Envelope { session, request, open_from: request, stamp, read_only: true }.encode(&mut bytes);
+    // All nodes are to run it.
+    let read_only = false;
+    Envelope { session, request, open_from: request, stamp, read_only }.encode(&mut bytes);
     encode_epoch(epoch, &mut bytes);
     encode_args(&[TIDY.as_bytes(), shard.0.to_string().as_bytes()], &mut bytes);
     bytes
