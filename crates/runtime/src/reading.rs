@@ -65,6 +65,13 @@ impl OfGroup {
         self.ready.iter().map(|ready| ready.since).chain(behind.map(|behind| behind.since)).min()
     }
 
+    /// Takes out all reads, the oldest first. Of their barriers it is still waited for how long they take.
+    fn take_all(&mut self) -> Vec<Read> {
+        let mut all: Vec<Read> = self.ready.drain(..).map(|ready| ready.read).collect();
+        all.extend(self.behind.iter_mut().flat_map(|behind| behind.reads.drain(..)));
+        all
+    }
+
     fn patience(&self) -> Span {
         self.takes.times(4).max(PATIENCE.0).min(PATIENCE.1)
     }
@@ -119,27 +126,38 @@ impl Reading {
     }
 
     /// Asks the application, which has taken everything of `group` up to `delivered`, for each read that it may
-    /// be asked for, in their order. Gives those that need a place in the order, and whether there was any
-    /// that was answered.
+    /// be asked for, in their order. Gives those that need a place in the order, and all of the group with
+    /// them; and whether there was any that was answered.
     pub(crate) fn serve(
         &mut self,
         group: Gid,
         delivered: u64,
         ask: &mut dyn FnMut(&Read) -> Peeked,
     ) -> (Vec<Read>, bool) {
-        let ready = &mut self.groups[group.index()].ready;
-        let (mut ordered, mut any) = (Vec::new(), false);
-        for _ in 0..ready.len() {
-            let Some(first) = ready.pop_front() else { break };
-            let peeked = match first.position <= delivered {
-                true => ask(&first.read),
+        let of = &mut self.groups[group.index()];
+        let (mut any, mut later, mut ordered) = (false, VecDeque::new(), Vec::new());
+        for ready in of.ready.drain(..) {
+            // One behind another that is ordered must not be answered from an earlier moment.
+            if !ordered.is_empty() {
+                ordered.push(ready.read);
+                continue;
+            }
+            let peeked = match ready.position <= delivered {
+                true => ask(&ready.read),
                 false => Peeked::NotYet,
             };
             match peeked {
                 Peeked::Answered => any = true,
-                Peeked::NotYet => ready.push_back(first),
-                Peeked::Never => ordered.push(first.read),
+                Peeked::NotYet => later.push_back(ready),
+                Peeked::Never => {
+                    ordered.extend(later.drain(..).map(|ready| ready.read));
+                    ordered.push(ready.read);
+                }
             }
+        }
+        of.ready.append(&mut later);
+        if !ordered.is_empty() {
+            ordered.extend(of.take_all());
         }
         (ordered, any)
     }
@@ -149,8 +167,7 @@ impl Reading {
         let mut late = std::mem::take(&mut self.refused);
         for of in &mut self.groups {
             if of.oldest().is_some_and(|since| now.since(since) >= of.patience()) {
-                late.extend(of.ready.drain(..).map(|ready| ready.read));
-                late.extend(of.behind.iter_mut().flat_map(|behind| behind.reads.drain(..)));
+                late.extend(of.take_all());
             }
         }
         late
@@ -206,6 +223,23 @@ mod tests {
         assert_eq!(asked(&mut reading, 30, odd), [7, 8]);
         reading.passed(Gid(1), second, (31, at(3)));
         assert_eq!(asked(&mut reading, 31, all), [7, 9]);
+        assert!(reading.is_empty());
+    }
+
+    #[test]
+    fn with_a_read_that_needs_its_place_in_the_order_all_that_are_not_answered_are_ordered() {
+        let mut reading = Reading::of(2);
+        (1..5).for_each(|token| reading.take(read(token, 1)));
+        let first = reading.begin(Gid(1), at(0)).unwrap();
+        reading.take(read(5, 1));
+        reading.begin(Gid(1), at(0)).unwrap();
+        reading.passed(Gid(1), first, (0, at(1)));
+        let (ordered, any) = reading.serve(Gid(1), 0, &mut |read| match read.token {
+            1 => Peeked::NotYet,
+            2 => Peeked::Answered,
+            _ => Peeked::Never,
+        });
+        assert_eq!((tokens(ordered), any), (vec![1, 3, 4, 5], true));
         assert!(reading.is_empty());
     }
 

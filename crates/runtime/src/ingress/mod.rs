@@ -104,6 +104,9 @@ struct Front {
     /// Reads of it that are not answered, and their bytes.
     reads: usize,
     read_bytes: usize,
+    /// Reads that are ordered after all and not answered, by what the front calls them, and their groups. What
+    /// the front reads of these groups meanwhile must not be answered from an earlier moment, and is ordered, too.
+    detours: BTreeMap<u64, Gid>,
     /// Those that there was no room for.
     waiting: Waiting,
 }
@@ -276,6 +279,7 @@ impl Ingress {
             flights: 0,
             reads: 0,
             read_bytes: 0,
+            detours: BTreeMap::new(),
             waiting: Waiting::default(),
         });
     }
@@ -354,14 +358,18 @@ impl Ingress {
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    let Front { flights, waiting, reads, read_bytes, .. } = front;
+                    let Front { flights, waiting, reads, read_bytes, detours, .. } = front;
                     if !self.serves
                         || *flights + *reads + waiting.count() >= FLIGHT_MAX
                         || waiting.bytes() + *read_bytes >= FLIGHT_BYTES_MAX
                     {
                         return Ok(None);
                     }
-                    if let (true, Some(taken), Some(group)) = (is_read, &mut self.reads, one(dst)) {
+                    let group = one(dst).filter(|_| is_read);
+                    let detour = group.filter(|group| detours.values().any(|g| g == group));
+                    if let Some(group) = detour {
+                        detours.insert(token, group);
+                    } else if let (Some(taken), Some(group)) = (&mut self.reads, group) {
                         (*reads, *read_bytes) = (*reads + 1, *read_bytes + bytes.len());
                         taken.push(Read { front: front.number, token, group, bytes: bytes.into() });
                         front.line.done(used);
@@ -413,8 +421,9 @@ impl Ingress {
     /// The read is to be ordered, like a command.
     pub(crate) fn order(&mut self, read: Read) {
         if let Some(front) = self.end_read(&read) {
-            let Read { token, bytes, .. } = read;
-            front.waiting.push(Command { token, dst: GroupSet::one(read.group), bytes });
+            let Read { token, bytes, group, .. } = read;
+            front.detours.insert(token, group);
+            front.waiting.push(Command { token, dst: GroupSet::one(group), bytes });
         }
     }
 
@@ -424,6 +433,7 @@ impl Ingress {
         let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
+        front.detours.remove(&token);
         front.answer(token, bytes);
     }
 
@@ -432,6 +442,7 @@ impl Ingress {
         for Flight { front, token } in std::mem::take(&mut self.flights).into_values() {
             if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
                 front.flights -= 1;
+                front.detours.remove(&token);
                 front.line.say(Frame::Lost(token));
             }
         }
@@ -566,11 +577,17 @@ mod tests {
         place.ingress.answer_read(&reads[0], b"+x");
         assert!(place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, b"+x")));
         place.ingress.order(second);
+        // A read behind one that is ordered is ordered behind it.
+        place.say(Frame::Read(4, DST, b"third"));
         assert_eq!(place.take(1), Some((101, b"second".to_vec())));
+        assert_eq!(place.take(1), Some((102, b"third".to_vec())));
         place.ingress.answer(101, b"+y");
-        assert!(place.hears(Frame::Answer(3, b"+y")));
+        place.ingress.answer(102, b"+z");
+        assert!(place.hears(Frame::Answer(3, b"+y")) && place.hears(Frame::Answer(4, b"+z")));
         let left = &place.ingress.fronts[0];
-        assert_eq!((left.reads, left.read_bytes), (0, 0));
+        assert_eq!((left.reads, left.read_bytes, left.detours.len()), (0, 0, 0));
+        place.say(Frame::Read(5, DST, b"fourth"));
+        assert!(place.take(1).is_none() && place.ingress.take_reads().len() == 1);
     }
 
     #[test]
