@@ -67,6 +67,7 @@ pub fn mutants(name: &str) -> &'static [MutantInfo] {
 mod tests {
     use super::*;
     use alloc::collections::BTreeSet;
+    use amcast_core::Property;
 
     #[test]
     fn every_name_is_found_and_is_one_protocols() {
@@ -92,7 +93,10 @@ mod tests {
     fn every_promise_is_broken_by_a_mutant_and_mutants_break_only_promises() {
         for entry in CATALOG {
             let promises: BTreeSet<_> = entry.about().promises.iter().collect();
-            let broken: BTreeSet<_> = mutants(entry.name()).iter().flat_map(|m| m.breaks).collect();
+            let mut broken: BTreeSet<_> =
+                mutants(entry.name()).iter().flat_map(|m| m.breaks).collect();
+            // What services promise by its barriers.
+            assert_eq!(broken.remove(&Property::Linearizable), entry.has_barriers());
             assert_eq!(promises, broken, "{}", entry.name());
         }
         assert!(MUTANTS.iter().all(|(entry, _)| find(entry.name()).is_some()));
