@@ -230,3 +230,45 @@ fn without_the_ringers_fence_a_wake_up_is_lost() {
 fn without_the_sleepers_fence_a_wake_up_is_lost() {
     assert!(breaks(|| parking::<SLEEPER>(1)));
 }
+
+/// A writer that goes round: it says in a line of its own what it writes over, and writes over it. A reader
+/// reads the record, and then what was said. Law 1: who finds the newer record finds it announced.
+fn overwriting(tells_first: bool, checks_last: bool) {
+    loom::model(move || {
+        let head = Arc::new(Region::<0>::new());
+        let record = Arc::new(Region::<0>::new());
+        let writer = {
+            let (head, record) = (Arc::clone(&head), Arc::clone(&record));
+            thread::spawn(move || {
+                let order = if tells_first { [&head, &record] } else { [&record, &head] };
+                order.into_iter().for_each(|line| line.put(1));
+            })
+        };
+        // A word of the newer record, whatever its stamp says: half of it is what must not be believed.
+        let read = || record.data.load(Ordering::Acquire);
+        let (word, told) = if checks_last {
+            let word = read();
+            (word, head.seen())
+        } else {
+            let told = head.seen();
+            (read(), told)
+        };
+        assert!(word == 0 || told == 1, "a record that is written over is taken for whole");
+        writer.join().expect("the writer ends");
+    });
+}
+
+#[test]
+fn what_is_written_over_was_told_before() {
+    overwriting(true, true);
+}
+
+#[test]
+fn a_writer_that_tells_afterwards_is_not_noticed() {
+    assert!(breaks(|| overwriting(false, true)));
+}
+
+#[test]
+fn a_reader_that_checks_before_it_reads_notices_nothing() {
+    assert!(breaks(|| overwriting(true, false)));
+}

@@ -333,6 +333,13 @@ impl Ram {
             if to == p {
                 self.way_mut(p, p).known = life;
             } else {
+                // Whom it finds at its start it knows: what its earlier life was told, or was about to
+                // be told, died with that one.
+                let other = &self.homes[to.index()];
+                if other.alive {
+                    let known = other.life;
+                    self.way_mut(p, to).known = known;
+                }
                 let at = now + self.model.fresh.draw(chooser, Concern::Ram);
                 self.due.push(at, Due::Fresh { to, of: p, life });
             }

@@ -1,52 +1,15 @@
 //! What every replica does: hears the others' rows, gives permissions, consumes the decided log,
 //! and tells how far it is.
 
-use super::layout::{CONTROL, Grant, Promise, Row, rank_of};
+use super::layout::{Grant, Promise, Row, rank_of};
+use super::log_region::{Control, LogView};
 use super::mutants::Mutant;
 use super::replica::{Force, Health, Phase, Replica, take_up};
-use super::ring::{Kind, Record, Ring};
+use super::ring::{Kind, Record};
 use super::ticket::Ticketed;
-use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Source, Stamp, Window};
-use amcast_core::step::{Delivery, Note};
+use amcast_core::memory::{Memory, Out, Source, Window};
+use amcast_core::step::{Delivery, Extent, Note};
 use amcast_core::{Outbox, Output, Pid, Role};
-
-/// The control line of a log, published by its writer after the records it speaks of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Control {
-    /// The term; a control line of a term says that the term's log is installed.
-    pub(super) epoch: u32,
-    /// The first position that is still in the ring.
-    pub(super) tail: u64,
-    /// The commit index: everything before it is decided.
-    pub(super) commit: u64,
-}
-
-impl Control {
-    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
-        [u64::from(self.epoch), self.tail, self.commit, 0, 0, 0, 0]
-    }
-
-    pub(super) const fn stamp(&self) -> Stamp {
-        Stamp::new(self.epoch, 0)
-    }
-
-    /// Of raw words; none if no term was installed. While a writer rewrites the line within a term
-    /// its words may be of different ages: each only grows, and is read for itself.
-    pub(super) fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
-        let epoch = stamp.epoch();
-        // A new term's first control line is whole or not there; its epoch says which.
-        (epoch != 0 && words[0] == u64::from(epoch)).then_some(Self {
-            epoch,
-            tail: words[1],
-            commit: words[2],
-        })
-    }
-
-    pub(super) fn read(line: &Line) -> Option<Self> {
-        let stamp = line.stamp();
-        Self::parse(&line.words(), stamp)
-    }
-}
 
 /// After so many heartbeats a replica says again how far its group has taken over, changed or not.
 const SAY_AGAIN_BEATS: u64 = 32;
@@ -152,9 +115,7 @@ impl Replica {
         }
         let ring = self.layout.log(open.writer, open.half);
         // Of this term only: a denied write of an earlier one may still come through.
-        if Control::read(&view.region(ring.region)[CONTROL as usize])
-            .is_some_and(|control| control.epoch == open.epoch)
-        {
+        if Control::read(view.region(ring.region)).is_some_and(|c| c.epoch == open.epoch) {
             self.force = Some(open);
         }
     }
@@ -178,11 +139,13 @@ impl Replica {
         }
     }
 
-    /// The ring and control line of the log in force.
-    pub(super) fn in_force<'a>(&self, view: Window<'a>) -> Option<(Ring, &'a [Line], u32)> {
+    /// The log in force.
+    pub(super) fn in_force<'a>(&self, view: Window<'a>) -> Option<LogView<'a>> {
         let force = self.force?;
         let ring = self.layout.log(force.writer, force.half);
-        Some((ring, view.region(ring.region), force.epoch))
+        let leads = matches!(self.phase, Phase::Leader(_));
+        let checks = !leads && !self.mutants.is(Mutant::SkipsTailCheck);
+        Some(LogView { ring, region: view.region(ring.region), epoch: force.epoch, checks })
     }
 
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
@@ -192,85 +155,67 @@ impl Replica {
         if leads || !self.follows() {
             return;
         }
-        let Some((ring, region, epoch)) = self.in_force(view) else { return };
+        let Some(log) = self.in_force(view) else { return };
         // [TRAM 2:21-23] [TRAM 4:16-18] a leader delivers what it counted itself.
         if let Phase::Leader(leader) = &self.phase {
             self.decided = self.decided.max(leader.commit);
-        } else if let Some(control) = Control::read(&region[CONTROL as usize]) {
-            if control.epoch != epoch {
-                return;
-            }
+        } else {
+            let Some(control) = log.control() else { return };
             if self.misses(control.tail) {
                 self.fall_behind(out);
                 return;
             }
             // Words of different ages are read again; nonsense is never believed.
-            if control.commit.checked_sub(control.tail).is_none_or(|n| n > u64::from(ring.lines)) {
+            if control
+                .commit
+                .checked_sub(control.tail)
+                .is_none_or(|n| n > u64::from(log.ring.lines))
+            {
                 return;
             }
             self.decided = self.decided.max(control.commit);
             if self.mutants.is(Mutant::DeliversUndecided) {
-                while let Some(record) = ring.read(region, self.decided, epoch) {
+                while let Some(record) = log.ring.read(log.region, self.decided, log.epoch) {
                     self.decided += u64::from(record.lines());
                 }
             }
         }
         // Bounded work: at most a ring.
         while self.consumed < self.decided {
-            let Some(record) = ring.read(region, self.consumed, epoch) else {
+            let (pos, group) = (self.consumed, self.group);
+            let wants = |r: &Record| r.kind == Kind::Message && r.dst.contains(group);
+            let mut record = None;
+            let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
+            let Some(record) = record else {
                 // Only a replica that nobody waits for can miss a decided entry: it has been
-                // overwritten, or was never written here.
+                // overwritten, or was never written here. Of a pad that is as true as of a message.
                 self.fall_behind(out);
                 return;
             };
-            if !self.consume_one(&ring, region, &record, epoch, out) {
-                return;
+            self.consumed = pos + u64::from(record.lines());
+            if record.kind == Kind::Message {
+                self.consume_message(pos, &record, payload, out);
             }
         }
     }
 
-    fn consume_one(
+    fn consume_message(
         &mut self,
-        ring: &Ring,
-        region: &[Line],
+        pos: u64,
         record: &Record,
-        epoch: u32,
+        payload: Extent,
         out: &mut Outbox<Memory>,
-    ) -> bool {
-        let end = self.consumed + u64::from(record.lines());
-        if record.kind != Kind::Message {
-            self.consumed = end;
-            return true;
-        }
-        let deliver = record.dst.contains(self.group);
-        let pos = self.consumed;
-        let mut whole = true;
-        let payload = out.fill(|to| {
-            if deliver {
-                whole = ring.payload(region, pos, epoch, record, to);
-            }
-        });
-        if !matches!(self.phase, Phase::Leader(_)) {
-            // The writer moves the tail before it writes over what lay there: if the tail is not
-            // past this record now, what was read is the record.
-            let control = Control::read(&region[CONTROL as usize]);
-            if !whole || control.is_none_or(|c| c.tail > self.consumed) {
-                self.fall_behind(out);
-                return false;
-            }
-        }
-        self.consumed = end;
+    ) {
         out.note(Note::Part(record.msg));
         if pos >= self.cursors_from {
             // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
             take_up(&self.layout, &mut self.sources, record);
         }
-        if deliver {
-            self.delivered = end;
-            let (msg, dst) = (record.msg, record.dst);
-            out.push(Output::Deliver(Delivery { msg, dst, position: end, payload }));
+        if record.dst.contains(self.group) {
+            self.delivered = self.consumed;
+            let (msg, dst, position) = (record.msg, record.dst, self.consumed);
+            out.push(Output::Deliver(Delivery { msg, dst, position, payload }));
         }
-        true
     }
 
     /// It missed part of the log: it needs a state transfer.

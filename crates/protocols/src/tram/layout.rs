@@ -4,18 +4,13 @@
 //! leaders of a group write `LOG`, the leaders of a parent write `HM`), there is one region for
 //! each of them: a deposed leader that wakes up in mid-write spoils only its own.
 
+use super::log_region::LOG_BASE;
 use super::params;
 use super::ring::{Ring, lines_of, payload_within};
 use alloc::vec::Vec;
 use amcast_core::limits::{MEMORY_REPLICAS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec, Stamp};
 use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
-
-/// The line of a log region where its writer publishes epoch, tail and commit index.
-pub(super) const CONTROL: u32 = 0;
-
-/// Where a log begins: small records take two lines, and lines are fetched in pairs.
-const LOG_BASE: u32 = 2;
 
 /// A log has two halves: a writer's terms alternate between them, so that a new term is never
 /// written over the log that is in force.

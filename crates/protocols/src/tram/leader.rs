@@ -1,15 +1,15 @@
 //! The leader: takes messages up from the buffers, orders them by writing them to its group's
 //! logs, and passes what is decided on to the children [TRAM 5.3, steps 2.2 to 2.5].
 
-use super::follower::Control;
-use super::layout::{CONTROL, Grant};
+use super::layout::Grant;
+use super::log_region::{Control, FollowerLog, OwnLog};
 use super::mutants::Mutant;
 use super::replica::{Cursor, Phase, Replica, take_up};
 use super::ring::{Kind, Record, Ring};
 use super::ticket::{self, Ticketed};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::memory::{LINE_WORDS, Line, Lines, Memory, Out, Outcome, Source, Stamp, Window};
+use amcast_core::memory::{Line, Lines, Memory, Out, Outcome, Source, Window};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Gid, Outbox, Span, Time};
 
@@ -25,11 +25,11 @@ const LULL: Span = Span::micros(2);
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) epoch: u32,
-    half: usize,
+    /// Its own copy of the log, and the tail that the followers were told: lines before it may be
+    /// written over.
+    log: OwnLog,
     /// The first position that someone may still need.
     tail: u64,
-    /// The tail that the followers were told: lines before it may be written over.
-    told_tail: u64,
     /// The tail and commit index in its own control line, once that is written, and when it was.
     shown: Option<(u64, u64)>,
     shown_at: Time,
@@ -58,8 +58,8 @@ pub(super) struct Leader {
 /// A follower as its leader sees it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Follower {
-    /// The half of the leader's log that it has opened; none if it has not.
-    half: Option<usize>,
+    /// Its copy of the log, in the half that it has opened; none if it has not.
+    log: Option<FollowerLog>,
     /// Positions before this were posted.
     posted: u64,
     /// Positions before this are in its log for certain.
@@ -80,7 +80,7 @@ pub(super) struct Follower {
 impl Follower {
     /// It lost its memory, or closed its log. What is on the way to it still is.
     pub(super) const fn forget(&mut self) {
-        (self.half, self.posted, self.acked, self.told) = (None, 0, 0, None);
+        (self.log, self.posted, self.acked, self.told) = (None, 0, 0, None);
     }
 }
 
@@ -96,14 +96,8 @@ struct Passed {
 }
 
 impl Leader {
-    pub(super) fn new(
-        r: &Replica,
-        view: Window<'_>,
-        (epoch, half): (u32, usize),
-        tail: u64,
-        end: u64,
-    ) -> Self {
-        let ring = r.layout.log(r.rank, half);
+    pub(super) fn new(r: &Replica, view: Window<'_>, log: OwnLog, end: u64) -> Self {
+        let (ring, epoch, tail) = (*log.ring(), log.epoch(), log.tail());
         let mut taken = r.sources.clone();
         taken.iter_mut().for_each(|c| (c.told, c.probe) = (0, true));
         // [TRAM 5:1-3] the buffers' cursors: what lies in the log is taken up.
@@ -125,9 +119,8 @@ impl Leader {
         };
         Self {
             epoch,
-            half,
+            log,
             tail,
-            told_tail: tail,
             shown: None,
             shown_at: Time::ZERO,
             hurry: 0,
@@ -154,7 +147,7 @@ impl Leader {
     /// them: it is said now and then, or when there is a need.
     fn tells(&self, now: Time, lap: u64) -> bool {
         let news = self.shown != Some((self.tail, self.commit));
-        let short = self.used(self.told_tail) > lap / 2;
+        let short = self.used(self.log.tail()) > lap / 2;
         news && (short || self.hurried() || now.since(self.shown_at) >= LULL)
     }
 
@@ -170,8 +163,8 @@ impl Leader {
     }
 
     /// Lines that may be written before the followers are told of a later tail.
-    fn free(&self, ring: &Ring) -> u64 {
-        u64::from(ring.lines) - (self.end - self.told_tail)
+    const fn free(&self) -> u64 {
+        self.log.limit() - self.end
     }
 }
 
@@ -179,7 +172,7 @@ impl Replica {
     /// What follows from the others' rows: who is written to, and what may be written over.
     pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
         if matches!(self.phase, Phase::Leader(_)) {
-            self.admit();
+            self.admit(out);
             self.move_tail(out);
         }
     }
@@ -196,16 +189,22 @@ impl Replica {
     }
 
     /// Takes in followers whose log is open for this term: they get all that may be needed.
-    fn admit(&mut self) {
+    fn admit(&mut self, out: &mut Outbox<Memory>) {
+        let silently = self.mutants.is(Mutant::WritesBeforeItTells);
         let Phase::Leader(leader) = &mut self.phase else { return };
         for (rank, follower) in leader.followers.iter_mut().enumerate() {
             let Some(row) = self.peers[rank].row.filter(|_| rank != self.rank) else { continue };
             let open = row.promise.epoch == leader.epoch && row.promise.grant != Grant::Closed;
             let again = follower.failed_at.is_none_or(|beat| row.beat != beat);
-            if open && again && follower.half.is_none() {
+            if open && again && follower.log.is_none() {
                 follower.forget();
-                follower.half = Some(usize::from(row.promise.half));
-                follower.posted = leader.tail;
+                let to = self.config.cluster().replica(self.group, rank);
+                let ring = self.layout.log(self.rank, usize::from(row.promise.half));
+                let (epoch, tail) = (leader.epoch, leader.tail);
+                // It may have part of this term's log from before: that is told first, too.
+                follower.log =
+                    Some(FollowerLog::begin_term((to, ring), epoch, tail, silently, out));
+                follower.posted = tail;
             }
         }
     }
@@ -337,31 +336,28 @@ impl Replica {
             self.leader().taken[source].broken = true;
             return false;
         }
-        let half = self.leader().half;
-        let ring = &self.layout.log(self.rank, half);
+        let ring = *self.leader().log.ring();
         let twice = self.mutants.is(Mutant::TakesUpTwice) && record.msg.seq.is_multiple_of(5);
         let leader = self.leader();
         let start = ring.start(leader.end, lines);
-        if start + u64::from(lines) - leader.end > leader.free(ring) {
+        if start + u64::from(lines) - leader.end > leader.free() {
             out.mark("tram-ring-full");
             leader.full = true;
             return false;
         }
         let log = view.region(ring.region);
         if start != leader.end {
-            ring.write_pad(log, leader.end, leader.epoch);
+            leader.log.append_pad(log, leader.end);
             leader.pad = Some((leader.end, start));
         }
         let pos = leader.taken[source].next;
-        let (read, write) = (from.at(pos) as usize, ring.at(start) as usize);
-        for i in 0..lines as usize {
-            log[write + i].copy(&region[read + i], ring.stamp(start, leader.epoch));
-        }
+        let read = from.at(pos) as usize;
+        leader.log.append(log, start, region[read..read + lines as usize].iter());
         // Whoever writes the buffer writes over a message only once it is decided: had that
         // happened meanwhile, someone else leads.
         if from.read(region, pos, epoch) != Some(*record) {
             // What was copied is no record: nobody may take it for one.
-            log[write].put(&[0; LINE_WORDS], Stamp::default());
+            leader.log.take_back(log, start);
             out.mark("tram-buffer-moved");
             return false;
         }
@@ -408,9 +404,8 @@ impl Replica {
     // then the control line behind them.
     // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
-        let (rank, depth, now) = (self.rank, self.pipeline, self.now);
-        let half = self.leader().half;
-        let from = self.layout.log(rank, half);
+        let (depth, now) = (self.pipeline, self.now);
+        let from = *self.leader().log.ring();
         let lap = u64::from(from.lap);
         let Phase::Leader(leader) = &mut self.phase else { return };
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
@@ -429,13 +424,12 @@ impl Replica {
         let told = (control.tail, control.commit);
         let tells = leader.tells(now, lap);
         if tells {
-            view.region(from.region)[CONTROL as usize].put(&control.words(), control.stamp());
-            (leader.shown, leader.told_tail) = (Some(told), leader.tail);
-            leader.shown_at = now;
+            leader.log.advance_tail(view.region(from.region), leader.tail, leader.commit);
+            (leader.shown, leader.shown_at) = (Some(told), now);
         }
         let (mut posted, filled) = (false, leader.used(leader.tail) > lap / 4);
         for (r, follower) in leader.followers.iter_mut().enumerate() {
-            let Some(half) = follower.half else { continue };
+            let Some(log) = &mut follower.log else { continue };
             // The first control line of a term comes with the first entries: before it, nothing
             // that is written there counts.
             let tells = follower.told.is_none() || (tells && follower.told != Some(told));
@@ -446,27 +440,21 @@ impl Replica {
                 follower.safe = follower.posted;
             }
             follower.flying += 1;
-            let to = self.config.cluster().replica(self.group, r);
-            let region = self.layout.log(rank, half).region;
             while follower.posted < upto {
                 let (count, next) = from.piece(follower.posted, upto, leader.pad);
-                let at = from.at(follower.posted);
-                let source = Source::Copy(Lines { region: from.region, at, count });
-                follower.posted = next;
+                let pos = core::mem::replace(&mut follower.posted, next);
                 posted = true;
                 // The last write of all is answered for; it vouches for those before it.
                 let last = !tells && follower.posted == upto;
                 let ticket = last.then(|| log_ticket(r, leader.epoch, follower.posted));
-                out.ask(Out::Write { to, region, at, source, ticket, bell: false });
+                log.append(pos, (from.region, count), ticket, out);
             }
             if !tells {
                 continue;
             }
             follower.told = Some(told);
-            let ticket = Some(log_ticket(r, leader.epoch, follower.posted));
-            let source = Source::line(control.words(), control.stamp());
-            let bell = hurry || filled;
-            out.ask(Out::Write { to, region, at: CONTROL, source, ticket, bell });
+            let ticket = log_ticket(r, leader.epoch, follower.posted);
+            log.advance_tail(control, (ticket, hurry || filled), out);
         }
         if posted && leader.batches.back().is_none_or(|&sent| sent < upto) {
             leader.batches.push_back(upto);
@@ -489,7 +477,7 @@ impl Replica {
         }
         let follower = &mut leader.followers[rank];
         follower.flying = follower.flying.saturating_sub(1);
-        if follower.half.is_none() {
+        if follower.log.is_none() {
             return;
         }
         match outcome {
@@ -534,7 +522,7 @@ impl Replica {
         if self.edges.is_empty() || self.mutants.is(Mutant::SendsToEach) {
             return;
         }
-        let log = self.layout.log(self.rank, leader.half);
+        let log = *leader.log.ring();
         let region = view.region(log.region);
         let hm = self.layout.hm_parent(self.rank);
         for (edge, passed) in self.edges.iter().zip(&mut leader.passed) {
@@ -605,11 +593,14 @@ impl Replica {
                 let line = &view.region(self.layout.taken(self.group, edge.child, w))[0];
                 edge.taken = edge.taken.max(line.word(0));
             }
-            let Some((ring, region, epoch)) = &log else { continue };
+            let Some(log) = &log else { continue };
             let reach = self.config.overlay().reach(edge.child);
             let hm = self.layout.hm_parent(0);
             while edge.log < self.consumed {
-                let Some(record) = ring.read(region, edge.log, *epoch) else { break };
+                let nothing = |_: &Record| false;
+                let Some(record) = log.read_checked(edge.log, nothing, &mut Vec::new()) else {
+                    break;
+                };
                 let lines = record.lines();
                 if record.kind == Kind::Message && !record.dst.and(reach).is_empty() {
                     let end = hm.after(edge.out, lines);

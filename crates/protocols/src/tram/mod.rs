@@ -29,7 +29,7 @@
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
 //! that fit or lacking state ([`transfer`]). [`follower`] is what all of them do. [`layout`] says
-//! who owns which memory, [`ring`] what lies in it.
+//! who owns which memory, [`ring`] and [`log_region`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
@@ -39,6 +39,7 @@
 //!   every child, has told that it is past it. A follower that is suspected while the ring has
 //!   little room counts no more; it finds the tail past its place and gets its state from
 //!   another. A full ring holds back the leader, then the clients: nothing is ever overwritten.
+//!   What may be written over is told first, and who reads looks at that afterwards ([`log_region`]).
 //! - Work in a step: at most a ring's length of entries, and `batch_lines` from each buffer.
 //!
 //! # Deviations from the paper
@@ -61,6 +62,7 @@ mod client;
 mod follower;
 mod layout;
 mod leader;
+mod log_region;
 mod mutants;
 mod params;
 mod replica;

@@ -31,6 +31,15 @@ crate::mutant::mutants! {
         TrustsTheLog = "trusts-the-log":
             "A replica that has the log again counts as fit before its application has its state."
             breaks [];
+        SkipsConfirm = "skips-confirm":
+            "A candidate adopts what it has read without looking whether it was written over meanwhile."
+            breaks [];
+        SkipsTailCheck = "skips-tail-check":
+            "A replica consumes what it has read without looking whether it was written over meanwhile."
+            breaks [];
+        WritesBeforeItTells = "writes-before-it-tells":
+            "A leader begins a term's log without telling first that it writes over what lies there."
+            breaks [];
         SendsToEach = "sends-to-each":
             "A client sends a message to each destination for itself, not to the lowest ancestor."
             breaks [Validity, UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];

@@ -8,17 +8,23 @@
 //! adopted by its leader, was written there; the control line is written after it and says so.
 //! An entry is decided when a quorum has it under one installed term, and every later quorum has a
 //! member that knows it under that term or a later one.
+//!
+//! A log is read while time passes. A member of the quorum may promise more to somebody else meanwhile,
+//! who may lead, and lead again, and use the lines once more that the candidate has not read yet. So
+//! when everything is read the heads of all logs are read again ([`super::log_region`]): what was read
+//! is the log that was promised only if no later term has begun there. Whoever gave a later promise by
+//! then accepts nothing from this candidate any more; it gives up as soon as it hears of one.
 
-use super::follower::Control;
-use super::layout::{CONTROL, Grant, next_epoch, rank_of};
+use super::layout::{Grant, next_epoch, rank_of};
 use super::leader::Leader;
+use super::log_region::{CONTROL, Control, HEAD_LINES, Head, OwnLog};
 use super::mutants::Mutant;
 use super::replica::{Force, Phase, Replica};
-use super::ring::{Kind, Record};
+use super::ring::{Kind, Record, Ring};
 use super::ticket::Ticketed;
 use alloc::vec::Vec;
 use amcast_core::Outbox;
-use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
+use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Outcome, Stamp, Window};
 use amcast_core::step::Note;
 
 /// Lines that a candidate reads at a time, to begin with.
@@ -35,7 +41,7 @@ pub(super) struct Candidate {
 enum Stage {
     /// Waiting for a quorum of permissions. [TRAM 3:4-12]
     Asking,
-    /// Waiting for the control lines of the quorum's logs.
+    /// Waiting for the heads of the quorum's logs.
     Surveying {
         /// Answers still to come.
         left: usize,
@@ -46,9 +52,9 @@ enum Stage {
     },
     /// Reading the log to adopt. [TRAM 4:3-6]
     Copying(Copying),
-    /// Waiting for the control lines of the logs that were read, once more: where a tail has moved
-    /// on, a denied write of the former leader came through after all, and lines may have been
-    /// written over while they were read.
+    /// Waiting for the heads of the logs that were read, once more: where a tail has moved on, a denied
+    /// write of the former leader came through after all, and where a later term has begun, its leader
+    /// has led again: lines may have been written over while they were read.
     Confirming {
         /// Answers still to come.
         left: usize,
@@ -71,8 +77,8 @@ struct Copying {
     /// The source that is read now.
     current: usize,
     quorum: Vec<usize>,
-    /// The first position of the adopted log that anyone may need.
-    tail: u64,
+    /// Its own copy, which begins where anyone may need the adopted log.
+    log: OwnLog,
     /// The adopted log is copied up to here.
     end: u64,
     /// Lines to read at a time.
@@ -142,7 +148,7 @@ impl Replica {
         let mut found = alloc::vec![None; self.n];
         found[self.rank] = self.force.and_then(|f| {
             let ring = self.layout.log(f.writer, f.half);
-            let control = Control::read(&view.region(ring.region)[CONTROL as usize])?;
+            let control = Head::read(view.region(ring.region)).installed(f.epoch)?;
             Some(Found { writer: f.writer, half: f.half, control })
         });
         let mut left = 0;
@@ -151,8 +157,8 @@ impl Replica {
             // An empty log is asked for, too: the answer says that it is still the same life.
             let log = self.layout.log(rank_of(promise.accepted), promise.accepted_half.into());
             let ticket = Ticketed::Survey { rank, epoch }.ticket();
-            let of = self.pid(rank);
-            out.ask(Out::Read { of, region: log.region, at: CONTROL, count: 1, ticket });
+            let (of, region) = (self.pid(rank), log.region);
+            out.ask(Out::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
         let stage = Stage::Surveying { left, found, quorum };
@@ -175,7 +181,7 @@ impl Replica {
         if *mine != epoch {
             return;
         }
-        let Outcome::Words([line]) = outcome else {
+        let Some(head) = Head::of(outcome) else {
             self.give_up();
             return;
         };
@@ -185,8 +191,7 @@ impl Replica {
         };
         let (accepted, half) = (row.promise.accepted, usize::from(row.promise.accepted_half));
         if accepted != 0 {
-            let control = Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS]));
-            let Some(control) = control.filter(|c| c.epoch == accepted) else {
+            let Some(control) = head.installed(accepted) else {
                 // Its place was given to a new term: somebody else has its promise by now.
                 self.give_up();
                 return;
@@ -219,7 +224,11 @@ impl Replica {
             self.fall_behind(out);
             return;
         }
-        let copying = Copying { sources, current: 0, quorum, tail, end: tail, chunk: READ_LINES };
+        let to = self.layout.log(self.rank, usize::from(self.promise.half));
+        let silently = self.mutants.is(Mutant::WritesBeforeItTells);
+        // What lies there belongs to an earlier term of its own, and somebody may still read it.
+        let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
+        let copying = Copying { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
         self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Copying(copying) });
         self.copy_on(view, out);
     }
@@ -231,7 +240,7 @@ impl Replica {
             else {
                 return;
             };
-            let full = c.end - c.tail >= u64::from(self.layout.log_lines);
+            let full = c.end >= c.log.limit();
             let Some(&(rank, found)) = c.sources.get(c.current).filter(|_| !full) else {
                 self.confirm(view, out);
                 return;
@@ -244,18 +253,7 @@ impl Replica {
                 out.ask(Out::Read { of, region: ring.region, at, count, ticket });
                 return;
             }
-            let to = self.layout.log(self.rank, usize::from(self.promise.half));
-            let (from, into) = (view.region(ring.region), view.region(to.region));
-            // [TRAM 4:9,19] on to the next entry, up to the first that is not there.
-            while let Some(record) = ring.read(from, c.end, found.control.epoch) {
-                let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
-                for i in 0..lines {
-                    let at = (ring.at(c.end) + i) as usize;
-                    // [TRAM 4:10] adopted under its own timestamp.
-                    into[at].copy(&from[at], to.stamp(c.end, *epoch));
-                }
-                c.end += u64::from(record.lines());
-            }
+            c.copy_own((&ring, view.region(ring.region)), found.control.epoch, view);
             c.current += 1;
         }
     }
@@ -279,8 +277,7 @@ impl Replica {
             self.give_up();
             return;
         };
-        let half = usize::from(self.promise.half);
-        match c.copy(lines, epoch, &self.layout.log(self.rank, half), view) {
+        match c.copy(lines, view) {
             Progress::More => c.chunk = READ_LINES.max(c.chunk),
             Progress::Longer(lines) => c.chunk = lines,
             Progress::Ended => c.current += 1,
@@ -299,18 +296,18 @@ impl Replica {
         let Stage::Copying(copying) = core::mem::replace(stage, Stage::Asking) else { return };
         let epoch = *epoch;
         let mut left = 0;
-        for &(rank, found) in &copying.sources {
+        let skips = self.mutants.is(Mutant::SkipsConfirm);
+        for &(rank, found) in copying.sources.iter().filter(|_| !skips) {
             let region = self.layout.log(found.writer, found.half).region;
             if rank == self.rank {
-                let control = Control::read(&view.region(region)[CONTROL as usize]);
-                if !found.stands(control, copying.tail) {
+                if !Head::read(view.region(region)).holds(found.control.epoch, copying.log.tail()) {
                     return self.log_moved_on(out);
                 }
                 continue;
             }
             let ticket = Ticketed::Confirm { rank, epoch }.ticket();
             let of = self.config.cluster().replica(self.group, rank);
-            out.ask(Out::Read { of, region, at: CONTROL, count: 1, ticket });
+            out.ask(Out::Read { of, region, at: CONTROL, count: HEAD_LINES, ticket });
             left += 1;
         }
         let stage = Stage::Confirming { left, copying };
@@ -332,15 +329,13 @@ impl Replica {
         let Stage::Confirming { left, copying } = stage else { return };
         let source = copying.sources.iter().find(|s| s.0 == rank);
         let Some((_, found)) = source.filter(|_| *mine == epoch) else { return };
-        let control = match outcome {
-            Outcome::Words([line]) => Control::parse(&line[..LINE_WORDS], Stamp(line[LINE_WORDS])),
-            _ => None,
-        };
-        if !found.stands(control, copying.tail) {
+        let head = Head::of(outcome);
+        if !head.is_some_and(|head| head.holds(found.control.epoch, copying.log.tail())) {
             return self.log_moved_on(out);
         }
         *left -= 1;
         if *left == 0 {
+            out.mark("tram-confirmed");
             self.take_over(view, out);
         }
     }
@@ -355,23 +350,43 @@ impl Replica {
     fn take_over(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let Phase::Candidate(Candidate { epoch, stage }) = &self.phase else { return };
         let Stage::Confirming { copying: c, .. } = stage else { return };
-        let (epoch, tail, end) = (*epoch, c.tail, c.end);
-        assert!(
-            end >= self.decided.max(self.consumed) || self.mutants.any(),
-            "a quorum forgot a decided entry: adopted up to {end}, decided up to {}",
-            self.decided
-        );
+        let (epoch, mut log, end) = (*epoch, c.log, c.end);
+        if !c.quorum.iter().all(|&r| self.still_promises(r, epoch)) {
+            // Somebody else has its promise by now: it accepts nothing from here.
+            self.give_up();
+            return;
+        }
+        if end < self.decided.max(self.consumed) && !self.mutants.any() {
+            return self.forgotten(out);
+        }
         let half = usize::from(self.promise.half);
-        let ring = self.layout.log(self.rank, half);
-        let control = Control { epoch, tail, commit: self.decided };
-        view.region(ring.region)[CONTROL as usize].put(&control.words(), control.stamp());
+        let (tail, commit) = (log.tail(), self.decided);
+        log.advance_tail(view.region(log.ring().region), tail, commit);
         self.force = Some(Force { writer: self.rank, half, epoch });
-        let leader = Leader::new(self, view, (epoch, half), tail, end);
+        let leader = Leader::new(self, view, log, end);
         self.phase = Phase::Leader(leader);
         self.row_due = true;
         out.note(Note::Leads(u64::from(epoch)));
         self.prepare_to_lead(out);
         self.lead(view, out);
+    }
+
+    /// Whether this replica, or the other one as far as its row says, still keeps its promise of `epoch`.
+    fn still_promises(&self, rank: usize, epoch: u32) -> bool {
+        let promise = match rank {
+            _ if rank == self.rank => self.promise,
+            _ => self.peers[rank].row.map(|row| row.promise).unwrap_or_default(),
+        };
+        promise.epoch == epoch && promise.grant == Grant::Full
+    }
+
+    /// What a quorum says it has is less than what is known to be decided. No quorum of replicas that work
+    /// can say so: a log, a row or a head is nonsense, or more replicas have failed than a group bears.
+    /// Nothing is adopted.
+    fn forgotten(&mut self, out: &mut Outbox<Memory>) {
+        out.mark("tram-quorum-forgot");
+        out.note(Note::Malformed(self.me, "a quorum's logs end before what is decided"));
+        self.give_up();
     }
 
     /// Lets the others have it, and tries again later if the oracle still says so.
@@ -405,23 +420,27 @@ impl Replica {
     }
 }
 
-impl Found {
-    /// Whether the log is still the one that was found, and has everything from `tail` on.
-    fn stands(&self, control: Option<Control>, tail: u64) -> bool {
-        control.is_some_and(|now| now.epoch == self.control.epoch && now.tail <= tail)
-    }
-}
-
 impl Copying {
-    /// Copies the whole records of `lines`, read from the current source at `self.end`, into the
-    /// log `to` of the new term.
-    fn copy(
-        &mut self,
-        lines: &[[u64; LINE_WORDS + 1]],
-        epoch: u32,
-        to: &super::ring::Ring,
-        view: Window<'_>,
-    ) -> Progress {
+    /// Copies the log of `term` that lies here.
+    fn copy_own(&mut self, (ring, from): (&Ring, &[Line]), term: u32, view: Window<'_>) {
+        let into = view.region(self.log.ring().region);
+        // [TRAM 4:9,19] on to the next entry, up to the first that is not there.
+        while let Some(record) = ring.read(from, self.end, term) {
+            let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
+            if self.end + u64::from(record.lines()) > self.log.limit() {
+                return;
+            }
+            let at = ring.at(self.end) as usize;
+            // [TRAM 4:10] adopted under its own timestamp.
+            self.log.append(into, self.end, from[at..at + lines as usize].iter());
+            self.end += u64::from(record.lines());
+        }
+    }
+
+    /// Copies the whole records of `lines`, read from the current source at `self.end`, into its own
+    /// log of the new term.
+    fn copy(&mut self, lines: &[[u64; LINE_WORDS + 1]], view: Window<'_>) -> Progress {
+        let to = *self.log.ring();
         let term = self.sources[self.current].1.control.epoch;
         let into = view.region(to.region);
         let mut rest = lines;
@@ -438,7 +457,8 @@ impl Copying {
                 Kind::Pad => (record.lines() as usize, 1),
                 _ => (record.lines() as usize, record.lines() as usize),
             };
-            if all == 0 || all > to.left_at(self.end) as usize {
+            let room = self.log.limit() - self.end;
+            if all == 0 || all > to.left_at(self.end) as usize || all as u64 > room {
                 return Progress::Ended;
             }
             if stored > rest.len() {
@@ -447,10 +467,7 @@ impl Copying {
             if rest[..stored].iter().any(|l| l[LINE_WORDS] != expected.0) {
                 return Progress::Ended;
             }
-            for (i, line) in rest[..stored].iter().enumerate() {
-                let words = line[..LINE_WORDS].try_into().expect("seven of eight");
-                into[to.at(self.end) as usize + i].put(words, to.stamp(self.end, epoch));
-            }
+            self.log.append_words(into, self.end, &rest[..stored]);
             self.end += all as u64;
             rest = &rest[all.min(rest.len())..];
         }

@@ -552,7 +552,8 @@ fn a_candidate_starts_over_when_a_log_moves_on_while_it_is_read() {
     while let Some(answer) = w.processes[1].inbox.pop_front() {
         if words_of(&answer) > 1 {
             // What it copies is on its way; a denied write of the former leader comes through.
-            let control = &w.processes[2].memory.heap.lines(log)[super::layout::CONTROL as usize];
+            let control =
+                &w.processes[2].memory.heap.lines(log)[super::log_region::CONTROL as usize];
             let mut words = control.words();
             words[1] += 1;
             control.put(&words, control.stamp());

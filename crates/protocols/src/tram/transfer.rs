@@ -15,8 +15,7 @@
 //! reader counts on it. So of a group no more than a minority ever lacks what was executed, unless
 //! more than a minority failed at one time; then the rest waits for ever rather than forget.
 
-use super::follower::Control;
-use super::layout::{CONTROL, Grant, Promise, Row};
+use super::layout::{Grant, Promise, Row};
 use super::mutants::Mutant;
 use super::replica::{Cursor, Health, Replica};
 use super::ring::{Kind, Record, lines_of};
@@ -208,8 +207,17 @@ impl Replica {
         self.ask(donor, out);
     }
 
+    /// What came of a state is of no use: the next donor is asked for all of it.
+    fn drop_state(&mut self) {
+        let Health::Lacking(intake) = &mut self.health else { return };
+        intake.donor = None;
+        (intake.read, intake.got, intake.head) = (0, 0, None);
+        intake.head_bytes.clear();
+    }
+
     fn ask(&mut self, donor: usize, out: &mut Outbox<Memory>) {
         let now = self.now;
+        self.drop_state();
         let Health::Lacking(intake) = &mut self.health else { return };
         if intake.stuck > 0 {
             out.mark("tram-asks-again");
@@ -217,8 +225,6 @@ impl Replica {
         intake.donor = Some(donor);
         intake.attempt = intake.attempt.max(self.row.attempt) + 1;
         intake.moved = now;
-        (intake.read, intake.got, intake.head) = (0, 0, None);
-        intake.head_bytes.clear();
         self.row_due = true;
     }
 
@@ -259,16 +265,18 @@ impl Replica {
             return;
         }
         let head = intake.head.as_ref().expect("complete");
-        let Some((_, region, epoch)) = self.in_force(view) else { return };
-        let Some(control) = Control::read(&region[CONTROL as usize]) else { return };
-        if control.epoch != epoch || epoch != self.promise.epoch {
+        let Some(log) = self.in_force(view).filter(|log| log.epoch == self.promise.epoch) else {
             return;
-        }
+        };
+        let Some(control) = log.control() else { return };
         if control.tail > head.position || head.edges.iter().any(|&(log, _)| log < control.tail) {
-            // The log has moved on past the state: again, from whoever is far enough.
+            // The log has moved on past the state: again, from the same donor, or from another one if
+            // that one has started anew meanwhile.
             out.mark("tram-state-too-old");
-            let donor = intake.donor.expect("a complete state came from someone");
-            self.ask(donor, out);
+            match intake.donor {
+                Some(donor) => self.ask(donor, out),
+                None => self.drop_state(),
+            }
             return;
         }
         let head = head.clone();

@@ -1,0 +1,362 @@
+//! A log region: the two lines at its head, and the order in which they and the ring are written.
+//!
+//! ```text
+//! line 0   control   epoch, tail, commit    the term's whole log is installed here
+//! line 1   term      epoch, tail            whose records lie here, from which position on
+//! line 2.. ring      records                LOG
+//! ```
+//!
+//! One process writes a region. Its owner consumes the log from it, and candidates read it from afar,
+//! slowly, while the writer may lead again and use the lines once more. So that neither takes a record
+//! that is written over for the end of the log, or half of it for the record:
+//!
+//! 1. **The writer tells before it overwrites.** It writes the term line before the first line of a term
+//!    ([`OwnLog::begin_term`], [`FollowerLog::begin_term`]), and before the first line that it posts to a
+//!    follower that it takes in again. It writes a later tail ([`OwnLog::advance_tail`],
+//!    [`FollowerLog::advance_tail`]) before it writes over the lines in front of that tail.
+//! 2. **The reader checks after it has read.** What it has read counts only if both lines, looked at
+//!    afterwards, still name the term, and no tail behind the record ([`Head::holds`]).
+//!
+//! Writes to one region appear in the order of posting (law 2 of [`amcast_core::memory`]). So a reader
+//! that sees any line of a later term, or of a later lap, finds the head that announced it, if it looks
+//! at the head later. Conversely, if the head is as it was, every line that was read before is as it was.
+//!
+//! [`OwnLog`] and [`FollowerLog`] exist only for a term that was begun, and refuse a line beyond what the
+//! tail that they told leaves room for: the wrong order cannot be written down.
+
+use super::ring::{Record, Ring};
+use alloc::vec::Vec;
+use amcast_core::memory::{LINE_WORDS, Line, Lines, Memory, Out, Outcome, RegionId, Source, Stamp};
+use amcast_core::step::Ticket;
+use amcast_core::{Outbox, Pid};
+
+/// The line of a log region where its writer publishes epoch, tail and commit index.
+pub(super) const CONTROL: u32 = 0;
+
+/// The line where the writer says whose term the records are of, before it writes any.
+const TERM: u32 = 1;
+
+/// How many lines say how things are; they are read together.
+pub(super) const HEAD_LINES: u32 = 2;
+
+/// Where the ring of a log begins: behind the head.
+pub(super) const LOG_BASE: u32 = HEAD_LINES;
+
+/// The control line of a log, published by its writer after the records it speaks of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Control {
+    /// The term; a control line of a term says that the term's log is installed.
+    pub(super) epoch: u32,
+    /// The first position that is still in the ring.
+    pub(super) tail: u64,
+    /// The commit index: everything before it is decided.
+    pub(super) commit: u64,
+}
+
+impl Control {
+    pub(super) fn words(&self) -> [u64; LINE_WORDS] {
+        [u64::from(self.epoch), self.tail, self.commit, 0, 0, 0, 0]
+    }
+
+    pub(super) const fn stamp(&self) -> Stamp {
+        Stamp::new(self.epoch, 0)
+    }
+
+    /// Of raw words; none if no term was installed. While a writer rewrites the line within a term
+    /// its words may be of different ages: each only grows, and is read for itself.
+    fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
+        let epoch = stamp.epoch();
+        // A new term's first control line is whole or not there; its epoch says which.
+        (epoch != 0 && words[0] == u64::from(epoch)).then_some(Self {
+            epoch,
+            tail: words[1],
+            commit: words[2],
+        })
+    }
+
+    /// The control line of a region in this process's memory, whatever the term line says.
+    pub(super) fn read(region: &[Line]) -> Option<Self> {
+        let line = &region[CONTROL as usize];
+        let stamp = line.stamp();
+        Self::parse(&line.words(), stamp)
+    }
+}
+
+/// The term line: from `tail` on, lines are written in the term of `epoch`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Term {
+    epoch: u32,
+    tail: u64,
+}
+
+impl Term {
+    const fn source(self) -> Source {
+        Source::line(self.words(), self.stamp())
+    }
+
+    const fn words(self) -> [u64; LINE_WORDS] {
+        [self.epoch as u64, self.tail, 0, 0, 0, 0, 0]
+    }
+
+    const fn stamp(self) -> Stamp {
+        Stamp::new(self.epoch, 0)
+    }
+
+    /// Words and stamp have the same form as a control line's.
+    fn parse(words: &[u64], stamp: Stamp) -> Option<Self> {
+        Control::parse(words, stamp).map(|c| Self { epoch: c.epoch, tail: c.tail })
+    }
+}
+
+/// What the head of a log region says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Head {
+    control: Option<Control>,
+    term: Option<Term>,
+}
+
+impl Head {
+    /// Of a region in this process's memory.
+    pub(super) fn read(region: &[Line]) -> Self {
+        let line = &region[TERM as usize];
+        let stamp = line.stamp();
+        let term = Term::parse(&line.words(), stamp);
+        Self { control: Control::read(region), term }
+    }
+
+    /// Of what was read from another process's memory; none if that is no head.
+    pub(super) fn of(outcome: Outcome<'_>) -> Option<Self> {
+        let Outcome::Words([control, term]) = outcome else { return None };
+        Some(Self {
+            control: Control::parse(&control[..LINE_WORDS], Stamp(control[LINE_WORDS])),
+            term: Term::parse(&term[..LINE_WORDS], Stamp(term[LINE_WORDS])),
+        })
+    }
+
+    /// How the log of `epoch` stands, if it is installed here and no later term has begun here. The tail is
+    /// the later one of those that were told.
+    pub(super) fn installed(&self, epoch: u32) -> Option<Control> {
+        let control = self.control.filter(|c| c.epoch == epoch)?;
+        let term = self.term.filter(|t| t.epoch == epoch)?;
+        Some(Control { tail: control.tail.max(term.tail), ..control })
+    }
+
+    /// Whether all records of `epoch` from `tail` on that were read before are whole.
+    pub(super) fn holds(&self, epoch: u32, tail: u64) -> bool {
+        self.installed(epoch).is_some_and(|control| control.tail <= tail)
+    }
+}
+
+/// An installed log in this process's memory, as its owner reads it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogView<'a> {
+    pub(super) ring: Ring,
+    pub(super) region: &'a [Line],
+    pub(super) epoch: u32,
+    /// Whether the head is looked at again: not by a leader, which reads what it writes itself.
+    pub(super) checks: bool,
+}
+
+impl LogView<'_> {
+    /// How the log stands, if it is still this term's.
+    pub(super) fn control(&self) -> Option<Control> {
+        Head::read(self.region).installed(self.epoch)
+    }
+
+    /// The record at `pos`, its payload appended to `to` if it is wanted; none if it is not there, or was
+    /// written over while it was read.
+    pub(super) fn read_checked(
+        &self,
+        pos: u64,
+        wants: impl Fn(&Record) -> bool,
+        to: &mut Vec<u8>,
+    ) -> Option<Record> {
+        let record = self.ring.read(self.region, pos, self.epoch)?;
+        let wanted = wants(&record);
+        let whole = !wanted || self.ring.payload(self.region, pos, self.epoch, &record, to);
+        let holds = || Head::read(self.region).holds(self.epoch, pos);
+        (whole && (!self.checks || holds())).then_some(record)
+    }
+}
+
+/// A leader's own copy of its term's log, from the beginning of the term on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OwnLog {
+    ring: Ring,
+    epoch: u32,
+    /// The tail that was told: lines before it may be written over.
+    tail: u64,
+    /// The term line is written behind the first lines: the mutant `writes-before-it-tells`.
+    owed: bool,
+}
+
+impl OwnLog {
+    /// Begins the term of `epoch` in the region of `ring`: what lies there is of no use from here on.
+    pub(super) fn begin_term(
+        (ring, region): (Ring, &[Line]),
+        epoch: u32,
+        tail: u64,
+        silently: bool,
+    ) -> Self {
+        let log = Self { ring, epoch, tail, owed: silently };
+        if !silently {
+            log.tell_term(region);
+        }
+        log
+    }
+
+    fn tell_term(&self, region: &[Line]) {
+        let term = Term { epoch: self.epoch, tail: self.tail };
+        region[TERM as usize].put(&term.words(), term.stamp());
+    }
+
+    pub(super) const fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    pub(super) const fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// The tail that was told.
+    pub(super) const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// The first position that may not be written before a later tail is told.
+    pub(super) const fn limit(&self) -> u64 {
+        self.tail + self.ring.lines as u64
+    }
+
+    /// Publishes how far the log is decided, and from where on it is needed: lines before that tail may be
+    /// written over afterwards.
+    pub(super) fn advance_tail(&mut self, region: &[Line], tail: u64, commit: u64) {
+        assert!(tail >= self.tail, "a tail only grows");
+        if core::mem::take(&mut self.owed) {
+            self.tell_term(region);
+        }
+        let control = Control { epoch: self.epoch, tail, commit };
+        region[CONTROL as usize].put(&control.words(), control.stamp());
+        self.tail = tail;
+    }
+
+    /// Appends the lines of one record, or the one line of a pad, at `pos`.
+    pub(super) fn append<'l>(
+        &self,
+        region: &[Line],
+        pos: u64,
+        lines: impl ExactSizeIterator<Item = &'l Line>,
+    ) {
+        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
+        for (i, line) in lines.enumerate() {
+            region[at + i].copy(line, stamp);
+        }
+    }
+
+    /// As [`OwnLog::append`], of words that were read elsewhere.
+    pub(super) fn append_words(&self, region: &[Line], pos: u64, lines: &[[u64; LINE_WORDS + 1]]) {
+        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
+        for (i, line) in lines.iter().enumerate() {
+            let words = line[..LINE_WORDS].try_into().expect("seven of eight");
+            region[at + i].put(words, stamp);
+        }
+    }
+
+    /// Appends a pad over the rest of the ring at `pos`.
+    pub(super) fn append_pad(&self, region: &[Line], pos: u64) {
+        assert!(pos < self.limit(), "written over before it was told");
+        self.ring.write_pad(region, pos, self.epoch);
+    }
+
+    /// Takes back the record appended last at `pos`: nobody may take it for one.
+    pub(super) fn take_back(&self, region: &[Line], pos: u64) {
+        region[self.ring.at(pos) as usize].put(&[0; LINE_WORDS], Stamp::default());
+    }
+}
+
+/// A follower's copy of its leader's log, from the moment on when the leader takes it in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FollowerLog {
+    to: Pid,
+    ring: Ring,
+    epoch: u32,
+    /// The tail that the follower was told.
+    tail: u64,
+    /// The term line is written behind the first lines: the mutant `writes-before-it-tells`.
+    owed: bool,
+}
+
+impl FollowerLog {
+    /// Begins the term of `epoch` at the follower `to`, or goes on with it where it was left: the lines
+    /// before `tail` are written over.
+    pub(super) fn begin_term(
+        (to, ring): (Pid, Ring),
+        epoch: u32,
+        tail: u64,
+        silently: bool,
+        out: &mut Outbox<Memory>,
+    ) -> Self {
+        let log = Self { to, ring, epoch, tail, owed: silently };
+        if !silently {
+            log.tell_term(out);
+        }
+        log
+    }
+
+    fn tell_term(&self, out: &mut Outbox<Memory>) {
+        let source = Term { epoch: self.epoch, tail: self.tail }.source();
+        self.write(TERM, source, None, false, out);
+    }
+
+    /// Posts lines of the leader's log, from `from` of them, that lie at positions from `pos` on.
+    pub(super) fn append(
+        &self,
+        pos: u64,
+        from: (RegionId, u32),
+        ticket: Option<Ticket>,
+        out: &mut Outbox<Memory>,
+    ) {
+        let (region, count) = from;
+        assert!(
+            pos + u64::from(count) <= self.tail + u64::from(self.ring.lines),
+            "written over before it was told"
+        );
+        let at = self.ring.at(pos);
+        let source = Source::Copy(Lines { region, at, count });
+        self.write(at, source, ticket, false, out);
+    }
+
+    /// Posts the control line: behind all lines that it speaks of, and in front of those that take the
+    /// place of what lies before its tail.
+    pub(super) fn advance_tail(
+        &mut self,
+        control: Control,
+        (ticket, bell): (Ticket, bool),
+        out: &mut Outbox<Memory>,
+    ) {
+        assert!(control.tail >= self.tail, "a tail only grows");
+        self.tail = control.tail;
+        if core::mem::take(&mut self.owed) {
+            self.tell_term(out);
+        }
+        let source = Source::line(control.words(), control.stamp());
+        self.write(CONTROL, source, Some(ticket), bell, out);
+    }
+
+    fn write(
+        &self,
+        at: u32,
+        source: Source,
+        ticket: Option<Ticket>,
+        bell: bool,
+        out: &mut Outbox<Memory>,
+    ) {
+        let (to, region) = (self.to, self.ring.region);
+        out.ask(Out::Write { to, region, at, source, ticket, bell });
+    }
+}
+
+#[cfg(test)]
+mod tests;
