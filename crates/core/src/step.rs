@@ -161,6 +161,9 @@ pub enum Oracle {
     Trust(Pid),
     /// The leader of the group (`leader(g)`).
     Leader(Gid, Pid),
+    /// No leader of the group is named any more: the processes choose one by themselves, as before
+    /// the first [`Oracle::Leader`].
+    NoLeader(Gid),
 }
 
 /// A multicast that the application asks for.

@@ -99,6 +99,7 @@ impl RunHash {
             Letter::Oracle(Oracle::Leader(g, of)) => {
                 self.words(&[20, u64::from(g.0), u64::from(of.0)]);
             }
+            Letter::Oracle(Oracle::NoLeader(g)) => self.words(&[72, u64::from(g.0)]),
             Letter::Done(ticket, answer) => {
                 self.words(&[21, ticket.0]);
                 match answer.outcome() {

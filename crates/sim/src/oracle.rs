@@ -66,8 +66,12 @@ impl World<'_> {
             Fault::Suspicion { to, of, span } => {
                 if to != of && self.procs[of.index()].alive() {
                     self.letter(*to, Letter::Oracle(Oracle::Suspect(*of)));
-                    let over = self.over(*span);
-                    self.queue.push(over, Due::Truth(*to, Subject::Process(*of)));
+                    // Where nobody vouches for anybody, the suspicion lasts until its subject shows
+                    // that it lives.
+                    if self.tells_of_failures() {
+                        let over = self.over(*span);
+                        self.queue.push(over, Due::Truth(*to, Subject::Process(*of)));
+                    }
                 }
             }
             Fault::WrongLeader { to, group, leader, span } => {
@@ -254,21 +258,33 @@ impl World<'_> {
             self.ram.start(t, p, &mut self.chooser);
         }
         self.open(p);
-        for g in self.cluster.all_groups().iter() {
-            self.truth(p, Subject::Group(g), true);
+        if self.plan.service {
+            for g in self.cluster.all_groups().iter() {
+                self.truth(p, Subject::Group(g), true);
+            }
         }
-        for q in self.cluster.pids().filter(|&q| q != p) {
-            if !self.procs[q.index()].alive() {
-                self.truth(p, Subject::Process(q), true);
+        if self.tells_of_failures() {
+            for q in self.cluster.pids().filter(|&q| q != p) {
+                if !self.procs[q.index()].alive() {
+                    self.truth(p, Subject::Process(q), true);
+                }
             }
         }
         self.announce(p);
     }
 
-    /// Everyone is told, some time, whether `p` lives.
+    /// Whether someone tells the processes who has failed: the carrier of messages, whose connections
+    /// break, or a coordination service. Over memory only the latter can.
+    fn tells_of_failures(&self) -> bool {
+        self.plan.service || self.entry.about().medium == MediumKind::Messages
+    }
+
+    /// Everyone is told, some time, whether `p` lives, where anybody tells them.
     fn announce(&mut self, p: Pid) {
-        for q in self.cluster.pids().filter(|&q| q != p) {
-            self.truth(q, Subject::Process(p), true);
+        if self.tells_of_failures() {
+            for q in self.cluster.pids().filter(|&q| q != p) {
+                self.truth(q, Subject::Process(p), true);
+            }
         }
         self.elect(p);
     }
@@ -284,6 +300,9 @@ impl World<'_> {
         let leader = leader.unwrap_or(current);
         if leader != current {
             self.leaders[group.index()] = leader;
+            if !self.plan.service {
+                return;
+            }
             for q in self.cluster.pids() {
                 self.truth(q, Subject::Group(group), true);
             }
@@ -300,9 +319,10 @@ impl World<'_> {
         self.queue.push(self.now + wait, Due::Truth(to, subject));
     }
 
-    /// Tells `to` how things are.
+    /// Tells `to` how things are; without a service, that it is not told any more who leads.
     pub(crate) fn tell(&mut self, to: Pid, subject: Subject) {
         let said = match subject {
+            Subject::Group(g) if !self.plan.service => Oracle::NoLeader(g),
             Subject::Group(g) => Oracle::Leader(g, self.leaders[g.index()]),
             Subject::Process(p) if self.procs[p.index()].alive() => Oracle::Trust(p),
             Subject::Process(p) => Oracle::Suspect(p),

@@ -209,6 +209,11 @@ pub struct Plan {
     pub strikes: Vec<Strike>,
     /// When all faults are over: the liveness phase begins.
     pub calm: Time,
+    /// Whether a coordination service names the leader of each group and says which processes have
+    /// failed, from the start and whenever that changes. Without one the processes choose their leaders
+    /// by what they see of each other, as they do in production: no driver names a leader, and none
+    /// of a shared memory says who has failed.
+    pub service: bool,
     /// How much faster each process's clock runs, in parts per million.
     pub drift_ppm: Vec<i32>,
     /// How long after `calm` the run may take to settle.
@@ -253,8 +258,14 @@ impl Plan {
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
         let drift = |_| chooser.between(Concern::Faults, 0, 2 * drift_most) as i32;
         let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
+        let service = match profile {
+            Profile::Oracle => true,
+            Profile::All => chooser.pick(Concern::Oracle, 2) == 1,
+            _ => false,
+        };
         Self {
             model,
+            service,
             casts: casts((cluster, &entry.together(config)), settings, faulty, chooser),
             pace: settings.pace,
             barriers: barrier::draw(barriers, cluster, calm, chooser),

@@ -255,9 +255,11 @@ impl<'a> World<'a> {
                 When::Event(event) => self.by_event.push((event, i)),
             }
         }
-        for g in self.cluster.all_groups().iter() {
-            for p in self.cluster.pids() {
-                self.truth(p, Subject::Group(g), false);
+        if self.plan.service {
+            for g in self.cluster.all_groups().iter() {
+                for p in self.cluster.pids() {
+                    self.truth(p, Subject::Group(g), false);
+                }
             }
         }
         self.queue.push(self.plan.calm, Due::Check);

@@ -477,7 +477,9 @@ impl Protocol for MultiRing {
             Input::Oracle(Oracle::Suspect(p)) => self.heartbeat.suspect(p.index()),
             Input::Oracle(Oracle::Trust(p)) => self.heartbeat.trust(p.index()),
             // Its members are fixed: one that stops is gone round.
-            Input::Leave | Input::Oracle(Oracle::Leader(..)) | Input::Medium(In::Down(_)) => {}
+            Input::Leave
+            | Input::Oracle(Oracle::Leader(..) | Oracle::NoLeader(_))
+            | Input::Medium(In::Down(_)) => {}
             Input::Medium(In::Up(p)) => self.reconnected(p),
             Input::Medium(In::From(from, packet)) => {
                 if self.heard_life(from, packet.life) {

@@ -323,7 +323,8 @@ impl Replica {
             Oracle::Leader(group, pid) if group == self.group => {
                 self.heartbeat.override_leader(rank_of(self, pid));
             }
-            Oracle::Leader(..) => {}
+            Oracle::NoLeader(group) if group == self.group => self.heartbeat.override_leader(None),
+            Oracle::Leader(..) | Oracle::NoLeader(_) => {}
         }
     }
 

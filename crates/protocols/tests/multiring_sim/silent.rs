@@ -40,6 +40,7 @@ fn gaps(row: &Row, silent: fn(u64) -> Pid) -> Vec<Span> {
         barriers: Vec::new(),
         strikes: (0..TIMES).map(strike).collect(),
         calm: end,
+        service: false,
         drift_ppm: Vec::new(),
         settle: Span::secs(2),
         quiet: Span::millis(5),

@@ -50,6 +50,7 @@ fn part_at((row, members): (&Row, u32), (one, other): (Pid, Pid), strikes: Vec<S
         barriers: Vec::new(),
         strikes,
         calm: Time::ZERO + WRONG,
+        service: false,
         drift_ppm: Vec::new(),
         settle: Span::secs(2),
         quiet: Span::millis(5),

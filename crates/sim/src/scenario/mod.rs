@@ -174,6 +174,7 @@ impl Scenario {
             barriers: self.blocks.iter().flat_map(|b| b.barriers.clone()).collect(),
             calm: strikes.iter().map(over).fold(last, Time::max),
             strikes,
+            service: true,
             drift_ppm: Vec::new(),
             settle: SETTLE,
             quiet: QUIET,
