@@ -4,13 +4,13 @@ use crate::app::{App, Item};
 use crate::chooser::Concern;
 use crate::hash::Hashed;
 use crate::ledger::Breach;
-use crate::process::Letter;
+use crate::process::{Letter, Unposted};
 use crate::run::Told;
 use crate::world::{Due, Tray, World};
 use alloc::rc::Rc;
 use alloc::string::ToString;
 use alloc::vec::Vec;
-use amcast_core::memory::{self, Memory};
+use amcast_core::memory::{self, Memory, Window};
 use amcast_core::messages::{self, Frames, Lane};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::trace::Event;
@@ -55,7 +55,14 @@ impl World<'_> {
                 let input = memory_input(&letter, submission)
                     .expect("a carrier speaks only to processes of its medium");
                 self.memory.outbox.clear();
-                node.step(local, self.ram.window(p), input, &mut self.memory.outbox);
+                let midst = self.ram.midst(now, p, &mut self.chooser);
+                if let Some(midst) = midst {
+                    let shared = self.ram.shared(p, &midst);
+                    node.step(local, Window(&shared), input, &mut self.memory.outbox);
+                    self.ram.after_midst(p, midst);
+                } else {
+                    node.step(local, self.ram.window(p), input, &mut self.memory.outbox);
+                }
                 self.memory.outbox.take(&mut self.memory.items);
             }
         }
@@ -70,6 +77,21 @@ impl World<'_> {
         self.notice_fit(p);
     }
 
+    /// A process that paused among the outputs of its last step carries out the rest.
+    pub(crate) fn resume(&mut self, p: Pid, rest: Unposted) {
+        match rest {
+            Unposted::Messages(tray) => {
+                self.frames = tray;
+                self.carry_frames(p);
+            }
+            Unposted::Memory(tray) => {
+                self.memory = tray;
+                self.carry_memory(p);
+            }
+        }
+        self.notice_fit(p);
+    }
+
     fn tell_of_failure(&mut self, p: Pid, outcome: memory::Outcome<'_>) {
         match outcome {
             memory::Outcome::Denied => self.tell_of(&Told::Failed(p, "denied")),
@@ -80,8 +102,8 @@ impl World<'_> {
 
     fn carry_frames(&mut self, p: Pid) {
         let mut tray = mem::take(&mut self.frames);
-        let upto = self.outputs_before_death(p, tray.items.len());
-        for output in tray.items.drain(..).take(upto) {
+        let upto = self.outputs_before_stop(p, tray.items.len());
+        for output in tray.items.drain(..upto) {
             if self.refused {
                 break;
             }
@@ -100,7 +122,11 @@ impl World<'_> {
                 }
             }
         }
-        self.frames = tray;
+        if tray.items.is_empty() {
+            self.frames = tray;
+        } else {
+            self.procs[p.index()].unposted = Some(Unposted::Messages(tray));
+        }
         self.die_if_doomed(p);
     }
 
@@ -117,8 +143,8 @@ impl World<'_> {
 
     fn carry_memory(&mut self, p: Pid) {
         let mut tray: Tray<Memory> = mem::take(&mut self.memory);
-        let upto = self.outputs_before_death(p, tray.items.len());
-        for output in tray.items.drain(..).take(upto) {
+        let upto = self.outputs_before_stop(p, tray.items.len());
+        for output in tray.items.drain(..upto) {
             if self.refused {
                 break;
             }
@@ -127,20 +153,32 @@ impl World<'_> {
                 self.ram.post(self.now, p, &out, &mut self.chooser);
             }
         }
-        self.memory = tray;
+        if tray.items.is_empty() {
+            self.memory = tray;
+        } else {
+            self.procs[p.index()].unposted = Some(Unposted::Memory(tray));
+        }
         let busy = self.ram.busy_until(p);
         let process = &mut self.procs[p.index()];
         process.free_at = process.free_at.max(busy);
         self.die_if_doomed(p);
     }
 
-    /// How many outputs are carried out: all, unless the process dies among them.
-    fn outputs_before_death(&mut self, p: Pid, outputs: usize) -> usize {
-        if self.dies_now(p) && outputs > 0 {
-            self.chooser.pick(Concern::Faults, outputs as u64) as usize
-        } else {
-            outputs
+    /// How many outputs are carried out: all, unless the process dies or pauses among them.
+    fn outputs_before_stop(&mut self, p: Pid, outputs: usize) -> usize {
+        if outputs == 0 {
+            return 0;
         }
+        if self.dies_now(p) {
+            return self.chooser.pick(Concern::Faults, outputs as u64) as usize;
+        }
+        let Some(span) = self.procs[p.index()].pauses.take() else { return outputs };
+        if self.now >= self.plan.calm {
+            return outputs;
+        }
+        self.pause(p, span);
+        self.mark("sim-paused-in-a-step");
+        self.chooser.pick(Concern::Silences, outputs as u64) as usize
     }
 
     fn die_if_doomed(&mut self, p: Pid) {

@@ -42,14 +42,7 @@ impl World<'_> {
             }
             Fault::Checkpoint { p } => self.checkpoint(*p),
             Fault::Leave { p, patience, down } => self.ask_to_leave(*p, *patience, *down),
-            Fault::Pause { p, span } => {
-                let over = self.over(*span);
-                let process = &mut self.procs[p.index()];
-                process.free_at = process.free_at.max(over);
-                if process.alive() {
-                    self.mark("sim-paused");
-                }
-            }
+            Fault::Pause { p, span } => self.strike_pause(*p, *span),
             Fault::Partition { side, both, span } => {
                 let over = self.over(*span);
                 for &a in side {
@@ -80,6 +73,26 @@ impl World<'_> {
                 self.queue.push(over, Due::Truth(*to, Subject::Group(*group)));
             }
         }
+    }
+
+    /// A process pauses between two steps, or in the middle of its next one.
+    fn strike_pause(&mut self, p: Pid, span: Span) {
+        let alive = self.procs[p.index()].alive();
+        if alive {
+            self.mark("sim-paused");
+        }
+        if alive && self.chooser.pick(Concern::Silences, 2) == 1 {
+            self.procs[p.index()].pauses = Some(span);
+        } else {
+            self.pause(p, span);
+        }
+    }
+
+    /// A process takes no step for a while.
+    pub(crate) fn pause(&mut self, p: Pid, span: Span) {
+        let over = self.over(span);
+        let process = &mut self.procs[p.index()];
+        process.free_at = process.free_at.max(over);
     }
 
     fn part(&mut self, from: Pid, to: Pid, over: Time) {
@@ -224,6 +237,7 @@ impl World<'_> {
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
         process.free_at = self.now;
         (process.doomed, process.leaving, process.fit) = (None, None, false);
+        (process.pauses, process.unposted) = (None, None);
         let left = core::mem::take(&mut process.left);
         process.standing += 1;
         if left {

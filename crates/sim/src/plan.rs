@@ -89,6 +89,8 @@ impl Model {
                 read: Delay::Uniform(ram, ram.times(2)),
                 split_ppm: 50_000,
                 split: Delay::Uniform(Span(50), ram.times(2)),
+                midst_ppm: 100_000,
+                midst: ram,
                 early_ppm: 500_000,
                 lost: Delay::Uniform(ram.times(2), ram.times(100)),
                 fresh: Delay::Uniform(ram, ram.times(100)),
@@ -149,6 +151,7 @@ impl Model {
         self.ram.denied_lands_ppm = rate(1_000_000);
         self.ram.denied_late_ppm = rate(800_000);
         self.ram.early_ppm = rate(1_000_000);
+        self.ram.midst_ppm = chooser.between(Concern::Ram, 0, 500_000);
         self.ram.denied_late =
             Delay::HeavyTail { least: ram, scale: ram.times(8), most: Span::millis(3) };
         if chooser.pick(c, 2) == 1 {

@@ -2,9 +2,12 @@
 
 use crate::app::{App, Item};
 use crate::ram::Answer;
+use crate::world::Tray;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::rc::Rc;
 use alloc::vec::Vec;
+use amcast_core::memory::Memory;
+use amcast_core::messages::Frames;
 use amcast_core::step::{Medium, Oracle, Status, Ticket, Wait};
 use amcast_core::{Gid, Input, MsgId, Node, Pid, Span, Time};
 
@@ -76,6 +79,13 @@ impl Letter {
     }
 }
 
+/// Outputs of a step that are still to be carried out.
+#[derive(Debug)]
+pub(crate) enum Unposted {
+    Messages(Tray<Frames>),
+    Memory(Tray<Memory>),
+}
+
 /// A process of the run.
 pub(crate) struct Process {
     /// None while it is dead.
@@ -108,6 +118,10 @@ pub(crate) struct Process {
     pub fit: bool,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
     pub doomed: Option<Option<Span>>,
+    /// Pauses for so long in the middle of its next step's outputs.
+    pub pauses: Option<Span>,
+    /// Outputs of its last step that it carries out when the pause among them is over.
+    pub unposted: Option<Unposted>,
     /// Was asked to leave its group, and is then dead for so long, or for ever.
     pub leaving: Option<Option<Span>>,
     /// Has left its group, and stops.
@@ -143,6 +157,8 @@ impl Process {
             barriers: BTreeMap::new(),
             fit: true,
             doomed: None,
+            pauses: None,
+            unposted: None,
             leaving: None,
             left: false,
             gone: false,

@@ -5,6 +5,7 @@
 //!   anywhere if the writer dies, and polls and reads may come between any two.
 //! - Source lines are read some time between posting and answering, so a protocol that changes
 //!   them too early is caught.
+//! - Stores and reads by others also happen in the middle of a step of the owner (module `midst`).
 //! - Order holds per region or per owner ([`Order`]), nothing beyond.
 //! - A write that is not wholly there when its region is revoked is `Denied`, and by chance lands
 //!   all the same: wholly or in part, at once or much later, but never out of order, and nothing
@@ -17,6 +18,7 @@
 //! [`advance`](Ram::advance), and [`take`](Ram::take) what happened.
 
 mod flight;
+mod midst;
 
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
@@ -61,6 +63,11 @@ pub struct RamModel {
     pub split_ppm: u64,
     /// How far apart, then.
     pub split: Delay,
+    /// Chance in a million that what others store and read soon happens in the middle of a step of the
+    /// owner.
+    pub midst_ppm: u64,
+    /// How soon that is.
+    pub midst: Span,
     /// Chance in a million that source lines are read at posting and not when they are stored.
     pub early_ppm: u64,
     /// Chance in a million that a denied write lands all the same.
@@ -89,6 +96,8 @@ impl RamModel {
             line: Span::ZERO,
             split_ppm: 0,
             split: Delay::NONE,
+            midst_ppm: 0,
+            midst: Span::ZERO,
             early_ppm: 0,
             denied_lands_ppm: 0,
             denied_late_ppm: 0,

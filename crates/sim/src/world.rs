@@ -365,6 +365,10 @@ impl<'a> World<'a> {
                 }
                 return;
             }
+            if let Some(rest) = process.unposted.take() {
+                self.resume(p, rest);
+                continue;
+            }
             let letter = match process.inbox.pop_front() {
                 Some(letter) => letter,
                 None => match self.submission(p) {

@@ -35,7 +35,7 @@ fn what_is_right_settles_under_every_profile() {
 
 #[test]
 fn some_fall_silent_again_and_again_one_at_a_time() {
-    let mut most = 0;
+    let (mut most, mut in_steps) = (0, 0);
     for seed in 0..30 {
         let entry = messages::Toy(messages::Kind::Right);
         let report = run3(&entry, &settings(Profile::Pause), seed);
@@ -49,8 +49,9 @@ fn some_fall_silent_again_and_again_one_at_a_time() {
         // They are drawn behind all others.
         most = most.max(pauses.windows(2).rev().take_while(apart).count() + 1);
         assert_eq!(report.marks["sim-paused"], pauses.len() as u64);
+        in_steps += report.marks.get("sim-paused-in-a-step").copied().unwrap_or(0);
     }
-    assert!(most > 5, "{most}");
+    assert!(most > 5 && in_steps > 5, "{most} {in_steps}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use core::ops::{Index, IndexMut};
 use core::sync::atomic::Ordering;
 
 /// Words that a line occupies, the stamp included.
-const STRIDE: u32 = LINE_WORDS as u32 + 1;
+pub(super) const STRIDE: u32 = LINE_WORDS as u32 + 1;
 
 /// A write on its way.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Write {
     stored: u32,
     /// Words that will ever be stored.
     limit: u32,
+    /// When the last of its stores is due.
+    due: Time,
     /// Stores before this are put off: it was denied and lingers.
     not_before: Time,
     fate: Fate,
@@ -56,6 +58,33 @@ impl Write {
     const fn whole(&self) -> bool {
         self.stored == self.words()
     }
+
+    /// Whether words of it appear in this life of `owner` by `soon`.
+    pub(super) fn reaches(&self, owner: Pid, life: u32, soon: Time) -> bool {
+        let goes_on = self.fate == Fate::Open && self.stored < self.limit;
+        goes_on && (self.owner, self.life) == (owner, life) && self.due <= soon
+    }
+
+    /// Writes appear in this order.
+    pub(super) const fn rank(&self) -> (Time, u64) {
+        (self.due, self.order)
+    }
+
+    pub(super) const fn lane(&self) -> (Pid, RegionId) {
+        (self.writer, self.region)
+    }
+
+    /// The words that are still to be stored: the line of the region, and the place in the write.
+    pub(super) fn words_left(&self) -> impl Iterator<Item = (u32, u32)> + use<> {
+        let at = self.at;
+        (self.stored..self.limit).map(move |word| (at + word / STRIDE, word))
+    }
+
+    /// Words before this one were stored; whether the owner is to be woken for that.
+    pub(super) fn has_stored(&mut self, words: u32) -> bool {
+        self.stored = self.stored.max(words);
+        self.bell && self.whole()
+    }
 }
 
 /// A read on its way.
@@ -70,7 +99,30 @@ pub(super) struct Read {
     ticket: Ticket,
     lines: Vec<RawLine>,
     lost: bool,
+    /// When it looks at its first lines.
+    due: Time,
+    /// How many lines, from the first on, it has found in the middle of a step of the owner.
+    found: u32,
     events: u8,
+}
+
+impl Read {
+    /// Whether it looks for the first time by `soon`, at this life of `owner`.
+    pub(super) fn looks(&self, owner: Pid, life: u32, soon: Time) -> bool {
+        let open = !self.lost && self.due != Time::NEVER && self.due <= soon;
+        open && (self.owner, self.life) == (owner, life)
+    }
+
+    /// The region, the first line and how many.
+    pub(super) fn place(&self) -> (RegionId, u32, u32) {
+        (self.region, self.at, self.lines.len() as u32)
+    }
+
+    /// It has found its first lines.
+    pub(super) fn has_looked(&mut self, lines: Vec<RawLine>) {
+        (self.found, self.due) = (lines.len() as u32, Time::NEVER);
+        self.lines[..lines.len()].copy_from_slice(&lines);
+    }
 }
 
 /// What is on its way, by number.
@@ -101,7 +153,7 @@ impl<T> Flights<T> {
         self.slots[i].take()
     }
 
-    fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
         self.slots.iter().enumerate().filter_map(|(i, slot)| Some((i, slot.as_ref()?)))
     }
 }
@@ -176,6 +228,7 @@ impl Ram {
             }
         }
         self.store_at(time, index, words);
+        self.writes[index].due = time;
         self.homes[owner.index()].gates[region].last = time;
         self.way_mut(from, owner).last = time;
         time
@@ -202,6 +255,7 @@ impl Ram {
             bell: false,
             stored: 0,
             limit: source.count() * STRIDE,
+            due: Time::NEVER,
             not_before: Time::ZERO,
             fate: Fate::Open,
             answered: false,
@@ -241,7 +295,7 @@ impl Ram {
     }
 
     /// One word of what a write carries, from where it lies now.
-    fn source_word(&self, write: &Write, word: u32) -> u64 {
+    pub(super) fn source_word(&self, write: &Write, word: u32) -> u64 {
         let (line, word) = (word / STRIDE, word % STRIDE);
         if let Some(copy) = &write.copy {
             return copy[line as usize][word as usize];
@@ -420,6 +474,8 @@ impl Ram {
             ticket,
             lines: alloc::vec![[0; LINE_WORDS + 1]; if lost { 0 } else { count as usize }],
             lost,
+            due: Time::NEVER,
+            found: 0,
             events: 1,
         });
         if lost {
@@ -438,6 +494,7 @@ impl Ram {
         if split && chooser.pick(Concern::Ram, 2) == 1 {
             parts.reverse();
         }
+        self.reads[read].due = time;
         for (from, upto) in parts.into_iter().filter(|(from, upto)| from < upto) {
             self.reads[read].events += 1;
             self.due.push(time, Due::Look { read, from, upto });
@@ -451,9 +508,10 @@ impl Ram {
 
     pub(super) fn look(&mut self, index: usize, from: u32, upto: u32) {
         let mut read = self.reads.slots[index].take().expect("it is on its way");
+        read.due = Time::NEVER;
         if read.life == self.homes[read.owner.index()].life {
             let lines = self.lines(read.owner, read.region);
-            for i in from..upto {
+            for i in from.max(read.found)..upto {
                 let line = &lines[(read.at + i) as usize];
                 read.lines[i as usize] =
                     core::array::from_fn(|word| line.raw(word).load(Ordering::Relaxed));

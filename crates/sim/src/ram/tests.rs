@@ -250,3 +250,68 @@ fn writing_past_the_end_is_a_bug_of_the_protocol() {
     let (mut chooser, mut ram) = (Chooser::seeded(0), ram(wild()));
     ram.post(Time::ZERO, WRITER, &write(PLAIN, 8), &mut chooser);
 }
+
+/// Every step has something in its middle, at the first borrow or later.
+fn restless() -> RamModel {
+    RamModel { midst_ppm: 1_000_000, midst: Span(100), ..wild() }
+}
+
+#[test]
+fn stores_of_others_land_between_two_borrows_of_a_step_once_and_in_order() {
+    let (mut between, mut torn) = (0, 0);
+    for seed in 0..300 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
+        for at in 0..3 {
+            ram.post(Time::ZERO, WRITER, &write(PLAIN, at), &mut chooser);
+        }
+        let Some(midst) = ram.midst(Time::ZERO, OWNER, &mut chooser) else { continue };
+        let states = || -> Vec<u8> { (0..3).map(|i| state(&ram, PLAIN, i)).collect() };
+        let shared = ram.shared(OWNER, &midst);
+        assert_eq!(states(), [0, 0, 0]);
+        for _ in 0..30 {
+            let before = states();
+            shared.lines(PLAIN);
+            let after = states();
+            assert!(after.is_sorted_by(|a, b| a >= b), "{after:?}");
+            between += u32::from(before != after);
+            torn += u32::from(after.contains(&1));
+        }
+        ram.after_midst(OWNER, midst);
+        ram.advance(Time(1_000_000), &mut chooser);
+        assert!((0..3).all(|i| state(&ram, PLAIN, i) == 2));
+        let answered = answers(&mut ram);
+        assert!(answered.len() == 3 && answered.iter().all(|(_, a)| *a == Answer::Written));
+    }
+    assert!(between > 300 && torn > 100, "{between} {torn}");
+}
+
+#[test]
+fn a_read_finds_what_the_owner_stored_before_some_borrow_and_nothing_after_it() {
+    let mut found = [0; 3];
+    for seed in 0..300 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
+        let read = Out::Read { of: OWNER, region: PLAIN, at: 0, count: 2, ticket: Ticket(9) };
+        ram.post(Time::ZERO, WRITER, &read, &mut chooser);
+        let Some(midst) = ram.midst(Time::ZERO, OWNER, &mut chooser) else { continue };
+        let shared = ram.shared(OWNER, &midst);
+        for at in 0..2 {
+            shared.lines(PLAIN)[at].put(&words(at as u64), STAMP);
+        }
+        ram.after_midst(OWNER, midst);
+        ram.advance(Time(1_000_000), &mut chooser);
+        let answered = answers(&mut ram);
+        let [(_, Answer::Words(lines))] = &answered[..] else { panic!("{answered:?}") };
+        let there = |line: &RawLine| line[LINE_WORDS] == STAMP.0;
+        found[lines.iter().filter(|line| there(line)).count()] += 1;
+    }
+    assert!(found.iter().all(|&n| n > 0), "{found:?}");
+}
+
+#[test]
+fn nothing_lands_in_a_region_that_is_shut_in_the_middle_of_a_step() {
+    for seed in 0..100 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
+        ram.post(Time::ZERO, WRITER, &write(GUARDED, 0), &mut chooser);
+        assert!(ram.midst(Time::ZERO, OWNER, &mut chooser).is_none());
+    }
+}
