@@ -12,7 +12,8 @@
 //! 2. **Order.** Writes of one process to one region appear in the order of posting, and the lines
 //!    of one write from first to last. There are no gaps: if a write does not appear, or not
 //!    wholly, none that was posted after it appears before the region is opened anew (law 4) or the
-//!    owner starts anew (law 5). Writes to one process are answered in the order of posting.
+//!    writer is told that nothing of what it wrote is there (law 5). Writes to one process are answered in
+//!    the order of posting.
 //! 3. **Written, Denied, Lost.** [`Outcome::Written`] means that every read ordered after a
 //!    revocation of that region sees the write. [`Outcome::Denied`] means that the region was
 //!    revoked; the write may have appeared all the same, then or later. [`Outcome::Lost`] says
@@ -21,7 +22,10 @@
 //!    region is reported `Written`. A guarded region starts revoked.
 //! 5. **A fresh start is empty.** A process that starts again finds its regions zeroed. Every other
 //!    process is told so with [`In::Fresh`] before one of its writes reaches the new memory, and
-//!    before one of its reads returns from it. What was on the way to the old memory is `Lost`.
+//!    before one of its reads returns from it. What was on the way to the old memory is `Lost`. A
+//!    carrier whose way to a process failed before anything of this process had appeared there says
+//!    [`In::Fresh`], too, with the incarnation that the other one is in: whoever lost a write there
+//!    hears of it before a later one appears.
 
 use crate::id::Pid;
 use crate::step::{Medium, Ticket};
@@ -176,11 +180,13 @@ pub enum In<'a> {
     Poll,
     /// What became of a write or read.
     Done(Ticket, Outcome<'a>),
-    /// This process started anew, and its memory is zeroed: what was written there is gone.
+    /// Nothing of what this process has written to that one is there: that one started anew, and its
+    /// memory is zeroed, or it could not be reached until now.
     Fresh {
         /// The process.
         pid: Pid,
-        /// Which life it is in now; as in [`crate::Input::Start`].
+        /// Which incarnation it is in now; as in [`crate::Input::Start`]. The one that was known if it
+        /// could not be reached.
         incarnation: u32,
     },
 }

@@ -10,6 +10,10 @@
 //!
 //! The protocol is told of every incarnation that appears while it runs, but for the first of all if
 //! nothing was ever lost for want of it: to the protocol that one was always there.
+//!
+//! Where a peer's file cannot be mapped the same holds. What is written meanwhile is lost, so nothing that is
+//! written later may appear there before the protocol knows of the gap (law 2): the peer counts as one that
+//! is not known, mapping is tried again, and when it succeeds the protocol is told with `Fresh`.
 
 use crate::directory::Directory;
 use crate::error::Error;
@@ -29,8 +33,10 @@ struct Peer {
     known: u64,
     /// Whether something was lost before any incarnation was known: then the first one is news.
     owed: bool,
-    /// When mapping the known incarnation failed: it is tried again [`MAP_AGAIN`] later.
+    /// When mapping failed the last time: it is tried again [`MAP_AGAIN`] later.
     failed: Option<Instant>,
+    /// The file of an incarnation that could be mapped at last; in force once the protocol is told.
+    ready: Option<(u64, Arc<ProcessLayout>)>,
     /// Whether its bell is to be rung after this batch.
     ring: bool,
     /// The file of the known incarnation, once it was needed.
@@ -56,6 +62,8 @@ pub(crate) struct Peers {
     fault: Option<Error>,
     /// How often a file was mapped.
     maps: u64,
+    /// How many peers are to be mapped again.
+    unmapped: usize,
 }
 
 impl Peers {
@@ -68,7 +76,7 @@ impl Peers {
             peer.known = directory.layout().live(Pid(index as u32));
         }
         peers[me.index()] = Peer { known, mapped: Some(own), ..Peer::default() };
-        Self { directory, me, peers, changes_seen: 0, fault: None, maps: 0 }
+        Self { directory, me, peers, changes_seen: 0, fault: None, maps: 0, unmapped: 0 }
     }
 
     /// The memory of a process, if it lives in the incarnation this carrier deals with.
@@ -93,23 +101,50 @@ impl Peers {
             peer.owed = true;
             return None;
         }
-        if peer.failed.is_some_and(|at| at.elapsed() < MAP_AGAIN) {
-            return None;
-        }
         self.maps += 1;
         match self.directory.open_peer(pid, live) {
-            Ok(layout) => (peer.mapped, peer.failed) = (Some(Arc::new(layout)), None),
+            Ok(layout) => peer.mapped = Some(Arc::new(layout)),
             // It ended between the look at the directory and the opening.
             Err(e) if e.is_gone() => return None,
             Err(e) => {
-                // Said once: trying again mostly fails for the same reason.
-                if peer.failed.replace(Instant::now()).is_none() {
-                    self.fault = Some(e);
-                }
+                // What is lost from here on is a gap: until the protocol is told, nothing may follow it.
+                (peer.known, peer.owed) = (0, true);
+                peer.failed = Some(Instant::now());
+                self.unmapped += 1;
+                self.fault = Some(e);
                 return None;
             }
         }
         Some(())
+    }
+
+    /// Tries again to map those that could not be mapped, and puts those that now can into `fresh`.
+    #[cold]
+    fn map_again(&mut self, fresh: &mut Vec<(Pid, u64)>) {
+        for (index, peer) in self.peers.iter_mut().enumerate() {
+            if peer.failed.is_none_or(|at| at.elapsed() < MAP_AGAIN) {
+                continue;
+            }
+            let pid = Pid(index as u32);
+            let live = self.directory.layout().live(pid);
+            if live == 0 {
+                // It ended: its next incarnation is announced as any other.
+                peer.failed = None;
+                self.unmapped -= 1;
+                continue;
+            }
+            self.maps += 1;
+            match self.directory.open_peer(pid, live) {
+                Ok(layout) => {
+                    peer.ready = Some((live, Arc::new(layout)));
+                    peer.failed = None;
+                    self.unmapped -= 1;
+                    fresh.push((pid, live));
+                }
+                // Said once: trying again mostly fails for the same reason.
+                Err(_) => peer.failed = Some(Instant::now()),
+            }
+        }
     }
 
     /// The memory of a process reached before in this batch.
@@ -137,6 +172,9 @@ impl Peers {
     pub(crate) fn look(&mut self, fresh: &mut Vec<(Pid, u64)>) {
         // Pairs with the release increment in `DirectoryLayout::publish`.
         let changes = self.directory.layout().changes().load(core::sync::atomic::Ordering::Acquire);
+        if self.unmapped > 0 {
+            self.map_again(fresh);
+        }
         if changes == self.changes_seen {
             return;
         }
@@ -144,7 +182,8 @@ impl Peers {
         for (index, peer) in self.peers.iter_mut().enumerate() {
             let pid = Pid(index as u32);
             let live = self.directory.layout().live(pid);
-            if pid == self.me || live == peer.known {
+            // Who cannot be mapped is announced when it can be.
+            if pid == self.me || live == peer.known || peer.failed.is_some() {
                 continue;
             }
             // What it is dealt with as has ended, and its number never comes again: every access to
@@ -156,7 +195,7 @@ impl Peers {
             }
             if peer.takes_silently(live) {
                 peer.known = live;
-            } else {
+            } else if !fresh.contains(&(pid, live)) {
                 fresh.push((pid, live));
             }
         }
@@ -164,8 +203,17 @@ impl Peers {
 
     /// From here on this carrier deals with that incarnation: the protocol is being told.
     pub(crate) fn adopt(&mut self, pid: Pid, incarnation: u64) {
-        self.peers[pid.index()] =
-            Peer { known: incarnation, ring: self.peers[pid.index()].ring, ..Peer::default() };
+        let peer = &mut self.peers[pid.index()];
+        if peer.failed.is_some() {
+            self.unmapped -= 1;
+        }
+        let ready = peer.ready.take().filter(|(of, _)| *of == incarnation);
+        *peer = Peer {
+            known: incarnation,
+            ring: peer.ring,
+            mapped: ready.map(|(_, layout)| layout),
+            ..Peer::default()
+        };
     }
 
     /// The incarnation that this carrier deals with; 0 before there was one.

@@ -120,7 +120,21 @@ impl Replica {
         }
     }
 
-    /// Takes notice of a new life of a process: what it said and promised before is void.
+    /// Nothing of what was written to a process is there: it is in a new incarnation, and what it said and
+    /// promised before is void, or it could not be reached until now, and has heard nothing.
+    pub(super) fn emptied(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
+        if let Role::Replica { group, rank } = self.config.cluster().role(pid)
+            && group == self.group
+            && incarnation <= self.peers[usize::from(rank)].incarnation
+        {
+            // It is known already; only what this replica writes there begins anew.
+            self.row_due = true;
+            return self.unwritten(usize::from(rank), out);
+        }
+        self.fresh(pid, incarnation, out);
+    }
+
+    /// Takes notice of a new incarnation of a process: what it said and promised before is void.
     pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         match self.config.cluster().role(pid) {
             Role::Client { client } => self.client_restarted(usize::from(client)),
@@ -130,13 +144,18 @@ impl Replica {
                     peer.incarnation = incarnation;
                     peer.row = None;
                     self.row_due = true;
-                    self.partner_restarted(rank);
                     self.heartbeat.restarted(self.now, rank);
-                    self.peer_restarted(rank, out);
+                    self.unwritten(rank, out);
                 }
             }
             Role::Replica { group, rank } => self.relative_restarted(group, usize::from(rank)),
         }
+    }
+
+    /// A log, or a state, that was written to a replica of the group is not there.
+    fn unwritten(&mut self, rank: usize, out: &mut Outbox<Memory>) {
+        self.partner_restarted(rank);
+        self.peer_restarted(rank, out);
     }
 
     /// The log in force.

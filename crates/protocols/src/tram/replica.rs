@@ -400,7 +400,7 @@ impl Protocol for Replica {
                     self.done(view, ticketed, outcome, out);
                 }
             }
-            Input::Medium(In::Fresh { pid, incarnation }) => self.fresh(pid, incarnation, out),
+            Input::Medium(In::Fresh { pid, incarnation }) => self.emptied(pid, incarnation, out),
             Input::Applied(position) => self.applied = self.applied.max(position),
             Input::Installed(position) => self.installed(position, out),
             Input::Unfit => self.unfit(),
