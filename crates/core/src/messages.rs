@@ -102,7 +102,7 @@ where
             Input::Durable(t) => Input::Durable(t),
             Input::Loaded { ticket, record } => Input::Loaded { ticket, record },
             Input::Checkpointed(position) => Input::Checkpointed(position),
-            Input::Installed(position) => Input::Installed(position),
+            Input::Installed { position, installs } => Input::Installed { position, installs },
             Input::Unfit => Input::Unfit,
             Input::Leave => Input::Leave,
             Input::Applied(p) => Input::Applied(p),

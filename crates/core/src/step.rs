@@ -115,7 +115,13 @@ pub enum Input<'a, M: Medium> {
     /// The application has a state in force that holds every delivery up to this position: the one
     /// that [`Output::Install`] gave, or a later one from elsewhere. It need not survive a crash:
     /// only [`Input::Checkpointed`] says that.
-    Installed(u64),
+    Installed {
+        /// The position of the last delivery in it.
+        position: u64,
+        /// How many states this incarnation was given whole ([`Output::Install`]) when this one came into
+        /// force: two states may stand at one position, and the first says nothing of the second.
+        installs: u64,
+    },
     /// The application lacks state, for a reason that lies outside of this process's group: nobody
     /// may count on this process until [`Input::Installed`] is said again.
     Unfit,

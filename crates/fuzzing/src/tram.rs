@@ -128,7 +128,7 @@ impl Process {
                     self.step(Input::Applied(delivery.position));
                 }
                 Output::Install { last: true, position, .. } => {
-                    self.step(Input::Installed(position));
+                    self.step(Input::Installed { position, installs: u64::MAX });
                 }
                 _ => {}
             }

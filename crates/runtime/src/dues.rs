@@ -49,6 +49,8 @@ pub(crate) struct Dues<M: Medium> {
     /// Captures that are out, with their positions: `Applied` is held back beyond the lowest.
     captures: Vec<(Ticket, u64)>,
     applied: u64,
+    /// How many states the application was given whole.
+    installs: u64,
     journal: Option<Journal>,
     late: VecDeque<Late>,
 }
@@ -80,6 +82,7 @@ impl<M: Medium> Dues<M> {
             owed: VecDeque::new(),
             captures: Vec::new(),
             applied: 0,
+            installs: 0,
             journal: None,
             late: VecDeque::new(),
         }
@@ -88,6 +91,11 @@ impl<M: Medium> Dues<M> {
     /// What it persists goes to this log from now on.
     pub(crate) fn keep(&mut self, journal: Journal) {
         self.journal = Some(journal);
+    }
+
+    /// How many states the application was given whole.
+    pub(crate) const fn installs(&self) -> u64 {
+        self.installs
     }
 
     /// The log, if it has one.
@@ -238,6 +246,7 @@ impl<M: Medium> Dues<M> {
                     }
                     above.install(now, self.pid, *position, bytes, *last);
                     if *last {
+                        self.installs += 1;
                         self.applied = self.applied.max(*position);
                     }
                 }

@@ -433,7 +433,8 @@ impl Replicas for Members {
 
     fn installed(&mut self, now: Time, positions: &[u64], above: &mut dyn Above) {
         for (group, &position) in self.cluster.all_groups().iter().zip(positions) {
-            self.step(now, group, Input::Installed(position), above);
+            let installs = self.members[group.index()].installs();
+            self.step(now, group, Input::Installed { position, installs }, above);
         }
     }
 

@@ -157,7 +157,8 @@ impl Seat {
     /// Tells the protocol that the application has a state in force with everything up to
     /// `position`.
     pub fn installed(&mut self, now: Time, position: u64, above: &mut dyn Above) {
-        self.step(now, Input::Installed(position), above);
+        let installs = self.dues.installs();
+        self.step(now, Input::Installed { position, installs }, above);
     }
 
     /// Tells the protocol that the application lacks state, for a reason that lies in another group.

@@ -44,6 +44,8 @@ pub(crate) struct App {
     incoming: Option<Vec<u8>>,
     /// The position of a state that came whole and is not in force yet.
     pub awaited: Option<u64>,
+    /// How many states it was given whole.
+    pub installs: u64,
 }
 
 #[derive(Debug)]

@@ -334,19 +334,23 @@ impl World<'_> {
         }
         // What is installed counts as applied, but it takes its time to be in force.
         let app = &mut self.procs[p.index()].app;
+        app.installs += 1;
         (app.applied, app.awaited) = (position, Some(position));
+        let installs = app.installs;
         let delay = self.plan.model.install.draw(&mut self.chooser, Concern::Schedule);
         let life = self.procs[p.index()].life;
-        self.queue.push(self.now + delay, Due::Installed(p, life, position));
+        self.queue.push(self.now + delay, Due::Installed(p, life, installs));
         Ok(())
     }
 
     /// The state that was installed is in force, unless another came meanwhile.
-    pub(crate) fn installed(&mut self, p: Pid, life: u32, position: u64) {
+    pub(crate) fn installed(&mut self, p: Pid, life: u32, installs: u64) {
         let process = &mut self.procs[p.index()];
-        if process.life == life && process.app.awaited == Some(position) {
-            process.app.awaited = None;
-            self.letter(p, Letter::Installed(position));
+        if process.life == life
+            && process.app.installs == installs
+            && let Some(position) = process.app.awaited.take()
+        {
+            self.letter(p, Letter::Installed { position, installs });
         }
     }
 

@@ -177,7 +177,8 @@ impl World<'_> {
         letters.push(Letter::Start(process.life));
         if !process.checkpoint.is_empty() {
             let position = process.app.position();
-            letters.extend([Letter::Installed(position), Letter::Checkpointed(position)]);
+            let installed = Letter::Installed { position, installs: 0 };
+            letters.extend([installed, Letter::Checkpointed(position)]);
         }
         // Nothing comes between them.
         letters.into_iter().for_each(|letter| self.procs[p.index()].put(letter));

@@ -85,7 +85,7 @@ impl RunHash {
             Letter::Lost => self.word(39),
             Letter::Checkpointed(position) => self.words(&[38, *position]),
             Letter::Applied(position) => self.words(&[15, *position]),
-            Letter::Installed(position) => self.words(&[28, *position]),
+            Letter::Installed { position, installs } => self.words(&[28, *position, *installs]),
             Letter::Captured { ticket, position, bytes } => {
                 self.words(&[16, ticket.0, *position, *bytes]);
             }

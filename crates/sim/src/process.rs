@@ -29,7 +29,10 @@ pub(crate) enum Letter {
     Loaded(Ticket, Option<Vec<u8>>),
     Checkpointed(u64),
     Applied(u64),
-    Installed(u64),
+    Installed {
+        position: u64,
+        installs: u64,
+    },
     Captured {
         ticket: Ticket,
         position: u64,
@@ -65,7 +68,9 @@ impl Letter {
             }
             Self::Checkpointed(position) => Input::Checkpointed(*position),
             Self::Applied(position) => Input::Applied(*position),
-            Self::Installed(position) => Input::Installed(*position),
+            Self::Installed { position, installs } => {
+                Input::Installed { position: *position, installs: *installs }
+            }
             Self::Captured { ticket, position, bytes } => {
                 Input::Captured { ticket: *ticket, position: *position, bytes: *bytes }
             }

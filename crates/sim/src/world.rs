@@ -32,6 +32,7 @@ pub(crate) enum Due {
     Poll(Pid, u32),
     /// The application says how far it has applied.
     Apply(Pid, u32),
+    /// The state that was given as the so-manyth of this incarnation is in force.
     Installed(Pid, u32, u64),
     /// The application takes a checkpoint, now and then.
     Checkpoint(Pid),
@@ -282,7 +283,7 @@ impl<'a> World<'a> {
                 }
             }
             Due::Apply(p, life) => self.apply(p, life),
-            Due::Installed(p, life, position) => self.installed(p, life, position),
+            Due::Installed(p, life, installs) => self.installed(p, life, installs),
             Due::Checkpoint(p) => {
                 self.checkpoint(p);
                 self.checkpoint_later(p);

@@ -299,11 +299,11 @@ mod tests {
         for (row, storage) in [(&SYNCED, Storage::Synced), (&WRITTEN, Storage::Written)] {
             let mut replica = replica(row, storage);
             // From its disk, as its driver says.
-            step(&mut replica, Input::Installed(mine.position()));
+            step(&mut replica, Input::Installed { position: mine.position(), installs: 0 });
             step(&mut replica, Input::Checkpointed(mine.position()));
             assert_eq!((replica.merge.point, replica.safe_point()), (mine, mine));
             // From another replica, further than it has come itself.
-            step(&mut replica, Input::Installed(theirs.position()));
+            step(&mut replica, Input::Installed { position: theirs.position(), installs: 0 });
             assert_eq!((replica.merge.point, replica.safe_point()), (theirs, mine));
             step(&mut replica, Input::Checkpointed(theirs.position()));
             assert_eq!(replica.safe_point(), theirs);

@@ -467,7 +467,7 @@ impl Protocol for MultiRing {
             Input::Loaded { ticket, record } => self.on_loaded(ticket, record, out),
             Input::Checkpointed(position) => self.checkpointed(position),
             Input::Applied(position) => self.merge.on_applied(position),
-            Input::Installed(position) => self.installed(position, out),
+            Input::Installed { position, .. } => self.installed(position, out),
             Input::Unfit => self.fit = false,
             Input::Captured { ticket, position, bytes } => {
                 self.on_captured(ticket, position, bytes, out);

@@ -91,10 +91,7 @@ impl Replica {
         self.adopt(view);
         self.closing = None;
         let writer = rank_of(self.promise.epoch);
-        let half = match self.force {
-            Some(force) if force.writer == writer => 1 - force.half,
-            _ => 0,
-        };
+        let half = self.half_for(writer);
         self.promise.half = half as u8;
         self.promise.grant = if self.lost_memory() { Grant::Join } else { Grant::Full };
         if let Some(force) = self.force {
@@ -105,6 +102,14 @@ impl Replica {
             out.ask(Out::Allow(self.layout.log(writer, half).region));
         }
         self.row_due = true;
+    }
+
+    /// The half of a writer's log that a new term of it may use: not the one in force.
+    pub(super) fn half_for(&self, writer: usize) -> usize {
+        match self.force {
+            Some(force) if force.writer == writer => 1 - force.half,
+            _ => 0,
+        }
     }
 
     /// The log that is open here comes into force once its writer has installed it.

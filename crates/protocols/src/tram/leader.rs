@@ -405,7 +405,7 @@ impl Replica {
     // [TRAM 4:11-14] What was adopted goes the same way.
     fn replicate(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let (depth, now) = (self.pipeline, self.now);
-        let from = *self.leader().log.ring();
+        let (from, half) = (*self.leader().log.ring(), usize::from(self.promise.half));
         let lap = u64::from(from.lap);
         let Phase::Leader(leader) = &mut self.phase else { return };
         while leader.batches.front().is_some_and(|&end| end <= leader.commit) {
@@ -440,20 +440,21 @@ impl Replica {
                 follower.safe = follower.posted;
             }
             follower.flying += 1;
+            self.flying[half] += 1;
             while follower.posted < upto {
                 let (count, next) = from.piece(follower.posted, upto, leader.pad);
                 let pos = core::mem::replace(&mut follower.posted, next);
                 posted = true;
                 // The last write of all is answered for; it vouches for those before it.
                 let last = !tells && follower.posted == upto;
-                let ticket = last.then(|| log_ticket(r, leader.epoch, follower.posted));
+                let ticket = last.then(|| log_ticket(r, leader.epoch, half, follower.posted));
                 log.append(pos, (from.region, count), ticket, out);
             }
             if !tells {
                 continue;
             }
             follower.told = Some(told);
-            let ticket = log_ticket(r, leader.epoch, follower.posted);
+            let ticket = log_ticket(r, leader.epoch, half, follower.posted);
             log.advance_tail(control, (ticket, hurry || filled), out);
         }
         if posted && leader.batches.back().is_none_or(|&sent| sent < upto) {
@@ -524,7 +525,7 @@ impl Replica {
         }
         let log = *leader.log.ring();
         let region = view.region(log.region);
-        let hm = self.layout.hm_parent(self.rank);
+        let (hm, half) = (self.layout.hm_parent(self.rank), usize::from(self.promise.half));
         for (edge, passed) in self.edges.iter().zip(&mut leader.passed) {
             let reach = self.config.overlay().reach(edge.child);
             for (rank, p) in passed.iter_mut().enumerate() {
@@ -542,7 +543,8 @@ impl Replica {
                         if end > edge.taken {
                             let at = Lines { region: log.region, at: log.at(p.log), count: lines };
                             p.flying.push_back(p.log);
-                            let ticket = Ticketed::Forward { group: edge.child, rank };
+                            self.flying[half] += 1;
+                            let ticket = Ticketed::Forward { group: edge.child, rank, half };
                             write_on(&hm, p.out, &record, (at, region), (to, ticket), out);
                         }
                         p.out = end;
@@ -615,8 +617,8 @@ impl Replica {
     }
 }
 
-fn log_ticket(rank: usize, epoch: u32, low: u64) -> Ticket {
-    Ticketed::Log { rank, epoch, low }.ticket()
+fn log_ticket(rank: usize, epoch: u32, half: usize, low: u64) -> Ticket {
+    Ticketed::Log { rank, epoch, half, low }.ticket()
 }
 
 /// Writes a decided record into a child's buffer: the head under the parent's name, the rest

@@ -2,7 +2,7 @@
 //! file of its own: [`super::follower`], [`super::takeover`], [`super::leader`],
 //! [`super::transfer`].
 
-use super::layout::{Grant, Layout, Promise, Row};
+use super::layout::{Grant, HALVES, Layout, Promise, Row};
 use super::leader::Leader;
 use super::mutants::Mutant;
 use super::params;
@@ -67,6 +67,8 @@ pub(super) struct Replica {
     pub(super) applied: u64,
     /// The position of the last state that came into force in the application.
     pub(super) installed: u64,
+    /// How many whole states the application was given.
+    pub(super) installs: u64,
     /// Entries before this position are applied and not needed here; only grows within a life.
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
@@ -83,6 +85,11 @@ pub(super) struct Replica {
     pub(super) health: Health,
     pub(super) phase: Phase,
     pub(super) donation: Option<Donation>,
+    /// Pieces of states on the way, which copy from the staging area: only when they have arrived, or are
+    /// lost, may another state be staged.
+    pub(super) staged: u32,
+    /// By half of its own log: writes on the way, which copy from there, of whichever term.
+    pub(super) flying: [u32; HALVES],
     /// How many donations it began.
     pub(super) donations: u32,
     /// By rank: the attempt at a state transfer that it served last; 0 for none.
@@ -205,6 +212,7 @@ impl Replica {
             delivered: 0,
             applied: 0,
             installed: 0,
+            installs: 0,
             clear: 0,
             sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
             edges: overlay.children(group).iter().map(edge).collect(),
@@ -215,6 +223,8 @@ impl Replica {
             health: Health::Fit,
             phase: Phase::Follower,
             donation: None,
+            staged: 0,
+            flying: [0; HALVES],
             donations: 0,
             served: alloc::vec![0; n],
             retry_at: Time::ZERO,
@@ -274,12 +284,16 @@ impl Replica {
         out: &mut Outbox<Memory>,
     ) {
         match ticketed {
-            Ticketed::Log { rank, epoch, low } => {
+            Ticketed::Log { rank, epoch, half, low } => {
+                self.flying[half] -= 1;
                 self.log_answered(rank, epoch, low, outcome, out);
                 self.consume(view, out);
                 self.pass_on(view, out);
             }
-            Ticketed::Forward { group, rank } => self.forward_answered(group, rank),
+            Ticketed::Forward { group, rank, half } => {
+                self.flying[half] -= 1;
+                self.forward_answered(group, rank);
+            }
             Ticketed::Survey { rank, epoch } => {
                 self.survey_answered(rank, epoch, outcome, view, out);
             }
@@ -288,6 +302,8 @@ impl Replica {
             Ticketed::Confirm { rank, epoch } => {
                 self.confirm_answered(rank, epoch, outcome, view, out);
             }
+            // What is lost on the way is asked for again: it is only awaited because it copies from here.
+            Ticketed::State { .. } => self.staged -= 1,
             Ticketed::Sent { .. } => {}
         }
     }
@@ -402,7 +418,7 @@ impl Protocol for Replica {
             }
             Input::Medium(In::Fresh { pid, incarnation }) => self.emptied(pid, incarnation, out),
             Input::Applied(position) => self.applied = self.applied.max(position),
-            Input::Installed(position) => self.installed(position, out),
+            Input::Installed { position, installs } => self.installed(position, installs, out),
             Input::Unfit => self.unfit(),
             Input::Captured { ticket, position, bytes } => {
                 self.captured(ticket, position, bytes, out);

@@ -105,6 +105,12 @@ impl Replica {
         if !free || !self.is_fit() || !chosen || self.now < self.retry_at {
             return;
         }
+        if self.flying[self.half_for(self.rank)] > 0 {
+            // Writes of an earlier term still copy from where the new term's log is to lie: what they
+            // carry would change on the way, and appear before the followers are told of the term.
+            out.mark("tram-half-busy");
+            return;
+        }
         // [TRAM 3:1-3] increment(tmp), and ask everyone. It asks itself like the others.
         let epoch = next_epoch(self.epoch_seen.max(self.promise.epoch), self.rank);
         self.give_way(epoch, out);
@@ -224,7 +230,12 @@ impl Replica {
             self.fall_behind(out);
             return;
         }
-        let to = self.layout.log(self.rank, usize::from(self.promise.half));
+        let half = usize::from(self.promise.half);
+        if self.flying[half] > 0 {
+            self.give_up();
+            return;
+        }
+        let to = self.layout.log(self.rank, half);
         let silently = self.mutants.is(Mutant::WritesBeforeItTells);
         // What lies there belongs to an earlier term of its own, and somebody may still read it.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);

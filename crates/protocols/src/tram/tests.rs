@@ -49,13 +49,14 @@ struct Process {
     incarnation: u32,
     /// The application's state being installed.
     incoming: Vec<u8>,
+    installs: u64,
 }
 
 enum Answer {
     Done(Ticket, Reply),
     Fresh(Pid, u32),
     Applied(u64),
-    Installed(u64),
+    Installed(u64, u64),
     Captured(Ticket, u64, u64),
     Piece(Ticket, u64, Vec<u8>),
 }
@@ -140,7 +141,8 @@ impl World {
                 p.incoming.extend_from_slice(out.bytes(piece));
                 if last {
                     p.restore();
-                    p.inbox.push_back(Answer::Installed(position));
+                    p.installs += 1;
+                    p.inbox.push_back(Answer::Installed(position, p.installs));
                 }
             }
             Output::Release { .. } | Output::Passed { .. } | Output::Note(_) => {}
@@ -218,7 +220,9 @@ impl World {
                 self.step(i, Input::Medium(In::Fresh { pid, incarnation }));
             }
             Answer::Applied(p) => self.step(i, Input::Applied(p)),
-            Answer::Installed(p) => self.step(i, Input::Installed(p)),
+            Answer::Installed(position, installs) => {
+                self.step(i, Input::Installed { position, installs });
+            }
             Answer::Captured(ticket, position, bytes) => {
                 self.step(i, Input::Captured { ticket, position, bytes });
             }
@@ -306,6 +310,7 @@ impl Process {
             up: true,
             incarnation,
             incoming: Vec::new(),
+            installs: 0,
         }
     }
 

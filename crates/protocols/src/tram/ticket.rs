@@ -13,10 +13,11 @@ const LOW: u64 = (1 << 40) - 1;
 pub(super) enum Ticketed {
     /// A client's write to replica `rank` of `group`, up to a position.
     Sent { group: Gid, rank: usize, low: u64 },
-    /// A leader's write to follower `rank` in the term of `epoch`, up to a log position.
-    Log { rank: usize, epoch: u32, low: u64 },
-    /// A leader's write to rank `rank` of child `group`.
-    Forward { group: Gid, rank: usize },
+    /// A leader's write to follower `rank` in the term of `epoch`, up to a log position, from this half of
+    /// its own log.
+    Log { rank: usize, epoch: u32, half: usize, low: u64 },
+    /// A leader's write to rank `rank` of child `group`, from this half of its own log.
+    Forward { group: Gid, rank: usize, half: usize },
     /// A candidate's read of the control line of the log in force at `rank`.
     Survey { rank: usize, epoch: u32 },
     /// A candidate's read of log lines at `rank`.
@@ -25,18 +26,23 @@ pub(super) enum Ticketed {
     Row { rank: usize },
     /// A candidate's second look at the control line of a log at `rank` that it has copied.
     Confirm { rank: usize, epoch: u32 },
+    /// A piece of a state, written to `rank`.
+    State { rank: usize },
 }
 
 impl Ticketed {
     pub(super) const fn ticket(self) -> Ticket {
         Ticket(match self {
             Self::Sent { group, rank, low } => pack(1, group.0 as u64, rank, low),
-            Self::Log { rank, epoch, low } => pack(2, epoch as u64 >> 4, rank, low),
-            Self::Forward { group, rank } => pack(3, group.0 as u64, rank, 0),
+            Self::Log { rank, epoch, half, low } => {
+                pack(if half == 0 { 2 } else { 9 }, epoch as u64 >> 4, rank, low)
+            }
+            Self::Forward { group, rank, half } => pack(3, group.0 as u64, rank, half as u64),
             Self::Survey { rank, epoch } => pack(4, 0, rank, epoch as u64),
             Self::Copy { rank, epoch } => pack(5, 0, rank, epoch as u64),
             Self::Row { rank } => pack(6, 0, rank, 0),
             Self::Confirm { rank, epoch } => pack(7, 0, rank, epoch as u64),
+            Self::State { rank } => pack(8, 0, rank, 0),
         })
     }
 
@@ -45,12 +51,14 @@ impl Ticketed {
         let (rank, a, low) = ((t >> 56 & 0xf) as usize, t >> 44 & 0xfff, t & LOW);
         Some(match t >> 60 {
             1 => Self::Sent { group: Gid(a as u8), rank, low },
-            2 => Self::Log { rank, epoch: (a as u32) << 4, low },
-            3 => Self::Forward { group: Gid(a as u8), rank },
+            2 => Self::Log { rank, epoch: (a as u32) << 4, half: 0, low },
+            3 => Self::Forward { group: Gid(a as u8), rank, half: (low & 1) as usize },
             4 => Self::Survey { rank, epoch: low as u32 },
             5 => Self::Copy { rank, epoch: low as u32 },
             6 => Self::Row { rank },
             7 => Self::Confirm { rank, epoch: low as u32 },
+            8 => Self::State { rank },
+            9 => Self::Log { rank, epoch: (a as u32) << 4, half: 1, low },
             _ => return None,
         })
     }
@@ -80,8 +88,10 @@ mod tests {
     fn tickets_read_back() {
         for t in [
             Ticketed::Sent { group: Gid(63), rank: 8, low: LOW },
-            Ticketed::Log { rank: 2, epoch: 0xfff0, low: 5 },
-            Ticketed::Forward { group: Gid(7), rank: 1 },
+            Ticketed::Log { rank: 2, epoch: 0xfff0, half: 0, low: 5 },
+            Ticketed::Log { rank: 2, epoch: 0xfff0, half: 1, low: 5 },
+            Ticketed::State { rank: 7 },
+            Ticketed::Forward { group: Gid(7), rank: 1, half: 1 },
             Ticketed::Survey { rank: 3, epoch: u32::MAX },
             Ticketed::Copy { rank: 4, epoch: 0x1234_5678 },
             Ticketed::Row { rank: 8 },

@@ -19,6 +19,7 @@ use super::layout::{Grant, Promise, Row};
 use super::mutants::Mutant;
 use super::replica::{Cursor, Health, Replica};
 use super::ring::{Kind, Record, lines_of};
+use super::ticket::Ticketed;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::memory::{Lines, Memory, Out, Source, Window};
@@ -66,6 +67,15 @@ struct Head {
     edges: Vec<(u64, u64)>,
     /// Bytes of the application's state.
     bytes: u64,
+}
+
+/// What bytes of a stream were.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fed {
+    /// The application is still to be given more.
+    More,
+    /// The application has been given the whole state.
+    Last,
 }
 
 /// The donor's side.
@@ -240,13 +250,17 @@ impl Replica {
             if record.kind == Kind::State {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
-                if !whole || intake.feed(&chunk, out).is_err() {
-                    out.note(Note::Malformed(
-                        self.config.cluster().replica(self.group, donor),
-                        "state",
-                    ));
-                    intake.donor = None;
-                    return;
+                match intake.feed(&chunk, out) {
+                    Ok(Fed::Last) if whole => {
+                        (self.installs, self.installed) = (self.installs + 1, 0)
+                    }
+                    Ok(Fed::More) if whole => {}
+                    _ => {
+                        let from = self.config.cluster().replica(self.group, donor);
+                        out.note(Note::Malformed(from, "state"));
+                        intake.donor = None;
+                        return;
+                    }
                 }
             }
             intake.read += u64::from(record.lines());
@@ -301,9 +315,12 @@ impl Replica {
     }
 
     /// The application has a state in force that holds every delivery up to `position`.
-    pub(super) fn installed(&mut self, position: u64, out: &mut Outbox<Memory>) {
-        self.installed = self.installed.max(position);
-        self.become_fit(out);
+    pub(super) fn installed(&mut self, position: u64, installs: u64, out: &mut Outbox<Memory>) {
+        // One that was given before the last says nothing of that, at whatever position it stands.
+        if installs >= self.installs {
+            self.installed = self.installed.max(position);
+            self.become_fit(out);
+        }
     }
 
     /// The application lacks state of another group, and what depends on it here.
@@ -340,7 +357,7 @@ impl Replica {
                 self.donation = None;
             }
         }
-        if self.donation.is_none() && self.is_fit() {
+        if self.donation.is_none() && self.is_fit() && self.staged == 0 {
             let asks = |r: &usize| {
                 let row = self.peers[*r].row;
                 *r != self.rank
@@ -470,12 +487,15 @@ impl Replica {
         stream.pos = start + u64::from(record.lines());
         stream.staged += bytes.len() as u64;
         // A pad is one line that counts for many, so it is written for itself.
-        let pad = (start != begin).then_some((begin, 1));
-        for (pos, count) in pad.into_iter().chain([(start, record.lines())]) {
+        let pad = (start != begin).then_some((begin, 1, None));
+        // Answers come in order: the record's vouches for the pad.
+        let ticket = Some(Ticketed::State { rank: reader }.ticket());
+        for (pos, count, ticket) in pad.into_iter().chain([(start, record.lines(), ticket)]) {
             let at = stage.at(pos);
             let source = Source::Copy(Lines { region: stage.region, at, count });
-            out.ask(Out::Write { to, region: xfer.region, at, source, ticket: None, bell: true });
+            out.ask(Out::Write { to, region: xfer.region, at, source, ticket, bell: true });
         }
+        self.staged += 1;
         self.stream_on(out);
     }
 
@@ -518,7 +538,7 @@ impl Donation {
 
 impl Intake {
     /// Takes in bytes of the stream: the head first, then the application's state.
-    fn feed(&mut self, mut bytes: &[u8], out: &mut Outbox<Memory>) -> Result<(), ()> {
+    fn feed(&mut self, mut bytes: &[u8], out: &mut Outbox<Memory>) -> Result<Fed, ()> {
         if self.head.is_none() {
             let length = |b: &[u8]| {
                 let four: Option<&[u8; 4]> = b.first_chunk();
@@ -533,9 +553,9 @@ impl Intake {
                 self.head_bytes.extend_from_slice(now);
                 bytes = later;
             }
-            let Some(n) = length(&self.head_bytes) else { return Ok(()) };
+            let Some(n) = length(&self.head_bytes) else { return Ok(Fed::More) };
             if self.head_bytes.len() < 4 + n {
-                return Ok(());
+                return Ok(Fed::More);
             }
             let head = Head::decode(&mut Reader::new(&self.head_bytes[4..])).map_err(|_| ())?;
             if head.position < self.least {
@@ -544,11 +564,13 @@ impl Intake {
             if head.bytes == 0 {
                 self.least = head.position;
                 Self::install(&[], (true, true), head.delivered, out);
+                self.head = Some(head);
+                return if bytes.is_empty() { Ok(Fed::Last) } else { Err(()) };
             }
             self.head = Some(head);
         }
         if bytes.is_empty() {
-            return Ok(());
+            return Ok(Fed::More);
         }
         let head = self.head.as_ref().expect("read above");
         let first = self.got == 0;
@@ -561,7 +583,7 @@ impl Intake {
             self.least = head.position;
         }
         Self::install(bytes, (first, last), head.delivered, out);
-        Ok(())
+        Ok(if last { Fed::Last } else { Fed::More })
     }
 
     fn install(bytes: &[u8], (first, last): (bool, bool), position: u64, out: &mut Outbox<Memory>) {

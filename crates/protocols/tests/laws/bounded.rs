@@ -17,7 +17,7 @@ const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
         Input::Durable(_) | Input::Checkpointed(_) => "durability",
         Input::Loaded { .. } => "a record",
         Input::Applied(_) => "what was applied",
-        Input::Installed(_) => "what was installed",
+        Input::Installed { .. } => "what was installed",
         Input::Unfit => "lack of state",
         Input::Leave => "being asked to leave",
         Input::Captured { .. } | Input::Piece { .. } => "captured state",

@@ -142,7 +142,9 @@ pub(crate) fn again<'a, M: Medium>(
         Input::Loaded { ticket, record } => Input::Loaded { ticket: *ticket, record: *record },
         Input::Checkpointed(position) => Input::Checkpointed(*position),
         Input::Applied(position) => Input::Applied(*position),
-        Input::Installed(position) => Input::Installed(*position),
+        Input::Installed { position, installs } => {
+            Input::Installed { position: *position, installs: *installs }
+        }
         Input::Unfit => Input::Unfit,
         Input::Leave => Input::Leave,
         Input::Captured { ticket, position, bytes } => {

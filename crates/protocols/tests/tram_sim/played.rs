@@ -1,10 +1,10 @@
 //! Mutants that random runs hardly ever show, because much must fall together: each is shown by a scenario, or by one
 //! recorded run, in which TRAM as it is keeps every promise.
 
-use crate::shapes::{brief, judge, violated};
+use crate::shapes::{judge, tight};
 use amcast_check::{History, Verdict, check};
+use amcast_core::RawConfig;
 use amcast_core::trace::Event;
-use amcast_core::{RawConfig, Span};
 use amcast_protocols::catalog;
 use amcast_sim::{Breach, Outcome, Profile, Scenario, Settings};
 

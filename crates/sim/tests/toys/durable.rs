@@ -270,7 +270,7 @@ impl Protocol for State {
         // Where the application stands is said right behind the start, or it stands at nothing.
         let starts = matches!(
             input,
-            Input::Stored { .. } | Input::Torn | Input::Start { .. } | Input::Installed(_)
+            Input::Stored { .. } | Input::Torn | Input::Start { .. } | Input::Installed { .. }
         );
         if !starts && !self.resumed {
             self.resumed = true;
@@ -282,7 +282,7 @@ impl Protocol for State {
             Input::Stored { number, record } => self.stored(number, record),
             Input::Torn => self.lacks = self.me == ORDERER && self.kind != Kind::IgnoresTorn,
             Input::Start { .. } => self.start(out),
-            Input::Installed(position) => {
+            Input::Installed { position, .. } => {
                 (self.delivered, self.kept) = (position, position);
                 out.mark("toy-resumed");
             }

@@ -85,6 +85,7 @@ fn plan(world: &World, cluster: &Cluster) -> Plan {
         pace: Pace::Closed(world.outstanding),
         barriers: Vec::new(),
         strikes: Vec::new(),
+        service: true,
         calm: Time::ZERO + Span::millis(1),
         drift_ppm: vec![0; cluster.processes()],
         settle: Span::secs(3600),

@@ -100,6 +100,7 @@ fn spend(
         pace,
         barriers: Vec::new(),
         strikes: Vec::new(),
+        service: true,
         calm: last + HOP.times(APART),
         drift_ppm: vec![0; members],
         settle: Span::secs(60),

@@ -639,7 +639,7 @@ where
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
-            Input::Installed(position) => self.on_installed(position, out),
+            Input::Installed { position, .. } => self.on_installed(position, out),
             Input::Captured { ticket, position, bytes } => {
                 self.on_captured(ticket, position, bytes, out);
             }

@@ -158,7 +158,9 @@ impl Group {
                     let position = self.members[p as usize].inner.position;
                     self.step(p, Input::Captured { ticket, position, bytes: 0 });
                 }
-                Output::Install { position, .. } => self.step(p, Input::Installed(position)),
+                Output::Install { position, .. } => {
+                    self.step(p, Input::Installed { position, installs: 1 });
+                }
                 _ => {}
             }
         }
