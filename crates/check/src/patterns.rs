@@ -65,6 +65,19 @@ impl Specification {
         [Property::Nuv, Property::Ui, agreement, order]
     }
 
+    /// Those directly above it in the hierarchy [TO figure 1]: a protocol that breaks each of them breaks
+    /// all that are stronger, so that it enforces no more than this one [TO definition 1].
+    pub fn next_stronger(self) -> Vec<Self> {
+        let order = match self.order {
+            Order::Suto => None,
+            Order::Wuto => Some(Order::Suto),
+            Order::Wnuto => Some(Order::Wuto),
+        };
+        let ordered = order.map(|order| Self { order, ..self });
+        let uniform = (!self.uniform).then_some(Self { uniform: true, ..self });
+        ordered.into_iter().chain(uniform).collect()
+    }
+
     /// What faulty processes may do under it. [TO table 2]
     pub fn admits(self) -> Patterns {
         Patterns {
@@ -217,6 +230,25 @@ mod tests {
             ("TO(NUA,WNUTO)", "EP1+EP2+EP3+EP4"),
         ];
         assert!(admitted.iter().map(|(a, b)| (&**a, &**b)).eq(printed));
+    }
+
+    #[test]
+    fn figure_1_reads_as_printed() {
+        let above: Vec<String> = Specification::ALL
+            .iter()
+            .map(|s| {
+                s.next_stronger().iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+            })
+            .collect();
+        let printed = [
+            "",
+            "TO(UA,SUTO)",
+            "TO(UA,WUTO)",
+            "TO(UA,SUTO)",
+            "TO(NUA,SUTO) TO(UA,WUTO)",
+            "TO(NUA,WUTO) TO(UA,WNUTO)",
+        ];
+        assert_eq!(above, printed);
     }
 
     #[test]

@@ -106,15 +106,12 @@ impl Scheme for Broadcast {
         Ok(())
     }
 
-    fn settle(&mut self, desk: &mut Desk, all: bool, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
         for id in core::mem::take(&mut self.numbers).into_values() {
             // A number whose message nobody has: a hole.
             if let Some(run) = self.come.remove(&id) {
                 desk.deliver(id.sender, &run, out);
             }
-        }
-        if !all {
-            return;
         }
         let left = core::mem::take(&mut self.come);
         for sender in self.view.pids() {

@@ -37,8 +37,8 @@ pub(super) trait Scheme {
     ) -> Result<(), &'static str>;
 
     /// The view is over and nothing more of it comes: delivers what is left, the same at every
-    /// survivor. With `all`, also what has no number.
-    fn settle(&mut self, desk: &mut Desk, all: bool, out: &mut Outs);
+    /// survivor.
+    fn settle(&mut self, desk: &mut Desk, out: &mut Outs);
 
     /// The time that it asked for has come.
     fn wake(&mut self, _desk: &mut Desk, _out: &mut Outs) {}
@@ -375,11 +375,8 @@ impl<S: Scheme> Total<S> {
         self.begin(view, out);
     }
 
-    fn excluded(&mut self, out: &mut Outs) {
-        if !self.desk.set.resends {
-            // What it holds behind a hole: it counts as failed, and may skip.
-            self.scheme.settle(&mut self.desk, false, out);
-        }
+    /// An excluded member delivers nothing more of its view.
+    fn excluded(&mut self) {
         let desk = &mut self.desk;
         desk.blocked = true;
         if !desk.set.resends {
@@ -406,12 +403,12 @@ impl<S: Scheme> Protocol for Total<S> {
             Input::Submit(submission) => self.submit(submission),
             Input::Wake => self.wake(out),
             Input::Medium(In::View(view)) => {
-                self.scheme.settle(&mut self.desk, true, out);
+                self.scheme.settle(&mut self.desk, out);
                 self.begin(view, out);
             }
             Input::Medium(In::Join(view, base)) => self.join(view, base, out),
             Input::Medium(In::Block) => self.desk.blocked = true,
-            Input::Medium(In::Excluded) => self.excluded(out),
+            Input::Medium(In::Excluded) => self.excluded(),
             Input::Medium(In::From(from, word)) => {
                 if let Err(why) = self.scheme.hear(&mut self.desk, from, word, out) {
                     out.note(Note::Malformed(from, why));

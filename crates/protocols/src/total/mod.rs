@@ -46,8 +46,10 @@
 //! [TO 3.2]. What a process multicasts in one round of its loop is a run (`run.rs`): it travels, has a
 //! number and is delivered as one. Numbers for many runs leave in one broadcast, and are asked for
 //! together. The token rests for `rest_us` when it went round and nobody had anything to send, until
-//! somebody asks for it. A process that learns that it was left out delivers, where order is weak and
-//! agreement not uniform, what it holds behind a hole (pattern EP3 of [TO table 2]).
+//! somebody asks for it. An excluded process delivers nothing more of its view, so that pattern EP3 of
+//! [TO table 2] never appears in the rows of TO(NUA,WUTO): there a member delivers by number, and what it
+//! delivered has no holes. What breaks TO(NUA,SUTO) in these rows are the survivors, who skip a message
+//! that only failed members have delivered.
 //!
 //! # Read first
 //! `desk.rs`, `run.rs`, then `broadcast.rs`, `send.rs`, `ask.rs`, `token.rs`: a [`Scheme`] each.

@@ -65,7 +65,7 @@ impl Scheme for Send {
         }
     }
 
-    fn settle(&mut self, desk: &mut Desk, _all: bool, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
         self.numbered.settle(desk, out);
     }
 }

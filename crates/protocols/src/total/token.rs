@@ -120,7 +120,7 @@ impl Scheme for Token {
         }
     }
 
-    fn settle(&mut self, desk: &mut Desk, _all: bool, out: &mut Outs) {
+    fn settle(&mut self, desk: &mut Desk, out: &mut Outs) {
         self.numbered.settle(desk, out);
         self.held = None;
     }

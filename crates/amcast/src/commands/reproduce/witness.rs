@@ -1,10 +1,13 @@
-//! A run in which a faulty process shows an execution pattern, as a sheet for people and as a history.
+//! A run in which a faulty process shows an execution pattern, or which breaks a specification, as a sheet
+//! for people and as a history.
 
 use crate::commands::Failure;
 use crate::commands::sheet::sheet;
 use crate::commands::sim::judge::judge;
 use crate::commands::sim::trial::Trial;
-use amcast_check::{Behaviour, History, Msg, Proc, execution_patterns};
+use amcast_check::{
+    Behaviour, History, Msg, Proc, Specification, Verdict, check, execution_patterns,
+};
 use maud::{Markup, html};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,6 +39,53 @@ pub(super) fn write(
         p { "Its history: " a href=(history) { (history) } ", for " code { "amcast check" } "." }
     };
     super::write(&directory.join(format!("{name}.html")), &sheet(title, &body))
+}
+
+/// Makes the run again and writes `NAME.jsonl`, its history, and `NAME.html`, which says how it breaks
+/// `stronger`, a specification that its protocol does not promise.
+pub(super) fn write_broken(
+    directory: &Path,
+    name: &str,
+    title: &str,
+    trial: &Trial,
+    stronger: Specification,
+) -> Result<(), Failure> {
+    let history = format!("{name}.jsonl");
+    let judged = judge(trial, Some(&directory.join(&history)))?;
+    let findings = check(&judged.history, &stronger.properties()).findings;
+    let found = findings.into_iter().find_map(|(property, verdict)| match verdict {
+        Verdict::Violated(why) => Some((property, why)),
+        _ => None,
+    });
+    let (property, why) = found.ok_or_else(|| {
+        Failure::Failed(format!("{}: the run does not break it when made again", trial.replay()))
+    })?;
+    let named = why.processes();
+    let faulty: Vec<Proc> = judged
+        .history
+        .processes()
+        .filter(|p| !judged.history.is_correct(*p))
+        .filter(|p| named.contains(judged.history.process_name(*p)))
+        .collect();
+    let [run_again, check_again] = commands(trial, stronger, &history);
+    let body = html! {
+        p { "The run breaks " (property) " of " (stronger) ", which its protocol does not promise: " (why) "." }
+        p { "What each process of these that fails delivered is below, under what correct processes deliver." }
+        (legend())
+        @for p in faulty { (order(&judged.history, p)) }
+        p { "The run again, and its judgement: " code { (run_again) } " and " code { (check_again) } "." }
+        p { "Its history: " a href=(history) { (history) } "." }
+    };
+    super::write(&directory.join(format!("{name}.html")), &sheet(title, &body))
+}
+
+/// The commands that make a run again and judge it by a specification that its protocol does not promise.
+pub(super) fn commands(trial: &Trial, stronger: Specification, history: &str) -> [String; 2] {
+    let program = std::env::args().next().unwrap_or_else(|| "amcast".to_string());
+    [
+        format!("{} --history {history}", trial.replay()),
+        format!("{program} check {history} --require '{stronger}'"),
+    ]
 }
 
 fn legend() -> Markup {
