@@ -141,22 +141,38 @@ pub(crate) fn own(x: &Index<'_>) -> Verdict {
     )
 }
 
-/// Nobody but sender and destinations takes part in ordering a message; when `partially`, others
-/// may if the message has several destinations. A delivery is no participation by itself.
+/// Nobody but sender and destinations takes part in ordering a message; when `partially`, members of other
+/// groups may if the message has several destinations and, as far as the tree of groups is known, their
+/// group is on its paths. A delivery is no participation by itself.
 pub(crate) fn genuine(x: &Index<'_>, partially: bool) -> Verdict {
     if x.h.procs.iter().all(|p: &Process| p.parts.is_empty()) {
         return Verdict::NotJudged("the history does not say who took part (\"part\")".to_string());
     }
+    // By set of destinations: the groups on its paths, once asked for; nothing where that is not known.
+    let mut paths = vec![None; x.h.sets.len()];
     for p in x.procs() {
+        let groups = &x.h.procs[p as usize].groups;
         for e in &x.h.procs[p as usize].parts {
             let m = e.message();
             let cast = x.h.casts[m as usize];
-            if cast.sender == p || x.addressed(p, m) || partially && x.dst(m).len() > 1 {
+            if cast.sender == p || x.addressed(p, m) {
                 continue;
+            }
+            let several = x.dst(m).len() > 1;
+            if partially && several {
+                let on = &mut paths[cast.dst as usize];
+                let on = on.get_or_insert_with(|| x.h.tree.paths(x.dst(m)));
+                if on.as_ref().is_none_or(|on| groups.iter().any(|g| on.contains(g))) {
+                    continue;
+                }
             }
             let (who, name) = (x.proc_name(p), x.msg_name(m));
             let what = match x.dst(m) {
                 [] => "which nobody cast".to_string(),
+                dst if partially && several => {
+                    let dst: Vec<_> = dst.iter().map(|&g| x.group_name(g)).collect();
+                    format!("whose tree paths to {} contain no group of it", dst.join(", "))
+                }
                 dst => {
                     let dst: Vec<_> = dst.iter().map(|&g| x.group_name(g)).collect();
                     format!("which was cast to {} only, by another", dst.join(", "))

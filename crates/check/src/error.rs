@@ -52,6 +52,8 @@ pub enum Problem {
         /// Its time before, in nanoseconds.
         before_ns: u64,
     },
+    /// A group got another parent than before, or is its own ancestor: the groups are no tree.
+    NoTree(String),
     /// An event follows the end of the run.
     AfterEnd,
     /// More of these than a history can hold (about 2^31).
@@ -92,6 +94,10 @@ impl fmt::Display for Problem {
             Self::TimeWentBack { process, before_ns } => {
                 write!(f, "the time of \"{process}\" went back: it was {before_ns} before")
             }
+            Self::NoTree(g) => write!(
+                f,
+                "\"{g}\" had another parent before, or is its own ancestor: the groups are no tree"
+            ),
             Self::AfterEnd => f.write_str("an event follows {\"ev\":\"end\"}"),
             Self::TooMany(what) => write!(f, "more {what} than a history can hold"),
             Self::NotInCluster => f.write_str("the event names a process outside the cluster"),

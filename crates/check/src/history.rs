@@ -5,6 +5,7 @@
 
 use crate::error::Problem;
 use crate::intern::{GroupSets, Messages, MsgKey, NONE, Names};
+use crate::tree::Tree;
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -38,6 +39,8 @@ pub struct History {
     pub(crate) casts: Vec<Cast>,
     pub(crate) group_names: Names,
     pub(crate) sets: GroupSets,
+    /// The tree of groups, as far as the history tells it.
+    pub(crate) tree: Tree,
     pub(crate) calls: Vec<Said>,
     pub(crate) returns: Vec<Said>,
     /// Some calls were taken out, which nothing here can judge.
@@ -187,6 +190,7 @@ impl History {
             casts: Vec::new(),
             group_names: Names::new(),
             sets: GroupSets::new(),
+            tree: Tree::default(),
             calls: Vec::new(),
             returns: Vec::new(),
             calls_left_out: false,

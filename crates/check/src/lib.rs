@@ -38,6 +38,11 @@
 //!   (`{"ev":"end"}`).
 //! - A message obliges the processes of the groups it was cast to, also under the properties of
 //!   total order broadcast, where it is meant to be cast to one group with everyone in it.
+//! - Where the lines of processes name the parents of groups (`"parents"`), partial genuineness is exact: a
+//!   message involves the groups on the tree's paths from the lowest common ancestor of its destinations down
+//!   to them, and no other. Where the history names no common ancestor, nothing is said of who may take
+//!   part in a message to several groups; a message to one group involves that group and its sender
+//!   either way.
 //! - Order is judged on first deliveries; a second one is a matter of integrity.
 //! - Services: see [`service`].
 //!
@@ -58,6 +63,7 @@ mod patterns;
 mod read;
 mod report;
 pub mod service;
+mod tree;
 
 pub use amcast_core::Property;
 pub use error::{LineError, Problem};

@@ -31,10 +31,11 @@ pub(crate) enum Field {
     Op,
     Out,
     Left,
+    Parents,
 }
 
 impl Field {
-    const COUNT: usize = 11;
+    const COUNT: usize = 12;
 
     fn of(name: &str) -> Option<Self> {
         Some(match name {
@@ -49,6 +50,7 @@ impl Field {
             "op" => Self::Op,
             "out" => Self::Out,
             "left" => Self::Left,
+            "parents" => Self::Parents,
             _ => return None,
         })
     }
@@ -67,6 +69,7 @@ impl Field {
             Self::Op => "op",
             Self::Out => "out",
             Self::Left => "left",
+            Self::Parents => "parents",
         }
     }
 }

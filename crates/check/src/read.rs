@@ -4,11 +4,12 @@ use crate::error::{LineError, Problem};
 use crate::history::{Act, History};
 use crate::intern::{MsgKey, NONE};
 use crate::line::{Field, Fields, Value, items};
+use crate::tree::Tree;
 use alloc::borrow::Cow;
 use alloc::string::String;
 use alloc::vec::Vec;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, MsgId, Pid};
+use amcast_core::{Cluster, GroupSet, MsgId, Overlay, Pid};
 use core::fmt::Write;
 
 /// A problem and the byte of the line, from 0, where it is; `None` for the line as a whole.
@@ -83,9 +84,61 @@ impl History {
     fn read_process(&mut self, fields: &Fields<'_>) -> Result<(), At> {
         let (p, at) = text(fields, Field::P)?;
         let groups = self.read_groups(fields, Field::Groups)?;
+        let parents = self.read_parents(fields, &groups)?;
         self.name_number(&p)
             .and_then(|name| self.declare(name, groups))
-            .map_err(|problem| (problem, Some(at)))
+            .map_err(|problem| (problem, Some(at)))?;
+        parents.into_iter().for_each(|(group, parent)| self.tree.put(group, parent));
+        Ok(())
+    }
+
+    /// The parents of a process's groups, none for a root, if the line has them.
+    fn read_parents(
+        &mut self,
+        fields: &Fields<'_>,
+        groups: &[u32],
+    ) -> Result<Vec<(u32, Option<u32>)>, At> {
+        let Some((_, at)) = fields.get(Field::Parents) else { return Ok(Vec::new()) };
+        let mut names = Vec::new();
+        strings(fields, Field::Parents, |name| {
+            names.push((!name.is_empty()).then(|| self.group_number(name)).transpose()?);
+            Ok(())
+        })?;
+        if names.len() != groups.len() {
+            let want = "a list with a string for each of \"groups\"";
+            return Err((Problem::Wrong { field: "parents", want }, Some(at)));
+        }
+        let parents: Vec<_> = groups.iter().copied().zip(names).collect();
+        let mut tree = self.tree.clone();
+        for &(group, parent) in &parents {
+            self.join_tree(&mut tree, group, parent).map_err(|problem| (problem, Some(at)))?;
+        }
+        Ok(parents)
+    }
+
+    fn join_tree(&self, tree: &mut Tree, g: u32, parent: Option<u32>) -> Result<(), Problem> {
+        if !tree.takes(g, parent) {
+            return Err(Problem::NoTree(self.group_names.get(g).into()));
+        }
+        tree.put(g, parent);
+        Ok(())
+    }
+
+    /// Says in which tree the groups of a simulated run are arranged, as `"parents"` in the lines of processes
+    /// does.
+    ///
+    /// # Errors
+    /// When the history knows another tree.
+    pub fn arrange(&mut self, overlay: &Overlay) -> Result<(), Problem> {
+        let mut tree = self.tree.clone();
+        for g in GroupSet::first(overlay.groups()).iter() {
+            let parent = overlay.parent(g).map(GroupSet::one).unwrap_or(GroupSet::EMPTY);
+            let (group, parent) =
+                (self.group_numbers(GroupSet::one(g))?, self.group_numbers(parent)?);
+            self.join_tree(&mut tree, group[0], parent.first().copied())?;
+        }
+        self.tree = tree;
+        Ok(())
     }
 
     fn read_about(&mut self, act: fn(u32) -> Act, fields: &Fields<'_>) -> Result<(), At> {

@@ -15,10 +15,19 @@ enum Ev {
 /// A run as the definitions see it. Groups are bits.
 struct Run {
     groups_of: Vec<u8>,
+    /// Of each group its parent, none for the root, if the run tells the tree.
+    parents: Option<Vec<Option<usize>>>,
     dst: Vec<u8>,
     /// Who did what, in the order of time.
     events: Vec<(usize, Ev)>,
     settled: bool,
+}
+
+/// The parents of a random tree, or of none.
+fn tree(rng: &mut Rng, groups: usize) -> Option<Vec<Option<usize>>> {
+    let parent = |g: usize, rng: &mut Rng| (g > 0).then(|| rng.below(g as u64) as usize);
+    let parents = (0..groups).map(|g| parent(g, rng)).collect();
+    rng.chance(700_000).then_some(parents)
 }
 
 impl Run {
@@ -54,7 +63,10 @@ impl Run {
                 plan
             })
             .collect();
-        let mut run = Self { groups_of, dst, events: Vec::new(), settled: !rng.chance(100_000) };
+        // Of its own stream, so that what else a run is stays as it was.
+        let parents = tree(&mut Rng::stream(rng.clone().word(), "tree"), groups as usize);
+        let settled = !rng.chance(100_000);
+        let mut run = Self { groups_of, parents, dst, events: Vec::new(), settled };
         let mut cast = vec![false; sender.len()];
         let (mut at, mut down) = (vec![0; plans.len()], vec![false; plans.len()]);
         for _ in 0..120 {
@@ -101,7 +113,16 @@ impl Run {
             names.collect::<Vec<_>>().join(",")
         };
         for (p, &groups) in self.groups_of.iter().enumerate() {
-            push(format!(r#"{{"ev":"process","p":"p{p}","groups":[{}]}}"#, list(groups)));
+            let parent = |g: usize| match &self.parents {
+                Some(parents) => parents[g].map_or("\"\"".into(), |p| format!("\"g{p}\"")),
+                None => String::new(),
+            };
+            let parents: Vec<_> = (0..8).filter(|g| groups >> g & 1 == 1).map(parent).collect();
+            let parents = match &self.parents {
+                Some(_) => format!(r#","parents":[{}]"#, parents.join(",")),
+                None => String::new(),
+            };
+            push(format!(r#"{{"ev":"process","p":"p{p}","groups":[{}]{parents}}}"#, list(groups)));
         }
         for (t, (p, ev)) in self.events.iter().enumerate() {
             let head = |ev: &str| format!(r#"{{"ev":"{ev}","t":{},"p":"p{p}""#, t / 2);
@@ -119,6 +140,35 @@ impl Run {
             push(r#"{"ev":"end"}"#.into());
         }
         h
+    }
+
+    /// The parent of a group, if the lines of processes in it tell it.
+    fn parent(&self, g: usize) -> Option<usize> {
+        let told = self.groups_of.iter().any(|groups| groups >> g & 1 == 1);
+        self.parents.as_ref().filter(|_| told).and_then(|parents| parents[g])
+    }
+
+    /// Whether `above` is `g` or an ancestor of it.
+    fn reaches(&self, above: usize, g: usize) -> bool {
+        above == g || self.parent(g).is_some_and(|parent| self.reaches(above, parent))
+    }
+
+    fn common_ancestors(&self, dst: u8) -> impl Iterator<Item = usize> + '_ {
+        let all = move |a: &usize| (0..8).all(|d| dst >> d & 1 == 0 || self.reaches(*a, d));
+        (0..8).filter(all)
+    }
+
+    /// Whether no common ancestor of these groups is known.
+    fn paths_untold(&self, dst: u8) -> bool {
+        self.common_ancestors(dst).next().is_none()
+    }
+
+    /// Whether `g` lies between the lowest common ancestor of these groups and one of them, these included.
+    fn on_a_path(&self, g: usize, dst: u8) -> bool {
+        let lowest = |a: &usize| self.common_ancestors(dst).all(|b| self.reaches(b, *a));
+        let lca = self.common_ancestors(dst).find(lowest);
+        let to_one = (0..8).any(|d| dst >> d & 1 == 1 && self.reaches(g, d));
+        lca.is_some_and(|lca| self.reaches(lca, g)) && to_one
     }
 
     fn procs(&self) -> std::ops::Range<usize> {
@@ -205,7 +255,14 @@ impl Run {
             Property::Genuine | Property::PartiallyGenuine => self.events.iter().all(|&(p, ev)| {
                 let Ev::Part(m) = ev else { return true };
                 let several = self.sender(m).is_some() && self.dst[m].count_ones() > 1;
-                let allowed = property == Property::PartiallyGenuine && several;
+                let allowed = property == Property::PartiallyGenuine
+                    && several
+                    && (0..8)
+                        .any(|g| self.groups_of[p] >> g & 1 == 1 && self.on_a_path(g, self.dst[m]));
+                let untold = property == Property::PartiallyGenuine
+                    && several
+                    && self.paths_untold(self.dst[m]);
+                let allowed = allowed || untold;
                 self.sender(m) == Some(p) || self.to(m, p) || allowed
             }),
             Property::FifoOrder => self.pairs().all(|(m, n)| {

@@ -33,6 +33,29 @@ const MULTICAST: &str = "
     crash g1/r1
     end";
 
+/// Five groups of a replica in a tree: g0 has the children g1 and g2, g1 has g3 and g4. A message to g3 and g4
+/// goes through g1, one to g1 and g2 through g0.
+const TREE: &str = "
+    process g0/r0 g0 -
+    process g1/r0 g1 g0
+    process g2/r0 g2 g0
+    process g3/r0 g3 g1
+    process g4/r0 g4 g1
+    process c0
+    cast c0 c0:1 g3,g4
+    part g1/r0 c0:1
+    part g3/r0 c0:1
+    deliver g3/r0 c0:1
+    part g4/r0 c0:1
+    deliver g4/r0 c0:1
+    cast c0 c0:2 g1,g2
+    part g0/r0 c0:2
+    part g1/r0 c0:2
+    deliver g1/r0 c0:2
+    part g2/r0 c0:2
+    deliver g2/r0 c0:2
+    end";
+
 /// Three processes that broadcast to each other; the third crashes.
 const BROADCAST: &str = "
     process a all
@@ -195,6 +218,24 @@ const MUTANTS: &[Mutant] = &[
         MULTICAST,
         &[("part g0/r1 c0:2", "part c1 c0:2")],
         "c1 takes part in ordering c0:2, which was cast to g0 only, by another",
+    ),
+    (
+        Property::PartiallyGenuine,
+        TREE,
+        &[("part g1/r0 c0:1", "part g0/r0 c0:1\npart g1/r0 c0:1")],
+        "g0/r0 takes part in ordering c0:1, whose tree paths to g3, g4 contain no group of it",
+    ),
+    (
+        Property::PartiallyGenuine,
+        TREE,
+        &[("part g2/r0 c0:2", "part g2/r0 c0:2\npart g3/r0 c0:2")],
+        "g3/r0 takes part in ordering c0:2, whose tree paths to g1, g2 contain no group of it",
+    ),
+    (
+        Property::PartiallyGenuine,
+        TREE,
+        &[("cast c0 c0:1 g3,g4", "cast c0 c0:1 g3")],
+        "g1/r0 takes part in ordering c0:1, which was cast to g3 only, by another",
     ),
     (
         Property::FifoOrder,
@@ -463,4 +504,33 @@ fn one_that_left_by_choice_counts_as_correct_until_then_and_owes_nothing_more() 
         .replace("    deliver c c:1\n", "")
         .replace("    deliver c a:1\n", "    deliver c a:1\n    deliver c c:1\n");
     assert!(broken(Property::Wnuto, &in_another_order));
+}
+
+/// The same tree, where the lines of some processes do not name the parents of their groups.
+fn tree_told_by(told: impl Fn(&str) -> bool) -> String {
+    let plain = |line: &str| match line.trim().strip_prefix("process ") {
+        Some(rest) if !told(rest) => {
+            let words: Vec<_> = rest.split(' ').take(2).collect();
+            format!("process {}", words.join(" "))
+        }
+        _ => line.to_string(),
+    };
+    TREE.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn without_the_tree_a_message_to_several_groups_may_involve_any_and_one_to_a_group_no_other() {
+    let judged =
+        |script: &str| check(&history(script), &[Property::PartiallyGenuine]).findings[0].1.clone();
+    let off = |script: &str| script.replace("part g3/r0 c0:1", "part g3/r0 c0:1\npart g2/r0 c0:1");
+    assert!(matches!(judged(&off(TREE)), Verdict::Violated(_)));
+    let untold = tree_told_by(|_| false);
+    assert_eq!(judged(&off(&untold)), Verdict::Holds);
+    let single = off(&untold).replace("cast c0 c0:1 g3,g4", "cast c0 c0:1 g3");
+    assert!(matches!(judged(&single), Verdict::Violated(_)));
+    // Of the destinations' common ancestor nothing more need be known.
+    let below = tree_told_by(|line| line.starts_with("g3") || line.starts_with("g4"));
+    assert!(matches!(judged(&off(&below)), Verdict::Violated(_)));
+    let half = tree_told_by(|line| line.starts_with("g3"));
+    assert_eq!(judged(&off(&half)), Verdict::Holds);
 }

@@ -8,7 +8,7 @@ use amcast_check::{
 };
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Time};
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Time};
 
 const PROCESS: &str = r#"{"ev":"process","p":"a","groups":["g"]}"#;
 
@@ -56,6 +56,17 @@ fn an_error_names_line_column_and_field() {
     assert!(refused(&["[1]"]).ends_with("not JSON: '{' should stand here"));
     assert!(
         refused(&[PROCESS, r#"{"ev":"process","p":"a","groups":[]}"#]).contains("other groups")
+    );
+    let in_tree = |p, parent| {
+        format!(r#"{{"ev":"process","p":"{p}","groups":["{p}"],"parents":["{parent}"]}}"#)
+    };
+    assert_eq!(
+        refused(&[&in_tree("g1", "g0"), &in_tree("g0", "g1")]),
+        "line 2, column 52: \"g0\" had another parent before, or is its own ancestor: the groups are no tree"
+    );
+    assert_eq!(
+        refused(&[r#"{"ev":"process","p":"a","groups":["g"],"parents":[]}"#]),
+        "line 1, column 50: \"parents\" should be a list with a string for each of \"groups\""
     );
 }
 
@@ -164,11 +175,20 @@ fn events_and_their_lines_give_the_same_history() {
         Event::Return { t, p: c.client(0), m, out: "OK" },
         Event::End,
     ]);
+    let tree = Overlay::depth(2);
     let (mut direct, mut lines) = (History::new(), History::new());
+    direct.arrange(&tree).unwrap();
     for event in &events {
         direct.push_event(event, &c).unwrap();
-        lines.push_line(&event.json(&c).to_string()).unwrap();
+        lines.push_line(&event.json_in(&c, Some(&tree)).to_string()).unwrap();
     }
+    let other = Overlay::new(&[1, -1], 2).unwrap();
+    assert_eq!(
+        lines.arrange(&other),
+        Err(Problem::NoTree("g0".into())),
+        "it was told another tree"
+    );
+    assert_eq!(lines.arrange(&tree), Ok(()));
     assert_eq!(check(&direct, Property::ALL), check(&lines, Property::ALL));
     assert_eq!((direct.lines(), direct.messages()), (lines.lines(), lines.messages()));
     let stranger = Event::Crash { t, p: amcast_core::Pid(99) };

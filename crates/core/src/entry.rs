@@ -1,6 +1,6 @@
 //! What a protocol says of itself, and how it is built: its line in the catalog.
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Overlay};
 use crate::config::{Config, ConfigError, Param};
 use crate::id::{GroupSet, Pid};
 use crate::memory::{Memory, RegionSpec};
@@ -40,6 +40,12 @@ pub trait Entry: Sync {
     /// together.
     fn together(&self, config: &Config) -> Vec<GroupSet> {
         alloc::vec![config.cluster().all_groups()]
+    }
+
+    /// The tree of groups along which it orders messages, if it does: only the groups on the paths from the
+    /// lowest common ancestor of a message's destinations down to them take part in ordering it.
+    fn overlay<'a>(&self, _config: &'a Config) -> Option<&'a Overlay> {
+        None
     }
 
     /// A message or the lines of a memory region, for people.

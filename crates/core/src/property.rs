@@ -33,7 +33,7 @@ properties! {
     UniformPrefixOrder = "uniform-prefix-order": "Of two messages with two destination groups in common, two processes of these groups do not each miss the other's one in front of their own. [TRAM 2.2]",
     UniformAcyclicOrder = "uniform-acyclic-order": "The relation 'some process delivers m before m2' over all messages has no cycle. [TRAM 2.2]",
     Genuine = "genuine": "Only the sender and the destinations of a message take part in ordering it. [TRAM 2.3]",
-    PartiallyGenuine = "partially-genuine": "A process that is neither sender nor destination takes part only for messages to several groups. [TRAM 2.3]",
+    PartiallyGenuine = "partially-genuine": "A process that is neither sender nor destination takes part only for messages to several groups; where the groups are arranged in a tree, only on its paths from the destinations' lowest common ancestor down to them. [TRAM 2.3, 4]",
     FifoOrder = "fifo-order": "Messages of one sender are delivered in the order in which it sent them; a process may miss some.",
     CausalOrder = "causal-order": "A message is delivered only after every message that causally precedes it and has the same destination.",
     ViewSynchrony = "view-synchrony": "Two processes that go from one view to the same next one deliver the same messages between them, in the same order; one that joined may lack those that came before its state.",

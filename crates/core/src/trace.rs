@@ -3,8 +3,8 @@
 //! The simulator and real nodes write the same events; one event is one line of JSON. `t` is in
 //! nanoseconds of the run's clock. A line is stable: programs outside the project read it.
 
-use crate::cluster::Cluster;
-use crate::id::{GroupSet, MsgId, Pid};
+use crate::cluster::{Cluster, Overlay};
+use crate::id::{Gid, GroupSet, MsgId, Pid};
 use crate::time::Time;
 use core::fmt;
 
@@ -109,7 +109,13 @@ pub enum Event<'a> {
 impl<'a> Event<'a> {
     /// The event as one line of JSON without the line's end, names taken from `cluster`.
     pub const fn json(&'a self, cluster: &'a Cluster) -> Json<'a> {
-        Json { event: self, cluster }
+        self.json_in(cluster, None)
+    }
+
+    /// As [`Event::json`]; where messages are ordered along a tree of groups, the line of a process names the
+    /// parent of each of its groups, or nothing for the root: `"parents":["g0"]`.
+    pub const fn json_in(&'a self, cluster: &'a Cluster, overlay: Option<&'a Overlay>) -> Json<'a> {
+        Json { event: self, cluster, overlay }
     }
 }
 
@@ -117,6 +123,7 @@ impl<'a> Event<'a> {
 pub struct Json<'a> {
     event: &'a Event<'a>,
     cluster: &'a Cluster,
+    overlay: Option<&'a Overlay>,
 }
 
 impl fmt::Display for Json<'_> {
@@ -126,6 +133,10 @@ impl fmt::Display for Json<'_> {
             Event::Process { p, groups } => {
                 write!(f, r#"{{"ev":"process","p":"{}","groups":["#, c.name(*p))?;
                 list(f, groups.iter())?;
+                if let Some(overlay) = self.overlay.filter(|_| !groups.is_empty()) {
+                    f.write_str(r#"],"parents":["#)?;
+                    list(f, groups.iter().map(|g| Parent(overlay.parent(g))))?;
+                }
                 f.write_str("]}")
             }
             Event::Cast { t, p, m, dst } => {
@@ -152,6 +163,15 @@ impl fmt::Display for Json<'_> {
             Event::Return { t, p, m, out } => said(f, ("return", "out"), *t, *p, *m, out, c),
             Event::End => f.write_str(r#"{"ev":"end"}"#),
         }
+    }
+}
+
+/// The parent of a group: its name, or nothing.
+struct Parent(Option<Gid>);
+
+impl fmt::Display for Parent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |g| g.fmt(f))
     }
 }
 
@@ -210,7 +230,6 @@ fn quoted(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Gid;
     use alloc::string::ToString;
 
     #[test]
@@ -221,6 +240,16 @@ mod tests {
         assert_eq!(
             line(Event::Process { p, groups: GroupSet::one(Gid(0)) }),
             r#"{"ev":"process","p":"g0/r1","groups":["g0"]}"#
+        );
+        let tree = Overlay::depth(3);
+        let member = |g| Event::Process { p, groups: GroupSet::one(Gid(g)) };
+        assert_eq!(
+            member(0).json_in(&c, Some(&tree)).to_string(),
+            r#"{"ev":"process","p":"g0/r1","groups":["g0"],"parents":[""]}"#
+        );
+        assert_eq!(
+            member(2).json_in(&c, Some(&tree)).to_string(),
+            r#"{"ev":"process","p":"g0/r1","groups":["g2"],"parents":["g1"]}"#
         );
         let dst = GroupSet::one(Gid(0)).with(Gid(2));
         assert_eq!(

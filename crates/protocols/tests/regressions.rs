@@ -66,6 +66,9 @@ fn replay(file: &str, protocol: Option<&str>) {
         }
         let config = raw.check(entry.about().params).expect("a sound configuration");
         let mut history = History::new();
+        if let Some(overlay) = entry.overlay(&config) {
+            history.arrange(overlay).expect("one tree");
+        }
         let mut push = |event: &Event<'_>| {
             history.push_event(event, config.cluster()).expect("the events are sound");
         };

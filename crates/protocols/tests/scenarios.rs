@@ -24,6 +24,9 @@ fn played(path: &Path, text: &str) -> (String, &'static str) {
     let name = path.display();
     let scenario = Scenario::read(text, &catalog::find).unwrap_or_else(|e| panic!("{name}: {e}"));
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
+    if let Some(overlay) = scenario.entry().overlay(scenario.config()) {
+        history.arrange(overlay).expect("one tree");
+    }
     let played = scenario.play(&mut |event: &Event<'_>| {
         history.push_event(event, cluster).expect("the simulator's events are sound");
     });

@@ -9,19 +9,21 @@
 use crate::record::Recorder;
 use amcast_core::codec::{Codec, CodecError, Reader};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Gid, GroupSet, MsgId, Pid, Time};
+use amcast_core::{Cluster, Gid, GroupSet, MsgId, Overlay, Pid, Time};
 use std::fs;
 use std::io;
 use std::path::Path;
 
 /// What is to be recorded of a node besides its deliveries.
 #[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Kind {
+pub(crate) struct Kind<'a> {
     /// Its replicas multicast, and not clients.
     pub(crate) multicasts: bool,
     /// Groups have views. Each life is then a process of its own, which records as delivered all that
     /// came with the state that it was given.
     pub(crate) views: bool,
+    /// The tree of groups along which messages are ordered, if they are.
+    pub(crate) overlay: Option<&'a Overlay>,
 }
 
 /// The deliveries of a node's replicas, in a file and in memory.
@@ -45,14 +47,14 @@ impl Diary {
         name: &str,
         cluster: Cluster,
         pids: &[Pid],
-        Kind { multicasts, views }: Kind,
+        Kind { multicasts, views, overlay }: Kind<'_>,
         now: Time,
     ) -> io::Result<Self> {
         let earlier = match views {
             true => Ok(vec![0; pids.len()]),
             false => earlier_lives(dir, name, cluster, pids),
         };
-        let recorder = Recorder::begin(dir, name, cluster, pids, now)?;
+        let recorder = Recorder::begin_in(dir, name, cluster, pids, overlay, now)?;
         let casts = if multicasts {
             let sent = format!("{name}-sent");
             Some(Recorder::begin(dir, &sent, cluster, &[], now)?)

@@ -257,7 +257,8 @@ impl<A: Application> Node<A> {
                 let pids: Vec<Pid> = cluster.all_groups().iter().map(|g| replicas.pid(g)).collect();
                 let multicasts = matches!(options.ground, Ground::Net(_));
                 let views = multicasts && !crate::config::multicasts(options.entry);
-                let kind = Kind { multicasts, views };
+                let overlay = options.entry.overlay(options.config);
+                let kind = Kind { multicasts, views, overlay };
                 let begun = Diary::begin(dir, &name, cluster, &pids, kind, clock::now());
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }

@@ -15,7 +15,7 @@
 //! What is recorded holds clients' data, so nobody but its owner can read it.
 
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, GroupSet, Pid, Span, Time};
+use amcast_core::{Cluster, GroupSet, Overlay, Pid, Span, Time};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -134,6 +134,22 @@ impl Recorder {
         hosted: &[Pid],
         now: Time,
     ) -> io::Result<Self> {
+        Self::begin_in(dir, name, cluster, hosted, None, now)
+    }
+
+    /// As [`Recorder::begin`], where the groups of the hosted processes are arranged in a tree: the file
+    /// names their parents.
+    ///
+    /// # Errors
+    /// When the directory or file cannot be made.
+    pub fn begin_in(
+        dir: &Path,
+        name: &str,
+        cluster: Cluster,
+        hosted: &[Pid],
+        overlay: Option<&Overlay>,
+        now: Time,
+    ) -> io::Result<Self> {
         make(dir)?;
         let Opened { run, path, file, earlier_bytes } = first_free(dir, name)?;
         let limit = fs::read_to_string(dir.join(LIMIT_FILE)).ok();
@@ -158,7 +174,10 @@ impl Recorder {
         for &p in hosted {
             let groups = cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
             match run {
-                0 => this.event(&Event::Process { p, groups }),
+                0 => {
+                    let process = Event::Process { p, groups };
+                    this.line(at(&process), format_args!("{}", process.json_in(&cluster, overlay)));
+                }
                 _ => this.event(&Event::Recover { t: now, p }),
             }
         }

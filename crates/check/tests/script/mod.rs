@@ -1,6 +1,6 @@
 //! Histories as short scripts: one event a line, times counted up by one.
 //!
-//! `process g0/r0 g0`, `cast c0 c0:1 g0,g1`, `deliver g0/r0 c0:1`, `part ..`, `crash g0/r0`,
+//! `process g0/r0 g0`, `process g1/r0 g1 g0` (the parent of g1 is g0; `-` for the root), `cast c0 c0:1 g0,g1`, `deliver g0/r0 c0:1`, `part ..`, `crash g0/r0`,
 //! `call c0 c0:1 SET a 1`, `return c0 c0:1 OK`, `view g0/r0 2`, `end`.
 
 use amcast_check::History;
@@ -16,6 +16,10 @@ pub(crate) fn lines(script: &str) -> Vec<String> {
         let t = t + 1;
         match ev {
             "process" if m.is_empty() => format!(r#"{{"ev":"process","p":"{p}","groups":[]}}"#),
+            "process" if !rest.is_empty() => {
+                let (groups, parents) = (words(m), words(rest).replace('-', ""));
+                format!(r#"{{"ev":"process","p":"{p}","groups":[{groups}],"parents":[{parents}]}}"#)
+            }
             "process" => format!(r#"{{"ev":"process","p":"{p}","groups":[{}]}}"#, words(m)),
             "cast" => {
                 let dst = words(rest);

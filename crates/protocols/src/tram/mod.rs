@@ -6,7 +6,8 @@
 //! # What it orders and promises
 //! Clients multicast messages to sets of groups; every replica of a destination delivers them.
 //! Validity, uniform agreement, uniform integrity, uniform prefix order, uniform acyclic order;
-//! partially genuine: a message to one group involves no other.
+//! partially genuine: a message to one group involves no other, and a message to several involves only the
+//! groups on the tree's paths from their lowest common ancestor down to them.
 //!
 //! # What it assumes
 //! A majority of each group works at any time, where a replica that restarted counts as failed
@@ -81,7 +82,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
 use amcast_core::memory::LINE_WORDS;
-use amcast_core::{Config, ConfigError, Pid, Property, Role};
+use amcast_core::{Config, ConfigError, Overlay, Pid, Property, Role};
 
 /// The catalog's entry for TRAM.
 #[derive(Debug)]
@@ -123,6 +124,10 @@ impl Entry for Tram {
                 Node::Memory(Box::new(replica::Replica::new(me, config)?), regions)
             }
         })
+    }
+
+    fn overlay<'a>(&self, config: &'a Config) -> Option<&'a Overlay> {
+        Some(config.overlay())
     }
 
     fn show(&self, bytes: &[u8]) -> String {

@@ -3,13 +3,14 @@
 use crate::shapes::tram;
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, GroupSet, Pid, RawConfig, Span, Time};
+use amcast_core::{Cluster, Config, GroupSet, Overlay, Pid, RawConfig, Span, Time};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::explore::Judge;
 use amcast_sim::{Delay, Exploration, Explored, Model, Plan, Report, Settings, explore};
 
 /// A run fails if it does not settle or breaks a promise.
 struct Keeps {
+    overlay: Overlay,
     cluster: Cluster,
     history: History,
 }
@@ -20,9 +21,16 @@ impl Judge for Keeps {
     }
 
     fn failed(&mut self, report: &Report) -> bool {
-        let history = core::mem::take(&mut self.history);
+        let history = core::mem::replace(&mut self.history, arranged(&self.overlay));
         !report.settled() || !check(&history, tram().about().promises).all_hold()
     }
+}
+
+/// A history that knows the tree of groups.
+fn arranged(overlay: &Overlay) -> History {
+    let mut history = History::new();
+    history.arrange(overlay).expect("one tree");
+    history
 }
 
 fn config(groups: usize, mutant: &str) -> Config {
@@ -62,7 +70,8 @@ fn explored(groups: usize, dst: GroupSet, mutant: &str, bounds: &Exploration) ->
         (cast.at, cast.dst) = (Time(30_000 + 3_000 * i as u64), dst);
         cast.sender = config.cluster().client(1 - i);
     }
-    let mut judge = Keeps { cluster: *config.cluster(), history: History::new() };
+    let (overlay, history) = (config.overlay().clone(), arranged(config.overlay()));
+    let mut judge = Keeps { overlay, cluster: *config.cluster(), history };
     explore(tram(), &config, &plan, bounds, &mut None, &mut judge).expect("it is built")
 }
 

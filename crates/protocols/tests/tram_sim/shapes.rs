@@ -83,6 +83,7 @@ impl core::fmt::Display for End {
 /// same: what it had not delivered by then counts as never delivered.
 pub(crate) fn judge(config: &Config, settings: &Settings, seed: u64) -> (End, Findings) {
     let mut history = History::new();
+    history.arrange(config.overlay()).expect("one tree");
     let mut push = |event: &Event<'_>| {
         history.push_event(event, config.cluster()).expect("the simulator's events are sound");
     };

@@ -41,7 +41,7 @@ impl Judge for Keeps<'_> {
     }
 
     fn failed(&mut self, report: &Report) -> bool {
-        let history = std::mem::take(&mut self.history);
+        let history = std::mem::replace(&mut self.history, arranged(self.trial));
         let promises = self.trial.entry.about().promises;
         self.refused || !report.settled() || !check(&history, promises).no_violation()
     }
@@ -104,10 +104,19 @@ fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
     Exploration { deviations_max: deviations, choices_max, grain, crashes, power, runs_max }
 }
 
+/// A history that knows the tree of groups, if the protocol orders along one.
+fn arranged(trial: &Trial) -> History {
+    let mut history = History::new();
+    if let Some(overlay) = trial.entry.overlay(&trial.config) {
+        history.arrange(overlay).expect("an empty history knows no other tree");
+    }
+    history
+}
+
 /// All runs, and the one that fails, judged again.
 fn explored(trial: &Trial, bounds: &Exploration) -> Result<(Explored, Option<Judged>), Failure> {
     let Trial { entry, config, .. } = trial;
-    let mut keeps = Keeps { trial, history: History::new(), refused: false };
+    let mut keeps = Keeps { trial, history: arranged(trial), refused: false };
     let mut last = None;
     let plan = plan(trial);
     let ran = catch_unwind(AssertUnwindSafe(|| {

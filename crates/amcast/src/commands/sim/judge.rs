@@ -4,7 +4,7 @@ use super::trial::Trial;
 use crate::commands::Failure;
 use amcast_check::{Counterexample, History, Property, Report as Findings, Verdict, check};
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, ConfigError, MsgId, Pid, Time};
+use amcast_core::{Cluster, ConfigError, MsgId, Overlay, Pid, Time};
 use amcast_sim::run::record;
 use amcast_sim::{Breach, Outcome, Recorded, Report, Stuck, replay};
 use std::fs::File;
@@ -87,6 +87,7 @@ impl What {
 struct Sink<'a> {
     history: History,
     cluster: &'a Cluster,
+    overlay: Option<&'a Overlay>,
     refused: Option<String>,
     file: Option<BufWriter<File>>,
     unwritten: Option<std::io::Error>,
@@ -97,7 +98,7 @@ impl Sink<'_> {
         if let Err(e) = self.history.push_event(event, self.cluster) {
             self.refused.get_or_insert(e.to_string());
         }
-        let line = event.json(self.cluster);
+        let line = event.json_in(self.cluster, self.overlay);
         if let Some(Err(e)) = self.file.as_mut().map(|f| writeln!(f, "{line}")) {
             self.unwritten.get_or_insert(e);
         }
@@ -140,7 +141,10 @@ pub(in crate::commands) fn judge_again(
 
 fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {
     let cluster = trial.config.cluster();
-    Sink { history: History::new(), cluster, refused: None, file, unwritten: None }
+    let overlay = trial.entry.overlay(&trial.config);
+    let mut history = History::new();
+    let refused = overlay.and_then(|o| history.arrange(o).err()).map(|e| e.to_string());
+    Sink { history, cluster, overlay, refused, file, unwritten: None }
 }
 
 type Ran = std::thread::Result<Result<Report, ConfigError>>;

@@ -56,6 +56,9 @@ fn play(text: &str) -> Result<(String, Option<String>), String> {
     let scenario = Scenario::read(text, &catalog::find).map_err(|e| e.to_string())?;
     let (mut history, cluster) = (History::new(), scenario.config().cluster());
     let mut refused = None;
+    if let Some(overlay) = scenario.entry().overlay(scenario.config()) {
+        refused = history.arrange(overlay).err().map(|e| e.to_string());
+    }
     let played = scenario.play(&mut |event: &Event<'_>| {
         if let Err(e) = history.push_event(event, cluster) {
             refused.get_or_insert(e.to_string());
