@@ -2,7 +2,7 @@
 //! destinations [TRAM 5.2].
 
 use super::layout::Layout;
-use super::mutants::Mutant;
+use super::mutants::{self, Mutant};
 use super::params;
 use super::replica::ROUND;
 use super::ring::{Kind, Record, Ring, lines_of};
@@ -128,8 +128,7 @@ impl Client {
 
     /// The group that orders messages to `dst` first.
     fn target(&self, dst: GroupSet) -> Gid {
-        let all = self.config.cluster().all_groups();
-        self.config.overlay().lca(if self.mutants.is(Mutant::SendsToRoot) { all } else { dst })
+        mutants::target(self.mutants, self.config.overlay(), dst)
     }
 
     // [TRAM 1:4-6] write(p, HM[c, slot[g]], ..) for all replicas of the group.

@@ -68,7 +68,7 @@ impl Replica {
     /// let in by [`Replica::settle_promise`], in a later step: only then is the revocation done.
     // [TRAM 2:42-44]
     pub(super) fn give_way(&mut self, epoch: u32, out: &mut Outbox<Memory>) {
-        assert!(epoch > self.promise.epoch, "promises only grow");
+        assert!(epoch > self.promise.epoch || self.mutants.any(), "promises only grow");
         if !matches!(self.phase, Phase::Follower) && rank_of(epoch) != self.rank {
             out.note(Note::Demoted(u64::from(epoch)));
         }

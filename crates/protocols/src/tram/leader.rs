@@ -105,7 +105,9 @@ impl Leader {
         while pos < end {
             let Some(record) = ring.read(view.region(ring.region), pos, epoch) else { break };
             if record.kind == Kind::Message {
-                take_up(&r.layout, &mut taken, &record);
+                if !r.mutants.is(Mutant::ForgetsCursors) {
+                    take_up(&r.layout, &mut taken, &record);
+                }
             } else {
                 pad = Some((pos, pos + u64::from(record.lines())));
             }

@@ -1,5 +1,8 @@
 //! TRAM broken on purpose; see [`crate::mutant`].
 
+use crate::mutant::Mutants;
+use amcast_core::{Gid, GroupSet, Overlay};
+
 crate::mutant::mutants! {
     /// Ways to break TRAM, one line each.
     pub enum Mutant {
@@ -46,8 +49,32 @@ crate::mutant::mutants! {
         SendsToRoot = "sends-to-root":
             "A client sends every message to the root."
             breaks [PartiallyGenuine];
+        SendsTooHigh = "sends-too-high":
+            "A client sends a message to several groups to the parent of their lowest common ancestor."
+            breaks [PartiallyGenuine];
         TakesUpTwice = "takes-up-twice":
             "A leader takes up some messages two times."
             breaks [Validity, UniformIntegrity];
+        ForgetsCursors = "forgets-cursors":
+            "A new leader's buffer cursors pass over what the adopted log has and it has not consumed."
+            breaks [UniformIntegrity];
+        AsksWithItsFirst = "asks-with-its-first":
+            "A candidate asks with the first epoch of its rank, whatever others have promised."
+            breaks [Validity];
     }
+}
+
+/// The group that a client sends a message for `dst` to.
+pub(super) fn target(mutants: Mutants<Mutant>, overlay: &Overlay, dst: GroupSet) -> Gid {
+    if mutants.is(Mutant::SendsToRoot) {
+        return overlay.lca(GroupSet::first(overlay.groups()));
+    }
+    let lca = overlay.lca(dst);
+    let above = overlay.parent(lca).filter(|_| dst.len() > 1 && mutants.is(Mutant::SendsTooHigh));
+    above.unwrap_or(lca)
+}
+
+/// The epoch that a candidate's own is to be higher than, of those it has seen.
+pub(super) fn asks_above(mutants: Mutants<Mutant>, seen: u32) -> u32 {
+    if mutants.is(Mutant::AsksWithItsFirst) { 0 } else { seen }
 }

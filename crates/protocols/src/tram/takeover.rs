@@ -18,7 +18,7 @@
 use super::layout::{Grant, next_epoch, rank_of};
 use super::leader::Leader;
 use super::log_region::{CONTROL, Control, HEAD_LINES, Head, OwnLog};
-use super::mutants::Mutant;
+use super::mutants::{Mutant, asks_above};
 use super::replica::{Force, Phase, Replica};
 use super::ring::{Kind, Record, Ring};
 use super::ticket::Ticketed;
@@ -112,7 +112,8 @@ impl Replica {
             return;
         }
         // [TRAM 3:1-3] increment(tmp), and ask everyone. It asks itself like the others.
-        let epoch = next_epoch(self.epoch_seen.max(self.promise.epoch), self.rank);
+        let seen = asks_above(self.mutants, self.epoch_seen.max(self.promise.epoch));
+        let epoch = next_epoch(seen, self.rank);
         self.give_way(epoch, out);
         self.phase = Phase::Candidate(Candidate { epoch, stage: Stage::Asking });
         self.row_due = true;

@@ -621,3 +621,106 @@ fn a_replica_whose_child_is_behind_the_tail_gets_its_state_anew() {
     w.run(3000);
     assert_eq!(w.seqs(w.replica(1, 0)).len(), before + 20);
 }
+
+/// The groups at whose replicas client 0 has something in its buffer, once it sent a message to `dst`.
+fn written_by_a_client(dst: &[u8], set: &[(&str, &str)]) -> Vec<u8> {
+    let mut w = World::new(8, 3, "base", set);
+    assert!(w.cast(dst, b"where"));
+    let client = w.config.cluster().client(0).index();
+    w.step(client, Input::Medium(In::Poll));
+    let hm = super::layout::Layout::new(&w.config).unwrap().hm_client(0);
+    let has = |p: Pid| {
+        let first = &w.processes[p.index()].memory.heap.lines(hm.region)[hm.at(0) as usize];
+        first.stamp() != Stamp::default()
+    };
+    let whole = |g: &u8| {
+        let written = w.config.cluster().members(Gid(*g)).filter(|p| has(*p)).count();
+        assert!(written == 0 || written == 3, "{written} replicas of group {g}");
+        written > 0
+    };
+    (0..8).filter(whole).collect()
+}
+
+/// Sets of destinations in the tree `base`, and the lowest group that reaches them: the parents are
+/// -1, 0, 1, 1, 2, 2, 3, 3.
+const LOWEST: [(&[u8], u8); 6] =
+    [(&[5], 5), (&[4, 5], 2), (&[4, 7], 1), (&[2, 4], 2), (&[6, 7], 3), (&[0, 6], 0)];
+
+#[test]
+fn a_client_writes_to_the_lowest_group_that_reaches_all_destinations_and_to_no_other() {
+    for (dst, lowest) in LOWEST {
+        assert_eq!(written_by_a_client(dst, &[]), [lowest], "{dst:?}");
+    }
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_client_that_picks_another_group_than_the_lowest_is_noticed() {
+    for mutant in ["sends-to-root", "sends-too-high", "sends-to-each"] {
+        let other = |(dst, lowest): &(&[u8], u8)| {
+            written_by_a_client(dst, &[("mutant", mutant)]) != [*lowest]
+        };
+        assert!(LOWEST.iter().any(other), "{mutant}");
+    }
+}
+
+/// The leader dies with an entry in the logs that nobody knows to be decided; the messages that a survivor of
+/// its group has delivered once another one leads.
+fn taken_over(set: &[(&str, &str)]) -> Vec<u64> {
+    let mut w = World::new(1, 3, "breadth", set);
+    w.run(50);
+    assert!(w.cast(&[0], b"first"));
+    w.run(50);
+    assert!(w.cast(&[0], b"second"));
+    let client = w.config.cluster().client(0).index();
+    w.step(client, Input::Medium(In::Poll));
+    // It writes the message to all logs, and dies before it hears that they have it.
+    w.step(0, Input::Medium(In::Poll));
+    w.crash(w.replica(0, 0));
+    w.run(3000);
+    assert_eq!(w.seqs(w.replica(0, 2)), w.seqs(w.replica(0, 1)));
+    w.seqs(w.replica(0, 1))
+}
+
+#[test]
+fn a_new_leader_does_not_take_up_again_what_the_adopted_log_has() {
+    assert_eq!(taken_over(&[]), [1, 2]);
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_new_leader_that_does_not_rebuild_its_cursors_is_noticed() {
+    assert_eq!(taken_over(&[("mutant", "forgets-cursors")]), [1, 2, 2]);
+}
+
+/// The epochs under which the leaders of a group follow each other: the first dies and comes back.
+fn epochs_of_leaders(set: &[(&str, &str)]) -> Vec<u64> {
+    let mut w = World::new(1, 3, "breadth", set);
+    let mut epochs = Vec::new();
+    for step in 0..4 {
+        match step {
+            1 => w.crash(w.replica(0, 0)),
+            2 => w.restart(w.replica(0, 0)),
+            3 => assert!(w.cast(&[0], b"after")),
+            _ => {}
+        }
+        w.run(3000);
+        let Some(leader) = w.leader(0) else { continue };
+        epochs.push(w.processes[leader.index()].protocol.status().epoch);
+    }
+    epochs
+}
+
+#[test]
+fn a_candidate_asks_with_an_epoch_higher_than_all_it_has_seen() {
+    let epochs = epochs_of_leaders(&[]);
+    assert!(epochs.len() == 4 && epochs[0] < epochs[1] && epochs[1] < epochs[2], "{epochs:?}");
+}
+
+#[cfg(feature = "mutants")]
+#[test]
+fn a_candidate_that_asks_with_an_epoch_that_others_have_seen_is_noticed() {
+    let epochs = epochs_of_leaders(&[("mutant", "asks-with-its-first")]);
+    let grows = epochs.len() == 4 && epochs[0] < epochs[1] && epochs[1] < epochs[2];
+    assert!(!grows, "{epochs:?}");
+}

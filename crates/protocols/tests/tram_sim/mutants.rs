@@ -81,8 +81,12 @@ each! {
     a_replica_that_counts_without_its_state_is_found = "trusts-the-log",
     a_client_that_sends_to_each_destination_is_found = "sends-to-each",
     a_client_that_sends_to_the_root_is_found = "sends-to-root",
-    // test: [TRAM 5:1-3]
+    a_client_that_sends_one_level_too_high_is_found = "sends-too-high",
     a_leader_that_takes_messages_up_twice_is_found = "takes-up-twice",
+    // test: [TRAM 5:1-3]
+    a_leader_that_does_not_rebuild_its_cursors_is_found = "forgets-cursors",
+    // test: [TRAM 3:1-3]
+    a_candidate_that_asks_with_an_epoch_that_others_have_seen_is_found = "asks-with-its-first",
 }
 
 #[test]
