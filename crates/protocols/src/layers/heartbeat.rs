@@ -17,11 +17,12 @@
 //!    counter that falls belongs to a replica that started again: that is a sign of life too.
 //! 2. No move for [`patience`](Heartbeat::patience) makes a peer suspected, and it stays so until
 //!    its counter moves. A process never suspects itself.
-//! 3. A suspicion that proves false doubles the patience with that peer, up to
-//!    [`PATIENCE_GROWTH_MAX`] times the configured timeout; each calm stretch afterwards takes an
-//!    eighth away, down to the timeout. So a slow machine settles, and a fast one fails over fast. One
-//!    that was away for long can be told from a slow one ([`Heartbeat::tell_outages`]): patience is a
-//!    guess of how long one that lives may be silent, and that silence says nothing about it.
+//! 3. Patience is a guess of how long a live peer may be silent. A false suspicion doubles it if that
+//!    would have helped (see *Slow or away* below), up to [`PATIENCE_GROWTH_MAX`] times the configured
+//!    timeout and never beyond [`PATIENCE_MAX`], so a failed leader is replaced within seconds whatever
+//!    happened before. Each calm stretch takes an eighth away again, down to the timeout, but not below what
+//!    the peer's longest silence in that stretch needs. A stretch is [`CALM_MAX`] at most, so patience
+//!    is back at the timeout within minutes.
 //! 4. Silence counts only while this process was there to hear it. Of a time in which it was not
 //!    stepped no more than a quarter of the timeout counts, or an interval if that is longer: where
 //!    cores are short, those whom it waits for were not run either. If it was not stepped for as long
@@ -30,6 +31,20 @@
 //!    counter moves or the detector says the contrary.
 //! 6. A coordination service that names the leader ([`Heartbeat::override_leader`]) has the last
 //!    word.
+//!
+//! # Slow or away
+//! A peer that was suspected and is heard again was *slow*, or it was *away*: its process stood still, or
+//! its host was partitioned. More patience saves a false suspicion of a slow peer, and only delays the next
+//! failover from one that was away. Three measures tell them apart:
+//!
+//! | heard before | its silence | then |
+//! |---|---|---|
+//! | at most twice the patience | any | slow: the others get nothing done with it in between |
+//! | longer | more than twice the patience | away: doubled patience would not have borne it either |
+//! | longer | at most twice the patience | slow if it is the second one without a calm stretch between |
+//!
+//! So outages of 0.4 s, 0.9 s and 1.9 s in turn leave a patience of 0.25 s where it is, and pauses of 0.4 s
+//! that recur double it once.
 //!
 //! # In a protocol's step
 //! First [`Heartbeat::saw`] for each peer's row, then [`Heartbeat::beat`] (and publish what it
@@ -40,8 +55,16 @@ use alloc::vec::Vec;
 use amcast_core::step::Why;
 use amcast_core::{Span, Time};
 
-/// How far patience with a peer can grow: this many times the configured timeout.
+/// How far patience with a peer can grow: this many times the configured timeout, unless a protocol asks
+/// for more.
 pub const PATIENCE_GROWTH_MAX: u64 = 16;
+
+/// How far patience with a peer can grow, whatever the timeout: a failed leader is suspected so soon at the
+/// latest. A configured timeout that is longer stays as it is.
+///
+/// Source: ours. Two seconds are longer than a process of an overloaded machine waits for a core and than
+/// three retransmissions of TCP in a row take, and short enough for those who wait for the next leader.
+pub const PATIENCE_MAX: Span = Span::secs(2);
 
 /// Of a time in which this process was not stepped, so large a part of the timeout counts as silence.
 const HEARD: u64 = 4;
@@ -49,8 +72,15 @@ const HEARD: u64 = 4;
 /// A peer is calm when it was not suspected for this many times the patience with it.
 const CALM: u64 = 64;
 
+/// A peer is calm when it was not suspected for so long, whatever the patience: from [`PATIENCE_MAX`] to a
+/// timeout of 50 ms it takes 28 calm stretches, five minutes at most.
+pub const CALM_MAX: Span = Span::secs(10);
+
 /// Each calm stretch takes one part of so many from the patience.
 const SHRINK: u64 = 8;
+
+/// Patience stays one part of so many above the longest silence of the last calm stretch.
+const MARGIN: u64 = 4;
 
 /// The counters of a group's replicas as one of them sees them. See the [module](self) for its
 /// rules.
@@ -65,8 +95,6 @@ pub struct Heartbeat {
     growth: u64,
     /// How far calm stretches can grow, in times [`CALM`].
     calm_growth: u64,
-    /// Whether one that was silent for long counts as away, and not as slow.
-    tells_outages: bool,
     /// By rank. The own entry's `fit` is used, the rest of it is not.
     peers: Vec<Peer>,
     /// The own counter as last published; only grows.
@@ -92,6 +120,10 @@ struct Peer {
     patience: Span,
     /// Since when the patience is what it is, and no suspicion was false.
     calm_since: Time,
+    /// The longest silence since then that was not too long.
+    longest: Span,
+    /// Whether a silence since the last calm stretch was too long, and doubled patience would have borne it.
+    nearly_borne: bool,
     /// How many times the patience a calm stretch lasts.
     calm: u64,
     /// Whether it was found silent for too long and has not moved since.
@@ -100,11 +132,54 @@ struct Peer {
 }
 
 impl Peer {
-    /// Whether the silence that ends now was that of one who was away, and not of one who is slow.
-    fn was_away(&self, now: Time) -> bool {
-        let long = self.patience.times(2);
-        now.since(self.moved) > long && self.moved.since(self.back) > long
+    /// Whether more patience would have helped with the silence that ends now: the peer is slow, and was not
+    /// away (see the [module](self)).
+    fn is_slow(&mut self, now: Time) -> bool {
+        let doubled = self.patience.times(2);
+        if self.moved.since(self.back) <= doubled {
+            return true;
+        }
+        now.since(self.moved) <= doubled && core::mem::replace(&mut self.nearly_borne, true)
     }
+
+    /// A suspicion of it proves false.
+    fn is_back(&mut self, now: Time, limits: Limits) {
+        if self.is_slow(now) {
+            self.patience = self.patience.max(self.patience.times(2).min(limits.patience));
+            self.calm = (self.calm * 2).min(limits.calm);
+            self.nearly_borne = false;
+        }
+        self.back = now;
+        self.begin_stretch(now);
+    }
+
+    /// It is heard in time; ends a calm stretch if there was one.
+    fn is_timely(&mut self, now: Time, timeout: Span) {
+        self.longest = self.longest.max(now.since(self.moved));
+        if now.since(self.calm_since) < self.patience.times(self.calm).min(CALM_MAX) {
+            return;
+        }
+        if self.patience == timeout {
+            self.calm = (self.calm / 2).max(CALM);
+        }
+        let needed = Span(self.longest.0 + self.longest.0 / MARGIN).max(timeout);
+        let less = Span(self.patience.0 - self.patience.0 / SHRINK);
+        self.patience = self.patience.min(less.max(needed));
+        self.nearly_borne = false;
+        self.begin_stretch(now);
+    }
+
+    fn begin_stretch(&mut self, now: Time) {
+        self.calm_since = now;
+        self.longest = Span::ZERO;
+    }
+}
+
+/// How far the numbers that adapt can grow.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    patience: Span,
+    calm: u64,
 }
 
 /// What an outside detector said last of a peer.
@@ -135,6 +210,8 @@ impl Heartbeat {
             fit: true,
             patience: timeout,
             calm_since: Time::ZERO,
+            longest: Span::ZERO,
+            nearly_borne: false,
             calm: CALM,
             silent: false,
             hint: None,
@@ -146,7 +223,6 @@ impl Heartbeat {
             timeout,
             growth: PATIENCE_GROWTH_MAX,
             calm_growth: 1,
-            tells_outages: false,
             peers: alloc::vec![peer; ranks],
             counter: 0,
             beat_due: Time::ZERO,
@@ -156,21 +232,13 @@ impl Heartbeat {
     }
 
     /// Lets the patience with a peer grow to this many times the timeout, and not only to
-    /// [`PATIENCE_GROWTH_MAX`]: where what carries the counters is slow without bound. There each
-    /// suspicion that proves false doubles the calm stretch, too, up to as many times, so that they
-    /// become ever rarer: what takes longer than one stretch gets done in the end.
+    /// [`PATIENCE_GROWTH_MAX`], where timeouts are short and what carries the counters is slow without
+    /// bound; [`PATIENCE_MAX`] bounds it there, too. Each suspicion of a slow peer then also doubles the
+    /// calm stretch, up to as many times and to [`CALM_MAX`], so that false suspicions become ever rarer:
+    /// what takes longer than one stretch gets done in the end.
     pub const fn grow_patience_to(&mut self, timeouts: u64) {
         self.growth = timeouts;
         self.calm_growth = timeouts;
-    }
-
-    /// Has one count as away, and not as slow, that was heard for more than twice the patience with it and is
-    /// heard again after more than twice that: its process stood still, or its host was cut off. Patience
-    /// with it stays as it is. More would not have borne that silence, and would have everybody wait longer
-    /// the next time. Who is heard in between for less than that is slow, however long it was silent:
-    /// others would have no time to get anything done with it.
-    pub const fn tell_outages(&mut self) {
-        self.tells_outages = true;
     }
 
     /// The counter to publish now, if it is time to. Call it once a step, after
@@ -192,26 +260,15 @@ impl Heartbeat {
     /// nothing moved, so it may be called on every poll. Of the own row only `fit` is taken.
     pub fn saw(&mut self, now: Time, rank: usize, counter: u64, fit: bool) {
         self.run(now);
-        let Self { timeout, growth, calm_growth, tells_outages, .. } = *self;
-        let most = timeout.times(growth);
+        let (limits, timeout) = (self.limits(), self.timeout);
         let peer = &mut self.peers[rank];
         peer.fit = fit;
         if rank == self.me || counter == 0 || counter == peer.counter {
             return;
         }
-        if peer.silent {
-            if !(tells_outages && peer.was_away(now)) {
-                peer.patience = peer.patience.max(peer.patience.times(2).min(most));
-                peer.calm = (peer.calm * 2).min(CALM * calm_growth);
-            }
-            peer.back = now;
-            peer.calm_since = now;
-        } else if now.since(peer.calm_since) >= peer.patience.times(peer.calm) {
-            if peer.patience == timeout {
-                peer.calm = (peer.calm / 2).max(CALM);
-            }
-            peer.patience = (peer.patience - Span(peer.patience.0 / SHRINK)).max(timeout);
-            peer.calm_since = now;
+        match peer.silent {
+            true => peer.is_back(now, limits),
+            false => peer.is_timely(now, timeout),
         }
         (peer.counter, peer.moved, peer.silent, peer.hint) = (counter, now, false, None);
     }
@@ -285,6 +342,11 @@ impl Heartbeat {
             Some(at) if at < self.beat_due => (at, Why::Suspicion),
             _ => (self.beat_due, Why::Heartbeat),
         }
+    }
+
+    fn limits(&self) -> Limits {
+        let patience = self.timeout.times(self.growth).min(PATIENCE_MAX).max(self.timeout);
+        Limits { patience, calm: CALM * self.calm_growth }
     }
 
     /// Whether the silence of `rank` has lasted too long, as far as this process can tell.
@@ -450,40 +512,103 @@ mod tests {
         assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
     }
 
-    /// The patience with rank 1 and how calm it must be, after it was heard for so long and then silent for
-    /// so long, in milliseconds, ten times.
-    fn after(heard: u64, silent: impl Fn(&Heartbeat) -> u64) -> (Span, u64) {
+    /// Rank 0 of three, where counters travel slowly.
+    fn where_streams_are_slow() -> Heartbeat {
         let mut h = of_three(0);
         h.grow_patience_to(4096);
-        h.tell_outages();
+        h
+    }
+
+    /// Has rank 1 be heard for so long and then silent for so long, in milliseconds, as often as there are
+    /// silences; patience with it afterwards, and the calm that it needs.
+    fn after(heard: u64, silences: &mut dyn Iterator<Item = u64>) -> (Span, u64) {
+        let mut h = where_streams_are_slow();
         let mut t = 0;
-        for _ in 0..10 {
+        for silent in silences {
             run(&mut h, t..t + heard, &[1, 2]);
             t += heard;
-            let until = t + silent(&h);
-            run(&mut h, t..until, &[2]);
-            t = until;
+            run(&mut h, t..t + silent, &[2]);
+            t += silent;
         }
         run(&mut h, t..t + 2, &[1, 2]);
         assert_eq!(h.patience(2), TIMEOUT, "patience is a peer's own");
         (h.patience(1), h.peers[1].calm)
     }
 
-    #[test]
-    fn one_that_is_away_again_and_again_is_not_waited_for_longer() {
-        assert_eq!(after(50, |_| 15), (TIMEOUT.times(2), CALM * 2), "it was slow, once");
-        assert_eq!(after(50, |_| 7000), (TIMEOUT, CALM));
-        assert_eq!(after(25, |_| 30), (TIMEOUT, CALM));
+    fn ten_times(silent: u64) -> impl Iterator<Item = u64> {
+        core::iter::repeat_n(silent, 10)
     }
 
     #[test]
-    fn one_that_is_slow_again_and_again_is() {
-        // It is heard again before twice the patience is over, or hardly at all.
-        let longer = |h: &Heartbeat| h.patience(1).0 * 3 / 2 / 1_000_000;
-        for (patience, calm) in [after(50, longer), after(5, |h| longer(h) * 4)] {
-            assert!(patience > TIMEOUT.times(256) && calm > CALM, "{patience:?} {calm}");
+    fn one_that_is_away_again_and_again_is_not_waited_for_longer() {
+        assert_eq!(after(50, &mut ten_times(7000)), (TIMEOUT, CALM));
+        assert_eq!(after(25, &mut ten_times(30)), (TIMEOUT, CALM));
+    }
+
+    #[test]
+    fn outages_of_growing_length_leave_patience_where_it_was() {
+        // Each of them is shorter than twice what patience would be if it had doubled before.
+        for growing in [&[16, 36, 76][..], &[18, 38, 78, 158, 318, 638, 1_278, 2_558]] {
+            let silences = &mut growing.iter().copied();
+            assert_eq!(after(50, silences), (TIMEOUT, CALM), "{growing:?}");
         }
-        assert_eq!(after(5, |_| 300).0, TIMEOUT.times(32), "more than it is silent");
+    }
+
+    #[test]
+    fn one_that_is_slow_twice_is_waited_for_a_little_longer() {
+        assert_eq!(after(50, &mut [15].into_iter()), (TIMEOUT, CALM), "once may be an outage");
+        assert_eq!(after(50, &mut ten_times(15)), (TIMEOUT.times(2), CALM * 2));
+    }
+
+    #[test]
+    fn one_that_is_hardly_heard_is_waited_for_ever_longer() {
+        let (patience, calm) = after(5, &mut (0..8).map(|n| 25 << n));
+        assert!(patience >= TIMEOUT.times(128) && calm > CALM, "{patience:?} {calm}");
+        assert_eq!(after(5, &mut ten_times(300)).0, TIMEOUT.times(32), "more than it is silent");
+    }
+
+    #[test]
+    fn patience_never_exceeds_seconds_whatever_the_timeout() {
+        for timeout in [Span::millis(10), Span::millis(250), Span::secs(1), Span::secs(60)] {
+            let mut h = Heartbeat::new(0, &[0, 1], INTERVAL, timeout);
+            h.grow_patience_to(4096);
+            let mut now = Time::ZERO;
+            for counter in 1..=20 {
+                h.saw(now, 1, counter, true);
+                while !h.suspects(now, 1) {
+                    now = now + Span(timeout.0 / 2);
+                    h.beat(now);
+                }
+            }
+            h.saw(now, 1, 21, true);
+            assert_eq!(h.patience(1), PATIENCE_MAX.max(timeout), "timeout {timeout:?}");
+        }
+    }
+
+    #[test]
+    fn patience_is_back_at_the_timeout_after_minutes_of_calm() {
+        let mut h = where_streams_are_slow();
+        h.peers[1].patience = PATIENCE_MAX;
+        h.peers[1].calm = CALM * 4096;
+        let minutes = 8 * 60 * 1000;
+        run(&mut h, 0..minutes / 2, &[1, 2]);
+        assert!(h.patience(1) < Span::millis(200), "{:?}", h.patience(1));
+        run(&mut h, minutes / 2..minutes, &[1, 2]);
+        assert_eq!(h.patience(1), TIMEOUT);
+    }
+
+    #[test]
+    fn patience_does_not_shrink_below_what_a_peer_needs() {
+        let mut h = where_streams_are_slow();
+        h.peers[1].patience = Span::millis(640);
+        let mut suspected = 0;
+        for counter in 0..2_000 {
+            let t = 400 * counter;
+            run(&mut h, t..t + 400, &[2]);
+            suspected += u32::from(h.suspects(at(t + 399), 1));
+            h.saw(at(t + 400), 1, counter + 1, true);
+        }
+        assert_eq!((h.patience(1), suspected), (Span::millis(500), 0), "it is heard each 400 ms");
     }
 
     #[test]

@@ -20,6 +20,7 @@
 use super::ring::{Cx, Ring};
 use super::value::Ballot;
 use super::word::Word;
+use crate::layers::heartbeat::PATIENCE_MAX;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
 
@@ -95,9 +96,10 @@ impl Ring {
         self.awaited_at + self.patience(suspect)
     }
 
-    /// How long one who was promised a ballot has to begin it.
+    /// How long a candidate that was promised a ballot has to begin it: longer after failed attempts, and never
+    /// longer than the failure detector is patient with anybody.
     fn patience(&self, suspect: Span) -> Span {
-        suspect.times(1 << self.vain.min(VAIN_MAX))
+        suspect.times(1 << self.vain.min(VAIN_MAX)).min(PATIENCE_MAX.max(suspect))
     }
 
     /// When [`Ring::elect`] has something to do, whatever happens.

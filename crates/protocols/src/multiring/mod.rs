@@ -308,8 +308,8 @@ number!(
     20,
     60_000_000,
     "ours",
-    "How long a process may be silent before its ring does without it, in microseconds. Grows with \
-     each process that was suspected and lives.",
+    "How long a process may be silent before its ring does without it, in microseconds. Up to two \
+     seconds, if that is longer, for one that proved slow.",
     "Less makes a crash cost less time, and a slow process more."
 );
 number!(

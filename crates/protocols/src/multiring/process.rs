@@ -37,7 +37,7 @@ pub(super) const TRIM_RECORDS: usize = 256;
 /// Instances that are idle before a learner notes that nothing was delivered in them.
 pub(super) const IDLE_INSTANCES: u64 = 1024;
 
-/// How far the patience with one that was wrongly suspected may grow, in timeouts.
+/// How far the patience with a slow replica may grow, in timeouts, as far as it stays within seconds.
 const PATIENCE_GROWTH: u64 = 4096;
 
 /// Acts and words to itself that follow from one input, at most, before others have their turn.
@@ -121,9 +121,8 @@ impl MultiRing {
         let everybody: Vec<usize> = (0..processes).collect();
         let count = rings.len();
         let mut heartbeat = Heartbeat::new(me.index(), &everybody, shape.heartbeat, shape.suspect);
-        // Streams are slow without bound.
+        // Streams may be slow, and timeouts far shorter than what they take.
         heartbeat.grow_patience_to(PATIENCE_GROWTH);
-        heartbeat.tell_outages();
         Self {
             me,
             group,

@@ -162,8 +162,8 @@ enum Phase {
     Entering,
 }
 
-/// How far a suspicion that was false may stretch the patience with a peer: in a network whose
-/// delays have no bound, it must be far.
+/// How far the patience with a slow peer may grow, in timeouts: far, in a network whose delays are many times
+/// the timeout, as far as it stays within seconds.
 const PATIENCE_GROWTH: u64 = 1 << 12;
 
 /// How often in a step the protocol above may ask to be woken at once.
