@@ -3,6 +3,7 @@
 use crate::error::{Error, Remark};
 use crate::inbound::Inbound;
 use crate::known::Known;
+use crate::multicast::Multicast;
 use crate::options::{Options, Peer};
 use crate::outbound::Outbound;
 use crate::own::Own;
@@ -86,8 +87,8 @@ pub struct Carrier {
     own: Own,
     /// The members of each group, by gid.
     members: Vec<Vec<Pid>>,
-    /// The target of datagrams to each group that has a multicast address, by gid.
-    multicast: Vec<Option<usize>>,
+    /// Groups that have a multicast address, and who hears it.
+    multicast: Multicast,
     frame_bytes_max: usize,
     queue_bytes_max: usize,
     told: Told,
@@ -133,10 +134,8 @@ impl Carrier {
             let all = (0..).zip(peers).filter(move |(_, peer)| peer.groups.contains(Gid(g)));
             all.map(|(pid, _)| Pid(pid)).collect()
         };
-        let mut multicast = vec![None; GROUPS_MAX];
         let mut sockets = vec![ports.datagrams];
-        for (i, &(group, address)) in options.multicast.iter().enumerate() {
-            multicast[group.index()] = Some(peers.len() + i);
+        for &(group, address) in &options.multicast {
             if peers[me.index()].groups.contains(group) {
                 sockets.push(sockets::join(address, options.interface)?);
             }
@@ -149,11 +148,19 @@ impl Carrier {
         }
         let sender = Sender { cluster: options.cluster_id, pid: me, incarnation };
         let assembly = Assembly::new(options.assembly_bytes_max, options.frame_bytes_max);
-        let here = (me, options.cluster_id, peers.len());
-        let inbound =
-            Inbound::new(here, sockets, assembly, &watch).map_err(Error::doing("poll a socket"))?;
+        let inbound = Inbound::new((sender, peers.len()), sockets, assembly, &watch)
+            .map_err(Error::doing("poll a socket"))?;
         let groups = options.multicast.iter().map(|&(_, address)| address);
         let targets = peers.iter().map(|peer| peer.udp).chain(groups);
+        let members: Vec<Vec<Pid>> = (0..GROUPS_MAX as u8).map(member).collect();
+        let others = |group: Gid| {
+            let all = members[group.index()].iter().copied();
+            all.filter(|&pid| pid != me).collect::<Vec<Pid>>()
+        };
+        let multicast = (peers.len()..)
+            .zip(&options.multicast)
+            .map(|(target, &(group, address))| (group, address, target, others(group)));
+        let multicast = Multicast::new(multicast);
         let mut carrier = Self {
             me,
             incarnation,
@@ -162,7 +169,7 @@ impl Carrier {
             inbound,
             outbound: Outbound::new(sender, options, targets),
             own: Own::default(),
-            members: (0..GROUPS_MAX as u8).map(member).collect(),
+            members,
             multicast,
             frame_bytes_max: options.frame_bytes_max,
             queue_bytes_max: options.queue_bytes_max,
@@ -209,9 +216,8 @@ impl Carrier {
         match *out {
             Out::To(pid, lane, _) => self.send(pid, lane, message),
             Out::Group(group, lane, _) => {
-                let target = self.multicast[group.index()].filter(|_| lane == Lane::Datagram);
-                if let Some(target) = target {
-                    return self.send_to_group(group, target, message);
+                if lane == Lane::Datagram && self.multicast.of(group).is_some() {
+                    return self.send_to_group(group, message);
                 }
                 for i in 0..self.members[group.index()].len() {
                     self.send(self.members[group.index()][i], lane, message);
@@ -236,12 +242,39 @@ impl Carrier {
         self.streams.send(to, head, rest, &mut self.told);
     }
 
-    /// One datagram for all members; this process hears itself without the network.
-    fn send_to_group(&mut self, group: Gid, target: usize, message: &[u8]) {
+    /// One datagram for all members that hear the group's address, and one for each of the others; this
+    /// process hears itself without the network.
+    fn send_to_group(&mut self, group: Gid, message: &[u8]) {
         if self.members[group.index()].contains(&self.me) {
             self.send(self.me, Lane::Datagram, message);
         }
-        self.outbound.put(self.inbound.own(), target, message, &mut self.told);
+        let Self { multicast, outbound, inbound, told, .. } = self;
+        let Some(group) = multicast.of(group) else { return };
+        if group.is_heard() {
+            outbound.put(inbound.own(), group.target, message, told);
+        }
+        for pid in &group.unreached {
+            outbound.put(inbound.own(), pid.index(), message, told);
+        }
+    }
+
+    /// Probes the groups' addresses if it is time, and takes in who heard them.
+    fn probe(&mut self, now: Instant) {
+        let Self { multicast, outbound, inbound, streams, told, .. } = self;
+        for (pid, probe) in inbound.echoed.drain(..) {
+            multicast.on_echo(pid, probe, now, told);
+        }
+        multicast.note_connects(told.counts.connects, now);
+        if multicast.next_due().is_none_or(|due| now < due) && inbound.to_echo.is_empty() {
+            return;
+        }
+        for echo in inbound.to_echo.drain(..) {
+            outbound.echo(echo);
+        }
+        for (target, probe) in multicast.wake(now, |pid| streams.connected_at(pid), told) {
+            outbound.probe(target, probe);
+        }
+        outbound.flush(inbound.own(), told);
     }
 
     #[inline]
@@ -323,6 +356,7 @@ impl Carrier {
             }
         }
         self.outbound.retry(self.inbound.own(), now, &mut self.told);
+        self.probe(now);
     }
 
     /// The next input of this round, if there is one more: connections first, then messages, which
@@ -376,8 +410,11 @@ impl Carrier {
         if more || !self.told.news.is_empty() || self.own.len() > 0 {
             return Some(Span::ZERO);
         }
-        let retry_at = self.outbound.retry_at();
-        let due = retry_at.map_or(self.streams.next_due(), |t| t.min(self.streams.next_due()));
+        if !self.inbound.to_echo.is_empty() || !self.inbound.echoed.is_empty() {
+            return Some(Span::ZERO);
+        }
+        let others = self.outbound.retry_at().into_iter().chain(self.multicast.next_due());
+        let due = others.fold(self.streams.next_due(), Instant::min);
         let due = due.saturating_duration_since(Instant::now());
         let due = Span(u64::try_from(due.as_nanos()).unwrap_or(u64::MAX));
         Some(at_most.map_or(due, |at_most| at_most.min(due)))

@@ -202,6 +202,23 @@ pub enum Remark {
         /// What the system said.
         errno: Errno,
     },
+    /// A connected peer does not hear the multicast address of its group: it gets the group's datagrams one
+    /// by one. Said once until it hears it.
+    NoMulticast {
+        /// Who.
+        pid: Pid,
+        /// Where it is connected.
+        address: SocketAddr,
+        /// The group's address.
+        group: SocketAddr,
+    },
+    /// It hears it now: one datagram for all reaches it.
+    MulticastAgain {
+        /// Who.
+        pid: Pid,
+        /// The address.
+        group: SocketAddr,
+    },
     /// The system gave a socket a smaller buffer than was asked for: bursts get lost earlier.
     Buffer {
         /// For receiving or for sending.
@@ -227,6 +244,12 @@ pub enum Remark {
     },
 }
 
+impl Remark {
+    /// What to do where multicast does not reach a peer.
+    pub const NO_MULTICAST_ADVICE: &str = "put both hosts into one subnet, have the routers between them \
+        pass multicast on (IGMP and PIM), let the firewall pass UDP to that address, or use lane=datagram";
+}
+
 impl fmt::Display for Remark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -249,6 +272,14 @@ impl fmt::Display for Remark {
             }
             Self::Undeliverable { address, errno } => {
                 write!(f, "datagrams to {address} cannot be sent: {errno}")
+            }
+            Self::NoMulticast { pid, address, group } => write!(
+                f,
+                "multicast to {group} does not reach {pid:?} at {address}, which gets each datagram by itself; {}",
+                Self::NO_MULTICAST_ADVICE
+            ),
+            Self::MulticastAgain { pid, group } => {
+                write!(f, "multicast to {group} reaches {pid:?} again")
             }
             Self::Buffer { of, asked, got, setting } => write!(
                 f,

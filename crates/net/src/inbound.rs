@@ -3,7 +3,7 @@
 use crate::poller::{EventFlags, Token, Watch};
 use crate::streams::Streams;
 use crate::told::Told;
-use crate::wire::{Assembly, Body, NotDatagram, Sender, next_message, read_datagram};
+use crate::wire::{Assembly, Body, NotDatagram, Probe, Sender, next_message, read_datagram};
 use amcast_core::Pid;
 use core::ops::Range;
 use rustix::fd::OwnedFd;
@@ -25,6 +25,19 @@ pub(crate) enum At {
     Assembled(usize),
 }
 
+/// What is to be answered to a probe that arrived on its group's socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Echo {
+    /// Who probed.
+    pub(crate) to: Pid,
+    /// The life that it probed in.
+    pub(crate) incarnation: u32,
+    pub(crate) probe: Probe,
+}
+
+/// Echoes that wait to be sent; more are lost, as any datagram may be.
+const ECHOES_MAX: usize = 256;
+
 /// All sockets on which datagrams arrive.
 #[derive(Debug)]
 pub(crate) struct Inbound {
@@ -41,11 +54,17 @@ pub(crate) struct Inbound {
     rest: Range<usize>,
     from: Pid,
     assembly: Assembly,
+    /// This life of the process: echoes to earlier ones do not count.
+    incarnation: u32,
+    /// Probes that are to be answered.
+    pub(crate) to_echo: Vec<Echo>,
+    /// Answers to own probes.
+    pub(crate) echoed: Vec<(Pid, Probe)>,
 }
 
 impl Inbound {
     pub(crate) fn new(
-        (me, cluster, processes): (Pid, u64, usize),
+        (own, processes): (Sender, usize),
         sockets: Vec<OwnedFd>,
         assembly: Assembly,
         watch: &Watch,
@@ -54,16 +73,19 @@ impl Inbound {
             watch.add(socket, Token::Datagrams(index), EventFlags::IN)?;
         }
         Ok(Self {
-            me,
-            cluster,
+            me: own.pid,
+            cluster: own.cluster,
+            incarnation: own.incarnation,
             processes,
             turns: Vec::with_capacity(sockets.len()),
             sockets,
             reads: 0,
             buffer: vec![0; BUFFER_BYTES],
             rest: 0..0,
-            from: me,
+            from: own.pid,
             assembly,
+            to_echo: Vec::new(),
+            echoed: Vec::new(),
         })
     }
 
@@ -183,6 +205,17 @@ impl Inbound {
                 return Ok(whole);
             }
             Body::Knock => streams.knocked(sender.pid, sender.incarnation, told),
+            // On the process's own socket it says nothing of the group's address.
+            Body::Probe(probe) if index > 0 && self.to_echo.len() < ECHOES_MAX => {
+                let Sender { pid: to, incarnation, .. } = sender;
+                self.to_echo.push(Echo { to, incarnation, probe });
+            }
+            Body::Echo(probe, life)
+                if life == self.incarnation && self.echoed.len() < ECHOES_MAX =>
+            {
+                self.echoed.push((sender.pid, probe));
+            }
+            Body::Probe(_) | Body::Echo(..) => {}
         }
         Ok(None)
     }

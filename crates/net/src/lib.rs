@@ -7,6 +7,7 @@
 //! - `streams/` is the lane `Stream`: connections, their stages, and what breaks them.
 //! - `outbound.rs` and `inbound.rs` are the lane `Datagram`: messages gathered into datagrams, or cut
 //!   into pieces, and put together again.
+//! - `multicast.rs` finds out which members of a group hear its multicast address.
 //! - `poller.rs` is readiness, sleep, and being woken by other threads.
 //! - `sockets.rs` makes sockets, `options.rs` says how all of it behaves.
 //! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
@@ -28,6 +29,7 @@ pub mod conformance;
 mod error;
 mod inbound;
 mod known;
+mod multicast;
 mod options;
 mod outbound;
 mod own;

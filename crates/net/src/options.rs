@@ -81,7 +81,7 @@ pub struct Options {
     /// How many bytes messages may take that come in pieces and are not whole yet.
     pub assembly_bytes_max: usize,
     /// Groups to which datagrams go as one, at this multicast address. To the members of others they
-    /// go one by one.
+    /// go one by one, and to members that do not hear the address.
     pub multicast: Vec<(Gid, SocketAddr)>,
     /// The interface that multicast uses.
     pub interface: Interface,

@@ -1,9 +1,10 @@
 //! Datagrams on their way out: messages are gathered into them, and many are sent with one call.
 
 use crate::error::Remark;
+use crate::inbound::Echo;
 use crate::options::Options;
 use crate::told::Told;
-use crate::wire::{HEAD_BYTES, PIECE_BYTES, Piece, SIZE_BYTES, Sender, put_message};
+use crate::wire::{HEAD_BYTES, PIECE_BYTES, Piece, Probe, SIZE_BYTES, Sender, put_message};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, SocketAddrAny, addr::SocketAddrArg};
@@ -123,6 +124,20 @@ impl Outbound {
         let mut buffer = self.buffer();
         self.sender.knock(&mut buffer);
         self.waiting.push_back((target, buffer));
+    }
+
+    /// Asks who hears the address of a group.
+    pub(crate) fn probe(&mut self, target: usize, probe: Probe) {
+        let mut buffer = self.buffer();
+        self.sender.probe(probe, &mut buffer);
+        self.waiting.push_back((target, buffer));
+    }
+
+    /// Answers a process's probe.
+    pub(crate) fn echo(&mut self, echo: Echo) {
+        let mut buffer = self.buffer();
+        self.sender.echo(echo.probe, echo.incarnation, &mut buffer);
+        self.waiting.push_back((echo.to.index(), buffer));
     }
 
     fn buffer(&mut self) -> Vec<u8> {

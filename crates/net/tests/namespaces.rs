@@ -1,17 +1,17 @@
-//! Two processes, each in a network namespace of its own, and a link between them that goes down and
-//! up, and that loses. Needs root and the `ip` command: where they are missing the test says so and
+//! Two processes, each in a network namespace of its own, and what is between them: a link that goes down
+//! and up, and that loses, or a router that passes no multicast on. Needs root and the `ip` command: where they are missing the test says so and
 //! passes. What it makes is named after this process and removed at the end.
 
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::{Gid, GroupSet, Pid, Span};
-use amcast_net::{Carrier, Counts, Interface, Options, Peer};
+use amcast_net::{Carrier, Counts, Interface, Options, Peer, Remark};
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{self, Command};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,15 @@ use std::time::{Duration, Instant};
 const NEVER: Duration = Duration::from_secs(30);
 
 const GROUP: Gid = Gid(0);
+/// Two processes with a router between them.
+const SUBNETS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 1, 1), Ipv4Addr::new(10, 77, 2, 1)];
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
+
+/// The router's address in a subnet.
+fn gate_of(address: Ipv4Addr) -> Ipv4Addr {
+    let [a, b, c, _] = address.octets();
+    Ipv4Addr::new(a, b, c, 254)
+}
 
 /// Says what was not tested, and why: to where it is seen also if the test passes.
 fn skip(why: &str) {
@@ -37,23 +45,49 @@ fn run(words: &str) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{program}: {}", says())) }
 }
 
-/// Two namespaces and the link between them; gone when this is dropped.
+/// The namespaces of two processes, and perhaps one of a router between them; gone when this is dropped.
 struct Lab {
-    names: [String; 2],
+    names: Vec<String>,
 }
 
 impl Lab {
     fn build() -> Result<Self, String> {
-        let lab = Self { names: ["a", "b"].map(|end| format!("amcast-{}-{end}", process::id())) };
-        let [a, b] = &lab.names;
-        run(&format!("ip netns add {a}"))?;
-        run(&format!("ip netns add {b}"))?;
+        let lab = Self::with(["a", "b"])?;
+        let [a, b] = &lab.names[..] else { unreachable!("they are two") };
         run(&format!("ip link add v0 netns {a} type veth peer name v0 netns {b}"))?;
         for (name, address) in lab.names.iter().zip(ADDRESSES) {
             run(&format!("ip -n {name} addr add {address}/24 dev v0"))?;
             run(&format!("ip -n {name} link set lo up"))?;
             run(&format!("ip -n {name} link set v0 up"))?;
         }
+        Ok(lab)
+    }
+
+    fn with<const N: usize>(names: [&str; N]) -> Result<Self, String> {
+        let name = |end| format!("amcast-{}-{end}", process::id());
+        let lab = Self { names: names.map(name).to_vec() };
+        for name in &lab.names {
+            run(&format!("ip netns add {name}"))?;
+        }
+        Ok(lab)
+    }
+
+    /// A router between two subnets, with a process in each, that passes on what is to one host and no
+    /// multicast.
+    fn with_router() -> Result<Self, String> {
+        let lab = Self::with(["c", "d", "router"])?;
+        let router = &lab.names[2];
+        for (i, address) in SUBNETS.iter().enumerate() {
+            let (name, gate) = (&lab.names[i], gate_of(*address));
+            run(&format!("ip link add v0 netns {name} type veth peer name v{i} netns {router}"))?;
+            run(&format!("ip -n {name} addr add {address}/24 dev v0"))?;
+            run(&format!("ip -n {router} addr add {gate}/24 dev v{i}"))?;
+            run(&format!("ip -n {name} link set lo up"))?;
+            run(&format!("ip -n {name} link set v0 up"))?;
+            run(&format!("ip -n {router} link set v{i} up"))?;
+            run(&format!("ip -n {name} route add default via {gate}"))?;
+        }
+        run(&format!("ip netns exec {router} sysctl -w net.ipv4.ip_forward=1"))?;
         Ok(lab)
     }
 
@@ -93,6 +127,7 @@ enum Event {
 struct Board {
     heard: Mutex<([Vec<Event>; 2], bool)>,
     more: Condvar,
+    remarks: Mutex<Vec<(Pid, Remark)>>,
 }
 
 impl Board {
@@ -110,6 +145,10 @@ impl Board {
     fn now(&self) -> [usize; 2] {
         let heard = self.heard.lock().expect("nobody panicked");
         [heard.0[0].len(), heard.0[1].len()]
+    }
+
+    fn remarks(&self) -> MutexGuard<'_, Vec<(Pid, Remark)>> {
+        self.remarks.lock().expect("nobody panicked")
     }
 
     fn end(&self) {
@@ -161,6 +200,7 @@ fn end(name: &str, me: Pid, peers: &[Peer], options: &Options, board: &Board) ->
         }
         while let Some(remark) = carrier.take_remark() {
             println!("{me:?}: {remark}");
+            board.remarks().push((me, remark));
         }
         if carrier.backlog(other) < 64 << 10 {
             for _ in 0..8 {
@@ -220,14 +260,15 @@ fn scenes(lab: &Lab, board: &Board) {
     }
 }
 
-#[test]
-fn a_link_that_goes_down_and_loses_breaks_no_law() {
-    let lab = match Lab::build() {
-        Ok(lab) => lab,
-        Err(why) => return skip(&format!("no network namespaces here: {why}")),
-    };
+/// Has two processes at these addresses send to each other while `scenes` play; what they counted.
+fn play(
+    lab: &Lab,
+    addresses: [Ipv4Addr; 2],
+    board: &Board,
+    scenes: fn(&Lab, &Board),
+) -> [Counts; 2] {
     let at = |port| move |ip: Ipv4Addr| SocketAddr::from((ip, port));
-    let peers = ADDRESSES.map(|ip| Peer {
+    let peers = addresses.map(|ip| Peer {
         tcp: at(4_000)(ip),
         udp: at(4_001)(ip),
         groups: GroupSet::one(GROUP),
@@ -237,17 +278,17 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
         redial_max: Span::millis(100),
         multicast: vec![(GROUP, at(4_002)(Ipv4Addr::new(239, 77, 0, 1)))],
         interface: Interface::Address(ip),
+        // As many as it takes: where there is a router it is not for them that none comes through.
+        multicast_hops: 8,
         ..Options::default()
     };
-    let board = Board::default();
     let counts = thread::scope(|scope| {
         let ends = [0, 1].map(|i| {
-            let (lab, peers, board) = (&lab, &peers, &board);
-            let options = options(ADDRESSES[i]);
+            let peers = &peers;
+            let options = options(addresses[i]);
             scope.spawn(move || end(&lab.names[i], Pid(i as u32), peers, &options, board))
         });
-        let judged =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenes(&lab, &board)));
+        let judged = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scenes(lab, board)));
         board.end();
         let counts = ends.map(|end| end.join().expect("it ends in good order"));
         judged.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -255,8 +296,44 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
     });
     let heard = board.heard.lock().expect("nobody panicked");
     heard.0.iter().for_each(|heard| judge(heard));
-    for counts in counts {
-        assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
+    for counts in &counts {
         assert_eq!(counts.datagrams_malformed + counts.datagrams_strange, 0, "{counts:?}");
     }
+    counts
+}
+
+#[test]
+fn a_link_that_goes_down_and_loses_breaks_no_law() {
+    let lab = match Lab::build() {
+        Ok(lab) => lab,
+        Err(why) => return skip(&format!("no network namespaces here: {why}")),
+    };
+    for counts in play(&lab, ADDRESSES, &Board::default(), scenes) {
+        assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
+    }
+}
+
+#[test]
+fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
+    let lab = match Lab::with_router() {
+        Ok(lab) => lab,
+        Err(why) => return skip(&format!("no router between network namespaces here: {why}")),
+    };
+    let board = Board::default();
+    play(&lab, SUBNETS, &board, |_, board| {
+        board.wait("traffic", [0; 2], |h| streams(h) > 200 && datagrams(h) > 200);
+        let begin = Instant::now();
+        while board.remarks().iter().filter(|(_, r)| is_no_multicast(r)).count() < 2 {
+            assert!(begin.elapsed() < NEVER, "nobody says that multicast does not arrive");
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let mut who: Vec<Pid> =
+        board.remarks().iter().filter(|(_, r)| is_no_multicast(r)).map(|(pid, _)| *pid).collect();
+    who.sort_unstable();
+    assert_eq!(who, [Pid(0), Pid(1)], "each says it once");
+}
+
+fn is_no_multicast(remark: &Remark) -> bool {
+    matches!(remark, Remark::NoMulticast { .. })
 }

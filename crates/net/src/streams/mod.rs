@@ -124,6 +124,12 @@ impl Streams {
         link.incarnation.filter(|_| link.up)
     }
 
+    /// Where a peer is connected now.
+    pub(crate) fn connected_at(&self, pid: Pid) -> Option<SocketAddr> {
+        let link = &self.links[pid.index()];
+        link.up.then_some(link.address)
+    }
+
     /// What is known of a peer for good.
     pub(crate) fn known(&self, pid: Pid) -> &Known {
         &self.links[pid.index()].known

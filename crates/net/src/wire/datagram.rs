@@ -1,8 +1,8 @@
 //! Datagrams: several messages in one, or a piece of a message that fits in none.
 
 use super::VERSION;
-use amcast_core::Pid;
 use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::{Gid, Pid};
 
 /// How long the head of a datagram is, in bytes.
 pub const HEAD_BYTES: usize = 24;
@@ -19,6 +19,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"amcD");
 const MESSAGES: u8 = 0;
 const PIECE: u8 = 1;
 const KNOCK: u8 = 2;
+const PROBE: u8 = 3;
+const ECHO: u8 = 4;
 
 /// Who sent a datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +42,25 @@ pub enum Body<'a> {
     Piece(Piece<'a>),
     /// Nothing: the sender has just started and waits to be dialled.
     Knock,
+    /// Nothing: who gets it at the address of the group echoes it to the sender.
+    Probe(Probe),
+    /// A probe that the receiver sent in this life of its reached the sender.
+    Echo(Probe, u32),
+}
+
+/// A question whether a group's multicast address is heard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// Which group's.
+    pub group: Gid,
+    /// The number of the question among those of the sender; it wraps.
+    pub number: u32,
+}
+
+impl Probe {
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(Self { group: Gid(u8::decode(from)?), number: u32::decode(from)? })
+    }
 }
 
 /// A piece of a message that is too long for one datagram. Its pieces are equally long, but for the
@@ -117,6 +138,18 @@ pub fn read_datagram(bytes: &[u8]) -> Result<(Sender, Body<'_>), NotDatagram> {
             Body::Piece(piece)
         }
         KNOCK if rest.is_empty() => Body::Knock,
+        PROBE | ECHO => {
+            let mut rest = Reader::new(rest);
+            let probe = Probe::decode(&mut rest)?;
+            let body = match kind {
+                PROBE => Body::Probe(probe),
+                _ => Body::Echo(probe, u32::decode(&mut rest)?),
+            };
+            if !rest.rest().is_empty() {
+                return Err(NotDatagram::Malformed);
+            }
+            body
+        }
         _ => return Err(NotDatagram::Malformed),
     };
     Ok((sender, body))
@@ -168,6 +201,21 @@ impl Sender {
     pub fn knock(self, to: &mut Vec<u8>) {
         self.head(KNOCK, to);
     }
+
+    /// Makes a datagram that probes a group's address.
+    pub fn probe(self, probe: Probe, to: &mut Vec<u8>) {
+        self.head(PROBE, to);
+        probe.group.0.encode(to);
+        probe.number.encode(to);
+    }
+
+    /// Makes a datagram that echoes a probe, to the one that sent it in this life of its.
+    pub fn echo(self, probe: Probe, incarnation: u32, to: &mut Vec<u8>) {
+        self.head(ECHO, to);
+        probe.group.0.encode(to);
+        probe.number.encode(to);
+        incarnation.encode(to);
+    }
 }
 
 /// Adds a message to a datagram of messages. It is shorter than 64 KiB.
@@ -207,6 +255,21 @@ mod tests {
         assert_eq!(next_message(&mut rest), Ok(None));
         let mut cut = &bytes[HEAD_BYTES..HEAD_BYTES + 4];
         assert_eq!(next_message(&mut cut), Err(NotDatagram::Malformed));
+    }
+
+    #[test]
+    fn probes_and_echoes_read_back_and_longer_ones_are_malformed() {
+        let probe = Probe { group: Gid(3), number: 0x0102_0304 };
+        let mut bytes = made(|to| SENDER.probe(probe, to));
+        assert_eq!(bytes[6], 3);
+        assert_eq!(bytes[HEAD_BYTES..], [3, 4, 3, 2, 1]);
+        assert_eq!(read_datagram(&bytes), Ok((SENDER, Body::Probe(probe))));
+        let echo = made(|to| SENDER.echo(probe, 9, to));
+        assert_eq!(echo[HEAD_BYTES..], [3, 4, 3, 2, 1, 9, 0, 0, 0]);
+        assert_eq!(read_datagram(&echo), Ok((SENDER, Body::Echo(probe, 9))));
+        assert_eq!(read_datagram(&echo[..echo.len() - 1]), Err(NotDatagram::Malformed));
+        bytes.push(0);
+        assert_eq!(read_datagram(&bytes), Err(NotDatagram::Malformed));
     }
 
     #[test]

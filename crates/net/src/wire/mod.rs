@@ -13,6 +13,8 @@
 //! messages       length u16 | bytes, as often as they fit
 //! piece          number u32 | total u32 | index u16 | size u16 | bytes
 //! knock          nothing
+//! probe          group u8 | number u32
+//! echo           group u8 | number u32 | incarnation u32 of who probed
 //! ```
 //! Numbers are little-endian.
 
@@ -23,7 +25,7 @@ mod hello;
 
 pub use assembly::Assembly;
 pub use datagram::{
-    Body, HEAD_BYTES, NotDatagram, PIECE_BYTES, Piece, SIZE_BYTES, Sender, next_message,
+    Body, HEAD_BYTES, NotDatagram, PIECE_BYTES, Piece, Probe, SIZE_BYTES, Sender, next_message,
     put_message, read_datagram,
 };
 pub(crate) use frames::FrameQueue;

@@ -1,0 +1,269 @@
+//! Who hears a group's multicast address: others get the group's datagrams one by one.
+//!
+//! Routers do not pass multicast on unless somebody configured them to, and switches may stop to. Then
+//! datagrams to the group are all lost for some of its members, for ever, while streams and unicast
+//! datagrams arrive. So each carrier finds out whom its multicast reaches:
+//!
+//! ```text
+//! sender                                     member of the group
+//!   every PROBE_EVERY, sooner where a connection is new
+//!   probe n  ------ to the group's address --->  arrives on the group's socket
+//!            <----- to the sender alone -------  echo n
+//! ```
+//!
+//! - A member that echoed within [`HEARS_FOR`] hears the group's address. The others, and all before their
+//!   first echo, get each of the group's datagrams by unicast.
+//! - As long as no member hears the address nothing but probes goes there.
+//! - If a connected member does not hear it for [`REMARK_AFTER`], the carrier remarks so, once; and it
+//!   remarks when that member hears it again.
+//!
+//! Where the state changes a member may get a datagram twice, as the medium allows.
+
+use crate::error::Remark;
+use crate::told::Told;
+use crate::wire::Probe;
+use amcast_core::{Gid, Pid};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How often the group's address is probed.
+const PROBE_EVERY: Duration = Duration::from_millis(250);
+
+/// How often it is probed for so long ([`PROBE_EVERY`]) after a member has connected or stopped to echo.
+const PROBE_SOON: Duration = Duration::from_millis(10);
+
+/// How long a member counts as one that hears the address after an echo: it may miss three probes.
+const HEARS_FOR: Duration = Duration::from_secs(1);
+
+/// After how long the carrier remarks that a connected member does not hear the address.
+const REMARK_AFTER: Duration = Duration::from_secs(3);
+
+/// An echo of an earlier probe than this many before the last one says nothing of now.
+const ECHO_LAG_MAX: u32 = 30;
+
+/// Another member of a group that has a multicast address.
+#[derive(Clone, Copy, Debug)]
+struct Listener {
+    pid: Pid,
+    hearing: Hearing,
+    /// That it does not hear the address was remarked.
+    remarked: bool,
+}
+
+/// Whether a member hears the group's address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Hearing {
+    /// It is not connected, or has just been.
+    Unknown,
+    /// It echoed last at this time.
+    Since(Instant),
+    /// It is connected and has echoed nothing for too long, since then.
+    Not(Instant),
+}
+
+/// A group that has a multicast address.
+#[derive(Debug)]
+pub(crate) struct MulticastGroup {
+    group: Gid,
+    address: SocketAddr,
+    /// The outbound target of the address.
+    pub(crate) target: usize,
+    listeners: Vec<Listener>,
+    /// Members that get the group's datagrams by unicast.
+    pub(crate) unreached: Vec<Pid>,
+}
+
+impl MulticastGroup {
+    /// Whether any other member hears the address.
+    #[inline]
+    pub(crate) fn is_heard(&self) -> bool {
+        self.unreached.len() < self.listeners.len()
+    }
+
+    fn sort_out(&mut self) {
+        let hears = |l: &&Listener| matches!(l.hearing, Hearing::Since(_));
+        let unreached = self.listeners.iter().filter(|l| !hears(l)).map(|l| l.pid);
+        self.unreached = unreached.collect();
+    }
+}
+
+/// All groups that have a multicast address, and who hears it.
+#[derive(Debug)]
+pub(crate) struct Multicast {
+    groups: Vec<MulticastGroup>,
+    /// The number of the last probe.
+    number: u32,
+    /// When to probe next; none if there is nobody to probe for.
+    due: Option<Instant>,
+    /// Connections that stood so far, when it was probed last.
+    connects: u64,
+}
+
+impl Multicast {
+    /// Groups with the address, the outbound target and the other members of each.
+    pub(crate) fn new(groups: impl Iterator<Item = (Gid, SocketAddr, usize, Vec<Pid>)>) -> Self {
+        let listener = |pid| Listener { pid, hearing: Hearing::Unknown, remarked: false };
+        let groups: Vec<_> = groups
+            .map(|(group, address, target, others)| MulticastGroup {
+                group,
+                address,
+                target,
+                listeners: others.iter().copied().map(listener).collect(),
+                unreached: others,
+            })
+            .collect();
+        let due = groups.iter().any(|g| !g.listeners.is_empty()).then(Instant::now);
+        Self { groups, number: 0, due, connects: 0 }
+    }
+
+    /// The group's address, if it has one.
+    #[inline]
+    pub(crate) fn of(&self, group: Gid) -> Option<&MulticastGroup> {
+        self.groups.iter().find(|g| g.group == group)
+    }
+
+    /// Has the address probed at once if a connection is new.
+    pub(crate) fn note_connects(&mut self, connects: u64, now: Instant) {
+        if std::mem::replace(&mut self.connects, connects) != connects {
+            self.due = self.due.map(|_| now);
+        }
+    }
+
+    /// When [`Multicast::wake`] has something to do.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Finds members that do not hear their group any more, if it is time to; the probes that are to be
+    /// sent, each with its target.
+    pub(crate) fn wake(
+        &mut self,
+        now: Instant,
+        connected_at: impl Fn(Pid) -> Option<SocketAddr>,
+        told: &mut Told,
+    ) -> impl Iterator<Item = (usize, Probe)> + '_ {
+        let is_due = self.due.is_some_and(|due| due <= now);
+        if is_due {
+            self.number = self.number.wrapping_add(1);
+            for group in &mut self.groups {
+                for listener in &mut group.listeners {
+                    listener.look(now, connected_at(listener.pid), group.address, told);
+                }
+                group.sort_out();
+            }
+            let mut listeners = self.groups.iter().flat_map(|g| &g.listeners);
+            let soon = listeners.any(|l| l.is_new(now));
+            self.due = Some(now + if soon { PROBE_SOON } else { PROBE_EVERY });
+        }
+        let number = self.number;
+        let probed = move |g: &&MulticastGroup| {
+            is_due && g.listeners.iter().any(|l| l.hearing != Hearing::Unknown)
+        };
+        self.groups.iter().filter(probed).map(move |g| (g.target, Probe { group: g.group, number }))
+    }
+
+    /// A member echoed a probe of this life.
+    pub(crate) fn on_echo(&mut self, from: Pid, probe: Probe, now: Instant, told: &mut Told) {
+        if self.number.wrapping_sub(probe.number) > ECHO_LAG_MAX {
+            return;
+        }
+        let Some(group) = self.groups.iter_mut().find(|g| g.group == probe.group) else { return };
+        let Some(listener) = group.listeners.iter_mut().find(|l| l.pid == from) else { return };
+        let before = std::mem::replace(&mut listener.hearing, Hearing::Since(now));
+        if std::mem::take(&mut listener.remarked) {
+            told.remark(Remark::MulticastAgain { pid: from, group: group.address });
+        }
+        if !matches!(before, Hearing::Since(_)) {
+            group.sort_out();
+        }
+    }
+}
+
+impl Listener {
+    /// Whether it has only just been found that it does not hear the address.
+    fn is_new(&self, now: Instant) -> bool {
+        matches!(self.hearing, Hearing::Not(since) if now < since + PROBE_EVERY)
+    }
+
+    fn look(
+        &mut self,
+        now: Instant,
+        connected_at: Option<SocketAddr>,
+        group: SocketAddr,
+        told: &mut Told,
+    ) {
+        let Some(address) = connected_at else {
+            self.hearing = Hearing::Unknown;
+            return;
+        };
+        self.hearing = match self.hearing {
+            Hearing::Unknown => Hearing::Not(now),
+            Hearing::Since(at) if now >= at + HEARS_FOR => Hearing::Not(now),
+            same => same,
+        };
+        if let Hearing::Not(since) = self.hearing
+            && now >= since + REMARK_AFTER
+            && !std::mem::replace(&mut self.remarked, true)
+        {
+            told.remark(Remark::NoMulticast { pid: self.pid, address, group });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{IpAddr, Ipv4Addr};
+
+    const B: Pid = Pid(1);
+    const B_AT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7);
+    const GROUP: Gid = Gid(0);
+
+    fn to_one() -> (Multicast, Instant, SocketAddr) {
+        let address: SocketAddr = "239.255.0.1:1".parse().unwrap();
+        let groups = [(GROUP, address, 2, vec![B])];
+        let multicast = Multicast::new(groups.into_iter());
+        let now = multicast.next_due().unwrap();
+        (multicast, now, address)
+    }
+
+    /// Wakes it until `until`; who is connected echoes if `hears`.
+    fn run(m: &mut Multicast, until: Instant, hears: bool, told: &mut Told) {
+        while let Some(now) = m.next_due().filter(|due| *due < until) {
+            let probe = m.wake(now, |_| Some(B_AT), told).next();
+            if let Some((2, probe)) = probe.filter(|_| hears) {
+                m.on_echo(B, probe, now, told);
+            }
+        }
+    }
+
+    #[test]
+    fn who_echoes_nothing_gets_unicast_and_is_remarked_once_until_it_echoes() {
+        let (mut m, begin, group) = to_one();
+        let mut told = Told::default();
+        let said = |told: &mut Told| std::iter::from_fn(|| told.remarks.take()).collect::<Vec<_>>();
+        assert_eq!(m.of(GROUP).unwrap().unreached, [B], "before its first echo");
+        run(&mut m, begin + REMARK_AFTER * 4, false, &mut told);
+        assert!(!m.of(GROUP).unwrap().is_heard());
+        assert_eq!(said(&mut told), [Remark::NoMulticast { pid: B, address: B_AT, group }]);
+        run(&mut m, begin + REMARK_AFTER * 5, true, &mut told);
+        assert!(m.of(GROUP).unwrap().unreached.is_empty());
+        assert_eq!(said(&mut told), [Remark::MulticastAgain { pid: B, group }]);
+        run(&mut m, begin + REMARK_AFTER * 5 + HEARS_FOR * 2, false, &mut told);
+        assert_eq!(m.of(GROUP).unwrap().unreached, [B], "it hears the address no more");
+        assert_eq!(said(&mut told), [], "not for long enough");
+    }
+
+    #[test]
+    fn an_echo_of_long_ago_counts_for_nothing_and_who_is_away_is_not_probed() {
+        let (mut m, begin, _) = to_one();
+        let mut told = Told::default();
+        run(&mut m, begin + HEARS_FOR * 5, false, &mut told);
+        m.on_echo(B, Probe { group: GROUP, number: 1 }, begin, &mut told);
+        m.on_echo(B, Probe { group: Gid(1), number: m.number }, begin, &mut told);
+        m.on_echo(Pid(7), Probe { group: GROUP, number: m.number }, begin, &mut told);
+        assert_eq!(m.of(GROUP).unwrap().unreached, [B]);
+        let due = m.next_due().unwrap();
+        assert_eq!(m.wake(due, |_| None, &mut told).count(), 0);
+    }
+}
