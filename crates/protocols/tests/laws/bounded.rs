@@ -1,4 +1,7 @@
 //! A step does a bounded amount of work, and in the steady state allocates nothing.
+//!
+//! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events; and
+//! one run of TRAM with [`STEADY_MESSAGES`] multicasts, of at most [`STEADY_EVENTS_MAX`] events.
 
 use crate::watched::{Watch, Watched, each, troubled};
 use amcast_core::step::Medium;
@@ -6,6 +9,9 @@ use amcast_core::{Config, Entry, Input, Outbox, Pid, Protocol, RawConfig, Role, 
 use amcast_protocols::catalog;
 use amcast_sim::{Model, Pace, Settings, run};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Runs of each protocol.
+pub(crate) const SEEDS: u64 = 12;
 
 /// What kind of input it is.
 const fn kind<M: Medium>(input: &Input<'_, M>) -> &'static str {
@@ -74,7 +80,7 @@ fn items_max(entry: &dyn Entry, config: &Config) -> usize {
 
 #[test]
 fn a_step_asks_for_no_more_than_its_buffers_hold() {
-    for seed in 0..12 {
+    for seed in 0..SEEDS {
         each(seed, |entry, config| {
             MOST.store(0, Ordering::Relaxed);
             let watch = |_, config: &Config| Counter { items_max: items_max(entry, config) };
@@ -95,6 +101,12 @@ struct Steady {
 /// Steps of each process before its buffers have grown: a follower hears of decisions in bunches, and
 /// a step with more of them than any before comes late.
 const WARM_STEPS: u64 = 25_000;
+
+/// Multicasts of the run.
+const STEADY_MESSAGES: usize = 20_000;
+
+/// Events of the run, at most.
+const STEADY_EVENTS_MAX: u64 = 10_000_000;
 
 /// Steps counted, of clients and of replicas.
 static COUNTED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
@@ -133,7 +145,8 @@ fn in_the_steady_state_a_step_of_tram_allocates_nothing() {
     };
     let model = Model::constant(Span::micros(2), Span::micros(2));
     let settings = Settings {
-        messages: 20_000,
+        messages: STEADY_MESSAGES,
+        events_max: STEADY_EVENTS_MAX,
         payload_max: 200,
         pace: Pace::Closed(8),
         model: Some(model),

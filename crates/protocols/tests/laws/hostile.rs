@@ -1,4 +1,6 @@
 //! Whatever peers put into messages and memory, a step never panics: what makes no sense is noted.
+//!
+//! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events.
 
 use crate::watched::{Watch, Watched, again, each, frame_again, troubled};
 use amcast_core::memory::{In, LINE_WORDS, Memory, Outcome, RegionId, RegionSpec, Stamp, Window};
@@ -9,7 +11,7 @@ use amcast_sim::{Settings, run};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs of each protocol.
-const SEEDS: u64 = 600;
+pub(crate) const SEEDS: u64 = 600;
 
 /// Writes nonsense where the process's peers write, and answers its reads with nonsense.
 struct Hostile {

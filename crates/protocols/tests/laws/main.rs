@@ -4,6 +4,11 @@
 //! faults. `same`: a second process that is given the same inputs says the same, and `now` never goes
 //! back. `bounded`: a step does a bounded amount of work, and in the steady state allocates nothing.
 //! `hostile`: whatever peers put into messages and memory, a step never panics.
+//!
+//! All of it is bounded, so that a protocol that is added to the catalog cannot make it run for an
+//! hour: each test has a fixed number of seeds ([`bounded::SEEDS`], [`hostile::SEEDS`],
+//! [`same::SEEDS`]), and a run at most [`watched::EVENTS_MAX`] events. Events are counted and not
+//! seconds: what is tried is the same on every machine.
 
 mod bounded;
 mod hostile;

@@ -1,4 +1,6 @@
 //! The same state and inputs give the same outputs, byte for byte; and `now` never goes back.
+//!
+//! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events.
 
 use crate::watched::{Watch, Watched, again, each, frame_again, memory_again, troubled};
 use amcast_core::memory::{HeapRegions, Line, Memory, RegionId, RegionSpec, Regions, Window};
@@ -10,7 +12,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Runs of each protocol.
-const SEEDS: u64 = 12;
+pub(crate) const SEEDS: u64 = 12;
 
 /// A second process of the same kind, which is given the same inputs and, before each of them, the
 /// same memory.

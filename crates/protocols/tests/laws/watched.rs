@@ -115,6 +115,10 @@ fn built(entry: &dyn Entry, raw: &RawConfig) -> Option<Config> {
     Some(config)
 }
 
+/// Events of a run, at most: a few times what the longest runs take. A run that would go on for longer
+/// ends there.
+pub(crate) const EVENTS_MAX: u64 = 2_000_000;
+
 /// Runs in which all that is not assumed away strikes, soon and at once.
 pub(crate) fn troubled() -> Settings {
     Settings {
@@ -122,6 +126,7 @@ pub(crate) fn troubled() -> Settings {
         faulty: Some(Span::millis(4)),
         settle: Span::secs(1),
         quiet: Span::micros(500),
+        events_max: EVENTS_MAX,
         ..Settings::with(Profile::All)
     }
 }
