@@ -156,8 +156,12 @@ pub fn closing(masked: &str, open: usize) -> Option<usize> {
 /// A function with a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Function<'a> {
-    /// Its name.
+    /// Its name; empty where a macro gives it.
     pub name: &'a str,
+    /// What is between its braces.
+    pub body: &'a str,
+    /// Where its `fn` is, in bytes.
+    pub at: usize,
     /// The line of its `fn`.
     pub line: usize,
     /// Lines from `fn` to the closing brace.
@@ -167,11 +171,15 @@ pub struct Function<'a> {
 /// Every function with a body, in masked text.
 pub fn functions(masked: &str) -> Vec<Function<'_>> {
     let named = words(masked, "fn").filter_map(|at| {
-        let name = Some(identifier(masked[at + 2..].trim_start())).filter(|n| !n.is_empty())?;
+        let rest = masked[at + 2..].trim_start();
+        let name = identifier(rest);
+        // Without a name it is a type or a trait, unless a macro's parameter stands for the name.
+        let _ = Some(rest).filter(|rest| !name.is_empty() || rest.starts_with('$'))?;
         let open = body(masked, at + 2)?;
         let end = closing(masked, open)?;
         let line = line_of(masked, at);
-        Some(Function { name, line, lines: line_of(masked, end) + 1 - line })
+        let lines = line_of(masked, end) + 1 - line;
+        Some(Function { name, body: &masked[open + 1..end], at, line, lines })
     });
     named.collect()
 }
@@ -228,7 +236,9 @@ mod tests {
     fn functions_are_measured_with_their_signature() {
         let text = "fn a();\nfn b(x: [u8; 3]) -> u8\nwhere\n{\n  if true { 1 } else { 2 }\n}\n";
         let masked = mask(text);
-        assert_eq!(functions(&masked), [Function { name: "b", line: 2, lines: 5 }]);
+        let [b] = functions(&masked)[..] else { panic!("{:?}", functions(&masked)) };
+        assert_eq!((b.name, b.line, b.lines), ("b", 2, 5));
+        assert_eq!((b.at, b.body.trim()), (8, "if true { 1 } else { 2 }"));
         assert!(functions("let f: fn(u8) -> u8 = g;").is_empty());
     }
 

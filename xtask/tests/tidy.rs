@@ -5,6 +5,7 @@ use xtask::tidy;
 
 #[test]
 fn the_tree_keeps_every_rule() {
+    let _limit = amcast_test_policy::time_limit();
     let tree = Tree::read().expect("the tree is there to be read");
     assert!(tree.files.len() > 50, "looked at {} files only", tree.files.len());
     let found = tidy::check(&tree);
@@ -13,6 +14,7 @@ fn the_tree_keeps_every_rule() {
 
 #[test]
 fn each_rule_fails_on_its_bad_sample_and_passes_its_good_one() {
+    let _limit = amcast_test_policy::time_limit();
     for rule in tidy::RULES {
         let bad = rule.of(&Tree::of(rule.bad));
         assert!(!bad.is_empty(), "{} cannot fail", rule.name);
@@ -28,6 +30,7 @@ fn each_rule_fails_on_its_bad_sample_and_passes_its_good_one() {
 
 #[test]
 fn each_rule_has_a_name_of_its_own_and_a_reason() {
+    let _limit = amcast_test_policy::time_limit();
     for (i, rule) in tidy::RULES.iter().enumerate() {
         assert!(tidy::RULES[..i].iter().all(|other| other.name != rule.name), "{}", rule.name);
         assert!(rule.why.split(' ').count() > 5, "{} has no reason", rule.name);

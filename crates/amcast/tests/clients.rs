@@ -5,6 +5,7 @@
 #[path = "cluster/harness.rs"]
 mod harness;
 
+use amcast_test_policy::skip;
 use harness::Up;
 use std::path::PathBuf;
 use std::process::Command;
@@ -29,13 +30,16 @@ fn printed(command: &mut Command) -> String {
 
 #[test]
 fn redis_py_connects_pipelines_transacts_and_scans() {
+    let _limit = amcast_test_policy::time_limit();
     let given = std::env::var("AMCAST_PYTHON").ok();
     let python = given.unwrap_or_else(|| "python3".to_string());
     if !works(Command::new(&python).args(["-c", "import redis"])) {
-        println!(
-            "SKIPPED: {python} has no redis-py (pip install redis; or name one in AMCAST_PYTHON)"
+        return skip(
+            "redis_py_connects_pipelines_transacts_and_scans",
+            format_args!(
+                "{python} has no redis-py (pip install redis; or name one in AMCAST_PYTHON)"
+            ),
         );
-        return;
     }
     let up = Up::start(&[]);
     let smoke = clients().join("python/smoke.py");
@@ -51,6 +55,7 @@ fn redis_py_connects_pipelines_transacts_and_scans() {
 
 #[test]
 fn go_redis_connects_pipelines_transacts_and_scans() {
+    let _limit = amcast_test_policy::time_limit();
     // Only what is on this machine already: a test downloads nothing.
     let go = |args: &[&str]| {
         let mut go = Command::new("go");
@@ -58,13 +63,15 @@ fn go_redis_connects_pipelines_transacts_and_scans() {
         go.env("GOFLAGS", "-mod=readonly");
         go
     };
+    let test = "go_redis_connects_pipelines_transacts_and_scans";
     if !works(&mut go(&["version"])) {
-        println!("SKIPPED: there is no go");
-        return;
+        return skip(test, "there is no go");
     }
     if !works(&mut go(&["test", "-count=1", "-run", "^$", "./..."])) {
-        println!("SKIPPED: go-redis is not in the module cache (cd clients/go && go mod download)");
-        return;
+        return skip(
+            test,
+            "go-redis is not in the module cache (cd clients/go && go mod download)",
+        );
     }
     let up = Up::start(&[]);
     let status = up.status();

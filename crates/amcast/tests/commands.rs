@@ -55,6 +55,7 @@ fn page() -> String {
 
 #[test]
 fn the_list_of_commands_in_the_docs_is_that_of_the_registry() {
+    let _limit = amcast_test_policy::time_limit();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/commands.md");
     let right = page();
     if std::env::var_os("AMCAST_WRITE").is_some_and(|v| v == "1") {

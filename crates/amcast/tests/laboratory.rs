@@ -8,6 +8,7 @@ fn amcast(args: &[&str]) -> Output {
 
 #[test]
 fn the_same_seed_gives_the_same_history_file_and_the_checker_accepts_it() {
+    let _limit = amcast_test_policy::time_limit();
     let path = |n: u32| {
         let name = format!("amcast-history-{}-{n}.jsonl", std::process::id());
         std::env::temp_dir().join(name)
@@ -29,6 +30,7 @@ fn the_same_seed_gives_the_same_history_file_and_the_checker_accepts_it() {
 
 #[test]
 fn a_history_that_lacks_a_property_exits_with_1_and_shows_why() {
+    let _limit = amcast_test_policy::time_limit();
     let path = std::env::temp_dir().join(format!("amcast-twice-{}.jsonl", std::process::id()));
     let lines = [
         r#"{"ev":"process","p":"g0/r0","groups":["g0"]}"#,
@@ -47,6 +49,7 @@ fn a_history_that_lacks_a_property_exits_with_1_and_shows_why() {
 
 #[test]
 fn the_catalog_is_one_json_document() {
+    let _limit = amcast_test_policy::time_limit();
     let output = amcast(&["protocols", "--json"]);
     let all: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let names: Vec<_> = all["protocols"].as_array().unwrap().iter().map(|p| &p["name"]).collect();
@@ -55,6 +58,7 @@ fn the_catalog_is_one_json_document() {
 
 #[test]
 fn a_line_that_makes_no_sense_is_named_once_with_its_file() {
+    let _limit = amcast_test_policy::time_limit();
     let path = std::env::temp_dir().join(format!("amcast-odd-{}.jsonl", std::process::id()));
     std::fs::write(&path, "{\"ev\":\"sneeze\"}\n").unwrap();
     let file = path.display().to_string();
@@ -78,6 +82,7 @@ fn hunted(protocol: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
+    let _limit = amcast_test_policy::time_limit();
     for (protocol, least) in [("tram", 12), ("skeen", 6)] {
         let all = hunted(protocol);
         assert!(all.len() >= least, "{protocol} has {} mutants", all.len());
@@ -96,6 +101,7 @@ fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
 
 #[test]
 fn a_scenario_is_run_and_compared_with_what_its_file_says() {
+    let _limit = amcast_test_policy::time_limit();
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let output = amcast(&["sim", "--scenario", dir, "--json"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -123,6 +129,7 @@ fn a_scenario_is_run_and_compared_with_what_its_file_says() {
 
 #[test]
 fn a_small_cluster_is_explored_wholly_and_a_mutant_is_found_there() {
+    let _limit = amcast_test_policy::time_limit();
     let explore = |more: &[&str]| {
         let output = amcast(&[&["sim", "--explore", "--json", "--protocol"], more].concat());
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -143,6 +150,7 @@ fn a_small_cluster_is_explored_wholly_and_a_mutant_is_found_there() {
 
 #[test]
 fn figures_of_bursts_are_made_anew_with_their_page() {
+    let _limit = amcast_test_policy::time_limit();
     let out = std::env::temp_dir().join(format!("amcast-reproduced-{}", std::process::id()));
     let dir = out.display().to_string();
     let output = amcast(&["reproduce", "to-fig4", "to-fig5", "--quick", "--json", "--out", &dir]);
@@ -176,6 +184,7 @@ fn figures_of_bursts_are_made_anew_with_their_page() {
 
 #[test]
 fn a_network_is_given_by_its_figures() {
+    let _limit = amcast_test_policy::time_limit();
     let sim = ["sim", "--protocol", "bb-urcast-urcast", "--messages", "20", "--network"];
     let output = amcast(&[&sim[..], &["latency_us=40,loss_ppm=1000,mbit=100"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -186,6 +195,7 @@ fn a_network_is_given_by_its_figures() {
 
 #[test]
 fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
+    let _limit = amcast_test_policy::time_limit();
     let refused = |args: &[&str], named: &str| {
         let output = amcast(args);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -220,6 +230,7 @@ fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
 
 #[test]
 fn a_full_disk_under_standard_output_is_told_in_a_sentence() {
+    let _limit = amcast_test_policy::time_limit();
     for args in [&["protocols"][..], &["sim", "--messages", "5"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = Command::new(env!("CARGO_BIN_EXE_amcast")).args(args).stdout(full).output();
@@ -235,6 +246,7 @@ fn a_full_disk_under_standard_output_is_told_in_a_sentence() {
 
 #[test]
 fn a_protocol_is_chosen_by_what_it_must_guarantee() {
+    let _limit = amcast_test_policy::time_limit();
     let chosen = |args: &[&str]| {
         let output = amcast(&[&["choose", "--json"], args].concat());
         let chosen: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -251,6 +263,7 @@ fn a_protocol_is_chosen_by_what_it_must_guarantee() {
 
 #[test]
 fn faults_of_disks_are_refused_for_a_protocol_that_uses_none() {
+    let _limit = amcast_test_policy::time_limit();
     let output = amcast(&["sim", "--protocol", "tram", "--faults", "disk"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
@@ -259,6 +272,7 @@ fn faults_of_disks_are_refused_for_a_protocol_that_uses_none() {
 
 #[test]
 fn a_history_is_drawn_and_what_is_wrong_with_it_stands_out() {
+    let _limit = amcast_test_policy::time_limit();
     let directory = std::env::temp_dir().join(format!("amcast-view-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let path = |name: &str| directory.join(name).display().to_string();

@@ -25,11 +25,13 @@ fn bank(protocol: &[&str]) {
 
 #[test]
 fn a_state_machine_of_ones_own_loses_nothing_while_its_nodes_are_killed() {
+    let _limit = amcast_test_policy::time_limit();
     bank(&[]);
 }
 
 #[test]
 fn a_state_machine_of_ones_own_is_replicated_over_the_network_as_well() {
+    let _limit = amcast_test_policy::time_limit();
     bank(&["bb-urcast-urcast"]);
     bank(&["multi-ring"]);
 }

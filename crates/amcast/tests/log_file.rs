@@ -67,6 +67,7 @@ impl Drop for Scratch {
 
 #[test]
 fn a_sound_log_is_verified_and_its_records_are_printed() {
+    let _limit = amcast_test_policy::time_limit();
     let dir = Scratch::with_log("sound");
     let told = amcast(&["verify"], &dir.0);
     assert_eq!(told.code, Some(0), "{}{}", told.out, told.err);
@@ -91,6 +92,7 @@ fn a_sound_log_is_verified_and_its_records_are_printed() {
 
 #[test]
 fn a_damaged_log_is_told_and_cut_only_on_demand() {
+    let _limit = amcast_test_policy::time_limit();
     let dir = Scratch::with_log("damaged");
     dir.damage("record-6");
     let told = amcast(&["verify"], &dir.0);
@@ -123,6 +125,7 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
 
 #[test]
 fn a_log_that_is_in_use_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let dir = Scratch::with_log("used");
     let log = dir.open();
     for words in [&["verify"][..], &["dump"], &["repair", "--yes"]] {
@@ -151,6 +154,7 @@ fn a_log_that_is_in_use_is_refused() {
 
 #[test]
 fn checkpoints_are_verified() {
+    let _limit = amcast_test_policy::time_limit();
     let name = format!("amcast-log-file-checkpoints-{}", std::process::id());
     let dir = Scratch(std::env::temp_dir().join(name));
     let opened = Checkpoints::open(&dir.0, Arc::new(|| {}), |_| {});

@@ -31,6 +31,7 @@ fn call_until(up: &Up, words: &[&str], wanted: impl Fn(&Answer) -> bool) -> Answ
 
 #[test]
 fn a_shard_without_majority_is_told_soon_then_at_once_and_serves_when_it_is_back() {
+    let _limit = amcast_test_policy::time_limit();
     let mut up = Up::start(&["--replicas", "1", "--shards", "2"]);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["SET", "a", "1"]), Answer::Word("OK".into()));
@@ -55,6 +56,7 @@ fn a_shard_without_majority_is_told_soon_then_at_once_and_serves_when_it_is_back
 
 #[test]
 fn a_store_whose_only_replica_has_lost_its_memory_says_so() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--replicas", "1", "--shards", "1"]);
     call(&mut up.connect(), &["SET", "a", "1"]);
     up.kill(0);
@@ -64,6 +66,7 @@ fn a_store_whose_only_replica_has_lost_its_memory_says_so() {
 
 #[test]
 fn large_answers_come_and_larger_ones_are_refused_in_words() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--shards", "1"]);
     let mut c = up.connect();
     let long = "x".repeat(50_000);
@@ -81,6 +84,7 @@ fn large_answers_come_and_larger_ones_are_refused_in_words() {
 
 #[test]
 fn what_clients_do_is_recorded_and_judged_and_what_cannot_be_judged_is_named() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("calls");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir]);

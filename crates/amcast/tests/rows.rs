@@ -12,7 +12,7 @@ use amcast_core::{
 use amcast_net::{Carrier, Counts, Interface, Options, Peer, Ports};
 use amcast_protocols::total::{Row, SB_RCAST, TABLE_3};
 use amcast_runtime::clock;
-use std::io::Write;
+use amcast_test_policy::skip;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -237,13 +237,8 @@ fn judge(group: &Group<'_>, seen: Vec<&[(Time, Did)]>) {
     }
 }
 
-/// Says why a test was not made, where it is seen also if the test passes.
-fn skip(why: &str) {
-    let says = format!("SKIPPED in {}: {why}\n", file!());
-    std::io::stderr().write_all(says.as_bytes()).expect("there is a terminal or a file");
-}
-
-fn has_multicast() -> bool {
+/// Whether `test`, which needs IP multicast, can be made here; if not, it is skipped.
+fn has_multicast(test: &str) -> bool {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let ports = Ports::open(any, any).expect("there are ports");
     let peer = Peer { tcp: ports.tcp(), udp: ports.udp(), groups: GroupSet::one(Gid(0)) };
@@ -255,7 +250,7 @@ fn has_multicast() -> bool {
     };
     let started = Carrier::start_at(ports, Pid(0), 0, &[peer], &options);
     if let Err(why) = &started {
-        skip(&format!("no IP multicast on the loopback of this machine: {why}"));
+        skip(test, format_args!("no IP multicast on the loopback of this machine: {why}"));
     }
     started.is_ok()
 }
@@ -269,24 +264,28 @@ fn each_row(lane: &str) {
 
 #[test]
 fn each_row_keeps_its_specification_over_tcp_when_a_member_dies() {
+    let _limit = amcast_test_policy::time_limit();
     each_row("stream");
 }
 
 #[test]
 fn each_row_keeps_its_specification_over_udp_when_a_member_dies() {
+    let _limit = amcast_test_policy::time_limit();
     each_row("datagram");
 }
 
 #[test]
 fn each_row_keeps_its_specification_over_ip_multicast_when_a_member_dies() {
-    if has_multicast() {
+    let _limit = amcast_test_policy::time_limit();
+    if has_multicast("each_row_keeps_its_specification_over_ip_multicast_when_a_member_dies") {
         each_row("multicast");
     }
 }
 
 #[test]
 fn what_is_for_all_is_one_datagram_where_there_is_multicast() {
-    if !has_multicast() {
+    let _limit = amcast_test_policy::time_limit();
+    if !has_multicast("what_is_for_all_is_one_datagram_where_there_is_multicast") {
         return;
     }
     let sent = |lane| {

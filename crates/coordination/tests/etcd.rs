@@ -45,7 +45,9 @@ fn has(known: &Known, key: &str, value: &str) -> bool {
 
 #[test]
 fn what_one_says_the_others_see_until_its_lease_ends() {
-    let Some(server) = Server::start("plain", false) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let test = "what_one_says_the_others_see_until_its_lease_ends";
+    let Some(server) = Server::start(test, "plain", false) else { return };
     let (a, _) = board(options(&server));
     let (b, told) = board(options(&server));
     a.say("nodes/n0", Some("here"), Lasts::ForEver);
@@ -69,7 +71,9 @@ fn what_one_says_the_others_see_until_its_lease_ends() {
 
 #[test]
 fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_back() {
-    let Some(mut server) = Server::start("away", false) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let test = "what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_back";
+    let Some(mut server) = Server::start(test, "away", false) else { return };
     let (a, _) = board(options(&server));
     let (b, _) = board(options(&server));
     a.say("nodes/n0", Some("here"), Lasts::ForEver);
@@ -88,7 +92,9 @@ fn what_was_known_stays_while_etcd_is_away_and_what_was_said_is_said_when_it_is_
 
 #[test]
 fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password() {
-    let Some(server) = Server::start("tls", true) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let test = "etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password";
+    let Some(server) = Server::start(test, "tls", true) else { return };
     let (a, _) = board(options(&server));
     a.say("nodes/n0", Some("here"), Lasts::ForEver);
     wait("it is seen", &a, |k| has(k, "nodes/n0", "here"));
@@ -99,7 +105,7 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
     std::thread::sleep(Duration::from_millis(1500));
     assert!(!s.known().is_current, "{:?}", s.known());
     if !server.ask_for_password("root", "secret") {
-        return println!("skipped in part: no etcdctl to set a password with");
+        return amcast_test_policy::skip(test, "in part: no etcdctl to set a password with");
     }
     let user = |password: &str| Some(("root".to_string(), password.to_string()));
     let (right, _) = board(Options { user: user("secret"), ..options(&server) });
@@ -111,7 +117,9 @@ fn etcd_is_reached_over_tls_with_certificates_on_both_sides_and_with_a_password(
 
 #[test]
 fn a_server_that_takes_connections_and_says_nothing_is_passed_over() {
-    let Some(server) = Server::start("silent", true) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let test = "a_server_that_takes_connections_and_says_nothing_is_passed_over";
+    let Some(server) = Server::start(test, "silent", true) else { return };
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a port");
     let at = format!("https://{}", silent.local_addr().expect("it has an address"));
     let both = Options { endpoints: vec![at.clone(), server.url()], ..options(&server) };

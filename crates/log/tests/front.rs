@@ -67,6 +67,7 @@ fn several(logs: &[&str], value: &'static str) -> Vec<(String, Bytes)> {
 
 #[test]
 fn values_get_positions_are_read_listed_and_trimmed() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     assert_eq!(client.append("a", "one").unwrap(), 0);
@@ -86,6 +87,7 @@ fn values_get_positions_are_read_listed_and_trimmed() {
 
 #[test]
 fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     for n in 0..20 {
@@ -109,6 +111,7 @@ fn a_request_whose_answer_is_lost_is_repeated_and_takes_effect_once() {
 
 #[test]
 fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     server.local.refuse(3);
     assert_eq!(server.client().append("a", "x").unwrap(), 0);
@@ -123,6 +126,7 @@ fn what_is_not_taken_at_once_is_repeated_and_at_last_said_to_have_done_nothing()
 
 #[test]
 fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let address = server.front.address().to_string();
     // Of another program by now.
@@ -154,6 +158,7 @@ fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
 
 #[test]
 fn what_cannot_be_is_refused_in_words_and_does_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     client.append("a", "0").unwrap();
@@ -196,6 +201,7 @@ fn what_cannot_be_is_refused_in_words_and_does_nothing() {
 
 #[test]
 fn a_full_shard_says_trim_and_a_trim_makes_room() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     let mut last = 0;
@@ -214,6 +220,7 @@ fn a_full_shard_says_trim_and_a_trim_makes_room() {
 
 #[test]
 fn a_stream_follows_appends_until_its_client_has_enough() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let address = server.front.address().to_string();
     let appends = std::thread::spawn(move || {
@@ -260,6 +267,7 @@ fn given(stream: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
 
 #[test]
 fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
+    let _limit = amcast_test_policy::time_limit();
     let growth = Growth::default();
     let told = growth.clone();
     let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], next| told.tell(log, next)));
@@ -283,6 +291,7 @@ fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
 
 #[test]
 fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_break() {
+    let _limit = amcast_test_policy::time_limit();
     let local = Arc::new(Local::new(SHARDS));
     let mut node = Some(Server::on(&local, Some("secret"), Hears::Nothing));
     let at = node.as_ref().map(|node| node.front.address().to_string()).unwrap();
@@ -312,6 +321,7 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
 
 #[test]
 fn a_stream_that_is_not_read_holds_up_nobody_else() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     let (go, wait) = std::sync::mpsc::sync_channel::<()>(0);
@@ -343,6 +353,7 @@ fn a_stream_that_is_not_read_holds_up_nobody_else() {
 
 #[test]
 fn who_has_no_password_is_told_so_and_does_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(Some("secret"));
     for wrong in [None, Some("Secret"), Some("secret2"), Some("secre")] {
         let failed = server.client_with(wrong).append("a", "x").unwrap_err();
@@ -354,6 +365,7 @@ fn who_has_no_password_is_told_so_and_does_nothing() {
 
 #[test]
 fn a_number_that_was_used_for_something_else_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     use amcast_log::proto::log_client::LogClient;
     use amcast_log::proto::{AppendRequest, Session};
     let server = Server::start(None);
@@ -380,6 +392,7 @@ fn a_number_that_was_used_for_something_else_is_refused() {
 
 #[test]
 fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
+    let _limit = amcast_test_policy::time_limit();
     let server = Server::start(None);
     let mut client = server.client();
     for nonsense in
@@ -401,6 +414,7 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
 
 #[test]
 fn streams_end_in_words_when_the_front_stops() {
+    let _limit = amcast_test_policy::time_limit();
     let Server { front, local } = Server::start(None);
     let address = front.address().to_string();
     let mut client = Client::new(vec![address], None).unwrap();

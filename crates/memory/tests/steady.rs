@@ -7,6 +7,7 @@ use amcast_memory::{ClusterId, Directory, StartOptions};
 
 #[test]
 fn rounds_of_writes_reads_and_revocations_allocate_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let (owner, writer, region) = (Pid(0), Pid(1), RegionId(0));
     let directory = Directory::heap(ClusterId(1), 2, 0).expect("made");
     let specs = [RegionSpec { name: "test", lines: 8, writer, guarded: true }];

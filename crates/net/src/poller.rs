@@ -235,6 +235,7 @@ mod tests {
 
     #[test]
     fn a_ring_before_sleep_keeps_it_away_once() {
+        let _limit = amcast_test_policy::time_limit();
         let poller = Poller::new().unwrap();
         poller.waker().ring();
         poller.park(None).unwrap();
@@ -243,6 +244,7 @@ mod tests {
 
     #[test]
     fn a_ring_from_another_thread_ends_sleep() {
+        let _limit = amcast_test_policy::time_limit();
         let mut poller = Poller::new().unwrap();
         let waker = poller.waker();
         let rings = 100;
@@ -264,6 +266,7 @@ mod tests {
 
     #[test]
     fn a_ring_of_one_wakes_a_loop_that_sleeps_on_several() {
+        let _limit = amcast_test_policy::time_limit();
         let pollers = [Poller::new().unwrap(), Poller::new().unwrap()];
         pollers[1].waker().ring();
         park_all(pollers.iter(), None).unwrap();

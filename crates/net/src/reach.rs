@@ -149,6 +149,7 @@ mod tests {
 
     #[test]
     fn one_that_takes_connections_lives_and_one_that_refuses_five_is_dead() {
+        let _limit = amcast_test_policy::time_limit();
         let (lives, mut reach, now) = two();
         [0, 1].into_iter().for_each(|p| reach.trust(Pid(p)));
         assert_eq!(reach.next_due(), None, "connections to both stand");
@@ -161,6 +162,7 @@ mod tests {
 
     #[test]
     fn one_that_never_starts_is_dead_when_it_had_time_to() {
+        let _limit = amcast_test_policy::time_limit();
         let (_lives, mut reach, now) = two();
         assert_eq!(found(&mut reach, now + START_MAX), []);
         assert_eq!(found(&mut reach, now + START_MAX + LATER / 2), [Pid(1)]);
@@ -168,6 +170,7 @@ mod tests {
 
     #[test]
     fn one_that_is_heard_again_before_the_fifth_attempt_is_not_dead() {
+        let _limit = amcast_test_policy::time_limit();
         let (_lives, mut reach, mut now) = two();
         [0, 1].into_iter().for_each(|p| reach.trust(Pid(p)));
         reach.doubt(Pid(1), now);

@@ -5,10 +5,10 @@
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::{Gid, GroupSet, Pid, Span};
 use amcast_net::{Carrier, Counts, Interface, Options, Peer, Remark};
+use amcast_test_policy::skip;
 use rustix::fd::AsFd;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs::File;
-use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{self, Command};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -29,11 +29,11 @@ fn gate_of(address: Ipv4Addr) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, 254)
 }
 
-/// Says what was not tested, and why: to where it is seen also if the test passes.
-fn skip(why: &str) {
-    let says = format!("SKIPPED in {}: {why}\n", file!());
-    std::io::stderr().write_all(says.as_bytes()).expect("there is a terminal or a file");
-}
+/// The test of a link, by name.
+const LINK_TEST: &str = "a_link_that_goes_down_and_loses_breaks_no_law";
+
+/// The test of a router, by name.
+const ROUTER_TEST: &str = "datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on";
 
 /// Runs a command; says what it said if it fails.
 fn run(words: &str) -> Result<(), String> {
@@ -256,7 +256,7 @@ fn scenes(lab: &Lab, board: &Board) {
             board.wait(how, before, |h| streams(h) > 500 && datagrams(h) > 100);
             println!("traffic went on over {how}");
         }
-        Err(why) => skip(&format!("no link that loses: {why}")),
+        Err(why) => skip(LINK_TEST, format_args!("no link that loses: {why}")),
     }
 }
 
@@ -304,9 +304,10 @@ fn play(
 
 #[test]
 fn a_link_that_goes_down_and_loses_breaks_no_law() {
+    let _limit = amcast_test_policy::time_limit();
     let lab = match Lab::build() {
         Ok(lab) => lab,
-        Err(why) => return skip(&format!("no network namespaces here: {why}")),
+        Err(why) => return skip(LINK_TEST, format_args!("no network namespaces here: {why}")),
     };
     for counts in play(&lab, ADDRESSES, &Board::default(), scenes) {
         assert!(counts.breaks >= 2 && counts.connects >= 3, "{counts:?}");
@@ -315,9 +316,12 @@ fn a_link_that_goes_down_and_loses_breaks_no_law() {
 
 #[test]
 fn datagrams_to_a_group_pass_a_router_that_passes_no_multicast_on() {
+    let _limit = amcast_test_policy::time_limit();
     let lab = match Lab::with_router() {
         Ok(lab) => lab,
-        Err(why) => return skip(&format!("no router between network namespaces here: {why}")),
+        Err(why) => {
+            return skip(ROUTER_TEST, format_args!("no router between network namespaces: {why}"));
+        }
     };
     let board = Board::default();
     play(&lab, SUBNETS, &board, |_, board| {

@@ -26,6 +26,7 @@ fn round(carriers: &mut [Carrier; 2], message: &[u8]) -> usize {
 
 #[test]
 fn messages_are_carried_without_an_allocation() {
+    let _limit = amcast_test_policy::time_limit();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let ports = [(); 2].map(|()| Ports::open(any, any).expect("opened"));
     let groups = GroupSet::one(Gid(0));

@@ -97,6 +97,7 @@ mod tests {
 
     #[test]
     fn a_ring_before_sleep_keeps_it_away_once() {
+        let _limit = amcast_test_policy::time_limit();
         let (alarm, (_a, silent)) = (Alarm::new().unwrap(), pair());
         let wake = alarm.wake();
         wake();
@@ -109,6 +110,7 @@ mod tests {
 
     #[test]
     fn rings_from_another_thread_end_every_sleep() {
+        let _limit = amcast_test_policy::time_limit();
         let (alarm, (_a, silent)) = (Alarm::new().unwrap(), pair());
         let wake = alarm.wake();
         let (asleep, told) = std::sync::mpsc::sync_channel(0);
@@ -128,6 +130,7 @@ mod tests {
 
     #[test]
     fn what_comes_on_a_socket_ends_sleep() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut a, b) = pair();
         a.write_all(b"x").unwrap();
         let alarm = Alarm::new().unwrap();

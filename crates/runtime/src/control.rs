@@ -441,6 +441,7 @@ mod tests {
 
     #[test]
     fn nodes_that_hang_do_not_hold_up_what_the_others_say() {
+        let _limit = amcast_test_policy::time_limit();
         let dir = std::env::temp_dir().join(format!("amcast-control-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let path = |n: usize| dir.join(format!("n{n}.sock"));
@@ -478,6 +479,7 @@ mod tests {
 
     #[test]
     fn who_comes_from_another_host_must_know_the_cluster() {
+        let _limit = amcast_test_policy::time_limit();
         let (to, requests) = sync_channel(1);
         let of = Loop { to, wake: Arc::new(|| {}), id: Some(7) };
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -497,6 +499,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_reads_back() {
+        let _limit = amcast_test_policy::time_limit();
         for view in [None, Some(7)] {
             let wanted = Wanted { positions: vec![3, 1 << 40], view };
             let text = wanted.to_string();
@@ -509,6 +512,7 @@ mod tests {
 
     #[test]
     fn a_node_that_takes_no_connections_is_given_up_at_once() {
+        let _limit = amcast_test_policy::time_limit();
         let path = std::env::temp_dir().join(format!("amcast-full-{}.sock", std::process::id()));
         let _listener = UnixListener::bind(&path).unwrap();
         let mut held = Vec::new();

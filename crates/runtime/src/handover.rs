@@ -388,6 +388,7 @@ mod tests {
 
     #[test]
     fn a_large_state_comes_whole_with_its_history() {
+        let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("large");
         let socket = dir.join("a.sock");
         let mut donors = [Donor::at(&socket, &wake, toy(41, 30 << 20))];
@@ -401,6 +402,7 @@ mod tests {
 
     #[test]
     fn who_is_not_so_far_or_not_there_is_passed_over() {
+        let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("far");
         let sockets: Vec<_> = ["a", "b", "c"].iter().map(|n| dir.join(n)).collect();
         let mut donors = [
@@ -415,6 +417,7 @@ mod tests {
 
     #[test]
     fn a_state_that_ends_too_early_is_none() {
+        let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("early");
         let socket = dir.join("a.sock");
         let mut donor = Donor::at(&socket, &wake, toy(5, 20 << 20));
@@ -444,6 +447,7 @@ mod tests {
 
     #[test]
     fn one_state_is_given_at_a_time_and_released_when_its_asker_goes() {
+        let _limit = amcast_test_policy::time_limit();
         let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::default());
         let pieces = giving.begin(&mut toy, b"").unwrap();
         assert!(giving.begin(&mut toy, b"").is_err());

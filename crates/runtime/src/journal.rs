@@ -252,6 +252,7 @@ mod tests {
 
     #[test]
     fn a_doubt_stays_until_something_is_written() {
+        let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("doubt");
         let mark = keeping.path.join("g0.doubt");
         assert!(!open(&keeping).1.lossy, "it is new");
@@ -266,6 +267,7 @@ mod tests {
 
     #[test]
     fn that_a_log_is_lost_is_told_until_something_is_written() {
+        let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("lost");
         assert!(!open(&keeping).2, "there was none before");
         fs::remove_dir_all(keeping.path.join("g0")).unwrap();
@@ -278,6 +280,7 @@ mod tests {
 
     #[test]
     fn what_was_cut_from_a_log_is_lost_too() {
+        let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("cut");
         (0..3).for_each(|_| write(open(&keeping).0));
         let log = keeping.path.join("g0");
@@ -299,6 +302,7 @@ mod tests {
 
     #[test]
     fn nothing_goes_out_behind_a_record_that_was_not_taken() {
+        let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("refuses");
         let (mut journal, ..) = open(&keeping);
         let mut outbox: Outbox<Messages<u64>> = Outbox::default();

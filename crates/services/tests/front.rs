@@ -150,11 +150,13 @@ fn pipeline(reader: &mut BufReader<TcpStream>, commands: &[String]) -> Vec<Strin
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once() {
+    let _limit = amcast_test_policy::time_limit();
     work(&front());
 }
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
+    let _limit = amcast_test_policy::time_limit();
     let front = front();
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
@@ -262,6 +264,7 @@ fn work(front: &Front) {
 
 #[test]
 fn a_thousand_connections_are_served_and_their_lanes_used_again() {
+    let _limit = amcast_test_policy::time_limit();
     let front = front();
     for round in 1..=2 {
         let mut all: Vec<_> = (0..1000).map(|_| connect(&front)).collect();
@@ -279,6 +282,7 @@ fn a_thousand_connections_are_served_and_their_lanes_used_again() {
 
 #[test]
 fn shards_that_nobody_uses_free_what_expired() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(SHARDS, 1));
     let status: Arc<dyn Status> = backend.clone();
     let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 100, 0, None, status));
@@ -306,6 +310,7 @@ fn shards_that_nobody_uses_free_what_expired() {
 
 #[test]
 fn a_password_is_asked_for() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(1, 1));
     let status: Arc<dyn Status> = backend.clone();
     let server =
@@ -337,6 +342,7 @@ fn local(password: Option<&str>) -> Front {
 
 #[test]
 fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(None);
     let mut c = connect(&front);
     let names = |from: usize, to: usize| (from..to).map(|i| format!(" k{i}")).collect::<String>();
@@ -358,6 +364,7 @@ fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
 
 #[test]
 fn nothing_is_said_to_be_set_that_has_no_effect() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(Some("secret"));
     let mut c = connect(&front);
     let cases = [
@@ -408,6 +415,7 @@ fn info(front: &Front) -> std::collections::BTreeMap<String, String> {
 
 #[test]
 fn info_claims_nothing_that_is_not_so() {
+    let _limit = amcast_test_policy::time_limit();
     let (one, other) = (info(&local(None)), info(&local(None)));
     assert_eq!(one["aof_enabled"], "0", "nothing is on disk");
     assert_eq!(one["run_id"].len(), 40);

@@ -21,6 +21,7 @@ fn get(front: SocketAddr, path: &str) -> String {
 
 #[test]
 fn pages_tell_the_state() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(LocalBackend::new(3, 1));
     let status: Arc<dyn Status> = backend;
     let server = Arc::new(Server::new(Partitions::by_slot(3).into(), 10, 2, None, status));
@@ -62,6 +63,7 @@ impl Status for Troubled {
 
 #[test]
 fn who_serves_says_what_is_to_be_looked_after_as_well() {
+    let _limit = amcast_test_policy::time_limit();
     let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1)));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
@@ -75,6 +77,7 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
 
 #[test]
 fn connections_beyond_the_limit_wait_until_another_ends() {
+    let _limit = amcast_test_policy::time_limit();
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();

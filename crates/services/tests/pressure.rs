@@ -65,6 +65,7 @@ fn rest(stream: &mut TcpStream, to: &mut Vec<u8>) -> bool {
 
 #[test]
 fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(config());
     let mut stream = connect(&front);
     stream.write_all(&set("big", 700_000)).unwrap();
@@ -81,6 +82,7 @@ fn commands_behind_answers_of_many_mebibytes_are_answered_once_those_were_read()
 
 #[test]
 fn a_client_that_ends_its_side_gets_all_answers_before_the_end() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(config());
     let mut stream = connect(&front);
     stream.write_all(&set("big", 300_000)).unwrap();
@@ -124,6 +126,7 @@ impl Backend for BusyOnce {
 
 #[test]
 fn room_that_comes_before_the_connection_waits_for_it_is_not_missed() {
+    let _limit = amcast_test_policy::time_limit();
     let front = serve(config(), Arc::new(BusyOnce::default()), 10);
     assert_eq!(ask(&connect(&front), "SET a 1"), "+OK");
 }
@@ -156,6 +159,7 @@ impl Backend for Lopsided {
 
 #[test]
 fn answers_held_back_behind_a_late_one_hold_the_client_back() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(Lopsided::default());
     let mut config = config();
     config.output_bytes_max = 24 << 20;
@@ -212,6 +216,7 @@ impl Withheld {
 
 #[test]
 fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.output_bytes_max = 8 << 20;
@@ -225,6 +230,7 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
 
 #[test]
 fn all_connections_together_hold_no_more_than_they_may() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.held_bytes_max = 8 << 20;
@@ -256,6 +262,7 @@ fn all_connections_together_hold_no_more_than_they_may() {
 
 #[test]
 fn what_looks_like_a_browser_is_closed_and_not_obeyed() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(config());
     let request = |bytes: &str| {
         let mut stream = connect(&front);
@@ -273,6 +280,7 @@ fn what_looks_like_a_browser_is_closed_and_not_obeyed() {
 
 #[test]
 fn an_argument_beyond_the_protocol_is_refused_in_words_that_the_client_reads() {
+    let _limit = amcast_test_policy::time_limit();
     let front = local(config());
     let mut stream = connect(&front);
     stream.write_all(b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$629145600\r\n").unwrap();
@@ -292,6 +300,7 @@ fn an_argument_beyond_the_protocol_is_refused_in_words_that_the_client_reads() {
 
 #[test]
 fn one_limit_holds_for_every_command_and_is_named() {
+    let _limit = amcast_test_policy::time_limit();
     let mut config = config();
     config.command_bytes_max = 1_000;
     let front = local(config);
@@ -312,6 +321,7 @@ fn one_limit_holds_for_every_command_and_is_named() {
 
 #[test]
 fn thousands_of_idle_connections_do_not_keep_others_from_being_served() {
+    let _limit = amcast_test_policy::time_limit();
     let front = serve(config(), Arc::new(LocalBackend::new(1, 1)), 6_000);
     // This process has both ends of each connection.
     let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -351,6 +361,7 @@ impl Backend for Faulty {
 
 #[test]
 fn a_fault_in_one_connection_ends_that_one_alone() {
+    let _limit = amcast_test_policy::time_limit();
     let front = serve(config(), Arc::new(Faulty(LocalBackend::new(1, 1))), 10);
     let (mut one, other) = (connect(&front), connect(&front));
     one.write_all(b"SET a fatal\r\n").unwrap();

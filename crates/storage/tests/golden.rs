@@ -69,6 +69,7 @@ fn directory(name: &str, files: &[(&str, Vec<u8>)]) -> PathBuf {
 
 #[test]
 fn a_log_of_version_1_opens() {
+    let _limit = amcast_test_policy::time_limit();
     let path = directory(
         "log",
         &[
@@ -93,6 +94,7 @@ fn a_log_of_version_1_opens() {
 
 #[test]
 fn a_checkpoint_of_version_1_is_read() {
+    let _limit = amcast_test_policy::time_limit();
     let file = ("00000000000000000017.checkpoint", bytes(CHECKPOINT));
     let path = directory("checkpoint", &[file]);
     let opened = Checkpoints::open(&path, Arc::new(|| {}), |_| {});

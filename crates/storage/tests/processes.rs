@@ -39,7 +39,14 @@ fn main() {
         ("a_second_process_is_refused_in_words", second),
     ];
     for (name, test) in tests.into_iter().filter(|(name, _)| named(name)) {
-        test();
+        // A limit that is over names the thread.
+        let limited = move || {
+            let _limit = amcast_test_policy::time_limit();
+            test();
+        };
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(limited);
+        let ended = thread.expect("a thread can be started").join();
+        ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         println!("test {name} ... ok");
     }
 }

@@ -6,6 +6,7 @@
 mod catalog;
 mod manifest;
 mod marks;
+mod policy;
 mod purity;
 mod shape;
 mod unsafety;
@@ -66,6 +67,9 @@ pub const RULES: &[&Rule] = &[
     &purity::PROTOCOLS_SEE_CORE,
     &catalog::CATALOG_COMPLETE,
     &catalog::PROTOCOL_DOC,
+    &policy::TIME_LIMIT,
+    &policy::ONE_SKIP,
+    &policy::SKIPS_EXIST,
 ];
 
 /// What breaks any of the rules, by rule, in order of places.

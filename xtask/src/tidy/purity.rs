@@ -5,7 +5,7 @@ use crate::scan;
 use crate::source::{File, Tree};
 
 /// Crates without sockets, files, clocks, threads or chance of their own.
-const PURE: &[&str] = &["crates/core", "crates/protocols", "crates/check", "crates/sim"];
+pub(super) const PURE: &[&str] = &["crates/core", "crates/protocols", "crates/check", "crates/sim"];
 /// What of the standard library is an environment.
 const SYSTEM: &[&str] = &["net", "fs", "thread", "time", "process", "env", "os"];
 /// Collections whose order depends on the machine's randomness.

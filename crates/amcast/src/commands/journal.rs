@@ -243,6 +243,7 @@ mod tests {
 
     #[test]
     fn why_a_node_ends_is_told_at_length_once() {
+        let _limit = amcast_test_policy::time_limit();
         let before = Some(("a byte is wrong; do this".to_string(), PathBuf::from("/d/n1.log")));
         let journal = Journal { who: "amcast n1".to_string(), file: None, before };
         let again = journal.once("a byte is wrong; do this\nand that");
@@ -254,6 +255,7 @@ mod tests {
 
     #[test]
     fn a_log_has_an_end_and_an_old_one_is_put_aside() {
+        let _limit = amcast_test_policy::time_limit();
         let dir = std::env::temp_dir().join(format!("amcast-log-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("n0.log");
@@ -272,6 +274,7 @@ mod tests {
 
     #[test]
     fn a_panic_in_any_thread_ends_the_node_and_is_in_its_log_with_its_name() {
+        let _limit = amcast_test_policy::time_limit();
         if let Some(log) = std::env::var_os(PANICS_INTO) {
             of_node("n7", Path::new(&log), None).say("begins");
             let panics = || panic!("an invariant is broken");
@@ -300,6 +303,7 @@ mod tests {
 
     #[test]
     fn lines_of_a_node_begin_with_its_name() {
+        let _limit = amcast_test_policy::time_limit();
         let mut named = Named { name: "n2".to_string(), to: Vec::new() };
         writeln!(named.to, "before").unwrap();
         named.write_all(b"WARN something\n").unwrap();

@@ -80,6 +80,7 @@ mod tests {
 
     #[test]
     fn the_system_hears_that_a_node_stops() {
+        let _limit = amcast_test_policy::time_limit();
         let path = std::env::temp_dir().join(format!("amcast-notify-{}", std::process::id()));
         let system = UnixDatagram::bind(&path).unwrap();
         let to =

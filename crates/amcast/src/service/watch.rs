@@ -328,6 +328,7 @@ mod tests {
 
     #[test]
     fn who_was_unparked_for_something_else_waits_all_the_same_and_who_has_ended_does_not() {
+        let _limit = amcast_test_policy::time_limit();
         let (begun, ended) = (Instant::now(), AtomicBool::new(false));
         // So do threads of a scope that come to their end.
         std::thread::current().unpark();
@@ -339,6 +340,7 @@ mod tests {
 
     #[test]
     fn a_shard_is_lost_when_a_majority_was_born_again_and_has_not_its_state() {
+        let _limit = amcast_test_policy::time_limit();
         let cluster = Cluster::new(2, 3, 1).unwrap();
         let whole = node([true; 2]);
         let lives = [life(1, true), life(2, true), life(3, true)];
@@ -359,6 +361,7 @@ mod tests {
 
     #[test]
     fn replicas_that_wait_for_the_store_count_as_long_as_one_can_give_it() {
+        let _limit = amcast_test_policy::time_limit();
         let cluster = Cluster::new(2, 3, 1).unwrap();
         let waits = says([true; 2], [false; 2]);
         let said = [node([true; 2]), waits.clone(), waits.clone()];
@@ -370,6 +373,7 @@ mod tests {
 
     #[test]
     fn a_cluster_that_just_starts_has_lost_nothing() {
+        let _limit = amcast_test_policy::time_limit();
         let cluster = Cluster::new(2, 3, 1).unwrap();
         let said = [node([false; 2]), node([false; 2]), None];
         let lives = [life(1, true), life(1, true), life(1, true)];

@@ -19,6 +19,7 @@ fn damage(log: &Path) {
 
 #[test]
 fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do() {
+    let _limit = amcast_test_policy::time_limit();
     let mut up = Up::start(&["--protocol", "multi-ring"]);
     let data = up.data.clone();
     let acked = write_while(&up, || thread::sleep(Duration::from_millis(400)));
@@ -51,6 +52,7 @@ fn a_cluster_goes_on_without_the_node_whose_log_is_damaged_and_says_what_to_do()
 
 #[test]
 fn a_cluster_whose_majority_is_damaged_ends_and_names_the_nodes() {
+    let _limit = amcast_test_policy::time_limit();
     let mut up = Up::start(&["--protocol", "multi-ring", "--shards", "1"]);
     let data = up.data.clone();
     write_while(&up, || thread::sleep(Duration::from_millis(200)));

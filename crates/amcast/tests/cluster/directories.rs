@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn nodes_end_when_their_supervisor_is_killed_and_its_directory_is_taken_over() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&[]);
     let data = up.data.clone();
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
@@ -30,6 +31,7 @@ fn nodes_end_when_their_supervisor_is_killed_and_its_directory_is_taken_over() {
 
 #[test]
 fn a_directory_of_the_user_keeps_what_is_not_the_cluster_s() {
+    let _limit = amcast_test_policy::time_limit();
     let data = unique("own");
     fs::create_dir(&data).unwrap();
     let mut up = Up::start_in(data.clone(), &[]);
@@ -49,6 +51,7 @@ fn a_directory_of_the_user_keeps_what_is_not_the_cluster_s() {
 
 #[test]
 fn a_wrong_directory_is_refused_for_what_it_is() {
+    let _limit = amcast_test_policy::time_limit();
     let (none, empty) = (unique("none"), unique("empty"));
     fs::create_dir(&empty).unwrap();
     for (path, says) in [(&none, "does not exist"), (&empty, "not the directory of a cluster")] {
@@ -65,6 +68,7 @@ fn a_wrong_directory_is_refused_for_what_it_is() {
 
 #[test]
 fn a_cluster_whose_supervisor_was_killed_is_said_not_to_run() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&[]);
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     signal(up.os_pid(), Signal::KILL);
@@ -80,6 +84,7 @@ fn a_cluster_whose_supervisor_was_killed_is_said_not_to_run() {
 
 #[test]
 fn without_a_directory_some_cluster_that_runs_is_taken_and_named_if_there_are_several() {
+    let _limit = amcast_test_policy::time_limit();
     let (one, two) = (Up::start(&["--shards", "1"]), Up::start(&["--shards", "1"]));
     let output = run(&["kv", "dbsize"]);
     assert!(output.status.success(), "{}", errors(&output));
@@ -94,6 +99,7 @@ fn without_a_directory_some_cluster_that_runs_is_taken_and_named_if_there_are_se
 
 #[test]
 fn a_cluster_that_cannot_start_says_why_and_where_its_logs_are() {
+    let _limit = amcast_test_policy::time_limit();
     let data = unique("stuck");
     let dir = data.display().to_string();
     // A node finds its address taken.
@@ -124,6 +130,7 @@ fn a_cluster_that_cannot_start_says_why_and_where_its_logs_are() {
 
 #[test]
 fn nodes_that_were_started_by_hand_are_found_in_their_directory() {
+    let _limit = amcast_test_policy::time_limit();
     let data = unique("hand");
     fs::create_dir(&data).unwrap();
     let file = data.join("cluster.toml");

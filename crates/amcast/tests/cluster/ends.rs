@@ -54,6 +54,7 @@ fn wait_for_rest(c: &mut Connection) {
 
 #[test]
 fn everything_killed_while_keys_move_loses_nothing_that_was_acknowledged() {
+    let _limit = amcast_test_policy::time_limit();
     let data = unique("up");
     let options = ["--shards", "3", "--partitions", "2"];
     let mut up = Up::start_in_bare(data.clone(), &options);

@@ -48,11 +48,6 @@ fn remove_what_killed_tests_left() {
     }
 }
 
-/// Says why a test passes without having done anything. It is printed although the test passes.
-pub(crate) fn skipped(why: &str) {
-    let _ = writeln!(io::stderr(), "skipped: {why}");
-}
-
 /// A directory for a history, in the temporary directory. It goes with the test, unless that failed:
 /// then it is kept, and named.
 pub(crate) struct Record(PathBuf);

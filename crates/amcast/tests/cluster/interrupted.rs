@@ -1,7 +1,8 @@
 //! Measurements that are stopped, or killed, halfway.
 
-use crate::harness::{AMCAST, ends_with_us, errors, exists, run, signal, skipped};
+use crate::harness::{AMCAST, ends_with_us, errors, exists, run, signal};
 use amcast::memory::Directory;
+use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
@@ -37,6 +38,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn a_measurement_that_is_stopped_ends_soon_and_leaves_no_shared_memory() {
+    let _limit = amcast_test_policy::time_limit();
     for (more, by) in [(&[][..], Signal::INT), (&["--processes"], Signal::TERM)] {
         let mut bench = begin(more);
         let os_pid = bench.id();
@@ -52,6 +54,7 @@ fn a_measurement_that_is_stopped_ends_soon_and_leaves_no_shared_memory() {
 
 #[test]
 fn what_a_killed_measurement_left_is_removed_by_the_next() {
+    let _limit = amcast_test_policy::time_limit();
     let mut killed = begin(&[]);
     let os_pid = killed.id();
     wait_until("it has its memory", || started(os_pid) >= 4);
@@ -65,6 +68,7 @@ fn what_a_killed_measurement_left_is_removed_by_the_next() {
 
 #[test]
 fn rows_are_told_as_they_come_where_there_is_no_terminal() {
+    let _limit = amcast_test_policy::time_limit();
     let output = run(&["bench", "--quick", "--payload", "8,16", "--medium", "sim"]);
     assert!(output.status.success(), "{}", errors(&output));
     let told = errors(&output);
@@ -73,6 +77,7 @@ fn rows_are_told_as_they_come_where_there_is_no_terminal() {
 
 #[test]
 fn a_measured_service_that_is_stopped_with_all_its_processes_leaves_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let mut bench = Command::new("timeout");
     bench.args(["--signal", "INT", "4", AMCAST, "bench", "--service", "kv", "--rival", "none"]);
     let bench = bench.args(["--groups", "1", "--set", "hm_lines=4096"]).stderr(Stdio::piped());
@@ -80,8 +85,10 @@ fn a_measured_service_that_is_stopped_with_all_its_processes_leaves_nothing() {
     let child = match bench.spawn() {
         Ok(child) => child,
         Err(e) => {
-            skipped(&format!("timeout does not start: {e}"));
-            return;
+            return skip(
+                "a_measured_service_that_is_stopped_with_all_its_processes_leaves_nothing",
+                format_args!("timeout does not start: {e}"),
+            );
         }
     };
     let output = child.wait_with_output().unwrap();

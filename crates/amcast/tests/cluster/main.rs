@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn a_cluster_serves_redis_commands_over_all_shards_and_stops_without_a_trace() {
+    let _limit = amcast_test_policy::time_limit();
     let mut up = Up::start(&[]);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["SET", "greeting", "hello"]), Answer::Word("OK".into()));
@@ -104,6 +105,7 @@ pub(crate) fn survives_kills_in_turn(up: &Up) {
 
 #[test]
 fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("record");
     let record_dir = record.display().to_string();
     let mut up = Up::start(&["--record", &record_dir]);
@@ -117,6 +119,7 @@ fn nodes_killed_in_turn_lose_nothing_that_was_acknowledged_and_come_back() {
 
 #[test]
 fn two_clusters_run_beside_each_other() {
+    let _limit = amcast_test_policy::time_limit();
     let (one, two) = (Up::start(&[]), Up::start(&["--shards", "1"]));
     call(&mut one.connect(), &["SET", "who", "one"]);
     assert_eq!(call(&mut two.connect(), &["GET", "who"]), Answer::Null);
@@ -125,6 +128,7 @@ fn two_clusters_run_beside_each_other() {
 
 #[test]
 fn the_status_names_leaders_and_replicas() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&[]);
     let data = up.data.display().to_string();
     let output = run(&["status", "--json", "--data", &data]);
@@ -146,6 +150,7 @@ fn the_status_names_leaders_and_replicas() {
 
 #[test]
 fn a_port_in_use_is_an_error_that_names_the_flag() {
+    let _limit = amcast_test_policy::time_limit();
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let begun = Instant::now();
@@ -160,6 +165,7 @@ fn a_port_in_use_is_an_error_that_names_the_flag() {
 
 #[test]
 fn what_is_misused_exits_with_2_and_says_what_to_do() {
+    let _limit = amcast_test_policy::time_limit();
     let path = unique("wrong.toml");
     std::fs::write(&path, "shards = 3\nshard_count = 4\n").unwrap();
     let file = path.display().to_string();

@@ -24,6 +24,7 @@ fn front_of(up: &Up, node: usize) -> String {
 
 #[test]
 fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&[]);
     let fronts: Vec<String> = (0..3).map(|n| front_of(&up, n)).collect();
     for (n, at) in fronts.iter().enumerate() {
@@ -51,6 +52,7 @@ fn every_node_serves_clients_and_does_so_again_when_it_was_killed() {
 
 #[test]
 fn what_expired_is_freed_in_every_node_though_nobody_asks_for_it() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--workers", "2"]);
     let mut c = up.connect();
     for i in 0..300 {
@@ -72,6 +74,7 @@ fn what_expired_is_freed_in_every_node_though_nobody_asks_for_it() {
 
 #[test]
 fn who_has_not_the_password_is_not_served() {
+    let _limit = amcast_test_policy::time_limit();
     let secret = unique("secret");
     fs::write(&secret, "open sesame\n").unwrap();
     let up = Up::start(&["--password-file", secret.to_str().unwrap()]);
@@ -100,6 +103,7 @@ fn who_has_not_the_password_is_not_served() {
 
 #[test]
 fn a_password_that_others_may_read_is_warned_of() {
+    let _limit = amcast_test_policy::time_limit();
     let secret = unique("open-secret");
     let path = secret.to_str().unwrap();
     // Each ends for another reason: nothing is started here.
@@ -125,6 +129,7 @@ fn a_password_that_others_may_read_is_warned_of() {
 
 #[test]
 fn a_shard_without_its_majority_is_told_everywhere() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--shards", "2"]);
     assert!(up.page("/readyz").starts_with("HTTP/1.1 200"), "{}", up.page("/readyz"));
     up.kill_all(&[0, 2]);
@@ -147,6 +152,7 @@ fn a_shard_without_its_majority_is_told_everywhere() {
 
 #[test]
 fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("ended");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir]);
@@ -188,6 +194,7 @@ fn a_history_has_an_end_also_when_the_cluster_is_stopped_under_load() {
 
 #[test]
 fn recording_stops_at_its_limit_and_the_service_goes_on() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("limited");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--record", &dir, "--record-limit", "1"]);
@@ -215,6 +222,7 @@ fn recording_stops_at_its_limit_and_the_service_goes_on() {
 
 #[test]
 fn output_that_nobody_reads_is_no_panic() {
+    let _limit = amcast_test_policy::time_limit();
     for command in [&["config", "--explain"][..], &["protocols"], &["protocols", "--json"]] {
         let mut child = ends_with_us(AMCAST)
             .args(command)
@@ -231,6 +239,7 @@ fn output_that_nobody_reads_is_no_panic() {
 
 #[test]
 fn a_cluster_that_keeps_nothing_says_so_when_it_begins_and_when_its_state_is_gone() {
+    let _limit = amcast_test_policy::time_limit();
     let (data, said) = (unique("forgets"), unique("forgets.err"));
     let mut up = ends_with_us(AMCAST)
         .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--shards", "1"])

@@ -11,6 +11,7 @@ fn said(args: &[&str]) -> (Option<i32>, String, String) {
 
 #[test]
 fn ranges_are_read_in_order_and_move_to_a_spare_shard_and_back() {
+    let _limit = amcast_test_policy::time_limit();
     let options =
         ["--shards", "3", "--partition", "range", "--partitions", "2", "--boundaries", "m"];
     let up = Up::start(&options);
@@ -51,6 +52,7 @@ fn ranges_are_read_in_order_and_move_to_a_spare_shard_and_back() {
 
 #[test]
 fn partitions_that_cannot_be_are_refused_before_anything_starts() {
+    let _limit = amcast_test_policy::time_limit();
     for (flags, says) in [
         (&["--boundaries", "b"][..], "boundaries are for partition = \"range\""),
         (&["--partitions", "4"], "give 1 to 3"),
@@ -64,6 +66,7 @@ fn partitions_that_cannot_be_are_refused_before_anything_starts() {
 
 #[test]
 fn rings_that_order_nothing_over_several_shards_say_so_at_once() {
+    let _limit = amcast_test_policy::time_limit();
     let options = ["--protocol", "multi-ring-memory", "--set", "rings=independent"];
     let up = Up::start(&options);
     let mut c = up.connect();
@@ -79,6 +82,7 @@ fn rings_that_order_nothing_over_several_shards_say_so_at_once() {
 
 #[test]
 fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
+    let _limit = amcast_test_policy::time_limit();
     let range = ["--partition", "range", "--boundaries", "h,p"];
     let rings = ["--set", "rings=independent", "--set", "ring_sets=1+2"];
     let up = Up::start(&[&["--protocol", "multi-ring-memory"][..], &range, &rings].concat());
@@ -93,6 +97,7 @@ fn a_declared_set_of_shards_has_a_ring_and_no_other_set_has() {
 
 #[test]
 fn a_connection_of_a_node_that_chose_so_reads_what_it_wrote_without_an_order() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--shards", "2", "--workers", "0"]);
     let at = &up.node_fronts()[0];
     let mut c = amcast::client::Connection::open(at).expect("a node's front listens");

@@ -45,6 +45,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();
     assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
     hosts.kill([1, 2]);
@@ -80,6 +81,7 @@ fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_
 
 #[test]
 fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
+    let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();
     assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
     hosts.kill(0..NODES);
@@ -99,6 +101,7 @@ fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
 
 #[test]
 fn an_emptied_disk_that_was_started_more_often_than_the_one_before_asks_all_the_same() {
+    let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();
     acknowledged_without_n2(&mut hosts);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
@@ -119,6 +122,7 @@ fn an_emptied_disk_that_was_started_more_often_than_the_one_before_asks_all_the_
 
 #[test]
 fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
+    let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();
     hosts.kill([1]);
     let backup = hosts.base.join("backup");
@@ -157,6 +161,7 @@ fn a_directory_that_is_brought_back_from_a_copy_does_not_vote() {
 
 #[test]
 fn of_two_copies_that_run_at_once_the_second_ends_and_the_first_goes_on() {
+    let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();
     hosts.kill([1]);
     let second = hosts.base.join("second");
@@ -197,6 +202,7 @@ fn assert_all_there(hosts: &Hosts, node: usize, acked: &Acked) {
 
 #[test]
 fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut hosts, mut acked) = (running(), Acked::new());
     write(&hosts, 0, &mut acked);
     hosts.kill([1]);
@@ -228,6 +234,7 @@ fn a_node_that_dies_with_a_state_that_is_in_memory_only_gets_it_again() {
 
 #[test]
 fn each_disk_may_be_replaced_once_the_one_before_has_the_state() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut hosts, mut acked) = (running(), Acked::new());
     for node in 0..NODES {
         write(&hosts, node, &mut acked);

@@ -1,10 +1,11 @@
 //! Clusters where shared memory is short.
 
-use crate::harness::{Up, bytes, call, errors, exists, run, signal, skipped, unique};
+use crate::harness::{Up, bytes, call, errors, exists, run, signal, unique};
 use amcast::client::Answer;
 use amcast::protocols::catalog;
 use amcast::runtime::config::{ClusterFile, Setting};
 use amcast::runtime::home::Room;
+use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -37,9 +38,13 @@ fn taken_bytes(dir: &Path) -> u64 {
 
 #[test]
 fn a_cluster_takes_as_much_shared_memory_as_it_says() {
+    let _limit = amcast_test_policy::time_limit();
     let up = Up::start(&["--shards", "1"]);
     assert_eq!(taken_bytes(&up.data), needed_bytes());
 }
+
+/// Why there is no small memory.
+pub(crate) const NO_MOUNT: &str = "this user may not mount a tmpfs";
 
 /// A memory of its own for one test, of a certain size.
 pub(crate) struct Memory(PathBuf);
@@ -60,7 +65,6 @@ impl Memory {
             return Some(Self(path));
         }
         fs::remove_dir(&path).unwrap();
-        skipped("this user may not mount a tmpfs");
         None
     }
 }
@@ -76,8 +80,11 @@ impl Drop for Memory {
 
 #[test]
 fn nodes_come_back_in_a_memory_that_is_just_large_enough_to_start_in() {
+    let _limit = amcast_test_policy::time_limit();
     // A megabyte for logs and the like, and none for a second life of anybody.
-    let Some(memory) = Memory::new(needed_bytes() + (1 << 20)) else { return };
+    let Some(memory) = Memory::new(needed_bytes() + (1 << 20)) else {
+        return skip("nodes_come_back_in_a_memory_that_is_just_large_enough_to_start_in", NO_MOUNT);
+    };
     let up = Up::start_in(memory.0.join("data"), &["--shards", "1"]);
     let mut c = up.connect();
     for round in 0..2 {
@@ -94,6 +101,7 @@ fn nodes_come_back_in_a_memory_that_is_just_large_enough_to_start_in() {
 
 #[test]
 fn a_cluster_that_does_not_fit_is_refused_at_once_with_what_it_needs_and_leaves_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let data = unique("huge");
     let file = unique("huge.toml");
     // The first process of each node asks for 256 GiB.
@@ -117,7 +125,10 @@ fn a_cluster_that_does_not_fit_is_refused_at_once_with_what_it_needs_and_leaves_
 
 #[test]
 fn a_cluster_whose_logs_do_not_fit_is_refused_at_once() {
-    let Some(memory) = Memory::new(64 << 20) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let Some(memory) = Memory::new(64 << 20) else {
+        return skip("a_cluster_whose_logs_do_not_fit_is_refused_at_once", NO_MOUNT);
+    };
     let data = memory.0.join("data");
     let ports = ["--redis-port", "0", "--log-port", "0", "--http-port", "0"];
     for storage in ["disk", "async"] {
@@ -132,7 +143,13 @@ fn a_cluster_whose_logs_do_not_fit_is_refused_at_once() {
 
 #[test]
 fn a_node_that_finds_no_room_says_so_in_the_status_and_comes_back_when_there_is_room() {
-    let Some(memory) = Memory::new(needed_bytes() + (2 << 20)) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let Some(memory) = Memory::new(needed_bytes() + (2 << 20)) else {
+        return skip(
+            "a_node_that_finds_no_room_says_so_in_the_status_and_comes_back_when_there_is_room",
+            NO_MOUNT,
+        );
+    };
     let up = Up::start_in(memory.0.join("data"), &["--shards", "1"]);
     let os_pids: Vec<u32> = up.nodes().into_iter().flatten().map(|n| n.os_pid).collect();
     // One that hangs does not let go of what the dead one had.

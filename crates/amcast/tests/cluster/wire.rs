@@ -9,6 +9,7 @@ const UNIFORM: [&str; 2] = ["--protocol", "bb-urcast-urcast"];
 
 #[test]
 fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
+    let _limit = amcast_test_policy::time_limit();
     let mut up = Up::start(&UNIFORM);
     let mut c = up.connect();
     assert_eq!(call(&mut c, &["MSET", "a", "1", "b", "2"]), Answer::Word("OK".into()));
@@ -40,6 +41,7 @@ fn a_cluster_over_messages_serves_from_every_node_and_stops_without_a_trace() {
 
 #[test]
 fn a_cluster_over_rings_serves_several_shards_from_every_node() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("rings");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
@@ -73,6 +75,7 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
 
 #[test]
 fn nodes_with_rings_killed_in_turn_lose_nothing_that_was_acknowledged() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("rings");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "multi-ring-memory", "--record", &dir]);
@@ -107,21 +110,25 @@ fn killed_in_turn(protocol: &str, lane: &str) {
 
 #[test]
 fn nodes_with_a_sequencer_killed_in_turn_lose_nothing_and_keep_to_their_specification() {
+    let _limit = amcast_test_policy::time_limit();
     killed_in_turn("bb-urcast-urcast", "stream");
 }
 
 #[test]
 fn nodes_with_a_token_killed_in_turn_lose_nothing_and_keep_to_their_specification() {
+    let _limit = amcast_test_policy::time_limit();
     killed_in_turn("pb-urcast", "stream");
 }
 
 #[test]
 fn nodes_killed_in_turn_lose_nothing_over_datagrams_either() {
+    let _limit = amcast_test_policy::time_limit();
     killed_in_turn("bb-urcast-urcast", "datagram");
 }
 
 #[test]
 fn what_such_a_cluster_cannot_be_is_refused_in_a_sentence() {
+    let _limit = amcast_test_policy::time_limit();
     let cases: [(&[&str], &str); 5] = [
         (&["up", "--protocol", "sb-urcast", "--shards", "2"], "give --shards 1"),
         (&["up", "--protocol", "skeen"], "assumes that no process crashes"),
@@ -138,6 +145,7 @@ fn what_such_a_cluster_cannot_be_is_refused_in_a_sentence() {
 
 #[test]
 fn a_node_that_is_told_to_stop_leaves_its_group_before_and_is_no_crash() {
+    let _limit = amcast_test_policy::time_limit();
     let record = Record::new("leaves");
     let dir = record.display().to_string();
     let mut up = Up::start(&["--protocol", "sb-urcast", "--record", &dir]);

@@ -6,12 +6,13 @@
 //! etcd is stopped for ten seconds; with `AMCAST_LONG=1` in the environment for a minute.
 
 use crate::clients::Load;
-use crate::harness::{AMCAST, run, signal, skipped, unique};
+use crate::harness::{AMCAST, run, signal, unique};
 use crate::namespaces::Hosts;
 use crate::{alone, judge};
 use amcast::core::Time;
 use amcast::runtime::config::{ClusterFile, Etcd, Place};
 use amcast::runtime::control::{NodeStatus, status_of};
+use amcast_test_policy::skip;
 use rustix::process::Signal;
 use std::fs;
 use std::net::SocketAddr;
@@ -240,13 +241,14 @@ fn operate(cluster: &mut Cluster, load: &Load) -> Vec<(&'static str, Time, Time)
 #[test]
 fn three_hosts_with_etcd_bear_what_operators_do() {
     let _alone = alone();
+    let test = "three_hosts_with_etcd_bear_what_operators_do";
     let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
     if !there.is_ok_and(|status| status.success()) {
-        return skipped("no etcd (apt install etcd-server etcd-client)");
+        return skip(test, "no etcd (apt install etcd-server etcd-client)");
     }
     let hosts = match Hosts::new(SPARE + 1) {
         Ok(hosts) => hosts,
-        Err(why) => return skipped(&why.to_string()),
+        Err(why) => return skip(test, why),
     };
     let mut cluster = Cluster::start(hosts);
     cluster.wait_until_ready();

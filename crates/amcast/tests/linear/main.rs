@@ -20,6 +20,7 @@ use amcast::check::service::Budget;
 use amcast::check::{History, Verdict, check_within};
 use amcast::client::Answer;
 use amcast::core::Property;
+use amcast_test_policy::{TimeLimit, time_limit_of};
 use clients::{Keys, Load};
 use harness::{Stops, Up, call};
 use kills::{Kill, Target};
@@ -39,9 +40,12 @@ const PROMISED: [Property; 3] =
     [Property::Linearizable, Property::ExactlyOnce, Property::ReadYourWrites];
 
 /// One run at a time: two clusters at once on a small machine suspect each other's load.
-fn alone() -> MutexGuard<'static, ()> {
+/// The limit of the test begins with its turn.
+#[track_caller]
+fn alone() -> (MutexGuard<'static, ()>, TimeLimit) {
     static RUNNING: Mutex<()> = Mutex::new(());
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    let turn = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    (turn, time_limit_of(5 * lasting(PATIENCE)))
 }
 
 /// `usual`, or three minutes where the environment asks for a long run.

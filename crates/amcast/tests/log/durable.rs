@@ -292,6 +292,7 @@ fn what_was_acknowledged_outlives_all_processes_and_stays_linearizable() {
 
 #[test]
 fn the_judge_finds_one_lost_append_and_one_that_took_effect_twice() {
+    let _limit = amcast_test_policy::time_limit();
     let call = |n: u64, op: &str, out: &str| Called {
         op: Words(op.to_string()),
         at: amcast::core::Time(10 * n),

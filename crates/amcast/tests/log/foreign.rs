@@ -3,6 +3,7 @@
 
 use super::alone;
 use crate::harness::Up;
+use amcast_test_policy::skip;
 use serde_json::Value;
 use std::process::Command;
 
@@ -25,8 +26,10 @@ fn call(up: &Up, method: &str, request: &str) -> Result<Value, String> {
 #[test]
 fn grpcurl_finds_the_service_by_itself_and_uses_it() {
     if !Command::new(grpcurl()).arg("-version").output().is_ok_and(|o| o.status.success()) {
-        println!("SKIPPED: grpcurl is not installed (or name it in AMCAST_GRPCURL)");
-        return;
+        return skip(
+            "grpcurl_finds_the_service_by_itself_and_uses_it",
+            "grpcurl is not installed (or name it in AMCAST_GRPCURL)",
+        );
     }
     let _alone = alone();
     let up = Up::start(&["--shards", "3"]);

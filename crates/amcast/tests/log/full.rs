@@ -2,8 +2,9 @@
 
 use crate::by_hand::{Hosts, NODES};
 use crate::client;
-use crate::harness::{skipped, unique};
+use crate::harness::unique;
 use amcast::log::proto::ReadRequest;
+use amcast_test_policy::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,19 +16,18 @@ const SMALL: usize = 2;
 /// What is appended at a time, in bytes.
 const VALUE_BYTES: usize = 200_000;
 
+/// Why there is no small disk.
+const NO_MOUNT: &str = "this user may not mount a tmpfs";
+
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A file system of so many MB at `path`; false, and a word about it, where this user may have none.
+/// Mounts a file system of so many MB at `path`; false where this user may not.
 fn mount(path: &Path, mb: u64, again: &str) -> bool {
     let options = format!("{again}size={mb}m,mode=700");
     let mut mount = Command::new("mount");
     mount.args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(path);
-    let mounted = mount.output().is_ok_and(|output| output.status.success());
-    if !mounted {
-        skipped("this user may not mount a tmpfs");
-    }
-    mounted
+    mount.output().is_ok_and(|output| output.status.success())
 }
 
 /// A small disk. It goes with the test.
@@ -94,7 +94,13 @@ fn fill(hosts: &mut Hosts, disk: &Disk, says: &str) {
 
 #[test]
 fn a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost() {
-    let Some(disk) = Disk::new(60) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let Some(disk) = Disk::new(60) else {
+        return skip(
+            "a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost",
+            NO_MOUNT,
+        );
+    };
     let data = disk.0.join("d2");
     let mut hosts = Hosts::with(1, |base, node, file| {
         file.log_dir = Some(base.to_path_buf());
@@ -108,7 +114,13 @@ fn a_node_whose_log_of_what_is_ordered_finds_no_room_ends_and_nothing_is_lost() 
 
 #[test]
 fn a_node_whose_files_of_values_find_no_room_ends_and_nothing_is_lost() {
-    let Some(disk) = Disk::new(20) else { return };
+    let _limit = amcast_test_policy::time_limit();
+    let Some(disk) = Disk::new(20) else {
+        return skip(
+            "a_node_whose_files_of_values_find_no_room_ends_and_nothing_is_lost",
+            NO_MOUNT,
+        );
+    };
     let mut hosts = Hosts::with(1, |base, node, file| {
         file.log_mb = Some(1);
         file.log_dir = Some(if node == SMALL { disk.0.clone() } else { base.to_path_buf() });

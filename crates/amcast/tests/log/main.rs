@@ -18,6 +18,7 @@ mod recording;
 use amcast::log::Client;
 use amcast::log::proto::ReadRequest;
 use amcast::services::kv::SlotMap;
+use amcast_test_policy::{TimeLimit, time_limit};
 use harness::{Stops, Up, wait_for_more_than};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,9 +28,12 @@ use std::time::Duration;
 const SHARDS: usize = 3;
 
 /// One cluster at a time: two on a small machine suspect each other's load.
-fn alone() -> MutexGuard<'static, ()> {
+/// The limit of the test begins with its turn.
+#[track_caller]
+fn alone() -> (MutexGuard<'static, ()>, TimeLimit) {
     static RUNNING: Mutex<()> = Mutex::new(());
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+    let turn = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    (turn, time_limit())
 }
 
 /// Where the logs of a cluster are served: by the supervisor and by each node.

@@ -10,7 +10,8 @@ use amcast::client::{Answer, Connection};
 use amcast::runtime::config::{ClusterFile, Place, Setting};
 use amcast::runtime::control::{NodeStatus, ViewStatus, status_of};
 use amcast::runtime::home::Home;
-use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, skipped, unique};
+use amcast_test_policy::skip;
+use harness::{AMCAST, Record, Stops, bytes, call, errors, run, signal, unique};
 use namespaces::Hosts;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -154,17 +155,22 @@ fn has_all(status: &NodeStatus, later_than: Option<u64>) -> bool {
 
 #[test]
 fn a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed() {
+    let _limit = amcast_test_policy::time_limit();
     match Hosts::new(NODES) {
         Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "stream")),
-        Err(why) => skipped(&why.to_string()),
+        Err(why) => skip(
+            "a_node_that_is_cut_off_stops_and_says_why_and_comes_back_with_what_it_missed",
+            why,
+        ),
     }
 }
 
 #[test]
 fn the_same_holds_where_what_is_for_all_travels_by_ip_multicast() {
+    let _limit = amcast_test_policy::time_limit();
     match Hosts::new(NODES) {
         Ok(hosts) => cuts_one_off(Cluster::start(hosts, "bb-urcast-urcast", "multicast")),
-        Err(why) => skipped(&why.to_string()),
+        Err(why) => skip("the_same_holds_where_what_is_for_all_travels_by_ip_multicast", why),
     }
 }
 

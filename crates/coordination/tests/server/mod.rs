@@ -1,6 +1,7 @@
 //! An etcd of one test's own.
 
 use amcast_coordination::Tls;
+use amcast_test_policy::skip;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -37,18 +38,18 @@ fn run(program: &str, words: &[&str]) -> bool {
 }
 
 impl Server {
-    /// Starts one; none where it is not installed, which is said.
-    pub(crate) fn start(name: &str, secure: bool) -> Option<Self> {
+    /// Starts one; none where it is not installed, and `test` is skipped.
+    pub(crate) fn start(test: &str, name: &str, secure: bool) -> Option<Self> {
         let there = Command::new("etcd").arg("--version").stdout(Stdio::null()).status();
         if !there.is_ok_and(|status| status.success()) {
-            println!("skipped: no etcd (apt install etcd-server etcd-client)");
+            skip(test, "no etcd (apt install etcd-server etcd-client)");
             return None;
         }
         let dir = std::env::temp_dir().join(format!("amcast-etcd-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory can be made");
         let mut server = Self { dir, client: port(), peer: port(), secure, child: None };
         if secure && !server.make_certificates() {
-            println!("skipped: no openssl to make certificates with");
+            skip(test, "no openssl to make certificates with");
             return None;
         }
         server.start_again();

@@ -123,6 +123,7 @@ impl Fabric for Broken {
 
 #[test]
 fn the_suite_notices_every_fault() {
+    let _limit = amcast_test_policy::time_limit();
     for (fault, broken) in FAULTS {
         let notices = |test: fn(Make<'_>)| {
             let judged = panic::catch_unwind(|| {

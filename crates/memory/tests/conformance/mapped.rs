@@ -86,17 +86,20 @@ fn files(id: u64, cleaned: bool) -> Box<dyn Fabric> {
 
 #[test]
 fn carriers_on_the_heap_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("heap", &mut || Box::new(Carriers::on_heap()));
 }
 
 #[test]
 #[cfg(not(miri))] // the interpreter does not map files
 fn carriers_on_files_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("files", &mut || files(1, false));
 }
 
 #[test]
 #[cfg(not(miri))] // the interpreter does not map files
 fn carriers_on_files_keep_the_laws_when_a_supervisor_cleans_up() {
+    let _limit = amcast_test_policy::time_limit();
     run("files, cleaned", &mut || files(2, true));
 }

@@ -90,12 +90,14 @@ impl Fabric for Simulated {
 
 #[test]
 fn a_quiet_simulated_memory_keeps_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     let model = RamModel::constant(Span::micros(1), Span::nanos(100), Span::nanos(10));
     run("simulated, quiet", &mut || Box::new(Simulated::new(model, 0)));
 }
 
 #[test]
 fn an_unruly_simulated_memory_keeps_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     let up_to = |micros| Delay::Uniform(Span::ZERO, Span::micros(micros));
     let model = RamModel {
         write: up_to(20),

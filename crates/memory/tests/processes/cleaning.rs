@@ -65,6 +65,7 @@ fn outcome_of_write(carrier: &mut MappedCarrier) -> &'static str {
 
 #[test]
 fn the_files_of_the_killed_are_removed_and_everyone_is_told() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     assert_eq!(outcome_of_write(&mut carrier), "lost", "nobody is there yet");
@@ -84,6 +85,7 @@ fn the_files_of_the_killed_are_removed_and_everyone_is_told() {
 
 #[test]
 fn a_start_after_a_kill_needs_no_supervisor() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     for life in 1..=3 {
@@ -105,6 +107,7 @@ fn maps(cluster: &Cluster, name: &str) -> bool {
 
 #[test]
 fn the_memory_of_the_killed_is_let_go_of_before_they_start_again() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[]);
     let mut child = cluster.spawn("idle");
@@ -128,6 +131,7 @@ fn the_memory_of_the_killed_is_let_go_of_before_they_start_again() {
 
 #[test]
 fn a_start_that_finds_no_room_says_what_it_needs_and_counts_as_no_life() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     // Three quarters of a terabyte, of a memory that has less.
     let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, PARENT, false)).collect();
@@ -143,6 +147,7 @@ fn a_start_that_finds_no_room_says_what_it_needs_and_counts_as_no_life() {
 
 #[test]
 fn clusters_are_found_by_the_names_of_their_directories() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     assert!(Directory::clusters(&Directory::usual_base()).contains(&cluster.id));
     assert!(Directory::clusters(&cluster.path()).is_empty());
@@ -151,6 +156,7 @@ fn clusters_are_found_by_the_names_of_their_directories() {
 
 #[test]
 fn a_process_that_runs_cannot_be_started_again() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let _child = cluster.spawn("idle");
     until("the child starts", || cluster.running());
@@ -161,6 +167,7 @@ fn a_process_that_runs_cannot_be_started_again() {
 
 #[test]
 fn a_place_is_one_clients_while_it_lives_and_is_given_again_when_it_is_killed() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let first = cluster.directory.lease(1).expect("asked").expect("free").number();
     let mut child = cluster.spawn("tenant");
@@ -177,6 +184,7 @@ fn a_place_is_one_clients_while_it_lives_and_is_given_again_when_it_is_killed() 
 
 #[test]
 fn a_clients_incarnation_follows_its_lease() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let options = |min| StartOptions { incarnation_min: min, ..StartOptions::default() };
     let lives: Vec<_> = [0, 5, 2]
@@ -190,6 +198,7 @@ fn a_clients_incarnation_follows_its_lease() {
 
 #[test]
 fn large_sparse_regions_take_only_what_is_written() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let lines = (512 << 20) / 64;
     let options = StartOptions { backing: Backing::Sparse, ..StartOptions::default() };

@@ -40,6 +40,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn only_the_owner_may_use_the_files() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("modes");
     let directory = base.open().expect("opened");
     let _carrier = start(&directory, PARENT, &[region(1, CHILD, false)]);
@@ -53,6 +54,7 @@ fn only_the_owner_may_use_the_files() {
 
 #[test]
 fn a_directory_or_file_that_others_may_use_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("exposed");
     drop(base.open().expect("opened"));
     let file = base.cluster().join("directory");
@@ -65,6 +67,7 @@ fn a_directory_or_file_that_others_may_use_is_refused() {
 
 #[test]
 fn links_laid_in_the_way_are_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("links");
     let elsewhere = base.0.join("elsewhere");
     fs::create_dir(&elsewhere).expect("made");
@@ -81,6 +84,7 @@ fn links_laid_in_the_way_are_refused() {
 
 #[test]
 fn what_belongs_to_someone_else_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("owner");
     drop(base.open().expect("opened"));
     let us = rustix::process::geteuid().as_raw();
@@ -95,6 +99,7 @@ fn what_belongs_to_someone_else_is_refused() {
 
 #[test]
 fn a_place_that_does_not_exist_is_named() {
+    let _limit = amcast_test_policy::time_limit();
     let missing = Path::new("/nonexistent/base");
     let error = Directory::open(missing, ID, 2, 1).expect_err("not there");
     assert!(error.to_string().contains("/nonexistent/base/amcast-"), "{error}");
@@ -102,6 +107,7 @@ fn a_place_that_does_not_exist_is_named() {
 
 #[test]
 fn too_little_space_is_an_error_that_says_how_much_is_needed() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("space");
     let directory = base.open().expect("opened");
     let specs: Vec<_> = (0..3).map(|_| region(u32::MAX, CHILD, false)).collect();
@@ -118,6 +124,7 @@ fn too_little_space_is_an_error_that_says_how_much_is_needed() {
 
 #[test]
 fn another_shape_or_another_kind_of_file_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("shape");
     drop(base.open().expect("opened"));
     let other = Directory::open(&base.0, ID, 3, 1);
@@ -134,6 +141,7 @@ fn another_shape_or_another_kind_of_file_is_refused() {
 
 #[test]
 fn a_directory_whose_maker_died_half_way_is_made_anew() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("half");
     for length in [0_u64, 64, 6 * 64] {
         drop(base.open().expect("opened"));
@@ -146,6 +154,7 @@ fn a_directory_whose_maker_died_half_way_is_made_anew() {
 
 #[test]
 fn two_clusters_on_one_machine_keep_apart() {
+    let _limit = amcast_test_policy::time_limit();
     let (one, two) = (Cluster::new(), Cluster::new());
     let specs = [region(1, PARENT, false)];
     let mut writers = [start(&one.directory, PARENT, &[]), start(&two.directory, PARENT, &[])];
@@ -164,6 +173,7 @@ fn two_clusters_on_one_machine_keep_apart() {
 
 #[test]
 fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
+    let _limit = amcast_test_policy::time_limit();
     let base = Base::new("again");
     let directory = base.open().expect("made");
     let owner = start(&directory, CHILD, &[region(1, PARENT, false)]);
@@ -198,6 +208,7 @@ fn a_peer_that_cannot_be_mapped_for_a_moment_is_out_of_reach_for_no_longer() {
 
 #[test]
 fn lines_that_are_not_there_are_refused_and_reported() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let owner =
         start(&cluster.directory, CHILD, &[region(2, PARENT, false), region(2, CHILD, false)]);

@@ -133,6 +133,7 @@ const LONG: Span = Span::secs(30);
 /// Not a test of its own: what the children run.
 #[test]
 fn plays_its_role_if_it_was_given_one() {
+    let _limit = amcast_test_policy::time_limit();
     let Ok(given) = env::var(ROLE) else { return };
     let killed =
         rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

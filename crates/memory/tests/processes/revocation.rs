@@ -94,6 +94,7 @@ fn owner(directory: &Directory) -> MappedCarrier {
 
 #[test]
 fn between_processes_every_written_is_found_after_the_revocation() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let mut carrier = owner(&cluster.directory);
     let _child = cluster.spawn("revocation");
@@ -102,6 +103,7 @@ fn between_processes_every_written_is_found_after_the_revocation() {
 
 #[test]
 fn between_threads_every_written_is_found_after_the_revocation() {
+    let _limit = amcast_test_policy::time_limit();
     let directory = Directory::heap(ClusterId(1), 2, 0).expect("made");
     let mut carrier = owner(&directory);
     let mut child = start(&directory, CHILD, &[]);

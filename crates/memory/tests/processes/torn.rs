@@ -75,6 +75,7 @@ fn check(ring: &[Line], epoch: u32, record: u64) -> bool {
 
 #[test]
 fn a_writer_killed_in_mid_write_leaves_no_torn_record() {
+    let _limit = amcast_test_policy::time_limit();
     let cluster = Cluster::new();
     let mut carrier = start(&cluster.directory, PARENT, &[region(RECORD * SLOTS, CHILD, false)]);
     for epoch in 1..=12 {

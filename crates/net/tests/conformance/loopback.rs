@@ -113,11 +113,13 @@ impl Fabric for Loopback {
 
 #[test]
 fn carriers_on_loopback_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("loopback", &mut || Box::new(Loopback::new(address(), Options::default())));
 }
 
 #[test]
 fn carriers_with_multicast_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("multicast", &mut || {
         let ip = address();
         let IpAddr::V4(own) = ip else { panic!("it is of IPv4") };
@@ -134,6 +136,7 @@ fn carriers_with_multicast_keep_the_laws() {
 
 #[test]
 fn carriers_with_small_datagrams_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("small", &mut || {
         let options =
             Options { datagram_bytes: 600, frame_bytes_max: 1 << 20, ..Options::default() };
@@ -143,9 +146,13 @@ fn carriers_with_small_datagrams_keep_the_laws() {
 
 #[test]
 fn carriers_on_loopback_of_ipv6_keep_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     let any = SocketAddr::from((Ipv6Addr::LOCALHOST, 0));
     if Ports::open(any, any).is_err() {
-        return println!("skipped: this machine has no IPv6");
+        return amcast_test_policy::skip(
+            "carriers_on_loopback_of_ipv6_keep_the_laws",
+            "this machine has no IPv6",
+        );
     }
     run("loopback of IPv6", &mut || {
         Box::new(Loopback::new(Ipv6Addr::LOCALHOST.into(), Options::default()))

@@ -103,11 +103,13 @@ pub(crate) fn rough() -> NetworkModel {
 
 #[test]
 fn a_quiet_simulated_network_keeps_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     run("quiet", &mut || Box::new(Simulated::new(1, NetworkModel::constant(Span::micros(10)))));
 }
 
 #[test]
 fn a_rough_simulated_network_keeps_the_laws() {
+    let _limit = amcast_test_policy::time_limit();
     for seed in 0..5 {
         run("rough", &mut || Box::new(Simulated::new(seed, rough())));
     }

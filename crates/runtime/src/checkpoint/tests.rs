@@ -115,6 +115,7 @@ fn save(checkpoints: &mut Checkpoints, text: &str) {
 
 #[test]
 fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new("saved");
     let (mut checkpoints, found) = place.open();
     assert_eq!(found, None);
@@ -129,6 +130,7 @@ fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
 
 #[test]
 fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new("given-up");
     let (mut checkpoints, _) = place.open();
     save(&mut checkpoints, "whole");
@@ -144,6 +146,7 @@ fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
 
 #[test]
 fn one_is_due_after_many_bytes_or_a_long_time_and_nodes_take_turns() {
+    let _limit = amcast_test_policy::time_limit();
     let all = 1000;
     let node = |rank| Schedule::new(all, (rank, 3), Time::ZERO);
     let late = Time::ZERO + AFTER;
@@ -165,6 +168,7 @@ fn one_is_due_after_many_bytes_or_a_long_time_and_nodes_take_turns() {
 
 #[test]
 fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new("taken");
     let (mut checkpoints, _) = place.open();
     let mut older = begin(&mut checkpoints, "old");

@@ -224,6 +224,7 @@ mod tests {
 
     #[test]
     fn who_was_refused_hears_of_room_once_and_only_when_half_is_free() {
+        let _limit = amcast_test_policy::time_limit();
         let (desk, counts) = desk(Bounds { jobs: 8, bytes: 1000 });
         (0..8).for_each(|t| desk.hand_in(job(t, 1)).unwrap());
         for _ in 0..50 {
@@ -242,6 +243,7 @@ mod tests {
 
     #[test]
     fn the_bytes_under_way_are_bounded_too() {
+        let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(Bounds { jobs: 100, bytes: 1000 });
         desk.hand_in(job(1, 600)).unwrap();
         assert_eq!(desk.hand_in(job(2, 600)).unwrap_err(), NoAnswer::Busy);
@@ -250,6 +252,7 @@ mod tests {
 
     #[test]
     fn a_group_without_majority_is_refused_at_once_and_others_are_not() {
+        let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(Bounds::USUAL);
         desk.set_down(GroupSet::one(Gid(0)));
         desk.hand_in(job(1, 1)).unwrap();
@@ -262,6 +265,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_in_once_the_loop_has_ended() {
+        let _limit = amcast_test_policy::time_limit();
         let (desk, _) = desk(Bounds::USUAL);
         desk.hand_in(job(1, 1)).unwrap();
         assert_eq!(desk.close().len(), 1);
@@ -271,6 +275,7 @@ mod tests {
 
     #[test]
     fn no_wake_up_is_lost_between_threads_that_are_refused_and_the_one_that_answers() {
+        let _limit = amcast_test_policy::time_limit();
         let (desk, counts) = desk(Bounds { jobs: 4, bytes: 1 << 20 });
         let desk = &desk;
         std::thread::scope(|scope| {

@@ -60,6 +60,7 @@ fn announce(own: &mut OwnHome) {
 
 #[test]
 fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let own = place.create("a").unwrap();
     assert_eq!(Home::at(own.home().path()).unwrap().file().unwrap(), file());
@@ -73,6 +74,7 @@ fn a_directory_made_for_a_cluster_goes_with_it_and_is_nobody_elses_meanwhile() {
 
 #[test]
 fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let (mine, made) = (place.0.join("mine"), place.0.join("made"));
     make(&mine, 0o755);
@@ -97,6 +99,7 @@ fn a_directory_that_was_there_stays_and_so_does_what_someone_put_into_it() {
 
 #[test]
 fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     for mode in [0o775, 0o757, 0o1777] {
         let path = place.0.join(format!("{mode:o}"));
@@ -115,6 +118,7 @@ fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
 
 #[test]
 fn a_directory_of_another_user_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = if rustix::process::getuid().is_root() {
         let path = place.0.join("a");
@@ -131,6 +135,7 @@ fn a_directory_of_another_user_is_refused() {
 
 #[test]
 fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     make(&place.0.join("a"), 0o755);
     let mut own = place.create("a").unwrap();
@@ -149,6 +154,7 @@ fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
 #[test]
 fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a_stranger_put_there()
  {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     for name in ["amcast-up-1", "amcast-up-2"] {
         let mut own = place.create(name).unwrap();
@@ -169,6 +175,7 @@ fn what_a_killed_cluster_left_where_we_choose_the_name_is_cleared_but_not_what_a
 
 #[test]
 fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let mut own = place.create("a").unwrap();
     announce(&mut own);
@@ -190,6 +197,7 @@ fn what_a_killed_supervisor_left_is_taken_over_and_strange_files_in_it_are_kept(
 
 #[test]
 fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let own = place.create("a").unwrap();
     let memory = memory(&own);
@@ -209,6 +217,7 @@ fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
 
 #[test]
 fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let had = AtomicU32::new(0);
     thread::scope(|scope| {
@@ -235,6 +244,7 @@ fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
 
 #[test]
 fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let registry = place.registry();
     assert!(matches!(registry.newest(), Err(HomeError::NoneRuns)));
@@ -259,6 +269,7 @@ fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
 
 #[test]
 fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     fs::create_dir(place.0.join("empty")).unwrap();
     fs::write(place.0.join("file"), "").unwrap();
@@ -297,6 +308,7 @@ fn a_directory_that_is_no_cluster_s_is_refused_for_what_it_is() {
 
 #[test]
 fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let refused = place.create("none/a");
     let Err(e @ HomeError::NoParent(_)) = refused else { panic!("{refused:?}") };
@@ -314,6 +326,7 @@ fn a_directory_is_made_but_not_what_it_would_be_in_and_not_through_a_link_to_not
 
 #[test]
 fn of_clusters_that_failed_the_newest_logs_are_kept_and_older_ones_cleared() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     for n in 0..7 {
         let path = place.0.join(format!("amcast-up-{n}"));
@@ -337,6 +350,7 @@ fn of_clusters_that_failed_the_newest_logs_are_kept_and_older_ones_cleared() {
 
 #[test]
 fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let own = place.create("a").unwrap();
     let home = own.home().clone();
@@ -352,6 +366,7 @@ fn why_a_node_ended_is_the_last_line_of_its_log_that_says_so() {
 
 #[test]
 fn a_cluster_that_needs_more_room_than_there_is_is_told_what_to_do() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let own = place.create("a").unwrap();
     assert!(own.home().check_room(1).is_ok());
@@ -381,6 +396,7 @@ fn net() -> Ground {
 
 #[test]
 fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = place.0.join("kept");
     let create = |file: &ClusterFile| OwnHome::create(Some(&path), file, place.registry());
@@ -414,6 +430,7 @@ fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone(
 
 #[test]
 fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let own = place.create("gone").unwrap();
     let path = place.0.join("gone");
@@ -425,6 +442,7 @@ fn what_nodes_keep_goes_with_a_cluster_that_is_not_durable() {
 
 #[test]
 fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = place.0.join("amcast-up-kept");
     drop(OwnHome::create(Some(&path), &durable(7), place.registry()).unwrap());
@@ -434,6 +452,7 @@ fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
 
 #[test]
 fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
+    let _limit = amcast_test_policy::time_limit();
     let mut keeping = Keeping {
         path: "/nowhere/n0.data".into(),
         begun: "/nowhere/n0.begun".into(),
@@ -459,6 +478,7 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
 
 #[test]
 fn what_is_of_a_disk_that_was_replaced_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = place.0.join("n0.life");
     let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
@@ -479,6 +499,7 @@ fn what_is_of_a_disk_that_was_replaced_is_refused() {
 
 #[test]
 fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let data = place.0.join("n0.data");
     let keeping = Keeping {

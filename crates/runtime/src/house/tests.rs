@@ -88,6 +88,7 @@ fn give(house: &mut House<Stands>, state: [u64; 2]) {
 
 #[test]
 fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(false);
     house.note(Time(1), one, Note::Recovering);
     house.note(Time(1), two, Note::Recovering);
@@ -104,6 +105,7 @@ fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
 
 #[test]
 fn a_state_that_came_for_one_group_ends_what_another_lacked() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(false);
     house.note(Time(1), two, Note::Recovering);
     house.install(Time(1), two, 10, &[], true);
@@ -121,6 +123,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
 
 #[test]
 fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(true);
     house.note(Time(1), one, Note::Recovered(0));
     house.install(Time(1), two, 10, &[], true);
@@ -152,6 +155,7 @@ fn given(house: &mut House<Stands>, positions: [u64; 2]) -> Result<(), String> {
 
 #[test]
 fn an_old_state_stays_until_another_node_gives_its_own() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two], (tell, room)) = asking();
     house.take_over();
     assert_eq!((house.app.0, given(&mut house, [3, 4])), ([3, 4], Ok(())));
@@ -165,6 +169,7 @@ fn an_old_state_stays_until_another_node_gives_its_own() {
 
 #[test]
 fn an_old_state_makes_room_for_the_one_that_comes() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two], (tell, room)) = asking();
     tell.send(News::Comes).unwrap();
     house.take_over();
@@ -197,6 +202,7 @@ fn saved(house: &mut House<Stands>) -> Vec<u64> {
 
 #[test]
 fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() {
+    let _limit = amcast_test_policy::time_limit();
     let path = std::env::temp_dir().join(format!("amcast-house-saves-{}", std::process::id()));
     let begun = path.with_extension("begun");
     let (holds, lasts, lived, first_life) = (false, true, false, 0);

@@ -279,6 +279,7 @@ mod tests {
 
     #[test]
     fn frames_cross_either_way_in_their_order_however_large() {
+        let _limit = amcast_test_policy::time_limit();
         for [mut a, mut b] in pairs() {
             let large = vec![7; 3 << 20];
             let said =
@@ -301,6 +302,7 @@ mod tests {
 
     #[test]
     fn who_does_not_read_is_not_sent_more_than_the_bound() {
+        let _limit = amcast_test_policy::time_limit();
         for [mut a, _b] in pairs() {
             let piece = vec![7; 100_000];
             for n in 0..100 {
@@ -313,6 +315,7 @@ mod tests {
 
     #[test]
     fn the_end_is_noticed_behind_what_was_said_before_it() {
+        let _limit = amcast_test_policy::time_limit();
         for [mut a, mut b] in pairs() {
             a.say(Frame::Lost(9));
             a.flush().unwrap();
@@ -327,6 +330,7 @@ mod tests {
 
     #[test]
     fn within_a_process_the_other_end_is_woken_when_there_is_something_and_at_the_end() {
+        let _limit = amcast_test_policy::time_limit();
         let rings = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&rings);
         let wake = Arc::new(move || _ = counted.fetch_add(1, Ordering::Relaxed));

@@ -258,6 +258,7 @@ impl Nodes {
 
 #[test]
 fn all_replicas_of_a_group_deliver_what_goes_to_it_in_one_order() {
+    let _limit = amcast_test_policy::time_limit();
     let mut place = Nodes::new();
     place.connect();
     let both = GroupSet::first(2);
@@ -289,6 +290,7 @@ fn all_replicas_of_a_group_deliver_what_goes_to_it_in_one_order() {
 
 #[test]
 fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
+    let _limit = amcast_test_policy::time_limit();
     let mut place = Nodes::new();
     let rank = SEQUENCER.index() % NODES;
     place.submit(rank, 1, GroupSet::first(2));
@@ -302,6 +304,7 @@ fn what_processes_of_a_node_send_each_other_arrives_in_the_same_round() {
 
 #[test]
 fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
+    let _limit = amcast_test_policy::time_limit();
     let mut place = Nodes::new();
     place.connect();
     for me in place.cluster.pids() {
@@ -328,6 +331,7 @@ fn a_connection_and_its_end_are_said_to_every_process_about_every_process() {
 
 #[test]
 fn a_node_with_another_number_of_groups_is_not_let_in() {
+    let _limit = amcast_test_policy::time_limit();
     let mut place = Nodes::new();
     place.nodes.truncate(2);
     let one = Cluster::new(1, NODES, 0).unwrap();
@@ -411,6 +415,7 @@ fn remove(keeping: &Keeping) {
 
 #[test]
 fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
+    let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("scribe", false);
     let mut lone = Lone::begin(&keeping, true, 0).unwrap();
     (1..=3).for_each(|seq| lone.submit(seq));
@@ -440,6 +445,7 @@ fn what_is_persisted_is_told_durable_read_again_and_there_after_a_start() {
 
 #[test]
 fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
+    let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("holds", true);
     let mut lone = Lone::begin(&keeping, false, 0).unwrap();
     lone.submit(1);
@@ -458,6 +464,7 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
 
 #[test]
 fn a_log_that_cannot_be_used_keeps_its_node_from_starting() {
+    let _limit = amcast_test_policy::time_limit();
     let keeping = keeping("no-log", false);
     std::fs::write(keeping.path.join("g0"), "a file where a directory should be").unwrap();
     let Err(why) = Lone::begin(&keeping, true, 0) else { panic!("it starts") };

@@ -35,6 +35,7 @@ fn all_of(saved: &mut Saved) -> Vec<u8> {
 
 #[test]
 fn a_saved_state_survives_the_end_of_the_machine_at_any_moment() {
+    let _limit = amcast_test_policy::time_limit();
     for seed in 0..20 {
         let whole = FakeDisk::new();
         (1..6).for_each(|position| save(&whole, position).expect("it works"));
@@ -60,6 +61,7 @@ fn a_saved_state_survives_the_end_of_the_machine_at_any_moment() {
 
 #[test]
 fn a_changed_byte_is_told_and_the_state_before_serves() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     (1..6).for_each(|position| save(&disk, position).expect("it works"));
     assert_eq!(newest_first(&disk).expect("it works"), [5, 4]);
@@ -124,6 +126,7 @@ impl Loop {
 
 #[test]
 fn a_large_state_is_saved_while_room_bounds_what_waits() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, found) = Loop::open(&disk);
     assert!(found.newest.is_none() && found.damaged.is_empty());
@@ -160,6 +163,7 @@ fn a_large_state_is_saved_while_room_bounds_what_waits() {
 
 #[test]
 fn a_state_that_cannot_be_saved_is_told_and_the_next_one_may_be() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     let mut try_to = |position, faults| {
@@ -186,6 +190,7 @@ fn a_state_that_cannot_be_saved_is_told_and_the_next_one_may_be() {
 
 #[test]
 fn a_state_that_is_abandoned_or_begun_anew_leaves_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     looping.checkpoints.begin(7);

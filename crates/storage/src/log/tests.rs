@@ -82,6 +82,7 @@ fn wake() -> (Wake, Receiver<()>) {
 
 #[test]
 fn what_is_awaited_is_told_durable_in_order() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     for n in 0..50_u64 {
@@ -114,6 +115,7 @@ fn what_is_awaited_is_told_durable_in_order() {
 
 #[test]
 fn a_loop_is_told_of_what_is_written_only_where_it_does_not_wait_for_more() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     for awaited in [true, false, true] {
         looping.log.append(Ticket(looping.log.next()), b"a", awaited).expect("it is taken");
@@ -130,6 +132,7 @@ fn a_loop_is_told_of_what_is_written_only_where_it_does_not_wait_for_more() {
 
 #[test]
 fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     let room = looping.log.room();
     assert_eq!(room, OPTIONS.queue_bytes);
@@ -145,6 +148,7 @@ fn a_full_queue_has_no_room_until_the_writer_has_caught_up() {
 
 #[test]
 fn a_record_that_cannot_fit_is_refused_and_the_longest_is_not() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     let most = looping.log.record_bytes_max();
     let refused = looping.log.append(Ticket(0), &vec![1; most + 1], true);
@@ -163,6 +167,7 @@ fn a_record_that_cannot_fit_is_refused_and_the_longest_is_not() {
 
 #[test]
 fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     for n in 0..40 {
         looping.log.append(Ticket(n), &[n as u8; 1000], true).expect("it is taken");
@@ -191,6 +196,7 @@ fn what_was_just_appended_is_read_and_what_is_trimmed_is_not() {
 
 #[test]
 fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     for n in 0..10 {
@@ -222,6 +228,7 @@ fn a_trim_of_what_is_still_synced_is_carried_out_when_that_is_done() {
 
 #[test]
 fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     looping.log.append(Ticket(1), b"one", true).expect("it is taken");
@@ -242,6 +249,7 @@ fn after_a_failed_sync_nothing_is_told_durable_and_nothing_more_is_taken() {
 
 #[test]
 fn a_full_disk_fails_the_log_in_words() {
+    let _limit = amcast_test_policy::time_limit();
     let disk = FakeDisk::new();
     let (mut looping, _) = Loop::open(&disk);
     disk.set_faults(Faults { room: Some(20 << 10), ..Faults::default() });
@@ -259,6 +267,7 @@ fn a_full_disk_fails_the_log_in_words() {
 
 #[test]
 fn a_steady_stream_of_records_allocates_nothing_in_the_loop() {
+    let _limit = amcast_test_policy::time_limit();
     let (mut looping, _) = Loop::open(&FakeDisk::new());
     let mut round = || {
         for n in 0..8 {

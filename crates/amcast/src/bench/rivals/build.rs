@@ -84,6 +84,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there_is_told_with_how_to_install_it() {
+        let _limit = amcast_test_policy::time_limit();
         let Absent(why) = run(&mut Command::new("amcast-no-such"), "apt install it").unwrap_err();
         assert_eq!(why, "amcast-no-such is not installed: apt install it");
         let Absent(why) =

@@ -272,18 +272,21 @@ mod tests {
 
     #[test]
     fn latency_is_averaged_over_members_and_throughput_is_summed() {
+        let _limit = amcast_test_policy::time_limit();
         let seen = group([&said(10.0, 1), &said(30.0, 1)]).run_of(1, &[5]).unwrap();
         assert_eq!((seen[0].latency_us, seen[0].per_second), (20.0, 200.0));
     }
 
     #[test]
     fn a_rival_that_delivers_in_different_orders_is_found() {
+        let _limit = amcast_test_policy::time_limit();
         let why = group([&said(1.0, 1), &said(1.0, 2)]).run_of(1, &[5]).unwrap_err();
         assert!(why.contains("different orders"), "{why}");
     }
 
     #[test]
     fn a_member_that_ends_or_talks_nonsense_is_an_error() {
+        let _limit = amcast_test_policy::time_limit();
         assert!(group(["what", "what"]).run_of(1, &[5]).unwrap_err().contains("it said"));
         let mut group = Group::new(1, None);
         group.add(Command::new("true").args(["x"])).unwrap();
@@ -292,6 +295,7 @@ mod tests {
 
     #[test]
     fn a_rival_is_compared_with_protocols_that_enforce_what_it_does() {
+        let _limit = amcast_test_policy::time_limit();
         for wire in [Wire::Tcp, Wire::Udp] {
             for rival in Rival::over(wire) {
                 assert_eq!(rival.wire(), wire);

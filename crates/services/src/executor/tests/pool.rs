@@ -76,6 +76,7 @@ fn probe(node: &mut Node) -> Vec<String> {
 
 #[test]
 fn any_number_of_workers_gives_the_answers_and_state_of_none() {
+    let _limit = amcast_test_policy::time_limit();
     for seed in 0..25 {
         let mut casts = random(seed, 400);
         for at in (20..400).step_by(37) {
@@ -108,6 +109,7 @@ fn any_number_of_workers_gives_the_answers_and_state_of_none() {
 
 #[test]
 fn commands_of_all_pairs_of_shards_meet_whatever_the_threads_do() {
+    let _limit = amcast_test_policy::time_limit();
     let mut node = Node::with_workers(3, Limits::default());
     let keys = [0, 1, 2].map(key);
     // Each adds one to two or three of the counters, in one transaction.
@@ -137,6 +139,7 @@ fn commands_of_all_pairs_of_shards_meet_whatever_the_threads_do() {
 
 #[test]
 fn what_was_not_collected_holds_deliveries_back() {
+    let _limit = amcast_test_policy::time_limit();
     let mut node = Node::with_workers(2, Limits { running: 3, ..Limits::default() });
     let casts: Vec<Cast> = (1..=4).map(|n| cast(n, n, 1, &format!("INCR {}", key(0)))).collect();
     casts[..3].iter().for_each(|c| assert_eq!(node.deliver(0, c), Ok(Delivered::Taken)));
@@ -149,6 +152,7 @@ fn what_was_not_collected_holds_deliveries_back() {
 
 #[test]
 fn large_answers_that_were_not_collected_hold_deliveries_back() {
+    let _limit = amcast_test_policy::time_limit();
     let mut node = Node::with_workers(1, Limits { running_bytes: 9000, ..Limits::default() });
     let text = format!("SET {} {}", key(0), "v".repeat(10_000));
     assert_eq!(node.deliver(0, &cast(1, 1, 1, &text)), Ok(Delivered::Taken), "one at a time");
@@ -169,6 +173,7 @@ fn large_answers_that_were_not_collected_hold_deliveries_back() {
 
 #[test]
 fn a_cut_amid_workers_is_one_moment_of_all_shards() {
+    let _limit = amcast_test_policy::time_limit();
     for seed in 0..20 {
         let casts = random(seed, 400);
         let mut rng = Rng::new(seed + 50);
@@ -246,6 +251,7 @@ impl Machine for Fragile {
 
 #[test]
 fn a_panic_of_a_worker_is_a_panic_of_its_node() {
+    let _limit = amcast_test_policy::time_limit();
     let woken = Arc::new(AtomicUsize::new(0));
     let seen = woken.clone();
     let wake: Wake = Arc::new(move || {
@@ -266,6 +272,7 @@ fn a_panic_of_a_worker_is_a_panic_of_its_node() {
 
 #[test]
 fn workers_follow_the_cores_of_a_node() {
+    let _limit = amcast_test_policy::time_limit();
     assert_eq!((workers(2, 3, 3), workers(4, 3, 3), workers(6, 3, 3)), (0, 0, 1));
     assert_eq!((workers(16, 1, 4), workers(4, 1, 8), workers(1, 1, 3)), (4, 3, 0));
 }
