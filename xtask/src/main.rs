@@ -5,14 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use xtask::{licences, no_os, source, steps, torture};
+use xtask::{advisories, no_os, source, steps, torture};
 
 const HELP: &str = "\
 cargo xtask check             all that CI checks: what `lint` does, then all tests
 cargo xtask lint              format, tidy, papers, lints, docs, licences, no-os
 cargo xtask tidy              the rules of the house (also a test)
 cargo xtask papers            each step of each algorithm: code, test, or reason to deviate (also a test)
-cargo xtask licences          licences of all dependencies
+cargo xtask licences          licences of all dependencies, and what `advisories` does
+cargo xtask advisories        known vulnerabilities of all dependencies, if a database is at hand
 cargo xtask no-os             the pure crates build where there is no operating system
 cargo xtask sim SECONDS       random simulations of every protocol for that long, a seed after another
 cargo xtask replay PROTOCOL SEED [--faults all ..]    one simulation again, as `amcast sim` runs it
@@ -29,7 +30,8 @@ fn main() -> ExitCode {
         ["lint"] => steps::lint(),
         ["tidy"] => steps::tidy(),
         ["papers"] => steps::papers(),
-        ["licences"] => licences::check().map(|says| println!("{says}")),
+        ["licences"] => steps::licences(),
+        ["advisories"] => advisories::check().map(|says| println!("{says}")),
         ["no-os"] => no_os::check(),
         ["sim", seconds] => match seconds.trim_end_matches('s').parse() {
             Ok(seconds) => simulate(Duration::from_secs(seconds)),

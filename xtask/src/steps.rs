@@ -1,6 +1,6 @@
 //! What `cargo xtask check` goes through, in order: cheap and telling steps first, tests last.
 
-use crate::{licences, no_os, papers, source, source::Tree, tidy};
+use crate::{advisories, licences, no_os, papers, source, source::Tree, tidy};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -27,7 +27,7 @@ const STEPS: &[Step] = &[
         name: "docs",
         run: || cargo(&["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", DOC_FLAGS)]),
     },
-    Step { name: "licences", run: || licences::check().map(|says| println!("{says}")) },
+    Step { name: "licences", run: licences },
     Step { name: "no-os", run: no_os::check },
 ];
 
@@ -66,6 +66,16 @@ pub fn tidy() -> Result<(), String> {
         return Ok(());
     }
     Err(format!("not tidy\n{}", tidy::report(&found)))
+}
+
+/// The licences of all dependencies, and what is known against them.
+///
+/// # Errors
+/// Licences that are not allowed, and packages with a known vulnerability.
+pub fn licences() -> Result<(), String> {
+    println!("{}", licences::check()?);
+    println!("{}", advisories::check()?);
+    Ok(())
 }
 
 /// The ties to the papers.
