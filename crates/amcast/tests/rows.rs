@@ -104,7 +104,9 @@ impl<'a> Member<'a> {
                     let of_living = Some(delivery.msg.sender.index()) != self.group.victim;
                     self.awaited += u64::from(of_living);
                 }
-                Output::Note(Note::View(view, members)) => self.note(Did::View(view, members)),
+                Output::Note(Note::View { number, members, .. }) => {
+                    self.note(Did::View(number, members));
+                }
                 Output::Note(Note::Excluded(_)) => {
                     panic!("{:?} was left out: this machine stood still for seconds", self.me)
                 }

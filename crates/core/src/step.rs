@@ -300,9 +300,17 @@ pub enum Note {
     Recovering,
     /// This process has all state again, as of this position.
     Recovered(u64),
-    /// This process entered the view of this number; its members are a bit each, by their number
-    /// among the replicas of its group.
-    View(u64, u32),
+    /// This process entered a view. Members are a bit each, by their number among the replicas of the group.
+    View {
+        /// The number of the view.
+        number: u64,
+        /// Its members, this process among them.
+        members: u32,
+        /// Those of them that were members of the view before in the same incarnation, as this process was:
+        /// none if it was not. A member that died meanwhile and joined again is not among them: it has
+        /// lost what it delivered, and nothing that was asked of it before is believed.
+        continuing: u32,
+    },
     /// The group goes on without this process since the view of this number: it counts as failed,
     /// and joins again as a new process with the state of others.
     Excluded(u64),

@@ -42,7 +42,7 @@ const MUTANTS: &[(&dyn Entry, &[MutantInfo])] = &[
     (&total::BB_URCAST_RCAST, of::UA_WNUTO),
     (&total::SB_RCAST, of::PLAIN_NUA_WNUTO),
     (&total::SB_URCAST, of::UA_SUTO),
-    (&total::AB_RCAST, of::PLAIN_NUA_WUTO),
+    (&total::AB_RCAST, of::ASKED_NUA_WUTO),
     (&total::AB_URCAST, of::UA_SUTO),
     (&total::PB_RCAST, of::PLAIN_NUA_WUTO),
     (&total::PB_URCAST, of::UA_SUTO),

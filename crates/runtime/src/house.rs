@@ -61,7 +61,8 @@ struct View {
     members: u32,
     /// It was left out since.
     is_over: bool,
-    /// Who was a member in all views since the state that is awaited was asked for, a bit each.
+    /// Who was a member, in one and the same incarnation, of all views since the state that is awaited was
+    /// asked for, a bit each.
     steady: u32,
     /// The last position that the replica delivered, or was told to go on from.
     reached: u64,
@@ -411,7 +412,7 @@ impl<A: Application> House<A> {
         }
         if let Some(view) = self.view {
             // What the donor had delivered and this member has not is agreed on only if both went on
-            // from view to view: then it comes here, too, and the state waits for it.
+            // from view to view, in one incarnation: then it comes here, too, and the state waits for it.
             if self.donors.get(donor).is_none_or(|rank| view.steady >> rank & 1 == 0) {
                 tracing::info!("{from} was left out while its state was on its way; asking again");
                 return;
@@ -507,10 +508,10 @@ impl<A: Application> House<A> {
         Some(ViewStatus { number, members, left_out: is_over })
     }
 
-    fn enters_view(&mut self, p: Pid, number: u64, members: u32) {
+    fn enters_view(&mut self, p: Pid, number: u64, (members, continuing): (u32, u32)) {
         let reached = self.view.map_or(0, |view| view.reached);
         let before = self.view.filter(|view| !view.is_over);
-        let steady = before.map_or(members, |view| view.steady & members);
+        let steady = before.map_or(members, |view| view.steady & continuing);
         self.view = Some(View { number, members, is_over: false, steady, reached });
         if let Some(diary) = &mut self.diary {
             let of = |rank: &usize| members >> rank & 1 == 1;
@@ -678,9 +679,9 @@ impl<A: Application> Above for House<A> {
                 tracing::info!("{name} is back, at {position}");
                 self.has_recovered(p, position);
             }
-            Note::View(view, members) => {
-                tracing::info!("{name} enters view {view} of {} members", members.count_ones());
-                self.enters_view(p, view, members);
+            Note::View { number, members, continuing } => {
+                tracing::info!("{name} enters view {number} of {} members", members.count_ones());
+                self.enters_view(p, number, (members, continuing));
             }
             Note::Excluded(view) => {
                 tracing::warn!("{name} is left out since view {view}, and joins again");

@@ -242,7 +242,7 @@ impl World<'_> {
         match note {
             Note::Part(m) => self.emit(&Event::Part { t, p, m }),
             Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
-            Note::View(view, members) => self.view(p, view, members),
+            Note::View { number, members, .. } => self.view(p, number, members),
             Note::Excluded(_) => self.excluded(p),
             Note::Left(_) => self.stops(p, true),
             Note::MayStop(_) => self.stops(p, false),

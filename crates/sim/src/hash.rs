@@ -161,7 +161,9 @@ impl RunHash {
                 self.words(&[46, u64::from(p.0)]);
                 self.bytes(why.as_bytes());
             }
-            Note::View(view, members) => self.words(&[48, view, u64::from(members)]),
+            Note::View { number, members, continuing } => {
+                self.words(&[48, number, u64::from(members), u64::from(continuing)]);
+            }
             Note::Excluded(view) => self.words(&[49, view]),
             Note::Left(view) => self.words(&[50, view]),
             Note::MayStop(view) => self.words(&[51, view]),

@@ -8,6 +8,8 @@ use crate::mutant::{Mutant as _, MutantInfo, Mutants};
 mutant::mutants! {
     /// Ways to break these protocols. What each breaks depends on the row.
     pub enum Mutant {
+        TrustsOne = "trusts-one":
+            "Uniform casts are handed over before a majority has them." breaks [];
         Twice = "delivers-twice":
             "A process delivers every fourth message two times." breaks [];
         LosesItsOwn = "loses-its-own":
@@ -18,8 +20,8 @@ mutant::mutants! {
             "A member enters the next view with what it happens to have of the last." breaks [];
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins goes on without the state of the others." breaks [];
-        TrustsOne = "trusts-one":
-            "Uniform casts are handed over before a majority has them." breaks [];
+        DonorByProcess = "donor-by-process":
+            "A joiner believes a donor by its process alone, in whatever incarnation." breaks [];
     }
 }
 
@@ -29,6 +31,7 @@ pub(super) fn broken(mutants: Mutants<Mutant>) -> Option<Broken> {
     let of = [
         (Mutant::ForgetsTheCut, Broken::ForgetsTheCut),
         (Mutant::JoinsWithNothing, Broken::JoinsWithNothing),
+        (Mutant::DonorByProcess, Broken::DonorByProcess),
         (Mutant::TrustsOne, Broken::TrustsOne),
     ];
     of.into_iter().find(|(mutant, _)| mutants.is(*mutant)).map(|(_, broken)| broken)
@@ -40,13 +43,15 @@ pub(super) const fn broken(_: mutant::Mutants<Mutant>) -> Option<Broken> {
     None
 }
 
-/// The mutants of a row, by its agreement and order. The last is only of rows with a uniform
-/// broadcast.
+/// The mutants of a row, by its agreement and order. The first is only of rows with a uniform broadcast. The
+/// last is of `ab-rcast`, of which a scenario shows it: what a donor delivers uniformly is in the cut also if it
+/// dies, and where all casts are the sequencer's or the token's, none stands behind one that died with it.
 #[cfg(feature = "mutants")]
 macro_rules! info {
     ($agreement:ident, $order:ident) => {{
         use amcast_core::Property::{self, *};
-        const BREAKS: [&[Property]; 6] = [
+        const BREAKS: [&[Property]; 7] = [
+            &[$agreement],
             &[Ui],
             &[Nuv, $agreement],
             &[$order, FifoOrder],
@@ -54,8 +59,8 @@ macro_rules! info {
             &[$agreement],
             &[$agreement],
         ];
-        const ALL: [MutantInfo; 6] = {
-            let mut all = [MutantInfo { name: "", what: "", breaks: &[] }; 6];
+        const ALL: [MutantInfo; 7] = {
+            let mut all = [MutantInfo { name: "", what: "", breaks: &[] }; 7];
             let mut i = 0;
             while i < all.len() {
                 let MutantInfo { name, what, .. } = Mutant::INFO[i];
@@ -74,9 +79,10 @@ macro_rules! info {
 pub(crate) mod of {
     use super::*;
 
-    pub(crate) const UA_SUTO: &[MutantInfo] = info!(Ua, Suto);
-    pub(crate) const UA_WNUTO: &[MutantInfo] = info!(Ua, Wnuto);
-    pub(crate) const NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto);
-    pub(crate) const PLAIN_NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto).split_at(5).0;
-    pub(crate) const PLAIN_NUA_WNUTO: &[MutantInfo] = info!(Nua, Wnuto).split_at(5).0;
+    pub(crate) const UA_SUTO: &[MutantInfo] = info!(Ua, Suto).split_at(6).0;
+    pub(crate) const UA_WNUTO: &[MutantInfo] = info!(Ua, Wnuto).split_at(6).0;
+    pub(crate) const NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto).split_at(6).0;
+    pub(crate) const ASKED_NUA_WUTO: &[MutantInfo] = info!(Nua, Wuto).split_at(1).1;
+    pub(crate) const PLAIN_NUA_WUTO: &[MutantInfo] = ASKED_NUA_WUTO.split_at(5).0;
+    pub(crate) const PLAIN_NUA_WNUTO: &[MutantInfo] = info!(Nua, Wnuto).split_at(1).1.split_at(5).0;
 }

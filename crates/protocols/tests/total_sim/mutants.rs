@@ -1,13 +1,18 @@
 //! Each way of breaking a row is found, and breaks what it is said to break.
 
 use crate::shapes::{judge, rows, seeds};
-use amcast_check::{Property, Verdict, check};
+use amcast_check::{History, Property, Verdict, check};
+use amcast_core::trace::Event;
 use amcast_core::{Config, Entry, Span};
 use amcast_protocols::mutant::MutantInfo;
-use amcast_protocols::total::Row;
+use amcast_protocols::total::{AB_RCAST, Row};
 use amcast_protocols::{catalog, trial};
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Profile, Scenario, Settings};
 use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Mutants of `ab-rcast` that a scenario shows, and which: random runs hardly ever do.
+const SCENARIOS: [(&str, &str); 1] = [("donor-by-process", "to-reborn-donor")];
 
 /// Seeds within which a mutant must have broken all that it is said to break.
 const SEEDS: u64 = 1500;
@@ -53,7 +58,8 @@ fn each_mutant_of_each_row_breaks_what_it_is_said_to_break() {
     let mut missed = Vec::new();
     for row in rows() {
         let all = seeds(0) > 0 || TELLING.contains(&row.name());
-        for mutant in catalog::mutants(row.name()) {
+        let random = |m: &&MutantInfo| SCENARIOS.iter().all(|(name, _)| m.name != *name);
+        for mutant in catalog::mutants(row.name()).iter().filter(random) {
             let (seen, after) = hunt(row, mutant, all);
             println!("{} {}: {seen:?} after {after} seeds", row.name(), mutant.name);
             let found = |property| seen.contains(property);
@@ -77,4 +83,33 @@ fn without_a_mutant_nothing_is_found_where_mutants_are_hunted() {
         }
     }
     assert!(found.is_empty(), "{} found, the first: {:?}", found.len(), found[0]);
+}
+
+/// What a scenario of `scenarios/` breaks with a mutant.
+fn played(scenario: &str, mutant: &str) -> BTreeSet<Property> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let text = std::fs::read_to_string(dir.join(format!("{scenario}.txt"))).expect("it is there");
+    let text = text.replacen(" groups=", &format!(" mutant={mutant} groups="), 1);
+    let scenario = Scenario::read(&text, &catalog::find).expect("it can be read");
+    let (mut history, cluster) = (History::new(), scenario.config().cluster());
+    let played = scenario.play(&mut |event: &Event<'_>| {
+        history.push_event(event, cluster).expect("the events are sound");
+    });
+    if !played.report.settled() {
+        history.push_event(&Event::End, cluster).expect("a run may end");
+    }
+    let findings = check(&history, scenario.entry().about().promises).findings;
+    let violated = |(_, verdict): &(Property, Verdict)| matches!(verdict, Verdict::Violated(_));
+    findings.into_iter().filter(violated).map(|(property, _)| property).collect()
+}
+
+#[test]
+fn mutants_break_what_they_are_said_to_break_in_their_scenarios() {
+    for (name, scenario) in SCENARIOS {
+        let mut mutants = catalog::mutants(AB_RCAST.name()).iter();
+        let mutant = mutants.find(|m| m.name == name).expect("there is one");
+        assert_eq!(played(scenario, "none"), BTreeSet::new(), "{scenario} without any mutant");
+        let said: BTreeSet<Property> = mutant.breaks.iter().copied().collect();
+        assert_eq!(played(scenario, name), said, "{scenario} with {name}");
+    }
 }

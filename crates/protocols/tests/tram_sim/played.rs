@@ -1,12 +1,10 @@
-//! Mutants that random runs hardly ever show, because much must fall together: each is shown by a scenario, or by one
-//! recorded run, in which TRAM as it is keeps every promise.
+//! Mutants that random runs hardly ever show, because much must fall together: each is shown by a scenario, in which
+//! TRAM as it is keeps every promise.
 
-use crate::shapes::{judge, tight};
 use amcast_check::{History, Verdict, check};
-use amcast_core::RawConfig;
 use amcast_core::trace::Event;
 use amcast_protocols::catalog;
-use amcast_sim::{Breach, Outcome, Profile, Scenario, Settings};
+use amcast_sim::{Breach, Outcome, Scenario};
 
 /// The scenario of a candidate that reads a log while it is written over, so that leader and candidate meet with each
 /// mutant as they do without: what differs takes its time, or is an output of the leader's last step.

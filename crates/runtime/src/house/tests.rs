@@ -231,3 +231,21 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     drop(next);
     std::fs::remove_dir_all(path).unwrap();
 }
+
+#[test]
+fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarnation() {
+    for (continuing, is_taken) in [(0b111, true), (0b101, false)] {
+        let (mut house, [one, _]) = house(false);
+        let view = |number, continuing| Note::View { number, members: 0b111, continuing };
+        house.note(Time(1), one, view(1, 0));
+        house.note(Time(1), one, Note::Recovering);
+        house.install(Time(1), one, 10, &[], true);
+        let (_tell, news) = sync_channel(1);
+        let (fetching, _room) = Fetching::of(news);
+        house.expect(fetching, vec![1]);
+        // Both views name the donor's process.
+        house.note(Time(1), one, view(2, continuing));
+        give(&mut house, [10, 4]);
+        assert_eq!(house.is_live(), is_taken, "{continuing:b}");
+    }
+}

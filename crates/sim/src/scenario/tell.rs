@@ -104,8 +104,8 @@ impl<'a> Teller<'a> {
             Note::Recovering => "lacks state, and asks for it".to_string(),
             Note::Recovered(position) => format!("has all state, up to {position}"),
             Note::Malformed(p, what) => format!("drops what {} sent: {what}", self.name(p)),
-            Note::View(view, members) => {
-                format!("enters view {view} of {} members", members.count_ones())
+            Note::View { number, members, .. } => {
+                format!("enters view {number} of {} members", members.count_ones())
             }
             Note::Excluded(view) => format!("is left out since view {view}"),
             Note::Left(view) => format!("has left: view {view} is without it"),

@@ -449,9 +449,11 @@ where
     fn has_state(&self, change: &Change, p: Pid) -> bool {
         let at = p.index();
         let since = if p == self.me() { self.is_fit() } else { self.fit[at] };
-        change.promises[at].as_ref().is_some_and(|promise| match promise.standing {
+        // A process that was reborn since has lost what it had.
+        let promise = change.promises[at].as_ref().filter(|p| p.life == self.lives[at]);
+        promise.is_some_and(|promise| match promise.standing {
             Standing::Outsider => false,
-            Standing::Member { fit, .. } => fit || since && promise.life == self.lives[at],
+            Standing::Member { fit, .. } => fit || since,
         })
     }
 
@@ -569,8 +571,7 @@ where
         (self.vote.promised, self.vote.accepted) = (Ballot::default(), None);
         self.decision = decision.clone();
         for member in decision.view.members.iter().filter(|m| m.pid != me.pid) {
-            let known = &mut self.lives[member.pid.index()];
-            *known = member.life.max(*known);
+            self.learn_incarnation(member.pid, member.life);
         }
         if chosen {
             self.vote.first = self.vote.first.min(id + 1);
@@ -647,7 +648,7 @@ where
             self.joiners[member.pid.index()] =
                 self.joiners[member.pid.index()].filter(|&life| life > member.life);
         }
-        self.view = view;
+        let before = core::mem::replace(&mut self.view, view);
         self.phase = Phase::Active;
         self.forget_parts();
         (self.needed, self.needed_at) = (None, Time::NEVER);
@@ -657,7 +658,7 @@ where
             let view = self.view.clone();
             self.tell(Input::Medium(groupcast::In::View(&view)), out);
         }
-        self.note_view(out);
+        self.note_view(Some(&before), out);
         match self.begun {
             true => self.doubt_state(),
             false => self.begin_intake(),

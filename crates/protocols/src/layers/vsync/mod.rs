@@ -147,6 +147,8 @@ pub enum Broken {
     ForgetsTheCut,
     /// A joiner delivers without waiting for the state.
     JoinsWithNothing,
+    /// A joiner believes a donor by its process alone, in whatever incarnation.
+    DonorByProcess,
 }
 
 /// Where this process stands towards its view.
@@ -346,6 +348,21 @@ where
         self.suspects(member.pid) || self.lives[member.pid.index()] > member.life
     }
 
+    /// A process in the incarnation that it is known to live in.
+    fn incarnation(&self, p: Pid) -> Member {
+        Member { pid: p, life: self.lives[p.index()] }
+    }
+
+    /// Learns that a process lives in this incarnation: what was believed of an earlier one is void.
+    fn learn_incarnation(&mut self, p: Pid, life: u64) {
+        let at = p.index();
+        if life > self.lives[at] {
+            (self.lives[at], self.fit[at], self.dead[at]) = (life, false, false);
+            self.heartbeat.restarted(self.now, at);
+            self.believe_oracle(at);
+        }
+    }
+
     /// Whether it hears a majority in its view.
     fn is_primary(&self) -> bool {
         let works = self.view.members.iter().filter(|m| !self.failed(**m));
@@ -359,6 +376,7 @@ where
     fn start(&mut self, incarnation: u32, out: &mut Outbox<Messages<Packet>>) {
         self.life = u64::from(incarnation) << 32;
         self.lives[self.settings.me.index()] = self.life;
+        self.number_attempts(incarnation);
         if incarnation > 0 {
             // It may have promised something that it has forgotten.
             self.vote.first = u64::MAX;
@@ -368,14 +386,22 @@ where
         self.vote.first = 1;
         (self.live, self.installed, self.begun) = (true, true, true);
         self.phase = Phase::Active;
-        self.note_view(out);
+        self.note_view(None, out);
         let view = self.view.clone();
         self.tell(Input::Medium(groupcast::In::View(&view)), out);
     }
 
-    fn note_view(&self, out: &mut Outbox<Messages<Packet>>) {
-        let bits = self.members.iter().fold(0_u32, |bits, p| bits | 1 << p.0);
-        out.note(Note::View(self.view.id, bits));
+    /// Notes the view just entered, and who goes on into it from the view `before`, if this process does.
+    fn note_view(&self, before: Option<&View>, out: &mut Outbox<Messages<Packet>>) {
+        let me = self.incarnation(self.me());
+        let before = before.filter(|view| view.members.contains(&me));
+        let bits = |of: &dyn Fn(&Member) -> bool| {
+            let members = self.view.members.iter().filter(|m| of(m));
+            members.fold(0_u32, |bits, m| bits | 1 << m.pid.0)
+        };
+        let stays = |m: &Member| before.is_some_and(|view| view.members.contains(m));
+        let (number, members, continuing) = (self.view.id, bits(&|_| true), bits(&stays));
+        out.note(Note::View { number, members, continuing });
     }
 
     /// Says something to a peer, at the end of the round.
@@ -502,12 +528,7 @@ where
         if packet.life >= change::NONSENSE {
             return out.note(Note::Malformed(from, "a life that nobody reaches"));
         }
-        if packet.life > self.lives[at] {
-            self.lives[at] = packet.life;
-            self.fit[at] = false;
-            self.heartbeat.restarted(self.now, at);
-            self.dead[at] = false;
-        }
+        self.learn_incarnation(from, packet.life);
         self.heard[at] += 1;
         self.heartbeat.saw(self.now, at, self.heard[at], true);
         self.believe_oracle(at);

@@ -77,7 +77,11 @@ struct Group {
     apart: Vec<Pid>,
     delivered: Vec<Vec<MsgId>>,
     views: Vec<(Pid, u64, u32)>,
+    /// Who entered each view, and which members it says to go on from the view before.
+    continuing: Vec<(Pid, u64, u32)>,
     excluded: Vec<Pid>,
+    /// Whose state came into force whole, and which process gave it.
+    installed: Vec<(Pid, Option<Member>)>,
     /// Who has left, or may stop without, and when.
     left: Vec<(Pid, Note, Time)>,
     marks: Vec<&'static str>,
@@ -119,7 +123,9 @@ impl Group {
             apart: Vec::new(),
             delivered: alloc::vec![Vec::new(); 3],
             views: Vec::new(),
+            continuing: Vec::new(),
             excluded: Vec::new(),
+            installed: Vec::new(),
             left: Vec::new(),
             marks: Vec::new(),
             mute: Vec::new(),
@@ -147,7 +153,10 @@ impl Group {
                     self.way.push_back((Pid(p), to, packet));
                 }
                 Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
-                Output::Note(Note::View(id, members)) => self.views.push((Pid(p), id, members)),
+                Output::Note(Note::View { number, members, continuing }) => {
+                    self.views.push((Pid(p), number, members));
+                    self.continuing.push((Pid(p), number, continuing));
+                }
                 Output::Note(Note::Excluded(_)) => self.excluded.push(Pid(p)),
                 Output::Note(note @ (Note::Left(_) | Note::MayStop(_))) => {
                     self.left.push((Pid(p), note, self.now));
@@ -159,11 +168,19 @@ impl Group {
                     self.step(p, Input::Captured { ticket, position, bytes: 0 });
                 }
                 Output::Install { position, .. } => {
+                    let donor = self.members[p as usize].intake.donor;
+                    self.installed.push((Pid(p), donor));
                     self.step(p, Input::Installed { position, installs: 1 });
                 }
                 _ => {}
             }
         }
+    }
+
+    /// A process dies and starts again at once, in its next incarnation, without its state.
+    fn restart(&mut self, p: u32) {
+        self.members[p as usize] = Vsync::new(settings(p), Passes::default());
+        self.step(p, Input::Start { incarnation: 1 });
     }
 
     fn submit(&mut self, p: u32, seq: u64) {
@@ -339,6 +356,41 @@ fn a_state_with_what_only_its_donor_was_handed_does_not_outlive_the_donor() {
     group.submit(1, 2);
     group.run(5);
     assert_eq!([&group.delivered[1], &group.delivered[2]], [&msgs(&[(1, 2)]), &msgs(&[(1, 2)])]);
+}
+
+#[test]
+fn a_state_of_a_donor_that_was_reborn_is_given_up_with_its_incarnation() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    group.mute = alloc::vec![Pid(0), Pid(1)];
+    group.restart(2);
+    group.run(20);
+    // Only its sender delivers this cast, and the sender gives its state to the joiner.
+    group.lossy = true;
+    group.submit(0, 1);
+    group.mute = alloc::vec![Pid(1)];
+    group.run(3000);
+    assert_eq!(group.delivered[0], msgs(&[(0, 1)]));
+    assert!(group.members[2].intake.last.is_some() && !group.members[2].is_fit());
+    // The survivors deliver another cast at that position: it is in the view cut. The view names the
+    // donor's process again, in its next incarnation.
+    group.submit(1, 2);
+    group.run(1);
+    group.restart(0);
+    group.run(2);
+    (group.lossy, group.mute) = (false, Vec::new());
+    group.run(3000);
+    let view = group.members[1].view.clone();
+    assert_eq!(view.members.len(), 3, "{:?}", group.views);
+    assert!(group.members.iter().all(Vsync::is_fit));
+    // Members of the view before go on into the one that names the donor again, and the donor does not.
+    let last = |p| group.continuing.iter().rfind(|c| (c.0, c.1) == (Pid(p), view.id));
+    let says = [0, 1, 2].map(|p| last(p).expect("it is in that view").2);
+    assert_eq!(says, [0, 0b110, 0b110]);
+    // The joiner got its state from the survivor, which has the cast at that position.
+    let of_joiner = group.installed.iter().filter(|(p, _)| *p == Pid(2));
+    let donors: Vec<_> = of_joiner.map(|(_, donor)| donor.map(|m| m.pid)).collect();
+    assert_eq!(donors, [Some(Pid(1))], "{:?}", group.installed);
 }
 
 #[test]

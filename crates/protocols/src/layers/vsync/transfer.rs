@@ -11,7 +11,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
-use amcast_core::groupcast::{self, Groupcast};
+use amcast_core::groupcast::{self, Groupcast, Member};
 use amcast_core::messages::{Lane, Messages};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Span, Time};
@@ -28,6 +28,9 @@ const PATIENCE: u64 = 3;
 /// How many times as long as `retry` an answer is waited for at most.
 const PATIENCE_MOST: u64 = 64;
 
+/// How many attempts to get a state one incarnation may make before it uses the numbers of the next.
+const ATTEMPTS_OF_AN_INCARNATION: u32 = 1 << 16;
+
 /// Deliveries that wait for the state to come before them.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -40,9 +43,11 @@ pub(super) struct Held {
 /// The state on its way to this process.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Grows with each attempt, over all lives.
+    /// Grows with each attempt. Each incarnation begins far above the one before, so that no answer to an
+    /// earlier incarnation is taken for an answer to this one.
     attempt: u32,
-    donor: Option<Pid>,
+    /// The member that gives the state, in the incarnation that was asked.
+    pub(super) donor: Option<Member>,
     /// The position of the state that comes, and its size.
     head: Option<(u64, u64)>,
     /// How many bytes have come.
@@ -137,14 +142,33 @@ where
         self.intake.retry_at = self.now;
     }
 
-    /// Gives up a state on its way that holds what this process will not deliver, or whose donor is gone:
-    /// called in a view just entered, when all of the one before is delivered.
+    /// Gives up a state on its way that holds what this process will not deliver, or whose donor does not
+    /// go on: called in a view just entered, when all of the one before is delivered. Also before the donor
+    /// has answered, because its answer is of the view in which it was asked.
     pub(super) fn doubt_state(&mut self) {
-        let Some((position, _)) = self.intake.head.filter(|_| !self.live) else { return };
-        let donor_stays = self.intake.donor.is_some_and(|p| self.view.has(p));
-        if position > self.inner.status().delivered || !donor_stays {
+        let Some(donor) = self.intake.donor.filter(|_| !self.live) else { return };
+        let goes_on = match self.is_broken(Broken::DonorByProcess) {
+            true => self.view.has(donor.pid),
+            false => self.view.members.contains(&donor),
+        };
+        let delivered = self.inner.status().delivered;
+        let is_beyond = self.intake.head.is_some_and(|(position, _)| position > delivered);
+        if is_beyond || !goes_on {
             self.begin_intake();
         }
+    }
+
+    /// Numbers the attempts of this incarnation.
+    pub(super) fn number_attempts(&mut self, incarnation: u32) {
+        self.intake.attempt = incarnation.wrapping_mul(ATTEMPTS_OF_AN_INCARNATION);
+    }
+
+    /// Whether the state on its way is of `from`, in the incarnation in which it lives now.
+    fn is_donor(&self, from: Pid) -> bool {
+        let now = self.incarnation(from);
+        let by_process = self.is_broken(Broken::DonorByProcess);
+        let is = |donor: Member| donor == now || by_process && donor.pid == from;
+        self.intake.donor.is_some_and(is)
     }
 
     /// This process is out: what it had is nothing any more.
@@ -175,10 +199,13 @@ where
         self.intake.tries += 1;
         // Which one an answer belongs to is not known.
         self.intake.asked = None;
-        let works = |p: &Pid| self.fit[p.index()] && self.view.has(*p) && !self.suspects(*p);
+        let works = |m: &Member| {
+            let has_state = m.pid != self.me() && self.fit[m.pid.index()];
+            has_state && self.view.members.contains(m) && !self.failed(*m)
+        };
         let vain = self.intake.tries > TRIES;
-        if !self.intake.donor.as_ref().is_some_and(|p| works(p) && !vain) {
-            let all: Vec<Pid> = self.others().filter(works).collect();
+        if !self.intake.donor.as_ref().is_some_and(|m| works(m) && !vain) {
+            let all: Vec<Member> = self.view.members.iter().copied().filter(works).collect();
             if all.is_empty() {
                 return;
             }
@@ -193,7 +220,7 @@ where
 
     fn ask_donor(&mut self) {
         let &Intake { attempt, donor, head, got, least, .. } = &self.intake;
-        let Some(donor) = donor else { return };
+        let Some(Member { pid: donor, .. }) = donor else { return };
         if head.is_none() || !self.begun {
             let (view, base) = (self.casts.view, !self.begun);
             self.post(donor, Item::Ask { view, attempt, base, least });
@@ -212,15 +239,16 @@ where
         least: u64,
         out: &mut Outbox<Messages<Packet>>,
     ) {
-        let inside = view == self.casts.view && self.phase != Phase::Out && self.view.has(from);
-        if !inside || !self.is_fit() || !self.begun {
+        let reader = self.incarnation(from);
+        let inside = self.phase != Phase::Out && self.view.members.contains(&reader);
+        if view != self.casts.view || !inside || !self.is_fit() || !self.begun {
             return;
         }
         if base {
             let bytes = Arc::clone(&self.base);
             self.post(from, Item::Base { view, bytes });
         }
-        let life = self.lives[from.index()];
+        let life = reader.life;
         if let Some(donation) = &self.donations[from.index()] {
             if (donation.attempt, donation.life) == (attempt, life) {
                 if let Some((position, bytes)) = donation.head {
@@ -339,8 +367,8 @@ where
         bytes: u64,
         out: &mut Outbox<Messages<Packet>>,
     ) {
+        let asked = self.intake.attempt == attempt && self.is_donor(from);
         let intake = &mut self.intake;
-        let asked = intake.attempt == attempt && intake.donor == Some(from);
         if !asked || self.live || !self.begun || intake.head.is_some() {
             return;
         }
@@ -363,8 +391,8 @@ where
         bytes: &[u8],
         out: &mut Outbox<Messages<Packet>>,
     ) {
+        let asked = self.intake.attempt == attempt && self.is_donor(from) && !self.live;
         let intake = &mut self.intake;
-        let asked = intake.attempt == attempt && intake.donor == Some(from) && !self.live;
         let Some((_, all)) = intake.head.filter(|_| asked && offset == intake.got) else { return };
         if bytes.is_empty() || bytes.len() as u64 > all - offset {
             self.look_elsewhere();
@@ -421,7 +449,7 @@ where
         }
         let attempt = self.intake.attempt;
         if let Some(donor) = self.intake.donor {
-            self.post(donor, Item::Thanks { attempt });
+            self.post(donor.pid, Item::Thanks { attempt });
         }
     }
 
