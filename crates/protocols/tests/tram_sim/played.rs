@@ -6,6 +6,9 @@ use amcast_core::trace::Event;
 use amcast_protocols::catalog;
 use amcast_sim::{Breach, Outcome, Scenario};
 
+/// The mutants that are shown here.
+pub(crate) const SHOWN: [&str; 2] = ["skips-confirm", "writes-before-it-tells"];
+
 /// The scenario of a candidate that reads a log while it is written over, so that leader and candidate meet with each
 /// mutant as they do without: what differs takes its time, or is an output of the leader's last step.
 const WRITTEN_OVER: &str = include_str!("../../../../scenarios/tram-log-written-over.txt");
