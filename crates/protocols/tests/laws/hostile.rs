@@ -128,10 +128,6 @@ impl Watch<Frames> for Hostile {
     }
 }
 
-/// Where a false promise made a group forget what was decided, a process stops: it is the one
-/// assertion that may be reached, and seldom is.
-const STOPS: &str = "a quorum forgot a decided entry";
-
 /// Makes a run with hostile peers; what it panicked with, if it did.
 fn panicked(entry: &'static dyn Entry, config: &Config, seed: u64) -> Option<String> {
     let watch = move |me, config: &Config| Hostile {
@@ -154,14 +150,10 @@ fn panicked(entry: &'static dyn Entry, config: &Config, seed: u64) -> Option<Str
 
 #[test]
 fn whatever_peers_write_or_send_a_step_never_panics() {
-    let mut stopped = 0;
     for seed in 0..SEEDS {
         each(seed, |entry, config| {
-            if let Some(said) = panicked(entry, config, seed) {
-                assert!(said.starts_with(STOPS), "{}, seed {seed}: {said}", entry.name());
-                stopped += 1;
-            }
+            let said = panicked(entry, config, seed);
+            assert_eq!(said, None, "{}, seed {seed}", entry.name());
         });
     }
-    assert!(stopped <= SEEDS / 100, "{stopped} of {SEEDS} runs stop by an assertion");
 }
