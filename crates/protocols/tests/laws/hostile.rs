@@ -1,6 +1,6 @@
 //! Whatever peers put into messages and memory, a step never panics: what makes no sense is noted.
 //!
-//! Bound: [`SEEDS`] runs of each protocol, each of at most [`crate::watched::EVENTS_MAX`] events.
+//! Bound: [`SEEDS`] runs of each protocol, each of at most [`EVENTS_MAX`] events.
 
 use crate::watched::{Watch, Watched, again, each, frame_again, troubled};
 use amcast_core::memory::{In, LINE_WORDS, Memory, Outcome, RegionId, RegionSpec, Stamp, Window};
@@ -12,6 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Runs of each protocol.
 pub(crate) const SEEDS: u64 = 600;
+
+/// Events of a run, at most: the first 30 seeds of each protocol take up to 36 000.
+const EVENTS_MAX: u64 = 200_000;
 
 /// Writes nonsense where the process's peers write, and answers its reads with nonsense.
 struct Hostile {
@@ -139,7 +142,7 @@ fn panicked(entry: &'static dyn Entry, config: &Config, seed: u64) -> Option<Str
     };
     let watched = Watched { entry, watch: &watch };
     // A run that nonsense stalls is over soon.
-    let settings = Settings { settle: Span::millis(4), ..troubled() };
+    let settings = Settings { settle: Span::millis(4), events_max: EVENTS_MAX, ..troubled() };
     let ran = catch_unwind(AssertUnwindSafe(|| {
         run(&watched, config, &settings, seed, &mut |_| {}).expect("it is built");
     }));

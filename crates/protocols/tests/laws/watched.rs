@@ -115,9 +115,9 @@ fn built(entry: &dyn Entry, raw: &RawConfig) -> Option<Config> {
     Some(config)
 }
 
-/// Events of a run, at most: several times what runs take that come to rest. Rings of some shapes do not
-/// within two million; all that is asked of them here happens long before.
-pub(crate) const EVENTS_MAX: u64 = 200_000;
+/// Events of a run, at most. Rings of some shapes take over two million until all is delivered or the
+/// time to settle is over; this is far above that.
+pub(crate) const EVENTS_MAX: u64 = 20_000_000;
 
 /// Runs in which all that is not assumed away strikes, soon and at once.
 pub(crate) fn troubled() -> Settings {
