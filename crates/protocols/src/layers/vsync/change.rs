@@ -181,11 +181,12 @@ where
             return false;
         }
         let failed = self.view.members.iter().any(|m| self.failed(*m));
-        let joins = self.peers().any(|p| self.joins(p).is_some());
+        let joins = self.peers().any(|p| self.joins(p).is_some_and(|m| self.may_link(m)));
         let stuck = self.phase == Phase::Blocked && self.change.is_none();
         let left_alone =
             stuck && (self.takeover_at() <= self.now || self.suspects(self.vote.promised.pid));
-        let changes = || failed || joins || self.somebody_leaves() || self.leaves_blocked();
+        let leaves = || self.somebody_leaves() || self.leaves_blocked();
+        let changes = || failed || joins || leaves() || self.is_unlinked();
         if stuck { left_alone } else { changes() }
     }
 
@@ -291,7 +292,8 @@ where
     /// on have accepted, or else a cut could be chosen of which a part dies with the coordinator.
     fn may_accept(&self, p: Pid, proposal: &Proposal, change: &Change) -> bool {
         let goes_on = |m: &&Member| self.view.members.contains(*m);
-        let open = |m: &Member| !change.accepted[m.pid.index()] && !self.failed(*m);
+        let answers = |m: &Member| !self.failed(*m) && self.reaches(m.pid);
+        let open = |m: &Member| !change.accepted[m.pid.index()] && answers(m);
         let mut staying = proposal.members.iter().filter(goes_on);
         staying.clone().any(|m| m.pid == p) || !staying.any(open)
     }
@@ -414,7 +416,9 @@ where
         if change.promises.iter().flatten().count() < self.quorum() {
             return;
         }
-        let waits = |m: &&Member| promised(m.pid).is_none() && !self.failed(**m);
+        // What this process asks of a member that does not hear it is never answered.
+        let answers = |m: &Member| !self.failed(*m) && self.reaches(m.pid);
+        let waits = |m: &&Member| promised(m.pid).is_none() && answers(m);
         if self.view.members.iter().any(|m| waits(&m)) || self.may_lose_copies(change) {
             return;
         }
@@ -486,6 +490,7 @@ where
             }
         }
         self.spare_leavers(&mut members, |m| self.has_state(change, m.pid));
+        self.spare_unlinked(&mut members, |m| self.has_state(change, m.pid));
         Proposal { members, cut }
     }
 

@@ -64,13 +64,9 @@ where
 
     /// Whether the next view should be without some member because it leaves.
     pub(super) fn somebody_leaves(&self) -> bool {
-        let has_state = |m: &Member| match m.pid == self.me() {
-            true => self.is_fit(),
-            false => self.fit[m.pid.index()] && !self.failed(*m),
-        };
         self.view.members.iter().any(|m| self.leaves(*m)) && {
             let mut members = self.view.members.clone();
-            self.spare_leavers(&mut members, has_state);
+            self.spare_leavers(&mut members, |m| self.shows_state(m));
             members.len() < self.view.members.len()
         }
     }

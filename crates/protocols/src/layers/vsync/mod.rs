@@ -12,7 +12,7 @@
 //! For safety: streams or datagrams that may lose, double, delay and reorder, crashes with loss of
 //! memory of less than a majority of fit processes at a time, and nothing about time. For progress:
 //! that a majority hears each other for long enough, and at least one member with the state is
-//! among them.
+//! among them. Links from and to others may be dead for good.
 //!
 //! # The normal case
 //! ```text
@@ -45,6 +45,10 @@
 //! meanwhile. If what it holds back grows beyond its bound it forgets it and asks for a newer
 //! state.
 //!
+//! # Dead links
+//! A view names only members that hear each other, as far as a majority with the state does: where one
+//! direction of a link is dead for long, one end is left out until it works again; see `links.rs`.
+//!
 //! # Leaving
 //! A member that is asked to leave announces it when all that it has sent is delivered, and the next
 //! view is without it at once; see `leave.rs`.
@@ -66,6 +70,7 @@
 mod casts;
 mod change;
 mod leave;
+mod links;
 mod packet;
 mod parts;
 mod reliable;
@@ -88,6 +93,7 @@ use casts::{Casts, Kept, Window};
 use change::{Change, Decision, Vote};
 use core::mem;
 use leave::Leaving;
+use links::LinkReport;
 use packet::Item;
 use parts::Parts;
 use reliable::Pair;
@@ -212,6 +218,9 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     joiners: Vec<Option<u64>>,
     /// The lives that have announced that they leave.
     leaves: Vec<Option<u64>>,
+    /// Which processes each peer reports as unheard, and which this one has reported last, a bit each.
+    reports: Vec<LinkReport>,
+    reported: u32,
     pairs: Vec<Pair>,
     post: Vec<Vec<Item>>,
     /// The same for all of them.
@@ -282,6 +291,8 @@ where
             fit: alloc::vec![false; n],
             joiners: alloc::vec![None; n],
             leaves: alloc::vec![None; n],
+            reports: alloc::vec![LinkReport::default(); n],
+            reported: 0,
             pairs: alloc::vec![Pair::default(); n],
             post: alloc::vec![Vec::new(); n],
             post_all: Vec::new(),
@@ -358,6 +369,7 @@ where
         let at = p.index();
         if life > self.lives[at] {
             (self.lives[at], self.fit[at], self.dead[at]) = (life, false, false);
+            self.reports[at] = LinkReport::default();
             self.heartbeat.restarted(self.now, at);
             self.believe_oracle(at);
         }
@@ -591,6 +603,7 @@ where
                 self.on_piece(from, attempt, offset, &bytes, out);
             }
             Item::Thanks { attempt } => self.on_thanks(from, attempt, out),
+            Item::Unheard { processes } => self.on_unheard(from, processes),
         }
     }
 
@@ -625,6 +638,7 @@ where
     fn show_life(&mut self) {
         let (view, fit) = (self.decision.view.id, self.is_fit());
         self.ack_at = Time::NEVER;
+        self.report_unheard();
         if self.settings.to_group && self.phase == Phase::Active {
             return self.ack_members();
         }

@@ -69,6 +69,8 @@ pub(super) enum Item {
     Piece { attempt: u32, offset: u64, bytes: Arc<[u8]> },
     /// A joiner has the whole state.
     Thanks { attempt: u32 },
+    /// The sender has not heard these processes for long, a bit each.
+    Unheard { processes: u32 },
 }
 
 /// Added to the byte that says what it is, where the next one continues it.
@@ -410,6 +412,10 @@ impl Item {
                 put_all(had, to);
                 put_all(have, to);
             }
+            Self::Unheard { processes } => {
+                22_u8.encode(to);
+                processes.encode(to);
+            }
             other => unreachable!("{other:?} is none of the transfer"),
         }
     }
@@ -443,6 +449,7 @@ impl Item {
                 had: take_all(from)?,
                 have: take_all(from)?,
             },
+            22 => Self::Unheard { processes: Codec::decode(from)? },
             tag => return Err(CodecError::Unknown(u64::from(tag))),
         })
     }
@@ -499,6 +506,7 @@ mod tests {
             Item::Piece { attempt: 1, offset: 2, bytes },
             Item::Thanks { attempt: 1 },
             Item::Leave { view: 4 },
+            Item::Unheard { processes: 5 },
         ]
     }
 
@@ -517,7 +525,7 @@ mod tests {
 
     #[test]
     fn strange_tags_are_refused() {
-        for tag in [0, 22, PART, PART + 4, 255] {
+        for tag in [0, 23, PART, PART + 4, 255] {
             let bytes = [tag; 64];
             assert!(Item::decode(&mut Reader::new(&bytes)).is_err(), "{tag}");
         }

@@ -200,8 +200,8 @@ where
         // Which one an answer belongs to is not known.
         self.intake.asked = None;
         let works = |m: &Member| {
-            let has_state = m.pid != self.me() && self.fit[m.pid.index()];
-            has_state && self.view.members.contains(m) && !self.failed(*m)
+            let answers = m.pid != self.me() && self.reaches(m.pid);
+            answers && self.fit[m.pid.index()] && self.view.members.contains(m) && !self.failed(*m)
         };
         let vain = self.intake.tries > TRIES;
         if !self.intake.donor.as_ref().is_some_and(|m| works(m) && !vain) {

@@ -1,0 +1,169 @@
+//! Which members a view may name together, as far as links are concerned: those that hear each other.
+//!
+//! A link may be dead in one direction while all else works. Then one member starves, its acknowledgements
+//! stop, and windows of the others fill, although every process is heard by somebody and suspected by nobody
+//! who could do something about it. So each process reports, with its heartbeats, which peers it has not heard
+//! for long ([`Item::Unheard`](super::packet::Item::Unheard)), and the coordinator judges its proposals by these
+//! reports: of two members of which one does not hear the other it leaves one out, and it takes in nobody that
+//! a member does not hear, or that does not hear a member. Once the link works again the reports end, and the
+//! process that was left out joins as any other.
+//!
+//! ```text
+//! view [C, A, B]            B reports to C: A is unheard     C proposes [C, A]: decided by C and A
+//! A -x-> B, all else works  (B is the junior end)            B joins again, and reports: A is unheard
+//!                                                            C takes it in when the report has ended
+//! ```
+//!
+//! # Why it is safe
+//! A report is one more reason to propose a view, as a suspicion is. Safety never depends on why a view is
+//! proposed: a majority of voters decides it, and its cut holds what each of them has. Nobody forwards
+//! anything for others, so a packet still comes from the process that made it.
+//!
+//! # Who goes
+//! Of the two ends of a dead link the one without the state, then the one with more dead links, then the
+//! junior one. Nobody goes if fewer than a majority would stay, or fewer than a majority with the state:
+//! then the view stays as it is, as it would without reports.
+
+use super::Vsync;
+use super::packet::Item;
+use alloc::vec::Vec;
+use amcast_core::codec::Codec;
+use amcast_core::groupcast::{Groupcast, Member};
+use amcast_core::{Pid, Protocol, Time};
+
+/// How many times as long as the patience with a peer it must be silent to be reported as unheard. When a
+/// process fails, the others suspect it before anyone reports it.
+const REPORT_PATIENCE: u64 = 2;
+
+/// For how many heartbeats a report holds that is not repeated.
+const REPORT_HEARTBEATS: u64 = 8;
+
+/// Which processes a peer does not hear, as it reported.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LinkReport {
+    /// A bit for each process.
+    unheard: u32,
+    /// Until when it holds.
+    until: Time,
+}
+
+impl Default for LinkReport {
+    /// It hears all.
+    fn default() -> Self {
+        Self { unheard: 0, until: Time::ZERO }
+    }
+}
+
+impl<M, P> Vsync<M, P>
+where
+    M: Codec + core::fmt::Debug + 'static,
+    P: Protocol<Medium = Groupcast<M>>,
+{
+    /// The processes that have been silent here for so long that the link from them seems dead.
+    fn unheard(&self) -> u32 {
+        if self.settings.told_who_failed {
+            // Silence says nothing.
+            return 0;
+        }
+        let is_unheard = |p: &Pid| {
+            let patience = self.heartbeat.patience(p.index()).times(REPORT_PATIENCE);
+            self.suspects(*p) && self.heartbeat.silence(self.now, p.index()) >= patience
+        };
+        self.peers().filter(is_unheard).fold(0, |bits, p| bits | 1 << p.0)
+    }
+
+    /// Reports to all with a heartbeat which processes are unheard here, as long as there are any, and once
+    /// when there are none any more.
+    pub(super) fn report_unheard(&mut self) {
+        let unheard = self.unheard();
+        if unheard != 0 || self.reported != 0 {
+            for to in self.peers() {
+                self.post(to, Item::Unheard { processes: unheard });
+            }
+        }
+        self.reported = unheard;
+    }
+
+    pub(super) fn on_unheard(&mut self, from: Pid, unheard: u32) {
+        let until = self.now + self.settings.heartbeat.times(REPORT_HEARTBEATS);
+        self.reports[from.index()] = LinkReport { unheard, until };
+    }
+
+    /// Whether any peer reports that it does not hear some process.
+    fn has_reports(&self) -> bool {
+        self.reports.iter().any(|report| report.unheard != 0 && report.until > self.now)
+    }
+
+    /// Whether `a` hears `b`, as far as `a` has not reported the contrary.
+    fn hears(&self, a: Pid, b: Pid) -> bool {
+        let LinkReport { unheard, until } = self.reports[a.index()];
+        until <= self.now || unheard >> b.0 & 1 == 0
+    }
+
+    /// Whether what this process sends reaches `p`, as far as `p` has not reported the contrary.
+    pub(super) fn reaches(&self, p: Pid) -> bool {
+        self.hears(p, self.me())
+    }
+
+    /// Whether a member of the view that works has the state, as far as is known.
+    pub(super) fn shows_state(&self, m: &Member) -> bool {
+        match m.pid == self.me() {
+            true => self.is_fit(),
+            false => self.fit[m.pid.index()] && !self.failed(*m),
+        }
+    }
+
+    /// Drops members of which some other one is unheard, or the other way round, as far as a majority stays,
+    /// with the state.
+    pub(super) fn spare_unlinked(
+        &self,
+        members: &mut Vec<Member>,
+        has_state: impl Fn(&Member) -> bool,
+    ) {
+        if !self.has_reports() {
+            return;
+        }
+        let mut linked = members.clone();
+        loop {
+            let dead = |m: &Member| {
+                let is_dead = |p: Pid| !self.hears(m.pid, p) || !self.hears(p, m.pid);
+                linked.iter().filter(|other| is_dead(other.pid)).count()
+            };
+            let parted = (0..linked.len()).filter(|&at| dead(&linked[at]) > 0);
+            let goes = parted.max_by_key(|&at| (!has_state(&linked[at]), dead(&linked[at]), at));
+            let Some(at) = goes else { break };
+            linked.remove(at);
+        }
+        let copies = |all: &[Member]| all.iter().filter(|m| has_state(m)).count();
+        let suffice = copies(&linked) >= self.quorum().min(copies(members));
+        if linked.len() >= self.quorum() && suffice {
+            *members = linked;
+        }
+    }
+
+    /// The members that work, in the order of seniority.
+    fn working(&self) -> Vec<Member> {
+        self.view.members.iter().copied().filter(|m| !self.failed(*m)).collect()
+    }
+
+    /// Whether the next view should be without some member because of dead links.
+    pub(super) fn is_unlinked(&self) -> bool {
+        self.has_reports() && {
+            let working = self.working();
+            let mut linked = working.clone();
+            self.spare_unlinked(&mut linked, |m| self.shows_state(m));
+            linked.len() < working.len()
+        }
+    }
+
+    /// Whether the next view may name a process that wants to join, as far as links are concerned.
+    pub(super) fn may_link(&self, joiner: Member) -> bool {
+        if !self.has_reports() {
+            return true;
+        }
+        let mut members = self.working();
+        members.push(joiner);
+        self.spare_unlinked(&mut members, |m| *m != joiner && self.shows_state(m));
+        members.contains(&joiner)
+    }
+}
