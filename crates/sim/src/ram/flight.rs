@@ -61,13 +61,18 @@ impl Write {
 
     /// Whether words of it appear in this life of `owner` by `soon`.
     pub(super) fn reaches(&self, owner: Pid, life: u32, soon: Time) -> bool {
-        let goes_on = self.fate == Fate::Open && self.stored < self.limit;
-        goes_on && (self.owner, self.life) == (owner, life) && self.due <= soon
+        let goes_on = self.stored < self.limit && self.due.max(self.not_before) <= soon;
+        goes_on && (self.owner, self.life) == (owner, life)
     }
 
-    /// Writes appear in this order.
-    pub(super) const fn rank(&self) -> (Time, u64) {
-        (self.due, self.order)
+    /// Writes of one process appear in this order.
+    pub(super) const fn rank(&self) -> u64 {
+        self.order
+    }
+
+    /// Whether it appears only if its region lets its writer in.
+    pub(super) fn asks(&self) -> bool {
+        self.fate == Fate::Open
     }
 
     pub(super) const fn lane(&self) -> (Pid, RegionId) {

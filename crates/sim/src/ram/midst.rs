@@ -113,7 +113,7 @@ impl Ram {
             return None;
         }
         let soon = now + self.model.midst;
-        let mut stores = self.stores_due(owner, now, soon);
+        let mut stores = self.stores_due(owner, soon);
         let mut looks = self.looks_due(owner, soon);
         if stores.is_empty() && looks.is_empty() {
             return None;
@@ -138,7 +138,7 @@ impl Ram {
     }
 
     /// Words that others store into the memory of `owner` by `soon`, in an order that the laws allow.
-    fn stores_due(&self, owner: Pid, now: Time, soon: Time) -> Vec<Store> {
+    fn stores_due(&self, owner: Pid, soon: Time) -> Vec<Store> {
         let home = &self.homes[owner.index()];
         let mut writes: Vec<_> =
             self.writes.iter().filter(|(_, w)| w.reaches(owner, home.life, soon)).collect();
@@ -150,8 +150,10 @@ impl Ram {
             let (writer, region) = flight.lane();
             let spec = &home.specs[usize::from(region.0)];
             let gate = home.gates[usize::from(region.0)];
+            // What was denied before and lands all the same is let in by nobody.
             let open = gate.allowed || !spec.guarded;
-            if writer == owner || !open || now < gate.floor || shut.contains(&writer) {
+            let waits = flight.asks() && (!open || soon < gate.floor);
+            if writer == owner || waits || shut.contains(&writer) {
                 shut.push(writer);
                 continue;
             }

@@ -308,6 +308,32 @@ fn a_read_finds_what_the_owner_stored_before_some_borrow_and_nothing_after_it() 
 }
 
 #[test]
+fn what_was_denied_lands_in_the_middle_of_a_step_in_order_if_it_lands() {
+    let mut between = 0;
+    for seed in 0..300 {
+        let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
+        ram.post(Time::ZERO, OWNER, &Out::Allow(GUARDED), &mut chooser);
+        for at in 0..3 {
+            ram.post(Time::ZERO, WRITER, &write(GUARDED, at), &mut chooser);
+        }
+        ram.post(Time::ZERO, OWNER, &Out::Revoke(GUARDED), &mut chooser);
+        let Some(midst) = ram.midst(Time::ZERO, OWNER, &mut chooser) else { continue };
+        let shared = ram.shared(OWNER, &midst);
+        for _ in 0..30 {
+            let states = || -> Vec<u8> { (0..3).map(|i| state(&ram, GUARDED, i)).collect() };
+            let before = states();
+            shared.lines(GUARDED);
+            assert!(states().is_sorted_by(|a, b| a >= b), "{:?}", states());
+            between += u32::from(before != states());
+        }
+        ram.after_midst(OWNER, midst);
+        ram.advance(Time(1_000_000), &mut chooser);
+        assert!(answers(&mut ram).iter().all(|(_, a)| *a == Answer::Denied));
+    }
+    assert!(between > 100, "{between}");
+}
+
+#[test]
 fn nothing_lands_in_a_region_that_is_shut_in_the_middle_of_a_step() {
     for seed in 0..100 {
         let (mut chooser, mut ram) = (Chooser::seeded(seed), ram(restless()));
