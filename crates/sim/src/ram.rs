@@ -339,16 +339,12 @@ impl Ram {
         home.busy = now;
         let life = home.life;
         for to in (0..self.homes.len() as u32).map(Pid) {
-            if to == p {
-                self.way_mut(p, p).known = life;
-            } else {
-                // Whom it finds at its start it knows: what its earlier life was told, or was about to
-                // be told, died with that one.
-                let other = &self.homes[to.index()];
-                if other.alive {
-                    let known = other.life;
-                    self.way_mut(p, to).known = known;
-                }
+            // It finds the others as they are now: it never wrote to their earlier memories, and what its
+            // former life was told and took no notice of is lost with that life. Of the next life of one
+            // that is dead it will be told.
+            let other = &self.homes[to.index()];
+            self.way_mut(p, to).known = other.life - u32::from(!other.alive);
+            if to != p {
                 let at = now + self.model.fresh.draw(chooser, Concern::Ram);
                 self.due.push(at, Due::Fresh { to, of: p, life });
             }

@@ -251,6 +251,30 @@ fn writing_past_the_end_is_a_bug_of_the_protocol() {
     ram.post(Time::ZERO, WRITER, &write(PLAIN, 8), &mut chooser);
 }
 
+#[test]
+fn a_writer_that_died_before_it_took_notice_of_a_fresh_start_reaches_the_new_memory() {
+    let (mut chooser, mut ram) = (Chooser::seeded(1), ram(wild()));
+    ram.crash(OWNER, &mut chooser);
+    ram.start(Time(1), OWNER, &mut chooser);
+    ram.advance(Time(1000), &mut chooser);
+    let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 1 };
+    assert_eq!(ram.take(), Some(fresh), "said, and not taken notice of");
+    ram.crash(WRITER, &mut chooser);
+    ram.start(Time(1001), WRITER, &mut chooser);
+    ram.post(Time(1002), WRITER, &write(PLAIN, 0), &mut chooser);
+    ram.advance(Time(5000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+    assert_eq!(state(&ram, PLAIN, 0), 2);
+    // Of a life that begins after its own start it is told as ever.
+    ram.crash(OWNER, &mut chooser);
+    ram.crash(WRITER, &mut chooser);
+    ram.start(Time(5000), WRITER, &mut chooser);
+    ram.start(Time(5001), OWNER, &mut chooser);
+    ram.post(Time(5002), WRITER, &write(PLAIN, 1), &mut chooser);
+    ram.advance(Time(9000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(1), Answer::Lost)]);
+}
+
 /// Every step has something in its middle, at the first borrow or later.
 fn restless() -> RamModel {
     RamModel { midst_ppm: 1_000_000, midst: Span(100), ..wild() }
