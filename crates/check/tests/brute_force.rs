@@ -23,10 +23,11 @@ struct Run {
     settled: bool,
 }
 
-/// The parents of a random tree, or of none.
-fn tree(rng: &mut Rng, groups: usize) -> Option<Vec<Option<usize>>> {
+/// The parents of a random tree, or of none. Drawn from a stream of its own, so that what else a run is stays.
+fn tree(rng: &Rng, groups: usize) -> Option<Vec<Option<usize>>> {
+    let mut rng = Rng::stream(rng.clone().word(), "tree");
     let parent = |g: usize, rng: &mut Rng| (g > 0).then(|| rng.below(g as u64) as usize);
-    let parents = (0..groups).map(|g| parent(g, rng)).collect();
+    let parents = (0..groups).map(|g| parent(g, &mut rng)).collect();
     rng.chance(700_000).then_some(parents)
 }
 
@@ -63,9 +64,7 @@ impl Run {
                 plan
             })
             .collect();
-        // Of its own stream, so that what else a run is stays as it was.
-        let parents = tree(&mut Rng::stream(rng.clone().word(), "tree"), groups as usize);
-        let settled = !rng.chance(100_000);
+        let (parents, settled) = (tree(rng, groups as usize), !rng.chance(100_000));
         let mut run = Self { groups_of, parents, dst, events: Vec::new(), settled };
         let mut cast = vec![false; sender.len()];
         let (mut at, mut down) = (vec![0; plans.len()], vec![false; plans.len()]);

@@ -201,7 +201,7 @@ fn search(row: &'static Row, spec: Specification, runs: u64) -> Result<Found, Fa
                 shown.extend(behaviours.iter().filter(|b| b.deliveries > 0).map(|b| b.patterns));
                 let strange = shown.iter().find(|p| !p.within(spec.admits()));
                 wrong = strange.map(|p| format!("{p} is shown, which {spec} does not admit"));
-                broken.extend(above.iter().filter(|stronger| {
+                broken.extend(above.iter().copied().filter(|stronger| {
                     !check(&judged.history, &stronger.properties()).no_violation()
                 }));
             }
