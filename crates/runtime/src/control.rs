@@ -73,6 +73,10 @@ pub struct PeerStatus {
     /// Why it is refused, and what to do; none if it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// That multicast of the node that says this does not reach it, and what to do; none if it does, or
+    /// none is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_multicast: Option<String>,
 }
 
 /// A node's connections to the others. Counts only grow.

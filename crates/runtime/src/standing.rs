@@ -64,6 +64,8 @@ pub(crate) struct Standing {
     pub(crate) known: Vec<Known>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
     refused: BTreeMap<usize, String>,
+    /// Whom multicast of this node does not reach, by rank, and what to do.
+    no_multicast: BTreeMap<usize, String>,
     /// Who refuses this node.
     dismissal: Option<Dismissal>,
     /// What was said last, and when.
@@ -206,6 +208,24 @@ impl Standing {
                 let text = format!("{by} at {address} refuses this node: {why}");
                 ((Some(pid.index()), why as u8, true), text)
             }
+            Remark::NoMulticast { pid, address, group } => {
+                let text = format!(
+                    "multicast to {group} does not reach {} at {address}, which gets each datagram by \
+                     itself; {}",
+                    node_name(pid.index()),
+                    Remark::NO_MULTICAST_ADVICE
+                );
+                tracing::warn!("{text}");
+                self.no_multicast.insert(pid.index(), text);
+                return;
+            }
+            Remark::MulticastAgain { pid, group } => {
+                self.no_multicast.remove(&pid.index());
+                return tracing::info!(
+                    "multicast to {group} reaches {} again",
+                    node_name(pid.index())
+                );
+            }
             other => return tracing::info!("{other}"),
         };
         if let Some(line) = self.line(matter, text, Instant::now()) {
@@ -237,7 +257,12 @@ impl Standing {
     pub(crate) fn peers(&self, is_connected: impl Fn(usize) -> bool) -> Vec<PeerStatus> {
         let refused = |rank| self.refused.get(&rank).filter(|_| !is_connected(rank)).cloned();
         let known = self.known.iter().enumerate();
-        known.map(|(rank, k)| PeerStatus { life: k.life, refused: refused(rank) }).collect()
+        let status = |(rank, known): (usize, &Known)| PeerStatus {
+            life: known.life,
+            refused: refused(rank),
+            no_multicast: self.no_multicast.get(&rank).cloned(),
+        };
+        known.map(status).collect()
     }
 
     /// That this node is one that another life or disk of it has taken the place of.
@@ -355,5 +380,19 @@ mod tests {
         assert_eq!(standing.dismissal(), Some(&dismissal));
         (1..3).for_each(|rank| assert!(standing.meets(rank, &Known::default())));
         assert_eq!((standing.dismissal(), refused(&standing, 2)), (None, None));
+    }
+
+    #[test]
+    fn whom_multicast_does_not_reach_is_in_the_status_by_name_until_it_is_reached() {
+        let mut standing = Standing::fleeting(3);
+        let [address, group] = ["10.0.2.7:4000", "239.255.1.2:5000"].map(|at| at.parse().unwrap());
+        let says = |standing: &Standing| standing.peers(|_| true)[2].no_multicast.clone();
+        standing.hear(Remark::NoMulticast { pid: Pid(2), address, group });
+        let text = says(&standing).unwrap();
+        for part in ["239.255.1.2:5000", "n2 at 10.0.2.7:4000", "lane=datagram"] {
+            assert!(text.contains(part), "{text}");
+        }
+        standing.hear(Remark::MulticastAgain { pid: Pid(2), group });
+        assert_eq!(says(&standing), None);
     }
 }

@@ -165,6 +165,15 @@ fn refused(home: &Home, said: &[Option<NodeStatus>], rank: usize) -> Option<Stri
     said.iter().flatten().find_map(by).or_else(|| home.refused(rank))
 }
 
+/// That multicast of some node does not reach this one, as the first of them says.
+fn no_multicast(nodes: &[Place], rank: usize) -> Option<String> {
+    let says = |node: &NodeStatus| {
+        let why = node.peers.get(rank)?.no_multicast.as_ref()?;
+        Some(format!("{} says: {why}", node.name))
+    };
+    nodes.iter().filter_map(|place| place.status.as_ref()).find_map(says)
+}
+
 fn group(
     g: usize,
     said: &[Option<NodeStatus>],
@@ -223,6 +232,11 @@ fn print(cluster: &ClusterStatus) {
     cluster.nodes.iter().for_each(print_node);
     for node in &cluster.nodes {
         if let Some(why) = why_not(node) {
+            println!("\n{why}");
+        }
+    }
+    for rank in 0..cluster.nodes.len() {
+        if let Some(why) = no_multicast(&cluster.nodes, rank) {
             println!("\n{why}");
         }
     }
