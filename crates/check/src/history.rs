@@ -46,6 +46,8 @@ pub struct History {
     /// Some calls were taken out, which nothing here can judge.
     pub(crate) calls_left_out: bool,
     pub(crate) ended: bool,
+    /// The names of the files.
+    file_names: Vec<String>,
     /// The files, or parts of them, in the order in which they were read.
     files: Vec<Piece>,
     /// Lines of all files so far.
@@ -81,7 +83,8 @@ pub(crate) struct Process {
 /// A file, or a part of one.
 #[derive(Clone, Debug)]
 struct Piece {
-    name: String,
+    /// Which file it is of, by its place in the list of names.
+    file: usize,
     /// How many lines of all files came before its first.
     before: u32,
     /// How many lines of the file itself did.
@@ -195,6 +198,7 @@ impl History {
             returns: Vec::new(),
             calls_left_out: false,
             ended: false,
+            file_names: Vec::new(),
             files: Vec::new(),
             lines: 0,
             end_here: false,
@@ -209,15 +213,33 @@ impl History {
     /// time. Processes are known across files. `{"ev":"end"}` in any of the files says that the
     /// whole run settled.
     pub fn file(&mut self, name: &str) {
-        self.file_from(name, 1);
+        self.file_names.push(name.to_string());
+        self.continue_file(self.file_names.len() - 1, 0);
     }
 
     /// As [`History::file`], where what follows begins with that line of the file: for files that are
-    /// read in turns.
+    /// read in turns. What was read of a file of this name before is of the same file, so the order of
+    /// its lines is the order in which things were.
     pub fn file_from(&mut self, name: &str, line: u32) {
-        let (name, before) = (name.to_string(), self.lines);
-        self.files.push(Piece { name, before, skipped: line.saturating_sub(1) });
+        let skipped = line.saturating_sub(1);
+        match self.file_names.iter().rposition(|known| known == name) {
+            Some(file) => self.continue_file(file, skipped),
+            None => {
+                self.file_names.push(name.to_string());
+                self.continue_file(self.file_names.len() - 1, skipped);
+            }
+        }
+    }
+
+    /// The lines that follow are of that file, behind so many others of it.
+    fn continue_file(&mut self, file: usize, skipped: u32) {
+        self.files.push(Piece { file, before: self.lines, skipped });
         self.end_here = false;
+    }
+
+    /// Which file is being read; 0 if none was named.
+    fn current_file(&self) -> usize {
+        self.files.last().map_or(0, |piece| piece.file + 1)
     }
 
     /// How many lines or events were read, refused ones included.
@@ -286,26 +308,32 @@ impl History {
     pub(crate) fn place(&self, line: u32) -> Place {
         let n = self.files.partition_point(|piece| piece.before < line);
         match n.checked_sub(1).map(|n| &self.files[n]) {
-            Some(piece) => Place { file: piece.name.clone(), line: piece.line(line) },
+            Some(piece) => {
+                let file = self.file_names[piece.file].clone();
+                Place { file, line: piece.line(line) }
+            }
             None => Place { file: String::new(), line },
         }
     }
 
     /// How many files were read; a history without named files is one.
     pub(crate) fn file_count(&self) -> usize {
-        self.files.len().max(1)
+        self.file_names.len().max(1)
     }
 
     /// Whether two lines are of one file, so that their order is the order in which things were.
     pub(crate) fn same_file(&self, a: u32, b: u32) -> bool {
-        let file = |line| self.files.partition_point(|piece| piece.before < line);
-        self.files.len() < 2 || file(a) == file(b)
+        let file = |line| {
+            let n = self.files.partition_point(|piece| piece.before < line);
+            n.checked_sub(1).map(|n| self.files[n].file)
+        };
+        self.file_count() < 2 || file(a) == file(b)
     }
 
     /// The name of the file being read and the line within it.
     pub(crate) fn here(&self) -> (String, u32) {
         match self.files.last() {
-            Some(piece) => (piece.name.clone(), piece.line(self.lines)),
+            Some(piece) => (self.file_names[piece.file].clone(), piece.line(self.lines)),
             None => (String::new(), self.lines),
         }
     }
@@ -389,14 +417,14 @@ impl History {
             views: Vec::new(),
             tangled: false,
             time: 0,
-            file: self.files.len(),
+            file: self.current_file(),
         });
         Ok(())
     }
 
     /// Checks that `p` may do something at `t`, and notes that it did.
     fn advance(&mut self, p: u32, t: u64) -> Result<(), Problem> {
-        let file = self.files.len();
+        let file = self.current_file();
         let process = &mut self.procs[p as usize];
         if t < process.time {
             if process.file == file {

@@ -155,6 +155,66 @@ fn several_files_are_one_run() {
     assert_eq!(places, [("a.1", 4), ("late", 1)]);
 }
 
+/// Reads two files as they are merged by time, a line at a time: `lines` name the file and the line of each.
+fn merged(lines: &[(&str, u32, &str)]) -> History {
+    let mut h = History::new();
+    for (file, number, text) in lines {
+        h.file_from(file, *number);
+        h.push_line(text).expect("it can be read");
+    }
+    h
+}
+
+/// What is wrong with integrity, if anything.
+fn early(h: &History) -> Option<String> {
+    match &check(h, &[Property::Ui]).findings[0].1 {
+        Verdict::Violated(why) => Some(why.to_string()),
+        _ => None,
+    }
+}
+
+#[test]
+fn what_is_delivered_before_it_was_cast_is_seen_in_files_that_are_read_in_turns() {
+    let b = r#"{"ev":"process","p":"b","groups":["g"]}"#;
+    let cast = |t: u64| format!(r#"{{"ev":"cast","t":{t},"p":"a","m":"a:1","dst":["g"]}}"#);
+    let deliver = |t: u64, p: &str| format!(r#"{{"ev":"deliver","t":{t},"p":"{p}","m":"a:1"}}"#);
+    let play = |own: bool, cast_at: u64, delivered_at: u64, cast_first: bool| {
+        let (p, file, number) = if own { ("a", "a", 3) } else { ("b", "b", 2) };
+        let (cast, deliver) = (cast(cast_at), deliver(delivered_at, p));
+        let (first, second) = (("a", 2, &*cast), (file, number, &*deliver));
+        let last = if cast_first { [first, second] } else { [second, first] };
+        merged(&[("a", 1, PROCESS), ("b", 1, b), last[0], last[1]])
+    };
+    // At one moment in one file the lines tell what was first, whatever is read between them.
+    assert_eq!(early(&play(true, 5, 5, true)), None);
+    let wrong = early(&play(true, 5, 5, false)).expect("it is seen");
+    assert!(wrong.contains("a delivers a:1, before it was cast"), "{wrong}");
+    // In two files the times tell it, in whatever order the files are read.
+    for cast_first in [true, false] {
+        let wrong = early(&play(false, 6, 5, cast_first)).expect("it is seen");
+        assert!(wrong.contains("b delivers a:1, before it was cast"), "{wrong}");
+        assert_eq!(early(&play(false, 5, 6, cast_first)), None);
+        assert_eq!(early(&play(false, 5, 5, cast_first)), None);
+    }
+}
+
+#[test]
+fn of_a_file_that_is_read_in_turns_no_process_goes_back_in_time() {
+    let b = r#"{"ev":"process","p":"b","groups":["g"]}"#;
+    let mut h = merged(&[
+        ("a", 1, PROCESS),
+        ("b", 1, b),
+        ("a", 2, r#"{"ev":"cast","t":5,"p":"a","m":"a:1","dst":["g"]}"#),
+        ("b", 2, r#"{"ev":"deliver","t":6,"p":"b","m":"a:1"}"#),
+    ]);
+    h.file_from("a", 3);
+    let back = h.push_line(r#"{"ev":"deliver","t":4,"p":"a","m":"a:1"}"#).unwrap_err();
+    assert!(matches!(back.problem, Problem::TimeWentBack { .. }), "{back}");
+    h.file_from("a.2", 1);
+    // Another file of it may have been written before.
+    h.push_line(r#"{"ev":"deliver","t":4,"p":"a","m":"a:1"}"#).unwrap();
+}
+
 #[test]
 fn events_and_their_lines_give_the_same_history() {
     let c = Cluster::new(2, 2, 1).unwrap();
