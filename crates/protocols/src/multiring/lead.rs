@@ -267,9 +267,10 @@ impl Ring {
                 *held = (*held).max(memory);
             }
         }
+        let any = cx.shape.mutants.is(Mutant::CountsLostPromises);
         let counts = |(at, promised): (usize, &Option<Promised>)| {
             let now = cx.memories[self.shape.acceptors[at].index()];
-            promised.as_ref().is_some_and(|p| p.memories[at] == now)
+            promised.as_ref().is_some_and(|p| any || p.memories[at] == now)
         };
         let standing: Vec<bool> = lead.promises.iter().enumerate().map(counts).collect();
         if standing.iter().filter(|&&counts| counts).count() < self.shape.quorum() {
@@ -284,7 +285,16 @@ impl Ring {
         if behind && !cx.shape.mutants.is(Mutant::BeginsBehind) {
             return;
         }
-        let best = promises().max_by_key(|p| (p.settled, p.end()));
+        let longest = cx.shape.mutants.is(Mutant::BeginsWithTheLongestLog);
+        let rank = |p: &&Promised| (if longest { Ballot::NONE } else { p.settled }, p.end());
+        let best = promises().max_by_key(rank);
+        let rivals = |p: &Promised| {
+            let other = best.filter(|best| best.settled != p.settled);
+            other.is_some_and(|best| are_rivals(&p.entries, &best.entries))
+        };
+        if promises().any(rivals) {
+            cx.notes.push(Note::Mark("multiring-rival-values"));
+        }
         let chosen: Vec<Value> = match cx.shape.mutants.is(Mutant::BeginsWithNothing) {
             true => Vec::new(),
             false => best.map_or(Vec::new(), |best| best.values_from(start)),
@@ -573,6 +583,21 @@ fn is_whole(known: u64, entries: &[Entry]) -> bool {
         at = entry.end();
         next
     })
+}
+
+/// Whether two logs, each in the order of its instances, have different values for one instance.
+fn are_rivals(a: &[Entry], b: &[Entry]) -> bool {
+    let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
+    while let (Some(one), Some(other)) = (a.peek(), b.peek()) {
+        let meet = one.first < other.end() && other.first < one.end();
+        let both_skip = matches!((&one.value, &other.value), (Value::Skip(_), Value::Skip(_)));
+        if meet && !both_skip && one.value != other.value {
+            return true;
+        }
+        let ahead = if one.end() < other.end() { &mut a } else { &mut b };
+        ahead.next();
+    }
+    false
 }
 
 impl Promised {

@@ -385,6 +385,12 @@ mutant::mutants! {
         LeadsBeforeItIsWritten = "leads-before-it-is-written":
             "A coordinator begins its run before its own promise is on its disk." breaks
             [UniformPrefixOrder];
+        BeginsWithTheLongestLog = "begins-with-the-longest-log":
+            "A new coordinator proposes again the longest log of a quorum, whatever ballot it is of." breaks
+            [UniformPrefixOrder];
+        RemembersTheLongestLog = "remembers-the-longest-log":
+            "An acceptor that lost its memory takes over the longest log, whatever ballot it is of." breaks
+            [UniformPrefixOrder];
         BeginsBehind = "begins-behind-what-is-known":
             "A new coordinator does not learn first what the others know to be decided." breaks
             [UniformPrefixOrder];
@@ -407,6 +413,9 @@ mutant::mutants! {
             [UniformPrefixOrder];
         CountsOnLostMemories = "counts-on-lost-memories":
             "Who tells an acceptor what it had promised goes on to count its votes from before." breaks
+            [UniformPrefixOrder];
+        CountsLostPromises = "counts-lost-promises":
+            "A promise counts although its acceptor has lost its memory since." breaks
             [UniformPrefixOrder];
         AsksTooFew = "asks-too-few":
             "An acceptor that lost its memory asks one less than it must." breaks [UniformPrefixOrder];

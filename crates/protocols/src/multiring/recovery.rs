@@ -307,7 +307,9 @@ impl MultiRing {
             let of_ring = || answers.iter().filter_map(|a| a[usize::from(id)].as_ref());
             let promised = of_ring().map(|a| a.promised).max().unwrap_or(Ballot::NONE);
             let end = |a: &Answer| a.entries.last().map_or(a.known, Entry::end);
-            let best = of_ring().max_by_key(|a| (a.settled, end(a))).cloned();
+            let longest = self.shape.mutants.is(Mutant::RemembersTheLongestLog);
+            let rank = |a: &&Answer| (if longest { Ballot::NONE } else { a.settled }, end(a));
+            let best = of_ring().max_by_key(rank).cloned();
             self.with_ring(id, |ring, cx| {
                 ring.promised = ring.promised.max(promised);
                 let ballot = ring.promised;

@@ -4,6 +4,7 @@
 mod heal;
 mod mutants;
 mod promises;
+mod rivals;
 mod shapes;
 mod silent;
 mod slow;

@@ -14,7 +14,7 @@ use std::fs;
 use std::path::Path;
 
 /// Mutants that a scenario shows, and which.
-const SCENARIOS: [(&str, &str); 25] = [
+const SCENARIOS: [(&str, &str); 28] = [
     ("decides-with-one-vote-less", "mrp-lost-vote"),
     ("begins-with-nothing", "mrp-power-fails"),
     ("forgets-what-it-accepted", "mrp-promise-tells-all"),
@@ -24,6 +24,8 @@ const SCENARIOS: [(&str, &str); 25] = [
     ("forgets-that-it-forgot", "mrp-torn-log"),
     ("promises-before-it-is-written", "mrp-early-promise"),
     ("leads-before-it-is-written", "mrp-stalled-candidate"),
+    ("begins-with-the-longest-log", "mrp-rival-logs"),
+    ("remembers-the-longest-log", "mrp-remembered-ballot"),
     ("begins-behind-what-is-known", "mrp-early-promise"),
     ("keeps-leftovers", "mrp-leftovers"),
     ("counts-older-runs", "mrp-old-promise"),
@@ -31,6 +33,7 @@ const SCENARIOS: [(&str, &str); 25] = [
     ("takes-a-cut-log-for-whole", "mrp-cut-log"),
     ("takes-a-torn-log-for-whole", "mrp-torn-log"),
     ("counts-on-lost-memories", "mrp-lost-vote"),
+    ("counts-lost-promises", "mrp-lost-promise"),
     ("asks-too-few", "mrp-cut-log"),
     ("remembers-nothing", "mrp-remembered-value"),
     ("delivers-undecided", "mrp-power-fails"),
@@ -68,7 +71,7 @@ fn hasty(mutant: &str) -> Config {
 /// What is violated, also where the simulator stopped the run because of it: replicas that put different
 /// messages at one position do not deliver in one order, and what passes a barrier too soon lets clients read
 /// what was overwritten before they asked.
-fn violated(outcome: &Outcome, findings: &[(Property, Verdict)]) -> BTreeSet<Property> {
+pub(crate) fn violated(outcome: &Outcome, findings: &[(Property, Verdict)]) -> BTreeSet<Property> {
     let order = matches!(outcome, Outcome::Breach(Breach::Diverged { .. }));
     let found = findings.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Violated(_)));
     let found = found.map(|(property, _)| *property);
