@@ -55,6 +55,8 @@
 //! 5. Tree catch-up resends from what a child told that it took over, not from the old `FUO`
 //!    (5:4).
 //! 6. Restarted replicas, leases, state transfer, back-pressure: not in the paper.
+//! 7. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
+//!    candidate looks at that line when it has read the log: in the paper memory is not used twice.
 //!
 //! # Read first
 //! [`ring`], then [`leader`], then [`follower`].
