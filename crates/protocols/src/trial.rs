@@ -50,6 +50,13 @@ const TIGHT: &Values = &[
     ("window", &["4"]),
 ];
 
+/// Rings with room for a few messages, for every other wide shape. Drawn from a stream of their own.
+const SMALL: &Values = &[
+    ("xfer_lines", &["16", "32"]),
+    ("log_lines", &["16", "16", "32"]),
+    ("hm_lines", &["16", "32", "64"]),
+];
+
 /// As [`TIMERS`], for these.
 const TIGHT_TIMERS: [(&str, &str); 3] = [("30", "70"), ("15", "60"), ("50", "200")];
 
@@ -121,8 +128,20 @@ pub fn wide(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
         _ => &TIMERS,
     };
     settings(entry, &mut rng, WIDE, timers, &mut raw);
+    small(entry, seed, &mut raw);
     rings(entry, seed, &mut raw);
     suited(entry, raw)
+}
+
+/// Sets the smallest rings, for every other seed.
+fn small(entry: &dyn Entry, seed: u64, raw: &mut RawConfig) {
+    let mut rng = Rng::stream(seed, "small");
+    if rng.below(2) == 1 {
+        let has = |name: &str| entry.about().params.iter().any(|p| p.name == name);
+        let drawn = SMALL.iter().map(|(name, list)| (*name, of(&mut rng, list)));
+        let known = drawn.filter(|(name, _)| has(name));
+        raw.set.extend(known.map(|(name, value)| (String::from(name), value.to_string())));
+    }
 }
 
 /// A shape by seed in which a mistake shows soon: few processes, the smallest buffers, and leaders
@@ -168,7 +187,8 @@ pub fn tiny(entry: &dyn Entry, groups: usize) -> RawConfig {
     suited(entry, raw)
 }
 
-/// A shape by seed with the smallest rings there are, in one group or two. `groups` as for
+/// A shape by seed with the smallest rings there are, in one group or two, over memory often of 5
+/// replicas. `groups` as for
 /// [`wide`].
 pub fn tight(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     let mut rng = Rng::stream(seed, "tight");
@@ -176,6 +196,9 @@ pub fn tight(entry: &dyn Entry, seed: u64, groups: Option<usize>) -> RawConfig {
     let overlay = "breadth".to_string();
     let mut raw = RawConfig { groups, replicas: 3, clients: 2, overlay, ..RawConfig::default() };
     settings(entry, &mut rng, TIGHT, &TIGHT_TIMERS, &mut raw);
+    if entry.about().medium == MediumKind::Memory {
+        raw.replicas = of(&mut rng, &[3, 5]);
+    }
     suited(entry, raw)
 }
 
@@ -245,6 +268,11 @@ mod tests {
         for (name, list) in WIDE.iter().filter(|(name, _)| has(name)) {
             assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
         }
+        for (name, list) in SMALL {
+            assert!(list.iter().all(|v| all.iter().any(|raw| raw.set[*name] == *v)), "{name}");
+        }
+        let small = all.iter().filter(|raw| ["16", "32"].contains(&&*raw.set["log_lines"])).count();
+        assert!((200..300).contains(&small), "{small} of 500 have small rings");
         assert_eq!(wide(tram, 3, Some(6)).groups, 6);
         let rings = find("multi-ring").expect("it is in the catalog");
         let all: alloc::vec::Vec<_> = (0..500).map(|seed| wide(rings, seed, None)).collect();

@@ -242,6 +242,9 @@ impl World<'_> {
         match note {
             Note::Part(m) => self.emit(&Event::Part { t, p, m }),
             Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
+            Note::Leads(_) => self.leads(p),
+            Note::Recovering => self.failover.recovering(p),
+            Note::Recovered(_) => self.failover.recovered(p),
             Note::View { number, members, .. } => self.view(p, number, members),
             Note::Excluded(_) => self.excluded(p),
             Note::Left(_) => self.stops(p, true),

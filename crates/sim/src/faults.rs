@@ -228,17 +228,32 @@ pub fn has_views(about: &About) -> bool {
 /// The longest pause, and the longest time that nothing becomes durable.
 const PAUSE_MAX: Span = Span::secs(2);
 
-/// Draws the strikes of a run whose faults end at `calm`.
+/// What else bounds the faults of a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Around {
+    /// When the faults end.
+    pub calm: Time,
+    /// Whether disks may be replaced.
+    pub replaces: bool,
+    /// Whether a coordination service names the leaders.
+    pub service: bool,
+    /// How long a process over memory may be silent before others suspect it.
+    pub suspect: Option<Span>,
+}
+
+/// Draws the strikes of a run.
 pub(crate) fn draw(
     profile: Profile,
     entry: &dyn Entry,
     cluster: &Cluster,
-    (calm, replaces): (Time, bool),
+    around: &Around,
     chooser: &mut Chooser,
 ) -> Vec<Strike> {
+    let Around { calm, replaces, .. } = *around;
     let (about, concern) = (entry.about(), Concern::Faults);
     let least = u64::from(profile != Profile::All);
-    let mut draw = Drawing { about, cluster, calm, least, concern, chooser, strikes: Vec::new() };
+    let strikes = Vec::new();
+    let mut draw = Drawing { about, cluster, around, calm, least, concern, chooser, strikes };
     if profile.has(Profile::Crash) && !assumes(about, Assumption::NoCrash) {
         draw.some(4, Drawing::crash);
     }
@@ -272,12 +287,16 @@ pub(crate) fn draw(
     if profile.has(Profile::Pause) {
         draw.silences();
     }
+    if profile.has(Profile::Memory) && about.medium == MediumKind::Memory {
+        draw.some(3, Drawing::slow_writer);
+    }
     draw.strikes
 }
 
 struct Drawing<'a> {
     about: &'a About,
     cluster: &'a Cluster,
+    around: &'a Around,
     calm: Time,
     /// How many faults of each kind there are at least: one where only one kind is asked for.
     least: u64,
@@ -310,6 +329,31 @@ impl Drawing<'_> {
         (scale + Span(self.pick(scale.0))).min(most)
     }
 
+    /// As [`Drawing::span`]; over memory every other time longer than a process may be silent, if
+    /// there is so much time.
+    fn outage(&mut self, most: Span) -> Span {
+        let Some(suspect) = self.around.suspect.filter(|suspect| *suspect < most) else {
+            return self.span(most);
+        };
+        if self.pick(2) == 0 {
+            return self.span(most);
+        }
+        (suspect + Span(suspect.0 / 8 + self.pick(suspect.times(4).0))).min(most)
+    }
+
+    /// A replica that is likely to lead its group when faults begin: groups spread their leaders over the
+    /// ranks, and a service names the first one.
+    fn likely_leader(&mut self) -> Pid {
+        let group = Gid(self.pick(self.cluster.groups() as u64) as u8);
+        let rank = if self.around.service { 0 } else { group.index() % self.cluster.replicas() };
+        self.cluster.replica(group, rank)
+    }
+
+    /// Whether a fault strikes a likely leader; over messages anybody, as likely.
+    fn strikes_leader(&mut self) -> bool {
+        self.about.medium == MediumKind::Memory && self.pick(2) == 1
+    }
+
     fn faulty_part(&self) -> Span {
         self.calm.since(Time::ZERO)
     }
@@ -327,12 +371,14 @@ impl Drawing<'_> {
         let p = if client {
             let which = self.pick(self.cluster.clients() as u64);
             self.cluster.client(which as usize)
+        } else if self.strikes_leader() {
+            self.likely_leader()
         } else {
             self.replica()
         };
         let mid_step = self.pick(2) == 1;
         let most = self.faulty_part();
-        let down = if self.pick(4) == 3 { None } else { Some(self.span(most)) };
+        let down = if self.pick(4) == 3 { None } else { Some(self.outage(most)) };
         Fault::Crash { p, mid_step, down }
     }
 
@@ -482,19 +528,28 @@ impl Drawing<'_> {
     }
 
     fn pause(&mut self) -> Fault {
-        let p = self.process();
-        Fault::Pause { p, span: self.span(PAUSE_MAX.min(self.faulty_part())) }
+        let p = if self.strikes_leader() { self.likely_leader() } else { self.process() };
+        Fault::Pause { p, span: self.outage(PAUSE_MAX.min(self.faulty_part())) }
+    }
+
+    /// What a replica writes arrives late, and often what others write to it as well.
+    fn slow_writer(&mut self) -> Fault {
+        let p = if self.strikes_leader() { self.likely_leader() } else { self.replica() };
+        let both = self.pick(2) == 1;
+        Fault::Partition { side: alloc::vec![p], both, span: self.outage(self.faulty_part()) }
     }
 
     fn partition(&mut self) -> Fault {
         let one = self.pick(2) == 0;
-        let side = if one {
+        let side = if self.strikes_leader() {
+            alloc::vec![self.likely_leader()]
+        } else if one {
             alloc::vec![self.process()]
         } else {
             self.cluster.pids().filter(|_| self.chooser.pick(Concern::Faults, 2) == 1).collect()
         };
         let both = self.pick(2) == 0;
-        Fault::Partition { side, both, span: self.span(self.faulty_part()) }
+        Fault::Partition { side, both, span: self.outage(self.faulty_part()) }
     }
 
     fn cut(&mut self) -> Fault {
@@ -508,12 +563,15 @@ impl Drawing<'_> {
     }
 
     fn suspicion(&mut self) -> Fault {
-        let (to, of) = (self.process(), self.replica());
+        let of = if self.strikes_leader() { self.likely_leader() } else { self.replica() };
+        let to = self.process();
         Fault::Suspicion { to, of, span: self.span(self.faulty_part()) }
     }
 
     fn wrong_leader(&mut self) -> Fault {
         let (to, leader) = (self.process(), self.replica());
+        // Who takes itself for the leader acts on it.
+        let to = if self.strikes_leader() { leader } else { to };
         let group = self.cluster.group_of(leader).unwrap_or(Gid(0));
         Fault::WrongLeader { to, group, leader, span: self.span(self.faulty_part()) }
     }

@@ -261,6 +261,7 @@ impl World<'_> {
         let node = self.entry.build(p, self.config);
         let node = node.expect("it was built from this configuration before");
         let messages = matches!(node, Node::Messages(_));
+        self.failover.restarts(p);
         let t = self.now;
         self.emit(&Event::Recover { t, p });
         let process = &mut self.procs[p.index()];

@@ -4,7 +4,7 @@ use crate::barrier::{self, Barrier};
 use crate::chooser::{Chooser, Concern};
 use crate::delay::Delay;
 use crate::disk::DiskModel;
-use crate::faults::{self, Fault, Profile, Strike};
+use crate::faults::{self, Around, Fault, Profile, Strike};
 use crate::network::NetworkModel;
 use crate::ram::{Order, RamModel};
 use crate::run::Settings;
@@ -236,11 +236,18 @@ impl Plan {
         chooser: &mut Chooser,
     ) -> Self {
         let (about, cluster) = (entry.about(), config.cluster());
-        let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, chooser));
-        let calm = Time::ZERO + faulty;
         let profile = settings.profile;
+        let service = match profile {
+            Profile::Oracle => true,
+            Profile::All => chooser.pick(Concern::Oracle, 2) == 1,
+            _ => false,
+        };
+        let suspect = suspicion(entry, config);
+        let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, suspect, chooser));
+        let calm = Time::ZERO + faulty;
         let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
-        let mut strikes = faults::draw(profile, entry, cluster, (calm, settings.replaces), chooser);
+        let around = Around { calm, replaces: settings.replaces, service, suspect };
+        let mut strikes = faults::draw(profile, entry, cluster, &around, chooser);
         let stays_dead = |p| match cluster.group_of(p) {
             None => !settings.clients_return,
             Some(_) => !settings.restarts,
@@ -261,11 +268,6 @@ impl Plan {
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
         let drift = |_| chooser.between(Concern::Faults, 0, 2 * drift_most) as i32;
         let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
-        let service = match profile {
-            Profile::Oracle => true,
-            Profile::All => chooser.pick(Concern::Oracle, 2) == 1,
-            _ => false,
-        };
         Self {
             model,
             service,
@@ -282,9 +284,31 @@ impl Plan {
     }
 }
 
+/// How long a process over memory may be silent before others suspect it, where that can be set.
+fn suspicion(entry: &dyn Entry, config: &Config) -> Option<Span> {
+    let about = entry.about();
+    let param = about.params.iter().find(|param| param.name == "suspect_us");
+    let param = param.filter(|_| about.medium == MediumKind::Memory);
+    param.map(|param| Span::micros(config.get(param)))
+}
+
+/// In most runs over memory the faults last at least so many times as long as a process may be silent.
+const SILENCES: u64 = 6;
+
 /// How long faults last: a millisecond to half a second, each order of magnitude as likely; now and
-/// then some seconds, for the longest of pauses.
-fn phase(medium: MediumKind, chooser: &mut Chooser) -> Span {
+/// then some seconds, for the longest of pauses. Over memory mostly so long that a leader can be
+/// suspected and another one take over.
+fn phase(medium: MediumKind, suspect: Option<Span>, chooser: &mut Chooser) -> Span {
+    let drawn = drawn_phase(medium, chooser);
+    match suspect {
+        Some(suspect) if chooser.pick(Concern::Silences, 4) > 0 => {
+            drawn.max(suspect.times(SILENCES))
+        }
+        _ => drawn,
+    }
+}
+
+fn drawn_phase(medium: MediumKind, chooser: &mut Chooser) -> Span {
     let c = Concern::Faults;
     if chooser.pick(c, 100) == 99 {
         return Span::millis(chooser.between(c, 1000, 3000));

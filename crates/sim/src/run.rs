@@ -1,6 +1,7 @@
 //! One run: [`run()`] from a seed, [`replay`] from a record.
 
 use crate::chooser::{Choices, Chooser, Odometer};
+use crate::failover::Failover;
 use crate::faults::Profile;
 use crate::ledger::{Breach, Stuck};
 use crate::plan::{Model, Pace, Plan};
@@ -135,6 +136,8 @@ pub struct Report {
     pub hash: u64,
     /// How often each rare branch was taken ([`amcast_core::step::Note::Mark`]).
     pub marks: BTreeMap<&'static str, u64>,
+    /// Changes of leaders, and replicas that lost state and got it back.
+    pub failover: Failover,
     /// How many crashes there were.
     pub crashes: u64,
     /// Those crashes of processes with a log that were their machines': when, whose, and how many

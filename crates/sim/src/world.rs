@@ -3,6 +3,7 @@
 use crate::app::Item;
 use crate::chooser::{Choices, Chooser, Concern, Odometer};
 use crate::disk::Disk;
+use crate::failover::FailoverCounter;
 use crate::faults::When;
 use crate::hash::RunHash;
 use crate::ledger::{Breach, Ledger, Stuck};
@@ -103,6 +104,7 @@ pub(crate) struct World<'a> {
     pub ledger: Ledger,
     pub hash: RunHash,
     pub marks: BTreeMap<&'static str, u64>,
+    pub failover: FailoverCounter,
     pub frames: Tray<Frames>,
     pub memory: Tray<Memory>,
     pub scratch: Vec<u8>,
@@ -174,6 +176,7 @@ impl<'a> World<'a> {
             ledger: Ledger::new(count, uniform),
             hash: RunHash::new(),
             marks: BTreeMap::new(),
+            failover: FailoverCounter::new(cluster.groups(), count),
             frames: Tray::default(),
             memory: Tray::default(),
             scratch: Vec::new(),
@@ -566,6 +569,7 @@ impl<'a> World<'a> {
             events: self.events,
             hash: self.hash.0,
             marks: core::mem::take(&mut self.marks),
+            failover: self.failover.counts,
             crashes: self.crashes,
             machines: core::mem::take(&mut self.machines),
             recorded: Recorded { plan: self.plan.clone(), choices: Choices::default() },

@@ -169,7 +169,7 @@ impl Replica {
         let ring = self.layout.log(force.writer, force.half);
         let leads = matches!(self.phase, Phase::Leader(_));
         let checks = !leads && !self.mutants.is(Mutant::SkipsTailCheck);
-        Some(LogView { ring, region: view.region(ring.region), epoch: force.epoch, checks })
+        Some(LogView { ring, view, epoch: force.epoch, checks })
     }
 
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the
@@ -199,7 +199,7 @@ impl Replica {
             }
             self.decided = self.decided.max(control.commit);
             if self.mutants.is(Mutant::DeliversUndecided) {
-                while let Some(record) = log.ring.read(log.region, self.decided, log.epoch) {
+                while let Some(record) = log.ring.read(log.region(), self.decided, log.epoch) {
                     self.decided += u64::from(record.lines());
                 }
             }

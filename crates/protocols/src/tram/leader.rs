@@ -352,6 +352,9 @@ impl Replica {
             leader.log.append_pad(log, leader.end);
             leader.pad = Some((leader.end, start));
         }
+        if start > 0 && ring.at(start) == ring.base {
+            out.mark("tram-ring-wraps");
+        }
         let pos = leader.taken[source].next;
         let read = from.at(pos) as usize;
         leader.log.append(log, start, region[read..read + lines as usize].iter());

@@ -26,7 +26,9 @@
 
 use super::ring::{Record, Ring};
 use alloc::vec::Vec;
-use amcast_core::memory::{LINE_WORDS, Line, Lines, Memory, Out, Outcome, RegionId, Source, Stamp};
+use amcast_core::memory::{
+    LINE_WORDS, Line, Lines, Memory, Out, Outcome, RegionId, Source, Stamp, Window,
+};
 use amcast_core::step::Ticket;
 use amcast_core::{Outbox, Pid};
 
@@ -148,19 +150,27 @@ impl Head {
 }
 
 /// An installed log in this process's memory, as its owner reads it.
+///
+/// The region is borrowed anew for each look, since its writer goes on meanwhile: that is where a simulator
+/// lets it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogView<'a> {
     pub(super) ring: Ring,
-    pub(super) region: &'a [Line],
+    pub(super) view: Window<'a>,
     pub(super) epoch: u32,
     /// Whether the head is looked at again: not by a leader, which reads what it writes itself.
     pub(super) checks: bool,
 }
 
-impl LogView<'_> {
+impl<'a> LogView<'a> {
+    /// The lines, as they are now.
+    pub(super) fn region(&self) -> &'a [Line] {
+        self.view.region(self.ring.region)
+    }
+
     /// How the log stands, if it is still this term's.
     pub(super) fn control(&self) -> Option<Control> {
-        Head::read(self.region).installed(self.epoch)
+        Head::read(self.region()).installed(self.epoch)
     }
 
     /// The record at `pos`, its payload appended to `to` if it is wanted; none if it is not there, or was
@@ -171,10 +181,10 @@ impl LogView<'_> {
         wants: impl Fn(&Record) -> bool,
         to: &mut Vec<u8>,
     ) -> Option<Record> {
-        let record = self.ring.read(self.region, pos, self.epoch)?;
+        let record = self.ring.read(self.region(), pos, self.epoch)?;
         let wanted = wants(&record);
-        let whole = !wanted || self.ring.payload(self.region, pos, self.epoch, &record, to);
-        let holds = || Head::read(self.region).holds(self.epoch, pos);
+        let whole = !wanted || self.ring.payload(self.region(), pos, self.epoch, &record, to);
+        let holds = || Head::read(self.region()).holds(self.epoch, pos);
         (whole && (!self.checks || holds())).then_some(record)
     }
 }

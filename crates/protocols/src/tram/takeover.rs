@@ -24,7 +24,7 @@ use super::ring::{Kind, Record, Ring};
 use super::ticket::Ticketed;
 use alloc::vec::Vec;
 use amcast_core::Outbox;
-use amcast_core::memory::{LINE_WORDS, Line, Memory, Out, Outcome, Stamp, Window};
+use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
 use amcast_core::step::Note;
 
 /// Lines that a candidate reads at a time, to begin with.
@@ -265,7 +265,7 @@ impl Replica {
                 out.ask(Out::Read { of, region: ring.region, at, count, ticket });
                 return;
             }
-            c.copy_own((&ring, view.region(ring.region)), found.control.epoch, view);
+            c.copy_own(&ring, found.control.epoch, view);
             c.current += 1;
         }
     }
@@ -433,18 +433,20 @@ impl Replica {
 }
 
 impl Copying {
-    /// Copies the log of `term` that lies here.
-    fn copy_own(&mut self, (ring, from): (&Ring, &[Line]), term: u32, view: Window<'_>) {
-        let into = view.region(self.log.ring().region);
+    /// Copies the log of `term` that lies here. Its writer may still write: a simulator lets it whenever a
+    /// region is borrowed.
+    fn copy_own(&mut self, ring: &Ring, term: u32, view: Window<'_>) {
+        let into = self.log.ring().region;
         // [TRAM 4:9,19] on to the next entry, up to the first that is not there.
-        while let Some(record) = ring.read(from, self.end, term) {
+        while let Some(record) = ring.read(view.region(ring.region), self.end, term) {
             let lines = if record.kind == Kind::Pad { 1 } else { record.lines() };
             if self.end + u64::from(record.lines()) > self.log.limit() {
                 return;
             }
             let at = ring.at(self.end) as usize;
             // [TRAM 4:10] adopted under its own timestamp.
-            self.log.append(into, self.end, from[at..at + lines as usize].iter());
+            let from = &view.region(ring.region)[at..at + lines as usize];
+            self.log.append(view.region(into), self.end, from.iter());
             self.end += u64::from(record.lines());
         }
     }

@@ -87,6 +87,7 @@ fn plan(seed: u64) -> Plan {
         pace: Pace::Open,
         barriers: Vec::new(),
         strikes,
+        service: false,
         calm: Time::ZERO + FAULTY + Span::millis(5),
         drift_ppm: Vec::new(),
         settle: Span::secs(5),

@@ -3,7 +3,7 @@
 use crate::shapes::{End, brief, hastiest, judge, seeds, settings, shape, tight, violated};
 use amcast_check::{Property, Verdict};
 use amcast_core::Config;
-use amcast_sim::{Profile, Settings};
+use amcast_sim::{Failover, Profile, Settings};
 use std::collections::BTreeMap;
 
 /// Seeds of each profile; `AMCAST_SEEDS` in the environment says otherwise.
@@ -18,6 +18,7 @@ fn kept(profile: Profile, reached: &[&str]) {
 fn kept_in(shape: fn(u64) -> Config, settings: &Settings, reached: &[&str]) {
     let profile = settings.profile;
     let mut marks = BTreeMap::<&str, u64>::new();
+    let mut failover = Failover::default();
     let mut deliveries = 0;
     let count = seeds(SEEDS);
     for seed in 0..count {
@@ -28,14 +29,39 @@ fn kept_in(shape: fn(u64) -> Config, settings: &Settings, reached: &[&str]) {
         assert!(end.trouble().is_none() && held, "{replay}: {end}\n{findings}\n{config:?}");
         let End::Report(report) = end else { unreachable!("it had no trouble") };
         deliveries += report.deliveries;
+        failover.add(&report.failover);
         for (mark, times) in report.marks {
             *marks.entry(mark).or_default() += times;
         }
     }
     assert!(deliveries > 100 * count, "only {deliveries} deliveries in {count} runs");
     println!("{}: {count} seeds, {deliveries} deliveries, {marks:?}", profile.name());
+    println!("{}: {failover:?}", profile.name());
     for mark in reached {
         assert!(marks.contains_key(mark), "{} does not reach {mark}", profile.name());
+    }
+    if profile != Profile::None {
+        fails_over(profile, count, &failover, &marks);
+    }
+}
+
+/// A leader changes in at least a third of the runs, with messages to several groups in flight, and a
+/// new leader takes over a log that is confirmed. Replicas that crash, or are cut off or slow for long, get
+/// their state back.
+fn fails_over(profile: Profile, runs: u64, failover: &Failover, marks: &BTreeMap<&str, u64>) {
+    let name = profile.name();
+    assert!(failover.runs * 3 >= runs, "{name}: {failover:?}");
+    assert!(failover.in_flight >= failover.runs, "{name}: {failover:?}");
+    for mark in ["tram-confirmed", "tram-ring-wraps"] {
+        let times = marks.get(mark).copied().unwrap_or(0);
+        assert!(times >= failover.runs, "{name}: {mark} {times} times");
+    }
+    if profile.has(Profile::Crash) {
+        assert!(failover.transfers_after_crash * 4 >= runs, "{name}: {failover:?}");
+    }
+    if [Profile::Pause, Profile::Network, Profile::Memory].iter().any(|p| profile.has(*p)) {
+        assert!(failover.left_behind * 10 >= runs, "{name}: {failover:?}");
+        assert!(failover.transfers_when_left_behind * 10 >= runs, "{name}: {failover:?}");
     }
 }
 

@@ -6,7 +6,7 @@ use amcast_check::{Counterexample, History, Property, Report as Findings, Verdic
 use amcast_core::trace::Event;
 use amcast_core::{Cluster, ConfigError, MsgId, Overlay, Pid, Time};
 use amcast_sim::run::record;
-use amcast_sim::{Breach, Outcome, Recorded, Report, Stuck, replay};
+use amcast_sim::{Breach, Failover, Outcome, Recorded, Report, Stuck, replay};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,6 +26,7 @@ pub(in crate::commands) struct Judged {
     pub(in crate::commands) events: u64,
     pub(in crate::commands) hash: u64,
     pub(in crate::commands) marks: Vec<(&'static str, u64)>,
+    pub(in crate::commands) failover: Failover,
     /// What was wrong, if anything.
     pub(in crate::commands) wrong: Option<Wrong>,
     /// The checker's report, as JSON.
@@ -166,6 +167,7 @@ fn judged(
         events: 0,
         hash: 0,
         marks: Vec::new(),
+        failover: Failover::default(),
         wrong: None,
         report: None,
         history: History::new(),
@@ -180,6 +182,7 @@ fn judged(
             (judged.simulated_ns, judged.hash) = (report.time.0, report.hash);
             (judged.events, judged.machines) = (report.events, report.machines);
             judged.marks = report.marks.into_iter().collect();
+            judged.failover = report.failover;
             stopped(&report.outcome, trial.config.cluster())
         }
     };

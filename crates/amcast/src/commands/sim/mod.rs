@@ -12,7 +12,7 @@ use super::Failure;
 use super::cores::{over_cores, progress};
 use super::journal::end_if_unwritten;
 use super::{once_each, setting};
-use amcast_sim::Profile;
+use amcast_sim::{Failover, Profile};
 use judge::{Judged, judge};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -185,6 +185,7 @@ struct Runs {
     violations: u64,
     /// How often each rare branch was taken.
     marks: BTreeMap<&'static str, u64>,
+    failover: Failover,
     /// Of the last run added.
     hash: u64,
     /// The run of the lowest seed in which something was wrong.
@@ -203,6 +204,7 @@ impl Runs {
         for (mark, times) in &judged.marks {
             *self.marks.entry(mark).or_default() += times;
         }
+        self.failover.add(&judged.failover);
         if judged.wrong.is_some() {
             self.violations += 1;
             if self.wrong.as_ref().is_none_or(|other| judged.seed < other.seed) {
@@ -229,6 +231,9 @@ impl Runs {
         if self.barriers > 0 {
             println!("barriers passed: {}", self.barriers);
         }
+        let failover =
+            self.failover.named().map(|(name, n)| format!("{} {n}", name.replace('_', " ")));
+        println!("failover: {}", failover.join(", "));
         let marks: Vec<_> = self.marks.iter().map(|(mark, n)| format!("{mark} {n}")).collect();
         if !marks.is_empty() {
             println!("rare branches taken: {}", marks.join(", "));
@@ -262,6 +267,7 @@ fn json_report(
         "simulated_ns": runs.simulated_ns,
         "seconds": took.as_secs_f64(),
         "marks": runs.marks,
+        "failover": runs.failover.named().into_iter().collect::<BTreeMap<_, _>>(),
         // Of one run: the same seed gives the same number.
         "hash": (runs.count == 1).then(|| format!("{:016x}", runs.hash)),
         "violations": found.into_iter().map(violation).collect::<Vec<_>>(),

@@ -6,12 +6,23 @@
 use super::*;
 use crate::tram::ring::Kind;
 use alloc::vec;
+use amcast_core::memory::Regions;
 use amcast_core::{GroupSet, MsgId};
 
 const OLD: u32 = 0x10;
 const NEW: u32 = 0x30;
 const RING: Ring = Ring { region: RegionId(0), base: LOG_BASE, lines: 8, lap: 8 };
 const LINES: usize = (LOG_BASE + 8) as usize;
+
+/// The one region of a process.
+#[derive(Debug)]
+struct OneRegion(Vec<Line>);
+
+impl Regions for OneRegion {
+    fn lines(&self, _: RegionId) -> &[Line] {
+        &self.0
+    }
+}
 
 type Raw = [u64; LINE_WORDS + 1];
 
@@ -165,12 +176,12 @@ fn adopts(stores: &[Store], looks: &[usize; 4], reversed: bool, judge: Judge) ->
         Judge::Believes => true,
         Judge::ControlOnly => head.control.is_some_and(|c| c.epoch == OLD && c.tail <= 2),
     };
-    let copied = region();
-    for (line, words) in copied.iter().skip(first).zip(&read) {
+    let copied = OneRegion(region());
+    for (line, words) in copied.0.iter().skip(first).zip(&read) {
         let words7 = words[..LINE_WORDS].try_into().expect("seven of eight");
         line.put(words7, Stamp(words[LINE_WORDS]));
     }
-    let view = LogView { ring: RING, region: &copied, epoch: OLD, checks: false };
+    let view = LogView { ring: RING, view: Window(&copied), epoch: OLD, checks: false };
     let whole = |seq: &u64| {
         let mut payload = Vec::new();
         let record = view.read_checked(2 + 2 * seq, |_| true, &mut payload);
@@ -231,18 +242,18 @@ fn a_writer_that_does_not_tell_first_has_a_part_adopted() {
 
 #[test]
 fn a_record_behind_a_tail_that_moved_is_not_consumed_and_neither_is_a_pad() {
-    let lines = region();
-    let mut log = OwnLog::begin_term((RING, &lines), OLD, 0, false);
-    log.append(&lines, 0, record(0, OLD).iter());
-    log.append_pad(&lines, 2);
-    log.advance_tail(&lines, 0, 8);
-    let checked = LogView { ring: RING, region: &lines, epoch: OLD, checks: true };
+    let lines = OneRegion(region());
+    let mut log = OwnLog::begin_term((RING, &lines.0), OLD, 0, false);
+    log.append(&lines.0, 0, record(0, OLD).iter());
+    log.append_pad(&lines.0, 2);
+    log.advance_tail(&lines.0, 0, 8);
+    let checked = LogView { ring: RING, view: Window(&lines), epoch: OLD, checks: true };
     let read = |view: &LogView<'_>, pos| {
         view.read_checked(pos, |r| r.kind == Kind::Message, &mut Vec::new())
     };
     assert_eq!(read(&checked, 0), Some(message(0)));
     assert_eq!(read(&checked, 2), Some(Record::pad(6)));
-    log.advance_tail(&lines, 8, 8);
+    log.advance_tail(&lines.0, 8, 8);
     assert_eq!((read(&checked, 0), read(&checked, 2)), (None, None));
     let believes = LogView { checks: false, ..checked };
     assert_eq!(

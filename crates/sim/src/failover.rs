@@ -1,0 +1,138 @@
+//! What a run shows of failover: how often leaders change, with what in flight, and how many replicas
+//! lose state and get it back.
+
+use crate::world::World;
+use alloc::vec::Vec;
+use amcast_core::Pid;
+
+/// How often what a failover consists of occurred in a run, or in several.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Failover {
+    /// Runs in which at least one leader changed.
+    pub runs: u64,
+    /// How often a group got a leader after its first one.
+    pub leader_changes: u64,
+    /// Multicasts to several groups, counted anew at each change of a leader, that were then not yet
+    /// delivered by every living replica of their destinations.
+    pub in_flight: u64,
+    /// Replicas that found that they lack part of the log, or were told so, without a crash.
+    pub left_behind: u64,
+    /// Replicas that had all state again after a crash.
+    pub transfers_after_crash: u64,
+    /// Replicas that had all state again after they were left behind.
+    pub transfers_when_left_behind: u64,
+}
+
+impl Failover {
+    /// Adds what other runs show.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.leader_changes += other.leader_changes;
+        self.in_flight += other.in_flight;
+        self.left_behind += other.left_behind;
+        self.transfers_after_crash += other.transfers_after_crash;
+        self.transfers_when_left_behind += other.transfers_when_left_behind;
+    }
+
+    /// Each count with its name.
+    pub const fn named(&self) -> [(&'static str, u64); 6] {
+        [
+            ("runs_with_leader_changes", self.runs),
+            ("leader_changes", self.leader_changes),
+            ("in_flight_at_leader_changes", self.in_flight),
+            ("left_behind", self.left_behind),
+            ("transfers_after_crash", self.transfers_after_crash),
+            ("transfers_when_left_behind", self.transfers_when_left_behind),
+        ]
+    }
+}
+
+/// Why a replica lacks state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    Crash,
+    LeftBehind,
+}
+
+/// Counts during a run.
+#[derive(Debug)]
+pub(crate) struct FailoverCounter {
+    pub counts: Failover,
+    /// By group: whether it has had a leader.
+    led: Vec<bool>,
+    /// By process: why it lacks state, if it does.
+    lacks: Vec<Option<Cause>>,
+}
+
+impl FailoverCounter {
+    pub(crate) fn new(groups: usize, processes: usize) -> Self {
+        Self {
+            counts: Failover::default(),
+            led: alloc::vec![false; groups],
+            lacks: alloc::vec![None; processes],
+        }
+    }
+
+    /// A process starts again after a crash.
+    pub(crate) fn restarts(&mut self, p: Pid) {
+        self.lacks[p.index()] = Some(Cause::Crash);
+    }
+
+    /// A process says that it lacks state.
+    pub(crate) fn recovering(&mut self, p: Pid) {
+        let lacks = &mut self.lacks[p.index()];
+        if lacks.is_none() {
+            *lacks = Some(Cause::LeftBehind);
+            self.counts.left_behind += 1;
+        }
+    }
+
+    /// A process says that it has all state.
+    pub(crate) fn recovered(&mut self, p: Pid) {
+        match self.lacks[p.index()].take() {
+            Some(Cause::Crash) => self.counts.transfers_after_crash += 1,
+            Some(Cause::LeftBehind) => self.counts.transfers_when_left_behind += 1,
+            None => {}
+        }
+    }
+}
+
+impl World<'_> {
+    /// A process says that it leads its group.
+    pub(crate) fn leads(&mut self, p: Pid) {
+        let Some(group) = self.procs[p.index()].group else { return };
+        if !core::mem::replace(&mut self.failover.led[group.index()], true) {
+            return;
+        }
+        let in_flight = self.ledger.messages.iter().filter(|m| {
+            let mut members = m.dst.iter().flat_map(|g| self.cluster.members(g));
+            let misses = |q: Pid| self.procs[q.index()].alive() && !m.delivered_by(q);
+            m.dst.len() > 1 && members.any(misses)
+        });
+        self.failover.counts.in_flight += in_flight.count() as u64;
+        self.failover.counts.leader_changes += 1;
+        self.failover.counts.runs = 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transfer_counts_by_what_it_mends() {
+        let mut counter = FailoverCounter::new(1, 3);
+        counter.restarts(Pid(0));
+        counter.recovering(Pid(0));
+        counter.recovered(Pid(0));
+        counter.recovering(Pid(1));
+        counter.recovered(Pid(1));
+        counter.recovered(Pid(1));
+        let Failover { left_behind, transfers_after_crash, transfers_when_left_behind, .. } =
+            counter.counts;
+        assert_eq!((left_behind, transfers_after_crash, transfers_when_left_behind), (1, 1, 1));
+        let mut sum = counter.counts;
+        sum.add(&counter.counts);
+        assert!(sum.named().iter().zip(counter.counts.named()).all(|(a, b)| a.1 == 2 * b.1));
+    }
+}
