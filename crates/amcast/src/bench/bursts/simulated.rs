@@ -31,6 +31,7 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         strikes: Vec::new(),
         service: true,
         calm: Time::ZERO + Span::millis(1),
+        service: false,
         drift_ppm: vec![0; MEMBERS],
         settle: Span::secs(600),
         quiet: Span::millis(1),

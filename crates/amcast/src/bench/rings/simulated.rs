@@ -87,6 +87,7 @@ fn plan(world: &World, cluster: &Cluster) -> Plan {
         strikes: Vec::new(),
         service: true,
         calm: Time::ZERO + Span::millis(1),
+        service: false,
         drift_ppm: vec![0; cluster.processes()],
         settle: Span::secs(3600),
         quiet: Span::secs(1),

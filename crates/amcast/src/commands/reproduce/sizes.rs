@@ -102,6 +102,7 @@ fn spend(
         strikes: Vec::new(),
         service: true,
         calm: last + HOP.times(APART),
+        service: false,
         drift_ppm: vec![0; members],
         settle: Span::secs(60),
         quiet: HOP.times(APART),
