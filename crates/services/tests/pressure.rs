@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn config() -> Config {
     Config::new(([127, 0, 0, 1], 0).into(), 1)
@@ -225,6 +225,54 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     stream.write_all("GET a\r\n".repeat(12).as_bytes()).unwrap();
     backend.answer_all_but_the_first(12);
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
+    assert!(front.is_serving());
+}
+
+/// Waits until the front has no such connection any more.
+fn wait_until_gone(front: &Front, name: &str) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let other = connect(front);
+    let mut reader = BufReader::new(other.try_clone().unwrap());
+    loop {
+        (&other).write_all(b"CLIENT LIST\r\n").unwrap();
+        let bytes = line(&mut reader)[1..].parse::<usize>().unwrap();
+        let mut list = vec![0; bytes + 2];
+        reader.read_exact(&mut list).unwrap();
+        if !String::from_utf8(list).unwrap().contains(name) {
+            return;
+        }
+        assert!(Instant::now() < until, "{name} is still served");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_its_answers_is_cut_off() {
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.output_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let mut stream = connect(&front);
+    assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
+    // So many are sent before the size of an answer is known.
+    let count = 12;
+    stream.write_all("GET a\r\n".repeat(count).as_bytes()).unwrap();
+    while backend.open.lock().unwrap().len() < count {
+        std::thread::yield_now();
+    }
+    // Every one has its turn when it comes: what waits, waits for the client. That is far more than a
+    // connection holds by itself.
+    let mut answer = b"$8388608\r\n".to_vec();
+    answer.resize(answer.len() + (8 << 20), b'x');
+    answer.extend_from_slice(b"\r\n");
+    let tokens = backend.open.lock().unwrap().clone();
+    for token in tokens {
+        backend.answers.get().unwrap().answer(token, Cow::Borrowed(&answer));
+    }
+    wait_until_gone(&front, "unread");
+    let mut all = Vec::new();
+    rest(&mut stream, &mut all);
+    assert!(all.len() < count * answer.len(), "{} bytes came", all.len());
     assert!(front.is_serving());
 }
 

@@ -647,6 +647,32 @@ mod tests {
     }
 
     #[test]
+    fn a_front_that_does_not_read_its_answers_is_cut_off_and_no_sooner_than_is_said() {
+        let mut place = Place::new("unread");
+        place.ingress.serve(true);
+        let answer = vec![b'x'; 1 << 20];
+        let most = BACKLOG_BYTES_MAX / answer.len();
+        // As many as may wait, and then more than the connection holds besides.
+        for (count, cut_off) in [(most - 1, 0), (most, 1)] {
+            for token in 0..count as u64 {
+                place.say(Frame::Command(token, DST, b""));
+            }
+            let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
+            assert_eq!(taken.len(), count);
+            for (seq, _) in taken {
+                place.ingress.answer(seq, &answer);
+            }
+            place.ingress.round();
+            assert_eq!(place.ingress.cut_off(), cut_off);
+        }
+        assert_eq!((place.ingress.fronts.len(), place.ingress.open_commands()), (0, 0));
+        while place.front.fill().is_ok() {
+            let unread = place.front.unread();
+            place.front.done(unread);
+        }
+    }
+
+    #[test]
     fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
         let mut place = Place::new("sense");
         place.ingress.serve(true);
