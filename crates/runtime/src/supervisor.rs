@@ -222,7 +222,8 @@ impl Nodes {
         let Some(child) = &mut slot.child else {
             if Instant::now() >= slot.start_at {
                 if let Err(e) = self.spawn(rank) {
-                    tracing::error!("{}: cannot be started: {e}", self.slots[rank].life.name);
+                    // A start that fails is as good as an early end: the next one waits as long.
+                    say(&self.slots[rank].ended(&format!("could not be started: {e}")));
                 }
                 self.tell(None);
             }
@@ -370,6 +371,7 @@ fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::home::Net;
 
     fn slot(lived: Duration) -> Slot {
         let now = Instant::now();
@@ -413,6 +415,49 @@ mod tests {
         assert!(slot.recovered() && !slot.recovered(), "once");
         assert_eq!((slot.life.given_up, slot.early_ends), (false, 0));
         assert_eq!(slot.life.down(None), None);
+    }
+
+    /// The slots of a supervisor without a thread, with one node that runs `program`.
+    fn nodes(program: &str) -> Nodes {
+        let (stop, close) = (AtomicBool::new(false), AtomicBool::new(false));
+        let lives = Mutex::new(Vec::new());
+        Nodes {
+            command: NodeCommand { program: program.into(), args: Vec::new() },
+            ground: Ground::Net(Net::of(std::env::temp_dir(), 0, Vec::new())),
+            shared: Arc::new(Shared { stop, close, lives }),
+            on_change: Box::new(|_, _| {}),
+            slots: vec![slot(Duration::ZERO)],
+        }
+    }
+
+    /// Looks after the node until then, or for so long; how often it was tried to start it.
+    fn look_for(nodes: &mut Nodes, span: Duration, is_enough: fn(&Slot) -> bool) -> u32 {
+        let (until, mut starts) = (Instant::now() + span, 0);
+        while Instant::now() < until && !is_enough(&nodes.slots[0]) {
+            let before = nodes.slots[0].started;
+            nodes.look(0);
+            starts += u32::from(nodes.slots[0].started != before);
+            thread::sleep(Duration::from_millis(1));
+        }
+        starts
+    }
+
+    #[test]
+    fn a_node_that_keeps_dying_is_started_ever_less_often_and_hardly_any_more_once_given_up() {
+        // One that ends at once, and one that cannot even be started.
+        for program in ["false", "/nonexistent/amcast"] {
+            let (mut nodes, never) = (nodes(program), |_: &Slot| false);
+            let starts = look_for(&mut nodes, BACK_OFF.0 * 20, never);
+            // After 0, 1, 3, 7 and 15 of the shortest waits.
+            assert!((1..=5).contains(&starts), "{program}: {starts} starts");
+            let slot = &mut nodes.slots[0];
+            (slot.early_ends, slot.start_at) = (EARLY_ENDS_MAX - 1, Instant::now());
+            look_for(&mut nodes, TRY_AGAIN / 2, |slot| slot.life.given_up);
+            assert!(nodes.slots[0].life.given_up, "{program}");
+            let again = look_for(&mut nodes, BACK_OFF.0 * 20, never);
+            assert_eq!(again, 0, "{program} was given up");
+            assert!(nodes.slots[0].start_at > Instant::now() + TRY_AGAIN / 2);
+        }
     }
 
     #[test]
