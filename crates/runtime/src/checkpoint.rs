@@ -14,7 +14,7 @@
 
 use crate::application::{Application, Wake};
 use crate::home::Keeping;
-use amcast_core::{Span, Time};
+use amcast_core::{Gid, Span, Time};
 use amcast_storage::{Error, Saved, Saving};
 use std::io::{self, Read};
 
@@ -235,14 +235,22 @@ impl Schedule {
     }
 }
 
-/// Reads a state as it was given, and how many bytes it has.
+/// Reads a state as it was given, and how many bytes it has. It must stand where the checkpoint says: one that
+/// stands elsewhere would have the log read from a wrong place, and commands lost or executed twice.
 fn read<A: Application>(saved: Saved, groups: usize) -> io::Result<(Restored<A::State>, u64)> {
+    let position = saved.position();
     let mut from = Pieces { saved, rest: Vec::new(), at: 0, bytes: 0 };
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
     let mut history = Vec::new();
     (&mut from).take(u64::from_le_bytes(length)).read_to_end(&mut history)?;
     let state = A::read(groups, &mut from).map_err(io::Error::other)?;
+    let stands = (0..groups).map(|g| A::state_delivered(&state, Gid(g as u8))).sum::<u64>();
+    if stands != position {
+        return Err(io::Error::other(format!(
+            "the checkpoint says that it is of position {position}, and its state is of {stands}"
+        )));
+    }
     Ok((Restored { state, history }, from.bytes))
 }
 

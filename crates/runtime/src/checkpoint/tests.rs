@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::application::{Command, Figures};
-use amcast_core::{Gid, MsgId};
+use amcast_core::MsgId;
 use std::fs;
 use std::sync::Arc;
 
@@ -126,6 +126,43 @@ fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
         (checkpoints, found) = place.open();
         assert_eq!(found, Some((text.to_string(), b"told".to_vec())));
     }
+}
+
+#[test]
+fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
+    let text = "a state";
+    for position in [text.len() - 1, text.len(), text.len() + 1] {
+        let place = Place::new("elsewhere");
+        let path = place.0.checkpoints();
+        let wake: Wake = Arc::new(|| {});
+        let (mut disk, _) = amcast_storage::Checkpoints::open(&path, wake, |_| {}).unwrap();
+        disk.begin(position as u64);
+        disk.give(&0_u64.to_le_bytes());
+        disk.give(text.as_bytes());
+        disk.finish();
+        drop(disk);
+        let (mut checkpoints, found) = place.open();
+        let right = (position == text.len()).then(|| (text.to_string(), Vec::new()));
+        assert_eq!(found, right, "it says {position}");
+        // The next one takes its place, whatever it said.
+        save(&mut checkpoints, text);
+        drop(checkpoints);
+        assert_eq!(place.open().1.map(|found| found.0).as_deref(), Some(text));
+    }
+}
+
+#[test]
+fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
+    let place = Place::new("position");
+    let (mut checkpoints, _) = place.open();
+    for text in ["one", "one two", "one two three"] {
+        save(&mut checkpoints, text);
+    }
+    drop(checkpoints);
+    let wake: Wake = Arc::new(|| {});
+    let (_, found) =
+        amcast_storage::Checkpoints::open(&place.0.checkpoints(), wake, |_| {}).unwrap();
+    assert_eq!(found.newest.map(|saved| saved.position()), Some(13));
 }
 
 #[test]
