@@ -29,7 +29,6 @@ pub fn run(entry: &dyn Entry, config: &Config, burst: usize, seed: u64) -> Resul
         pace: Pace::Rounds(burst as u32),
         barriers: Vec::new(),
         strikes: Vec::new(),
-        service: true,
         calm: Time::ZERO + Span::millis(1),
         service: false,
         drift_ppm: vec![0; MEMBERS],

@@ -85,7 +85,6 @@ fn plan(world: &World, cluster: &Cluster) -> Plan {
         pace: Pace::Closed(world.outstanding),
         barriers: Vec::new(),
         strikes: Vec::new(),
-        service: true,
         calm: Time::ZERO + Span::millis(1),
         service: false,
         drift_ppm: vec![0; cluster.processes()],

@@ -100,7 +100,6 @@ fn spend(
         pace,
         barriers: Vec::new(),
         strikes: Vec::new(),
-        service: true,
         calm: last + HOP.times(APART),
         service: false,
         drift_ppm: vec![0; members],
