@@ -245,7 +245,10 @@ impl Plan {
         let suspect = suspicion(entry, config);
         let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, suspect, chooser));
         let calm = Time::ZERO + faulty;
-        let model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
+        let mut model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
+        if !settings.splits_steps {
+            model.ram.midst_ppm = 0;
+        }
         let around = Around { calm, replaces: settings.replaces, service, suspect };
         let mut strikes = faults::draw(profile, entry, cluster, &around, chooser);
         let stays_dead = |p| match cluster.group_of(p) {

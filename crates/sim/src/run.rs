@@ -37,6 +37,8 @@ pub struct Settings {
     pub restarts: bool,
     /// Whether disks may be lost and replaced by empty ones.
     pub replaces: bool,
+    /// Whether the memory of a process may change, and be read, in the middle of its steps.
+    pub splits_steps: bool,
     /// Whether the places of clients that crashed are taken again, with a higher incarnation and
     /// higher numbers. A judge must then not hold a client that came back to what it had cast
     /// before: it has forgotten it.
@@ -63,6 +65,7 @@ impl Default for Settings {
             model: None,
             restarts: true,
             replaces: true,
+            splits_steps: true,
             clients_return: false,
             settle: Span::secs(5),
             quiet: Span::millis(1),

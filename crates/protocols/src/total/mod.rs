@@ -146,8 +146,8 @@ number!(
     50_000,
     20,
     60_000_000,
-    "How long a process may be silent before it is left out, in microseconds. Grows with each \
-     process that was suspected and lives.",
+    "How long a process may be silent before it is left out, in microseconds. Grows to two \
+     seconds at most for one that proved slow, and falls again within minutes.",
     "Less ends a view sooner when a member dies, and more often when it was only slow."
 );
 number!(

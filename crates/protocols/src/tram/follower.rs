@@ -168,8 +168,7 @@ impl Replica {
         let force = self.force?;
         let ring = self.layout.log(force.writer, force.half);
         let leads = matches!(self.phase, Phase::Leader(_));
-        let checks = !leads && !self.mutants.is(Mutant::SkipsTailCheck);
-        Some(LogView { ring, view, epoch: force.epoch, checks })
+        Some(LogView { ring, view, epoch: force.epoch, checks: !leads })
     }
 
     // [TRAM 2:32-37] consume what is decided, in order. The paper waits for the next slot; the

@@ -37,9 +37,6 @@ crate::mutant::mutants! {
         SkipsConfirm = "skips-confirm":
             "A candidate adopts what it has read without looking whether it was written over meanwhile."
             breaks [];
-        SkipsTailCheck = "skips-tail-check":
-            "A replica consumes what it has read without looking whether it was written over meanwhile."
-            breaks [];
         WritesBeforeItTells = "writes-before-it-tells":
             "A leader begins a term's log without telling first that it writes over what lies there."
             breaks [];

@@ -347,7 +347,6 @@ impl Replica {
         }
         *left -= 1;
         if *left == 0 {
-            out.mark("tram-confirmed");
             self.take_over(view, out);
         }
     }
@@ -370,6 +369,9 @@ impl Replica {
         }
         if end < self.decided.max(self.consumed) && !self.mutants.any() {
             return self.forgotten(out);
+        }
+        if !c.sources.is_empty() {
+            out.mark("tram-confirmed");
         }
         let half = usize::from(self.promise.half);
         let (tail, commit) = (log.tail(), self.decided);

@@ -47,7 +47,7 @@ const SCENARIOS: [(&str, &str); 28] = [
 
 /// Mutants that a random run shows, within [`SEEDS`] from which seed on. The first shows it, as long as nothing in
 /// the protocol changes that moves its runs.
-const RUNS: [(&str, u64); 1] = [("counts-below-its-promise", 256)];
+const RUNS: [(&str, u64); 1] = [("counts-below-its-promise", 838)];
 
 /// Seeds within which such a mutant must have broken what it is said to break.
 const SEEDS: u64 = 400;
