@@ -60,6 +60,7 @@ impl Processes {
 
 #[test]
 fn whom_multicast_does_not_reach_gets_datagrams_one_by_one_until_it_does() {
+    let _limit = amcast_test_policy::time_limit();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let ports: Vec<Ports> = (0..3).map(|_| Ports::open(any, any).expect("opened")).collect();
     let groups = GroupSet::one(GROUP);

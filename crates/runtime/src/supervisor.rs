@@ -388,6 +388,7 @@ mod tests {
 
     #[test]
     fn a_node_that_ends_early_again_and_again_waits_longer_and_is_given_up() {
+        let _limit = amcast_test_policy::time_limit();
         let mut slot = slot(Duration::ZERO);
         for n in 1..=EARLY_ENDS_MAX {
             slot.started = Instant::now();
@@ -402,6 +403,7 @@ mod tests {
 
     #[test]
     fn a_node_that_was_given_up_is_tried_again_later_and_forgiven_when_it_lives() {
+        let _limit = amcast_test_policy::time_limit();
         let mut slot = slot(Duration::ZERO);
         slot.early_ends = EARLY_ENDS_MAX - 1;
         slot.back_off = BACK_OFF.1;
@@ -444,6 +446,7 @@ mod tests {
 
     #[test]
     fn a_node_that_keeps_dying_is_started_ever_less_often_and_hardly_any_more_once_given_up() {
+        let _limit = amcast_test_policy::time_limit();
         // One that ends at once, and one that cannot even be started.
         for program in ["false", "/nonexistent/amcast"] {
             let (mut nodes, never) = (nodes(program), |_: &Slot| false);
@@ -462,6 +465,7 @@ mod tests {
 
     #[test]
     fn a_node_that_lived_is_not_held_to_its_earlier_ends() {
+        let _limit = amcast_test_policy::time_limit();
         let mut slot = slot(EARLY * 2);
         slot.early_ends = EARLY_ENDS_MAX - 1;
         slot.back_off = BACK_OFF.1;
@@ -472,6 +476,7 @@ mod tests {
 
     #[test]
     fn ends_are_told_by_signal_and_by_exit_code() {
+        let _limit = amcast_test_policy::time_limit();
         assert_eq!(told(ExitStatus::from_raw(9)), "was killed by signal 9 (SIGKILL)");
         assert_eq!(told(ExitStatus::from_raw(6)), "was killed by signal 6 (SIGABRT)");
         assert_eq!(told(ExitStatus::from_raw(101 << 8)), "panicked (exit code 101)");

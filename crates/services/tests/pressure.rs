@@ -248,6 +248,7 @@ fn wait_until_gone(front: &Front, name: &str) {
 
 #[test]
 fn a_client_that_does_not_read_its_answers_is_cut_off() {
+    let _limit = amcast_test_policy::time_limit();
     let backend = Arc::new(Withheld::default());
     let mut config = config();
     config.output_bytes_max = 8 << 20;

@@ -576,7 +576,7 @@ mod tests {
             for counter in 1..=20 {
                 h.saw(now, 1, counter, true);
                 while !h.suspects(now, 1) {
-                    now = now + Span(timeout.0 / 2);
+                    now += Span(timeout.0 / 2);
                     h.beat(now);
                 }
             }

@@ -130,6 +130,7 @@ fn a_state_that_was_saved_is_there_after_a_start_with_its_history() {
 
 #[test]
 fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
+    let _limit = amcast_test_policy::time_limit();
     let text = "a state";
     for position in [text.len() - 1, text.len(), text.len() + 1] {
         let place = Place::new("elsewhere");
@@ -153,6 +154,7 @@ fn a_state_that_stands_elsewhere_than_its_checkpoint_says_is_none() {
 
 #[test]
 fn the_newest_state_is_found_and_its_position_told_as_it_was_begun() {
+    let _limit = amcast_test_policy::time_limit();
     let place = Place::new("position");
     let (mut checkpoints, _) = place.open();
     for text in ["one", "one two", "one two three"] {

@@ -234,6 +234,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
 
 #[test]
 fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarnation() {
+    let _limit = amcast_test_policy::time_limit();
     for (continuing, is_taken) in [(0b111, true), (0b101, false)] {
         let (mut house, [one, _]) = house(false);
         let view = |number, continuing| Note::View { number, members: 0b111, continuing };
