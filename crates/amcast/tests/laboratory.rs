@@ -83,9 +83,11 @@ fn hunted(protocol: &str) -> Vec<(String, String)> {
 #[test]
 fn every_mutant_is_found_and_the_command_that_is_printed_finds_it_again() {
     let _limit = amcast_test_policy::time_limit();
-    for (protocol, least) in [("tram", 12), ("skeen", 6)] {
+    for (protocol, least) in [("tram", 15), ("skeen", 6)] {
         let all = hunted(protocol);
-        assert!(all.len() >= least, "{protocol} has {} mutants", all.len());
+        // A scenario alone shows some: `tram_sim` plays it with them.
+        let all: Vec<_> = all.into_iter().filter(|(_, replay)| !replay.is_empty()).collect();
+        assert!(all.len() >= least, "{protocol} has {} mutants that are found", all.len());
         for (name, replay) in all {
             let words: Vec<&str> = replay.split(' ').skip(1).collect();
             let output = amcast(&words);

@@ -33,8 +33,8 @@ pub struct MutantInfo {
     pub name: &'static str,
     /// What it does wrong, in a sentence.
     pub what: &'static str,
-    /// Promised properties that its runs are seen to break; none where what breaks is what the
-    /// driver is owed.
+    /// Promised properties that its random runs are seen to break; none where what breaks is what the
+    /// driver is owed, or where a scenario alone shows it.
     pub breaks: &'static [Property],
 }
 
