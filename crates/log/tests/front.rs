@@ -147,7 +147,9 @@ fn a_client_that_finds_no_front_asks_again_and_leaves_old_addresses_alone() {
     let client = Client::new(vec![at_old], None).expect("an address").finding(finds);
     let mut client = client.with_patience(Duration::from_secs(5));
     assert_eq!(client.append("a", "x").expect("appended"), 0);
-    assert_eq!(dialled.load(Ordering::Relaxed), 1, "before it asked");
+    // One attempt, before it asked; it dials again where the connection ends before the request is on it.
+    let dials = dialled.load(Ordering::Relaxed);
+    assert!((1..=2).contains(&dials), "{dials}");
     let mut lost = Client::new(vec![server.front.address().to_string()], None)
         .expect("an address")
         .finding(Vec::new)
