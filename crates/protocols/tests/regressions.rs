@@ -33,8 +33,9 @@ fn replay(file: &str, protocol: Option<&str>) {
         let profile = Profile::parse(words.next().expect("a profile")).expect("a known profile");
         let seed: u64 = words.next().expect("a seed").parse().expect("a number");
         let entry = catalog::find(protocol).expect("it is in the catalog");
-        // Most are older than barriers.
-        let mut settings = Settings { payload_max: 1500, barriers: 0, ..Settings::with(profile) };
+        // Most are older than barriers and successions.
+        let settings = Settings { payload_max: 1500, barriers: 0, ..Settings::with(profile) };
+        let mut settings = Settings { successions: false, ..settings };
         let mut raw = RawConfig::default();
         for word in words {
             if word == "kept" {

@@ -35,11 +35,13 @@ pub enum Concern {
     Silences,
     /// Who is set a barrier, and when.
     Barriers,
+    /// Which replicas are gone in turn, and when.
+    Successions,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 12;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -54,6 +56,7 @@ impl Concern {
         Self::Ways,
         Self::Silences,
         Self::Barriers,
+        Self::Successions,
     ];
 
     /// Its name: the name of its stream.
@@ -70,6 +73,7 @@ impl Concern {
             Self::Ways => "ways",
             Self::Silences => "silences",
             Self::Barriers => "barriers",
+            Self::Successions => "successions",
         }
     }
 }

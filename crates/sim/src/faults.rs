@@ -3,6 +3,10 @@
 //! Every rate is drawn anew for each run (swarm), so that some runs have many faults of one kind
 //! and none of another.
 
+mod successions;
+
+pub(crate) use successions::has_successions;
+
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
 use amcast_core::{
@@ -239,6 +243,8 @@ pub(crate) struct Around {
     pub service: bool,
     /// How long a process over memory may be silent before others suspect it.
     pub suspect: Option<Span>,
+    /// The same over messages, in runs in which replicas are gone in turn.
+    pub turns: Option<Span>,
 }
 
 /// Draws the strikes of a run.
@@ -289,6 +295,9 @@ pub(crate) fn draw(
     }
     if profile.has(Profile::Memory) && about.medium == MediumKind::Memory {
         draw.some(3, Drawing::slow_writer);
+    }
+    if let Some(silence) = around.turns {
+        draw.successions(profile, silence);
     }
     draw.strikes
 }

@@ -242,14 +242,23 @@ impl Plan {
             Profile::All => chooser.pick(Concern::Oracle, 2) == 1,
             _ => false,
         };
-        let suspect = suspicion(entry, config);
-        let faulty = settings.faulty.unwrap_or_else(|| phase(about.medium, suspect, chooser));
+        let silence = suspicion(entry, config);
+        let suspect = silence.filter(|_| about.medium == MediumKind::Memory);
+        let turns = silence.filter(|_| {
+            let may = settings.successions && faults::has_successions(profile, about, cluster);
+            may && chooser.pick(Concern::Successions, 2) == 1
+        });
+        let faulty = settings.faulty.unwrap_or_else(|| {
+            let least = turns.map_or(Span::ZERO, |silence| silence.times(SILENCES_OF_TURNS));
+            phase(about.medium, suspect, chooser).max(least)
+        });
         let calm = Time::ZERO + faulty;
         let mut model = settings.model.unwrap_or_else(|| Model::draw(profile, chooser));
         if !settings.splits_steps {
             model.ram.midst_ppm = 0;
         }
-        let around = Around { calm, replaces: settings.replaces, service, suspect };
+        let replaces = settings.replaces;
+        let around = Around { calm, replaces, service, suspect, turns };
         let mut strikes = faults::draw(profile, entry, cluster, &around, chooser);
         let stays_dead = |p| match cluster.group_of(p) {
             None => !settings.clients_return,
@@ -287,16 +296,17 @@ impl Plan {
     }
 }
 
-/// How long a process over memory may be silent before others suspect it, where that can be set.
+/// How long a process may be silent before others suspect it, where that can be set.
 fn suspicion(entry: &dyn Entry, config: &Config) -> Option<Span> {
-    let about = entry.about();
-    let param = about.params.iter().find(|param| param.name == "suspect_us");
-    let param = param.filter(|_| about.medium == MediumKind::Memory);
+    let param = entry.about().params.iter().find(|param| param.name == "suspect_us");
     param.map(|param| Span::micros(config.get(param)))
 }
 
 /// In most runs over memory the faults last at least so many times as long as a process may be silent.
 const SILENCES: u64 = 6;
+
+/// Where replicas are gone in turn the faults last at least so many times as long as one may be silent.
+const SILENCES_OF_TURNS: u64 = 32;
 
 /// How long faults last: a millisecond to half a second, each order of magnitude as likely; now and
 /// then some seconds, for the longest of pauses. Over memory mostly so long that a leader can be

@@ -39,6 +39,9 @@ pub struct Settings {
     pub replaces: bool,
     /// Whether the memory of a process may change, and be read, in the middle of its steps.
     pub splits_steps: bool,
+    /// Whether replicas over messages may be gone in turn, each as the one before comes back, so that logs
+    /// with different values for one position meet.
+    pub successions: bool,
     /// Whether the places of clients that crashed are taken again, with a higher incarnation and
     /// higher numbers. A judge must then not hold a client that came back to what it had cast
     /// before: it has forgotten it.
@@ -66,6 +69,7 @@ impl Default for Settings {
             restarts: true,
             replaces: true,
             splits_steps: true,
+            successions: true,
             clients_return: false,
             settle: Span::secs(5),
             quiet: Span::millis(1),

@@ -53,7 +53,7 @@ const RUNS: [(&str, u64); 1] = [("counts-below-its-promise", 838)];
 const SEEDS: u64 = 400;
 
 /// A small cluster that is quick to suspect and to retry.
-fn hasty(mutant: &str) -> Config {
+pub(crate) fn hasty(mutant: &str) -> Config {
     let set = [
         ("mutant", mutant),
         ("heartbeat_us", "100"),

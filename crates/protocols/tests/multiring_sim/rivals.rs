@@ -1,8 +1,9 @@
 //! Runs in which coordinators are cut off with a log of their own, and their successors end early: so that acceptors
-//! with different values for one instance meet in phase 1. What chooses the wrong one of them is found there.
+//! with different values for one instance meet in phase 1. What chooses the wrong one of them is found there, and in
+//! random runs of the simulator, in some of which replicas are gone in turn.
 
-use crate::mutants::violated;
-use crate::shapes::seeds;
+use crate::mutants::{hasty, violated};
+use crate::shapes::{first, judge, seeds};
 use amcast_check::{History, check};
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
@@ -10,7 +11,7 @@ use amcast_core::{Config, Entry, Gid, GroupSet, Pid, Property, RawConfig, Span, 
 use amcast_protocols::multiring::SYNCED;
 use amcast_sim::disk::DiskModel;
 use amcast_sim::faults::{Fault, Strike, When};
-use amcast_sim::{Cast, Choices, Delay, Model, Pace, Plan, Recorded};
+use amcast_sim::{Cast, Choices, Delay, Model, Pace, Plan, Profile, Recorded, Settings};
 use std::collections::BTreeSet;
 
 /// How long faults strike.
@@ -18,6 +19,9 @@ const FAULTY: Span = Span::millis(40);
 
 /// Seeds within which such a mutant must have broken what it is said to break.
 const SEEDS: u64 = 100;
+
+/// Random runs of each profile.
+const RANDOM_SEEDS: u64 = 60;
 
 /// Three replicas that are quick to suspect, and give each message an instance of its own.
 fn small(mutant: &str) -> Config {
@@ -125,4 +129,35 @@ fn rival_values_are_met_and_who_chooses_the_wrong_one_is_found() {
         println!("{mutant}: {found:?}");
         assert!(found.is_some() || count < SEEDS, "{mutant} breaks nothing");
     }
+}
+
+/// What a run of the simulator's own faults breaks, and whether acceptors with different values met.
+fn random(profile: Profile, seed: u64, mutant: &str) -> (BTreeSet<Property>, bool) {
+    let settings = Settings { payload_max: 300, barriers: 0, ..Settings::with(profile) };
+    let judged = judge(&SYNCED, &hasty(mutant), &settings, seed);
+    // Who stops itself in front of the checker shows nothing.
+    judged.report.map_or((BTreeSet::new(), false), |report| {
+        let rivals = report.marks.iter().any(|(mark, _)| *mark == "multiring-rival-values");
+        (violated(&report.outcome, &judged.findings), rivals)
+    })
+}
+
+#[test]
+fn random_faults_meet_rival_values_and_find_who_chooses_the_wrong_one() {
+    let count = seeds(RANDOM_SEEDS);
+    let tried = first()..first() + count;
+    for (profile, least) in [(Profile::Crash, 30), (Profile::Network, 12), (Profile::All, 12)] {
+        let mut met = 0;
+        for seed in tried.clone() {
+            let (broken, rivals) = random(profile, seed, "none");
+            assert!(broken.is_empty(), "{} {seed}: {broken:?}", profile.name());
+            met += u64::from(rivals);
+        }
+        println!("{}: {met} of {count} runs", profile.name());
+        assert!(met >= count / least, "{}: only {met} of {count} runs", profile.name());
+    }
+    let mutant = "begins-with-the-longest-log";
+    let found = tried.clone().find(|&seed| !random(Profile::All, seed, mutant).0.is_empty());
+    println!("{mutant}: {found:?}");
+    assert!(found.is_some() || count < RANDOM_SEEDS, "{mutant} breaks nothing");
 }
