@@ -68,7 +68,7 @@ impl Line {
         self.words[i].load(Ordering::Acquire)
     }
 
-    /// The stamp. Pairs with the release store in [`Line::put`] and [`Line::copy`].
+    /// The stamp. Pairs with the release store in [`Line::put`], [`Line::copy`] and [`Line::publish`].
     pub fn stamp(&self) -> Stamp {
         Stamp(self.stamp.load(Ordering::Acquire))
     }
@@ -89,6 +89,11 @@ impl Line {
     /// Writes what `from` holds, then publishes it with the stamp.
     pub fn copy(&self, from: &Self, stamp: Stamp) {
         self.put(&from.words(), stamp);
+    }
+
+    /// Publishes the words that were put before under another stamp.
+    pub fn publish(&self, stamp: Stamp) {
+        self.stamp.store(stamp.0, Ordering::Release);
     }
 
     /// One word of the eight, the stamp being the last: for carriers that write word by word.

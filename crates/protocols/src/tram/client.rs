@@ -60,6 +60,10 @@ struct Copied {
     posted: u64,
     /// Positions below this were answered for: their lines may be used again.
     done: u64,
+    /// Writes that are not answered yet.
+    flying: u32,
+    /// So many of them were posted before the replica started anew: what comes of them says nothing.
+    stale: u32,
 }
 
 impl Client {
@@ -68,7 +72,7 @@ impl Client {
         let Role::Client { client } = cluster.role(me) else {
             return Err(ConfigError::Role("not a client"));
         };
-        let copied = |pid| Copied { pid, posted: 0, done: 0 };
+        let copied = |pid| Copied { pid, posted: 0, done: 0, flying: 0, stale: 0 };
         // [TRAM 1:1] every buffer starts out empty.
         let lane = |group| Lane {
             group,
@@ -212,6 +216,12 @@ impl Client {
         let Ticketed::Sent { group, rank, low } = ticketed else { return };
         let lane = &mut self.lanes[group.index()];
         let replica = &mut lane.replicas[rank];
+        replica.flying = replica.flying.saturating_sub(1);
+        if replica.stale > 0 {
+            // Writes to one process are answered in order: this one was posted before that started anew.
+            replica.stale -= 1;
+            return;
+        }
         let pos = ticket::full(low, replica.posted);
         replica.done = replica.done.max(pos);
     }
@@ -223,6 +233,7 @@ impl Client {
         let replica = &mut lane.replicas[usize::from(rank)];
         replica.posted = lane.taken.min(replica.posted);
         replica.done = replica.posted;
+        replica.stale = replica.flying;
     }
 }
 
@@ -248,6 +259,7 @@ impl Lane {
                 let at = ring.at(replica.posted);
                 let source = Source::Copy(Lines { region: ring.region, at, count });
                 replica.posted = next;
+                replica.flying += 1;
                 let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
                 out.ask(Out::Write {
                     to: replica.pid,

@@ -209,7 +209,9 @@ impl Replica {
             let wants = |r: &Record| r.kind == Kind::Message && r.dst.contains(group);
             let mut record = None;
             let payload = out.fill(|to| record = log.read_checked(pos, wants, to));
-            let Some(record) = record else {
+            // A record that ends behind what is decided is none: who wrote the log says two things.
+            let decided = |r: &Record| u64::from(r.lines()) <= self.decided - pos;
+            let Some(record) = record.filter(decided) else {
                 // Only a replica that nobody waits for can miss a decided entry: it has been
                 // overwritten, or was never written here. Of a pad that is as true as of a message.
                 self.fall_behind(out);

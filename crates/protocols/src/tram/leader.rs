@@ -73,6 +73,8 @@ pub(super) struct Follower {
     left: bool,
     /// Writes to it that are not answered yet.
     flying: u32,
+    /// So many of them were posted before it was taken in again: what comes of them says nothing.
+    stale: u32,
     /// They copy from the log from here on, so nothing is written over there.
     safe: u64,
 }
@@ -91,7 +93,8 @@ struct Passed {
     log: u64,
     /// The next free position of the child's buffer (`slot_out`).
     out: u64,
-    /// Where the records lie that writes on the way copy from, oldest first. At most a ring.
+    /// From where on writes on the way copy, for each of them, oldest first; none is lower than the first.
+    /// At most a ring.
     flying: VecDeque<u64>,
 }
 
@@ -207,6 +210,7 @@ impl Replica {
                 follower.log =
                     Some(FollowerLog::begin_term((to, ring), epoch, tail, silently, out));
                 follower.posted = tail;
+                (follower.stale, follower.safe) = (follower.flying, tail);
             }
         }
     }
@@ -348,23 +352,26 @@ impl Replica {
             return false;
         }
         let log = view.region(ring.region);
-        if start != leader.end {
-            leader.log.append_pad(log, leader.end);
-            leader.pad = Some((leader.end, start));
-        }
         if start > 0 && ring.at(start) == ring.base {
             out.mark("tram-ring-wraps");
         }
         let pos = leader.taken[source].next;
         let read = from.at(pos) as usize;
-        leader.log.append(log, start, region[read..read + lines as usize].iter());
-        // Whoever writes the buffer writes over a message only once it is decided: had that
-        // happened meanwhile, someone else leads.
-        if from.read(region, pos, epoch) != Some(*record) {
-            // What was copied is no record: nobody may take it for one.
-            leader.log.take_back(log, start);
+        let source_lines = &region[read..read + lines as usize];
+        leader.log.copy_in(log, start, source_lines.iter());
+        // The buffer may have got a new holder meanwhile, who begins anew, or someone else leads and this
+        // message is decided and written over. Then what was copied is no record, and never becomes one:
+        // not even who surveys this log sees it.
+        let stamp = from.stamp(pos, epoch);
+        let whole = source_lines.iter().all(|line| line.stamp() == stamp);
+        if !whole || from.read(region, pos, epoch) != Some(*record) {
             out.mark("tram-buffer-moved");
             return false;
+        }
+        leader.log.publish(log, start, lines);
+        if start != leader.end {
+            leader.log.append_pad(log, leader.end);
+            leader.pad = Some((leader.end, start));
         }
         leader.end = start + u64::from(lines);
         if twice && leader.taken[source].told == 0 {
@@ -446,6 +453,7 @@ impl Replica {
             }
             follower.flying += 1;
             self.flying[half] += 1;
+            debug_assert!(follower.posted <= upto, "what is posted is there");
             while follower.posted < upto {
                 let (count, next) = from.piece(follower.posted, upto, leader.pad);
                 let pos = core::mem::replace(&mut follower.posted, next);
@@ -483,7 +491,10 @@ impl Replica {
         }
         let follower = &mut leader.followers[rank];
         follower.flying = follower.flying.saturating_sub(1);
-        if follower.log.is_none() {
+        // Writes to one process are answered in order.
+        let stale = follower.stale > 0;
+        follower.stale = follower.stale.saturating_sub(1);
+        if stale || follower.log.is_none() {
             return;
         }
         match outcome {
@@ -587,6 +598,8 @@ impl Replica {
         let Phase::Leader(leader) = &mut self.phase else { return };
         let passed = &mut leader.passed[i][rank];
         (passed.log, passed.out) = (edge.log, edge.out);
+        // What goes again lies behind what is on the way: the first of them stays the lowest.
+        passed.flying.iter_mut().for_each(|from| *from = (*from).min(edge.log));
     }
 
     /// Follows what the children have taken over, along the log.

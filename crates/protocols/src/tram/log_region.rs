@@ -280,9 +280,25 @@ impl OwnLog {
         self.ring.write_pad(region, pos, self.epoch);
     }
 
-    /// Takes back the record appended last at `pos`: nobody may take it for one.
-    pub(super) fn take_back(&self, region: &[Line], pos: u64) {
-        region[self.ring.at(pos) as usize].put(&[0; LINE_WORDS], Stamp::default());
+    /// Copies the lines of one record to `pos`. They are no record, for nobody, before they are published:
+    /// what they are copied from may change meanwhile.
+    pub(super) fn copy_in<'l>(
+        &self,
+        region: &[Line],
+        pos: u64,
+        lines: impl ExactSizeIterator<Item = &'l Line>,
+    ) {
+        assert!(pos + lines.len() as u64 <= self.limit(), "written over before it was told");
+        let at = self.ring.at(pos) as usize;
+        for (i, line) in lines.enumerate() {
+            region[at + i].copy(line, Stamp::default());
+        }
+    }
+
+    /// Makes a record of the `count` lines that were copied to `pos`.
+    pub(super) fn publish(&self, region: &[Line], pos: u64, count: u32) {
+        let (at, stamp) = (self.ring.at(pos) as usize, self.ring.stamp(pos, self.epoch));
+        region[at..at + count as usize].iter().for_each(|line| line.publish(stamp));
     }
 }
 

@@ -475,7 +475,7 @@ impl Protocol for Replica {
             epoch: u64::from(self.promise.epoch),
             delivered: self.consumed,
             decided: self.decided,
-            backlog: self.decided - self.consumed,
+            backlog: self.decided.saturating_sub(self.consumed),
             follows: self.follows(),
         }
     }

@@ -29,6 +29,9 @@ use amcast_core::{GroupSet, MsgId, Outbox, Output, Time};
 /// How often the time that a donor is given doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
 
+/// No ring ever stands so far: at a line each nanosecond it would take two years.
+const POSITION_MAX: u64 = 1 << 56;
+
 /// The reader's side.
 #[derive(Debug)]
 pub(super) struct Intake {
@@ -240,6 +243,7 @@ impl Replica {
 
     fn read_stream(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let now = self.now;
+        let shape = (self.sources.len(), self.edges.len());
         let Health::Lacking(intake) = &mut self.health else { return };
         let Some(donor) = intake.donor else { return };
         let ring = self.layout.xfer(donor);
@@ -250,15 +254,15 @@ impl Replica {
             if record.kind == Kind::State {
                 chunk.clear();
                 let whole = ring.payload(region, intake.read, intake.attempt, &record, &mut chunk);
-                match intake.feed(&chunk, out) {
-                    Ok(Fed::Last) if whole => {
-                        (self.installs, self.installed) = (self.installs + 1, 0)
-                    }
-                    Ok(Fed::More) if whole => {}
-                    _ => {
+                // Nothing of a piece that is not whole goes to the application.
+                let fed = if whole { intake.feed(&chunk, shape, out) } else { Err(()) };
+                match fed {
+                    Ok(Fed::Last) => (self.installs, self.installed) = (self.installs + 1, 0),
+                    Ok(Fed::More) => {}
+                    Err(()) => {
                         let from = self.config.cluster().replica(self.group, donor);
                         out.note(Note::Malformed(from, "state"));
-                        intake.donor = None;
+                        self.drop_state();
                         return;
                     }
                 }
@@ -537,15 +541,22 @@ impl Donation {
 }
 
 impl Intake {
-    /// Takes in bytes of the stream: the head first, then the application's state.
-    fn feed(&mut self, mut bytes: &[u8], out: &mut Outbox<Memory>) -> Result<Fed, ()> {
+    /// Takes in bytes of the stream: the head first, then the application's state. `shape` is how many sources
+    /// and edges there are.
+    fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        shape: (usize, usize),
+        out: &mut Outbox<Memory>,
+    ) -> Result<Fed, ()> {
         if self.head.is_none() {
             let length = |b: &[u8]| {
                 let four: Option<&[u8; 4]> = b.first_chunk();
                 four.map(|n| u32::from_le_bytes(*n) as usize)
             };
             while !bytes.is_empty() {
-                let want = length(&self.head_bytes).map_or(4, |n| 4 + n) - self.head_bytes.len();
+                let all = length(&self.head_bytes).map_or(4, |_| 4 + Head::length(shape));
+                let want = all - self.head_bytes.len();
                 if want == 0 {
                     break;
                 }
@@ -554,18 +565,24 @@ impl Intake {
                 bytes = later;
             }
             let Some(n) = length(&self.head_bytes) else { return Ok(Fed::More) };
+            if n != Head::length(shape) {
+                return Err(());
+            }
             if self.head_bytes.len() < 4 + n {
                 return Ok(Fed::More);
             }
             let head = Head::decode(&mut Reader::new(&self.head_bytes[4..])).map_err(|_| ())?;
-            if head.position < self.least {
+            if head.position < self.least || !head.is_sound(shape) {
                 return Err(());
             }
             if head.bytes == 0 {
+                if !bytes.is_empty() {
+                    return Err(());
+                }
                 self.least = head.position;
                 Self::install(&[], (true, true), head.delivered, out);
                 self.head = Some(head);
-                return if bytes.is_empty() { Ok(Fed::Last) } else { Err(()) };
+                return Ok(Fed::Last);
             }
             self.head = Some(head);
         }
@@ -589,6 +606,25 @@ impl Intake {
     fn install(bytes: &[u8], (first, last): (bool, bool), position: u64, out: &mut Outbox<Memory>) {
         let piece = out.fill(|to| to.extend_from_slice(bytes));
         out.push(Output::Install { piece, first, last, position });
+    }
+}
+
+impl Head {
+    /// How many bytes it takes, by how many sources and edges there are.
+    const fn length((sources, edges): (usize, usize)) -> usize {
+        4 * 8 + (4 + sources * 12) + (4 + edges * 16)
+    }
+
+    /// Whether it can be the head of a state: the state holds what it says it holds, and no position is one
+    /// that no run reaches.
+    fn is_sound(&self, shape: (usize, usize)) -> bool {
+        let edges = self.edges.iter().flat_map(|&(log, at)| [log, at]);
+        let mut positions = self.sources.iter().map(|s| s.1).chain(edges);
+        (self.sources.len(), self.edges.len()) == shape
+            && self.delivered <= self.position
+            && self.position <= self.cursors_from
+            && self.cursors_from <= POSITION_MAX
+            && positions.all(|position| position <= POSITION_MAX)
     }
 }
 
