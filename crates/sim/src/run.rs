@@ -196,6 +196,21 @@ pub fn record(
     Ok(report)
 }
 
+/// Runs a plan that was drawn, and changed perhaps, with the chance of a seed; see [`run()`].
+///
+/// # Errors
+/// When the entry refuses the configuration.
+pub fn run_plan(
+    entry: &dyn Entry,
+    config: &Config,
+    plan: Plan,
+    seed: u64,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
+    let mut recorded = Recorded { plan, choices: Choices::default() };
+    Ok(run_with(entry, config, &mut recorded, Chooser::seeded(seed), sink)?.0)
+}
+
 /// Runs a recorded run again.
 ///
 /// # Errors

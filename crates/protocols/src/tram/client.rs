@@ -1,6 +1,7 @@
 //! The client: writes messages into its buffers at the lowest common ancestor of their
 //! destinations [TRAM 5.2].
 
+use super::buffer::{self, HOLDER};
 use super::layout::Layout;
 use super::mutants::{self, Mutant};
 use super::params;
@@ -56,6 +57,8 @@ struct Lane {
 #[derive(Clone, Copy, Debug)]
 struct Copied {
     pid: Pid,
+    /// The replica was told whose records these are.
+    told: bool,
     /// Positions below this were posted.
     posted: u64,
     /// Positions below this were answered for: their lines may be used again.
@@ -72,7 +75,7 @@ impl Client {
         let Role::Client { client } = cluster.role(me) else {
             return Err(ConfigError::Role("not a client"));
         };
-        let copied = |pid| Copied { pid, posted: 0, done: 0, flying: 0, stale: 0 };
+        let copied = |pid| Copied { pid, told: false, posted: 0, done: 0, flying: 0, stale: 0 };
         // [TRAM 1:1] every buffer starts out empty.
         let lane = |group| Lane {
             group,
@@ -164,7 +167,7 @@ impl Client {
         out.note(Note::Part(msg));
         let waiting = lane.replicas.iter().map(|r| lane.head - r.posted).max().unwrap_or(0);
         if waiting >= self.batch_lines {
-            lane.post(&ring, self.layout.hm_client(self.number), out);
+            lane.post(&ring, (self.layout.hm_client(self.number), epoch), out);
         }
     }
 
@@ -175,7 +178,7 @@ impl Client {
             self.looked = now;
         }
         self.owes_a_look = !looks;
-        let hm = self.layout.hm_client(self.number);
+        let hm = (self.layout.hm_client(self.number), self.epoch());
         for i in 0..self.lanes.len() {
             let ring = self.layout.sent(self.lanes[i].group);
             if looks || self.lanes[i].free(&ring) < u64::from(ring.lines / 2) {
@@ -231,6 +234,7 @@ impl Client {
         let Role::Replica { group, rank } = self.config.cluster().role(pid) else { return };
         let lane = &mut self.lanes[group.index()];
         let replica = &mut lane.replicas[usize::from(rank)];
+        replica.told = false;
         replica.posted = lane.taken.min(replica.posted);
         replica.done = replica.posted;
         replica.stale = replica.flying;
@@ -248,22 +252,27 @@ impl Lane {
     }
 
     // [TRAM 1:4-6] the same lines to every replica, in one or two writes each.
-    fn post(&mut self, ring: &Ring, hm: Ring, out: &mut Outbox<Memory>) {
+    fn post(&mut self, ring: &Ring, (hm, epoch): (Ring, u32), out: &mut Outbox<Memory>) {
         let (group, head, pad, leader) = (self.group, self.head, self.pad, self.leader);
         // The leader's copy first: the message waits for no other one.
         let (n, first) = (self.replicas.len(), leader.unwrap_or(0));
         for rank in (first..n).chain(0..first) {
             let replica = &mut self.replicas[rank];
+            let (to, region) = (replica.pid, hm.region);
+            if replica.posted < head && !core::mem::replace(&mut replica.told, true) {
+                let (at, source) = (HOLDER, buffer::holder(epoch));
+                out.ask(Out::Write { to, region, at, source, ticket: None, bell: false });
+            }
             while replica.posted < head {
                 let (count, next) = ring.piece(replica.posted, head, pad);
-                let at = ring.at(replica.posted);
-                let source = Source::Copy(Lines { region: ring.region, at, count });
+                let lines = Lines { region: ring.region, at: ring.at(replica.posted), count };
+                let (at, source) = (hm.at(replica.posted), Source::Copy(lines));
                 replica.posted = next;
                 replica.flying += 1;
                 let ticket = Ticketed::Sent { group, rank, low: replica.posted }.ticket();
                 out.ask(Out::Write {
-                    to: replica.pid,
-                    region: hm.region,
+                    to,
+                    region,
                     at,
                     source,
                     ticket: Some(ticket),

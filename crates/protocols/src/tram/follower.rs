@@ -142,7 +142,7 @@ impl Replica {
     /// Takes notice of a new incarnation of a process: what it said and promised before is void.
     pub(super) fn fresh(&mut self, pid: Pid, incarnation: u32, out: &mut Outbox<Memory>) {
         match self.config.cluster().role(pid) {
-            Role::Client { client } => self.client_restarted(usize::from(client)),
+            Role::Client { client } => self.client_restarted(usize::from(client), incarnation),
             Role::Replica { group, rank } if group == self.group => {
                 let (rank, peer) = (usize::from(rank), &mut self.peers[usize::from(rank)]);
                 if incarnation > peer.incarnation {

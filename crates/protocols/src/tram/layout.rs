@@ -4,6 +4,7 @@
 //! leaders of a group write `LOG`, the leaders of a parent write `HM`), there is one region for
 //! each of them: a deposed leader that wakes up in mid-write spoils only its own.
 
+use super::buffer::HM_BASE;
 use super::log_region::LOG_BASE;
 use super::params;
 use super::ring::{Ring, lines_of, payload_within};
@@ -63,7 +64,7 @@ impl Layout {
 
     /// `HM[c]` of client number `c` at a replica.
     pub(super) fn hm_client(&self, c: usize) -> Ring {
-        self.ring(c, 0, self.hm_lines)
+        self.ring(c, HM_BASE, self.hm_lines)
     }
 
     /// `HM[parent]` as written by rank `w` of the parent.
@@ -135,7 +136,7 @@ impl Layout {
         let spec = |name, lines, writer| RegionSpec { name, lines, writer, guarded: false };
         let mut all = Vec::new();
         for c in 0..self.clients {
-            all.push(spec("hm", self.hm_lines, cluster.client(c)));
+            all.push(spec("hm", HM_BASE + self.hm_lines, cluster.client(c)));
         }
         for w in 0..self.n {
             // The root has no parent: the place stays, so that ids are the same everywhere.

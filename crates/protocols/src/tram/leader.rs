@@ -1,6 +1,7 @@
 //! The leader: takes messages up from the buffers, orders them by writing them to its group's
 //! logs, and passes what is decided on to the children [TRAM 5.3, steps 2.2 to 2.5].
 
+use super::buffer;
 use super::layout::Grant;
 use super::log_region::{Control, FollowerLog, OwnLog};
 use super::mutants::Mutant;
@@ -287,13 +288,16 @@ impl Replica {
     /// A new holder of a client's buffer begins anew at position 0, under a higher lease.
     fn probe(&mut self, source: usize, view: Window<'_>) {
         let ring = self.layout.hm_client(source);
+        let told = self.holders[source];
         let cursor = &mut self.leader().taken[source];
         if !cursor.probe {
             return;
         }
         let stamp = view.region(ring.region)[ring.base as usize].stamp();
         if stamp.epoch() > cursor.lease && stamp == ring.stamp(0, stamp.epoch()) {
-            *cursor = Cursor { lease: stamp.epoch(), ..Cursor::default() };
+            // One that died meanwhile may have written before the present one.
+            let probe = stamp.epoch() < told;
+            *cursor = Cursor { lease: stamp.epoch(), probe, ..Cursor::default() };
         }
     }
 
@@ -325,21 +329,18 @@ impl Replica {
         out: &mut Outbox<Memory>,
     ) -> bool {
         let lines = record.lines();
+        let from_client = source < self.parent_source();
+        let moved = || from_client && !buffer::holds(view.region(from.region), epoch);
+        let odd = self.wrong(source, record);
+        if odd.is_some() && moved() {
+            return false;
+        }
         if record.kind == Kind::Pad {
             self.leader().taken[source].next += u64::from(lines);
             return true;
         }
-        if let Some(wrong) = self.wrong(source, record) {
-            // Whoever writes this cannot be followed: the buffer rests until its next holder.
-            let cluster = self.config.cluster();
-            // Not whom the record names: nothing in it is to be believed.
-            let above = self.config.overlay().parent(self.group).unwrap_or(self.group);
-            let from = match source < cluster.clients() {
-                true => cluster.client(source),
-                false => cluster.replica(above, self.rank),
-            };
-            out.note(Note::Malformed(from, wrong));
-            self.leader().taken[source].broken = true;
+        if let Some(wrong) = odd {
+            self.refuse(source, wrong, out);
             return false;
         }
         let ring = *self.leader().log.ring();
@@ -364,7 +365,7 @@ impl Replica {
         // not even who surveys this log sees it.
         let stamp = from.stamp(pos, epoch);
         let whole = source_lines.iter().all(|line| line.stamp() == stamp);
-        if !whole || from.read(region, pos, epoch) != Some(*record) {
+        if !whole || from.read(region, pos, epoch) != Some(*record) || moved() {
             out.mark("tram-buffer-moved");
             return false;
         }
@@ -383,6 +384,19 @@ impl Replica {
         self.hurry |= record.dst.len() > 1;
         out.note(Note::Part(record.msg));
         true
+    }
+
+    /// Whoever writes this cannot be followed: the buffer rests until its next holder.
+    fn refuse(&mut self, source: usize, wrong: &'static str, out: &mut Outbox<Memory>) {
+        let cluster = self.config.cluster();
+        // Not whom the record names: nothing in it is to be believed.
+        let above = self.config.overlay().parent(self.group).unwrap_or(self.group);
+        let from = match source < cluster.clients() {
+            true => cluster.client(source),
+            false => cluster.replica(above, self.rank),
+        };
+        out.note(Note::Malformed(from, wrong));
+        self.leader().taken[source].broken = true;
     }
 
     /// What is wrong with a record from that source, if anything: then it is dropped.
@@ -579,7 +593,9 @@ impl Replica {
     }
 
     /// A client's place has a new holder: its first message begins the buffer anew.
-    pub(super) fn client_restarted(&mut self, client: usize) {
+    pub(super) fn client_restarted(&mut self, client: usize, incarnation: u32) {
+        let told = &mut self.holders[client];
+        *told = (*told).max(incarnation.saturating_add(1));
         self.sources[client].told_as = 0;
         if let Phase::Leader(leader) = &mut self.phase {
             leader.taken[client].probe = true;

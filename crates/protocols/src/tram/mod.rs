@@ -30,7 +30,7 @@
 //! # Roles and phases
 //! [`client`]; a [`replica`] is a follower, a candidate ([`takeover`]) or a [`leader`], and beside
 //! that fit or lacking state ([`transfer`]). [`follower`] is what all of them do. [`layout`] says
-//! who owns which memory, [`ring`] and [`log_region`] what lies in it.
+//! who owns which memory, [`ring`], [`log_region`] and [`buffer`] what lies in it.
 //!
 //! # Limits, and why they suffice
 //! - `HM` (`hm_lines`): a client or parent leader writes a record over lines only after its group
@@ -57,10 +57,12 @@
 //! 6. Restarted replicas, leases, state transfer, back-pressure: not in the paper.
 //! 7. A leader tells in a line of its own, before the first entry, that a term begins in a log, and a
 //!    candidate looks at that line when it has read the log: in the paper memory is not used twice.
+//!    So does the new holder of a client's place in its [`buffer`], before its first message.
 //!
 //! # Read first
 //! [`ring`], then [`leader`], then [`follower`].
 
+mod buffer;
 mod client;
 mod follower;
 mod layout;

@@ -73,6 +73,8 @@ pub(super) struct Replica {
     pub(super) clear: u64,
     /// The buffers of `HM`: one for each client, then the parent's.
     pub(super) sources: Vec<Cursor>,
+    /// By client: the lease of the latest holder that it was told of.
+    pub(super) holders: Vec<u32>,
     pub(super) edges: Vec<Edge>,
 
     /// By rank; its own entry is not used.
@@ -215,6 +217,7 @@ impl Replica {
             installs: 0,
             clear: 0,
             sources: alloc::vec![Cursor::default(); cluster.clients() + 1],
+            holders: alloc::vec![0; cluster.clients()],
             edges: overlay.children(group).iter().map(edge).collect(),
             peers: alloc::vec![Peer::default(); n],
             heartbeat,

@@ -17,6 +17,7 @@ use amcast_core::{
 use core::cell::Cell;
 
 mod moved;
+mod returned;
 
 /// What other processes do to a process's memory whenever it looks at a region.
 type Meddling = alloc::boxed::Box<dyn Fn(RegionId, &HeapRegions)>;

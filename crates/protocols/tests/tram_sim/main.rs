@@ -1,12 +1,13 @@
 //! TRAM in the simulator, judged by the checker.
 //!
 //! [`shapes`] draws configurations and judges runs. `promises`: nothing is broken under any fault,
-//! and every rare branch is reached. `mutants`: each way of breaking TRAM is found; `played`: those
-//! that a scenario shows. `exploration`:
+//! and every rare branch is reached. `returns`: the same where the places of clients are taken again.
+//! `mutants`: each way of breaking TRAM is found. `played`: those that a scenario shows. `exploration`:
 //! small configurations, all choices within bounds.
 
 mod exploration;
 mod mutants;
 mod played;
 mod promises;
+mod returns;
 mod shapes;
