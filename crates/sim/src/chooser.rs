@@ -37,11 +37,13 @@ pub enum Concern {
     Barriers,
     /// Which replicas are gone in turn, and when.
     Successions,
+    /// Which processes are out of another's reach at first, and for how long.
+    Unreached,
 }
 
 impl Concern {
     /// How many there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     /// Each of them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -57,6 +59,7 @@ impl Concern {
         Self::Silences,
         Self::Barriers,
         Self::Successions,
+        Self::Unreached,
     ];
 
     /// Its name: the name of its stream.
@@ -74,6 +77,7 @@ impl Concern {
             Self::Silences => "silences",
             Self::Barriers => "barriers",
             Self::Successions => "successions",
+            Self::Unreached => "unreached",
         }
     }
 }

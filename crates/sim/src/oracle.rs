@@ -109,8 +109,8 @@ impl World<'_> {
                 self.network.cut(self.now, a, b, span, &mut self.chooser);
             }
             MediumKind::Memory => {
-                self.ram.cut(a, b, over);
-                self.ram.cut(b, a, over);
+                self.ram.cut(a, b, over, &mut self.chooser);
+                self.ram.cut(b, a, over, &mut self.chooser);
             }
         }
     }

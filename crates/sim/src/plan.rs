@@ -152,6 +152,9 @@ impl Model {
         self.ram.denied_late_ppm = rate(800_000);
         self.ram.early_ppm = rate(1_000_000);
         self.ram.midst_ppm = chooser.between(Concern::Ram, 0, 500_000);
+        let often = chooser.pick(Concern::Unreached, 2);
+        self.ram.unreached_ppm = often * chooser.between(Concern::Unreached, 0, 600_000);
+        self.ram.unreached = Delay::Uniform(ram, ram.times(200));
         self.ram.denied_late =
             Delay::HeavyTail { least: ram, scale: ram.times(8), most: Span::millis(3) };
         if chooser.pick(c, 2) == 1 {

@@ -12,7 +12,9 @@
 //!   lands behind a gap until the region is opened anew.
 //! - Writes and reads of a dead process, or of one whose fresh start the writer was not told of,
 //!   are `Lost`. Over a way that fails everything is `Lost` too, and lands all the same: between
-//!   processes that live there are no gaps.
+//!   processes that live there are no gaps. But a process may be out of another's reach at first:
+//!   as long as nothing of that one has appeared there, its writes are lost without a trace, and it is
+//!   told of a fresh start in the same life before a later one appears.
 //!
 //! [`Ram`] stands alone: [`post`](Ram::post) what a process asks for, [`step`](Ram::step) or
 //! [`advance`](Ram::advance), and [`take`](Ram::take) what happened.
@@ -80,6 +82,11 @@ pub struct RamModel {
     pub lost: Delay,
     /// How long until someone is told that a process started anew.
     pub fresh: Delay,
+    /// Chance in a million that a process is out of another's reach at first, when one of them starts or
+    /// the way between them is cut.
+    pub unreached_ppm: u64,
+    /// How long, where a start is the cause.
+    pub unreached: Delay,
     /// What keeps its order.
     pub order: Order,
 }
@@ -104,6 +111,8 @@ impl RamModel {
             denied_late: Delay::NONE,
             lost: Delay::Constant(Span::micros(100)),
             fresh: Delay::Constant(Span::micros(10)),
+            unreached_ppm: 0,
+            unreached: Delay::NONE,
             order: Order::PerOwner,
         }
     }
@@ -177,6 +186,8 @@ pub struct Ram {
     due: Queue<Due>,
     happened: VecDeque<Happening>,
     posted: u64,
+    /// How often a process was out of another's reach at first.
+    unreached: u64,
     now: Time,
 }
 
@@ -189,6 +200,8 @@ struct Home {
     alive: bool,
     /// How often it crashed.
     life: u32,
+    /// How much all processes had posted when this life began.
+    began: u64,
     /// Until when its port is busy with what it posted.
     busy: Time,
     last_post: Option<Time>,
@@ -211,6 +224,10 @@ struct Gate {
 struct Way {
     /// The owner's life that the writer was told of.
     known: u32,
+    /// The owner is out of reach, and the writer will be told when it no more is.
+    unreached: bool,
+    /// Something of the writer's life has appeared in this life of the owner.
+    appeared: bool,
     last: Time,
     cut: Time,
     stalled: Time,
@@ -237,6 +254,7 @@ impl Ram {
             specs,
             alive: true,
             life: 0,
+            began: 0,
             busy: Time::ZERO,
             last_post: None,
         };
@@ -249,6 +267,7 @@ impl Ram {
             due: Queue::default(),
             happened: VecDeque::new(),
             posted: 0,
+            unreached: 0,
             now: Time::ZERO,
         }
     }
@@ -337,24 +356,64 @@ impl Ram {
         assert!(!home.alive, "{p:?} lives and starts");
         home.alive = true;
         home.busy = now;
+        home.began = self.posted;
         let life = home.life;
         for to in (0..self.homes.len() as u32).map(Pid) {
             // It finds the others as they are now: it never wrote to their earlier memories, and what its
             // former life was told and took no notice of is lost with that life. Of the next life of one
             // that is dead it will be told.
             let other = &self.homes[to.index()];
-            self.way_mut(p, to).known = other.life - u32::from(!other.alive);
+            let known = other.life - u32::from(!other.alive);
+            let way = self.way_mut(p, to);
+            (way.known, way.unreached, way.appeared) = (known, false, false);
             if to != p {
+                self.way_mut(to, p).appeared = false;
                 let at = now + self.model.fresh.draw(chooser, Concern::Ram);
                 self.due.push(at, Due::Fresh { to, of: p, life });
+                self.start_unreached(now, p, to, chooser);
             }
         }
+    }
+
+    /// The first lives of all processes begin.
+    pub fn begin(&mut self, now: Time, chooser: &mut Chooser) {
+        let all = 0..self.homes.len() as u32;
+        for (from, owner) in all.clone().flat_map(|a| all.clone().map(move |b| (Pid(a), Pid(b)))) {
+            if from != owner {
+                self.start_unreached(now, from, owner, chooser);
+            }
+        }
+    }
+
+    /// By chance a process that starts does not reach another one at first.
+    fn start_unreached(&mut self, now: Time, from: Pid, owner: Pid, chooser: &mut Chooser) {
+        if self.homes[owner.index()].alive
+            && chooser.chance(Concern::Unreached, self.model.unreached_ppm)
+        {
+            let until = now + self.model.unreached.draw(chooser, Concern::Unreached);
+            self.put_out_of_reach(from, owner, until);
+        }
+    }
+
+    /// Nothing of `from` reaches `owner`, where nothing of it has appeared yet, before `from` was told.
+    fn put_out_of_reach(&mut self, from: Pid, owner: Pid, until: Time) {
+        self.forgo(from, owner);
+        self.unreached += 1;
+        self.way_mut(from, owner).unreached = true;
+        let life = self.homes[owner.index()].life;
+        self.due.push(until, Due::Fresh { to: from, of: owner, life });
     }
 
     /// A process takes notice of [`Happening::Fresh`]: what it posts from now on is meant for the
     /// new memory.
     pub fn told(&mut self, to: Pid, of: Pid, life: u32) {
-        self.way_mut(to, of).known = life;
+        let way = self.way_mut(to, of);
+        (way.known, way.unreached) = (life, false);
+    }
+
+    /// How often a process was out of another's reach at first.
+    pub const fn unreached(&self) -> u64 {
+        self.unreached
     }
 
     /// Until when a process is busy with posting.
@@ -369,8 +428,12 @@ impl Ram {
 
     /// The way from one process to another's memory fails until then: what is on it and what is
     /// posted meanwhile is answered `Lost`, and lands all the same, what is posted meanwhile
-    /// afterwards.
-    pub fn cut(&mut self, from: Pid, owner: Pid, until: Time) {
+    /// afterwards. By chance it never lands, where nothing of this process has appeared there before.
+    pub fn cut(&mut self, from: Pid, owner: Pid, until: Time, chooser: &mut Chooser) {
+        let first = self.reachable(from, owner) && !self.way(from, owner).appeared;
+        if first && chooser.chance(Concern::Unreached, self.model.unreached_ppm) {
+            return self.put_out_of_reach(from, owner, until);
+        }
         if from != owner {
             self.lose(from, owner);
             let way = self.way_mut(from, owner);
@@ -422,14 +485,11 @@ impl Ram {
 
     fn fresh(&mut self, to: Pid, of: Pid, life: u32) {
         let current = &self.homes[of.index()];
-        if current.life != life || !current.alive {
-            return;
-        }
-        if self.homes[to.index()].alive {
+        let way = self.way(to, of);
+        // One that started after that life knows no other one, and has written nothing elsewhere.
+        let knows = way.known == life && !way.unreached;
+        if current.life == life && current.alive && self.homes[to.index()].alive && !knows {
             self.happened.push_back(Happening::Fresh { to, of, life });
-        } else {
-            // Who starts later knows nothing of the life before.
-            self.told(to, of, life);
         }
     }
 

@@ -241,8 +241,9 @@ impl<'a> World<'a> {
             let groups = self.cluster.group_of(p).map_or(GroupSet::EMPTY, GroupSet::one);
             self.emit(&Event::Process { p, groups });
         }
-        if self.entry.about().medium == MediumKind::Messages {
-            self.network.connect_all(Time::ZERO, &mut self.chooser);
+        match self.entry.about().medium {
+            MediumKind::Messages => self.network.connect_all(Time::ZERO, &mut self.chooser),
+            MediumKind::Memory => self.ram.begin(Time::ZERO, &mut self.chooser),
         }
         for p in self.cluster.pids() {
             self.letter(p, Letter::Start(0));
@@ -558,6 +559,9 @@ impl<'a> World<'a> {
     /// What came of it; the caller puts the choices into the record. And the odometer, if there is
     /// one.
     pub(crate) fn report(&mut self, outcome: Outcome) -> (Report, Option<Odometer>) {
+        if self.ram.unreached() > 0 {
+            self.marks.insert("sim-unreached", self.ram.unreached());
+        }
         let report = Report {
             outcome,
             casts: self.ledger.messages.len() as u64,

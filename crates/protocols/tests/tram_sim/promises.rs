@@ -1,6 +1,6 @@
 //! Every promise is kept, whatever strikes within what TRAM assumes.
 
-use crate::shapes::{End, brief, hastiest, judge, seeds, settings, shape, tight, violated};
+use crate::shapes::{End, brief, five, hastiest, judge, seeds, settings, shape, tight, violated};
 use amcast_check::{Property, Verdict};
 use amcast_core::Config;
 use amcast_sim::{Failover, Profile, Settings};
@@ -100,6 +100,14 @@ fn every_promise_is_kept_in_rings_with_room_for_a_few_messages() {
         &small(Profile::All),
         &["tram-asks-again", "tram-left-behind", "tram-half-busy"],
     );
+}
+
+#[test]
+fn every_promise_is_kept_when_replicas_do_not_reach_each_other_at_first() {
+    let small = |profile| Settings { messages: 200, payload_max: 24, ..settings(profile) };
+    for profile in [Profile::Memory, Profile::All] {
+        kept_in(five, &small(profile), &["sim-unreached", "tram-left-behind"]);
+    }
 }
 
 #[test]

@@ -23,6 +23,13 @@ pub(crate) fn tight(seed: u64) -> Config {
     checked(&trial::tight(tram(), seed, None))
 }
 
+/// The same with groups of five.
+pub(crate) fn five(seed: u64) -> Config {
+    let mut raw = trial::tight(tram(), seed, None);
+    raw.replicas = 5;
+    checked(&raw)
+}
+
 /// A shape in which a mistake shows soon.
 pub(crate) fn hasty(seed: u64, mutant: &'static str) -> Config {
     let mut raw = trial::hasty(tram(), seed, None);

@@ -269,9 +269,10 @@ impl Ram {
     }
 
     /// Whether the owner lives, and the other knows of this life.
-    fn reachable(&self, from: Pid, owner: Pid) -> bool {
+    pub(super) fn reachable(&self, from: Pid, owner: Pid) -> bool {
         let home = &self.homes[owner.index()];
-        home.alive && self.way(from, owner).known == home.life
+        let way = self.way(from, owner);
+        home.alive && way.known == home.life && !way.unreached
     }
 
     fn store_at(&mut self, at: Time, write: usize, upto: u32) {
@@ -351,8 +352,17 @@ impl Ram {
             write.stored = upto;
             let bell = write.bell && write.whole();
             self.happened.push_back(Happening::Changed { owner, bell });
+            self.appears(index);
         }
         self.settle(index);
+    }
+
+    /// Something of this write has appeared.
+    pub(super) fn appears(&mut self, index: usize) {
+        let Write { writer, owner, order, .. } = self.writes[index];
+        if order > self.homes[writer.index()].began {
+            self.way_mut(writer, owner).appeared = true;
+        }
     }
 
     /// The region of this write was revoked before the write was wholly there.
@@ -580,6 +590,16 @@ impl Ram {
                 write.ticket = None;
                 self.writes.slots[index] = Some(write);
             }
+        }
+    }
+
+    /// What this life of `writer` has on the way to `owner` is lost without a trace.
+    pub(super) fn forgo(&mut self, writer: Pid, owner: Pid) {
+        let began = self.homes[writer.index()].began;
+        let mine = |w: &Write| (w.writer, w.owner) == (writer, owner) && w.order > began;
+        for index in self.in_order(mine) {
+            let write = &mut self.writes[index];
+            (write.fate, write.limit) = (Fate::Lost, write.stored);
         }
     }
 

@@ -184,6 +184,7 @@ impl Ram {
             if last {
                 let bell = self.writes[store.write].has_stored(store.word + 1);
                 self.happened.push_back(Happening::Changed { owner, bell });
+                self.appears(store.write);
             }
         }
         for look in midst.looks {

@@ -365,3 +365,72 @@ fn nothing_lands_in_a_region_that_is_shut_in_the_middle_of_a_step() {
         assert!(ram.midst(Time::ZERO, OWNER, &mut chooser).is_none());
     }
 }
+
+#[test]
+fn who_started_after_another_is_not_told_of_it() {
+    let (mut chooser, mut ram) = (Chooser::seeded(1), ram(wild()));
+    ram.crash(OWNER, &mut chooser);
+    ram.crash(WRITER, &mut chooser);
+    ram.start(Time(1), OWNER, &mut chooser);
+    // Its start is still to be told when the other one starts, and finds it as it is.
+    ram.start(Time(2), WRITER, &mut chooser);
+    ram.advance(Time(1000), &mut chooser);
+    let told: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
+    assert_eq!(told, [Happening::Fresh { to: OWNER, of: WRITER, life: 1 }]);
+    ram.post(Time(1001), WRITER, &write(PLAIN, 0), &mut chooser);
+    ram.advance(Time(5000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written)]);
+}
+
+/// Who starts is out of the other's reach at first, and so is who is cut off at once.
+fn far() -> RamModel {
+    RamModel {
+        unreached_ppm: 1_000_000,
+        unreached: Delay::Constant(Span(300)),
+        split_ppm: 0,
+        ..wild()
+    }
+}
+
+#[test]
+fn writes_out_of_reach_are_lost_without_a_trace_until_their_writer_is_told() {
+    for cut in [false, true] {
+        let (mut chooser, mut ram) = (Chooser::seeded(1), ram(far()));
+        if !cut {
+            ram.begin(Time::ZERO, &mut chooser);
+        }
+        ram.post(Time::ZERO, WRITER, &write(PLAIN, 0), &mut chooser);
+        if cut {
+            ram.cut(WRITER, OWNER, Time(300), &mut chooser);
+        }
+        ram.post(Time(299), WRITER, &write(PLAIN, 1), &mut chooser);
+        ram.advance(Time(2000), &mut chooser);
+        // It is told, and takes no notice yet.
+        let happened: Vec<Happening> = core::iter::from_fn(|| ram.take()).collect();
+        let fresh = Happening::Fresh { to: WRITER, of: OWNER, life: 0 };
+        assert!(happened.contains(&fresh), "{happened:?}");
+        let lost = |h: &&Happening| matches!(h, Happening::Done { answer: Answer::Lost, .. });
+        assert_eq!(happened.iter().filter(lost).count(), 2, "{happened:?}");
+        ram.post(Time(2000), WRITER, &write(PLAIN, 2), &mut chooser);
+        ram.advance(Time(3000), &mut chooser);
+        assert_eq!(answers(&mut ram), [(Ticket(2), Answer::Lost)]);
+        ram.told(WRITER, OWNER, 0);
+        ram.post(Time(3000), WRITER, &write(PLAIN, 3), &mut chooser);
+        ram.advance(Time(4000), &mut chooser);
+        assert_eq!(answers(&mut ram), [(Ticket(3), Answer::Written)]);
+        let states: Vec<u8> = (0..4).map(|i| state(&ram, PLAIN, i)).collect();
+        assert_eq!((states, ram.unreached() > 0), (alloc::vec![0, 0, 0, 2], true));
+    }
+}
+
+#[test]
+fn what_is_cut_off_lands_where_something_has_appeared_before() {
+    let (mut chooser, mut ram) = (Chooser::seeded(1), ram(far()));
+    ram.post(Time::ZERO, WRITER, &write(PLAIN, 0), &mut chooser);
+    ram.advance(Time(500), &mut chooser);
+    ram.post(Time(500), WRITER, &write(PLAIN, 1), &mut chooser);
+    ram.cut(WRITER, OWNER, Time(900), &mut chooser);
+    ram.advance(Time(2000), &mut chooser);
+    assert_eq!(answers(&mut ram), [(Ticket(0), Answer::Written), (Ticket(1), Answer::Lost)]);
+    assert_eq!((state(&ram, PLAIN, 0), state(&ram, PLAIN, 1)), (2, 2));
+}

@@ -55,7 +55,7 @@ impl Entry for Toy {
             count,
             sent: 0,
             read: vec![0; count as usize],
-            log: 0,
+            log: Vec::new(),
             done: 0,
             position: 0,
         };
@@ -72,7 +72,8 @@ struct State {
     count: u32,
     sent: u32,
     read: Vec<u32>,
-    log: u32,
+    /// What it has ordered.
+    log: Vec<[u64; LINE_WORDS]>,
     done: u32,
     position: u64,
 }
@@ -98,17 +99,22 @@ impl State {
         }
         let place = if self.kind == Kind::Reuses { 0 } else { self.sent };
         view.region(STAGING)[place as usize].put(&head, STAMP);
+        self.send(place, self.sent, out);
+        self.sent += 1;
+        assert!(self.kind != Kind::Asserts || self.sent < 5, "five is right out");
+    }
+
+    /// Writes a message to the orderer.
+    fn send(&self, place: u32, at: u32, out: &mut Outbox<Memory>) {
         let lines = Lines { region: STAGING, at: place, count: 1 };
         out.ask(Out::Write {
             to: Pid(0),
             region: inbox(self.me),
-            at: self.sent,
+            at,
             source: Source::Copy(lines),
-            ticket: Some(Ticket(u64::from(self.sent))),
+            ticket: Some(Ticket(u64::from(at))),
             bell: true,
         });
-        self.sent += 1;
-        assert!(self.kind != Kind::Asserts || self.sent < 5, "five is right out");
     }
 
     fn order(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
@@ -116,18 +122,24 @@ impl State {
             while let Some(line) = view.region(inbox(p)).get(self.read[p.index()] as usize) {
                 let Some(words) = self.seen(line) else { break };
                 self.read[p.index()] += 1;
-                for to in (0..self.count).map(Pid) {
-                    out.ask(Out::Write {
-                        to,
-                        region: LOG,
-                        at: self.log,
-                        source: Source::line(words, STAMP),
-                        ticket: None,
-                        bell: true,
-                    });
-                }
-                self.log += 1;
+                self.log.push(words);
+                (0..self.count).for_each(|to| self.tell(Pid(to), self.log.len() - 1, out));
             }
+        }
+    }
+
+    /// Writes an entry of the log.
+    fn tell(&self, to: Pid, at: usize, out: &mut Outbox<Memory>) {
+        let source = Source::line(self.log[at], STAMP);
+        let at = at as u32;
+        out.ask(Out::Write { to, region: LOG, at, source, ticket: None, bell: true });
+    }
+
+    /// Nothing of what it has written there is there.
+    fn again(&self, pid: Pid, out: &mut Outbox<Memory>) {
+        (0..self.log.len()).for_each(|at| self.tell(pid, at, out));
+        if pid == Pid(0) {
+            (0..self.sent).for_each(|at| self.send(at, at, out));
         }
     }
 
@@ -161,6 +173,7 @@ impl Protocol for State {
                 }
                 self.deliver(view, out);
             }
+            Input::Medium(In::Fresh { pid, .. }) => self.again(pid, out),
             _ => {}
         }
     }
