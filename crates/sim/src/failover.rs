@@ -3,14 +3,14 @@
 
 use crate::world::World;
 use alloc::vec::Vec;
-use amcast_core::Pid;
+use amcast_core::{Gid, Pid};
 
 /// How often what a failover consists of occurred in a run, or in several.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Failover {
     /// Runs in which at least one leader changed.
     pub runs: u64,
-    /// How often a group got a leader after its first one.
+    /// How often a group got another leader than the one before; not how often one leads anew.
     pub leader_changes: u64,
     /// Multicasts to several groups, counted anew at each change of a leader, that were then not yet
     /// delivered by every living replica of their destinations.
@@ -58,8 +58,8 @@ enum Cause {
 #[derive(Debug)]
 pub(crate) struct FailoverCounter {
     pub counts: Failover,
-    /// By group: whether it has had a leader.
-    led: Vec<bool>,
+    /// By group: who led it last.
+    led: Vec<Option<Pid>>,
     /// By process: why it lacks state, if it does.
     lacks: Vec<Option<Cause>>,
 }
@@ -68,9 +68,14 @@ impl FailoverCounter {
     pub(crate) fn new(groups: usize, processes: usize) -> Self {
         Self {
             counts: Failover::default(),
-            led: alloc::vec![false; groups],
+            led: alloc::vec![None; groups],
             lacks: alloc::vec![None; processes],
         }
+    }
+
+    /// A process says that it leads a group; whether another one did before.
+    fn leads(&mut self, group: Gid, p: Pid) -> bool {
+        self.led[group.index()].replace(p).is_some_and(|before| before != p)
     }
 
     /// A process starts again after a crash.
@@ -101,7 +106,7 @@ impl World<'_> {
     /// A process says that it leads its group.
     pub(crate) fn leads(&mut self, p: Pid) {
         let Some(group) = self.procs[p.index()].group else { return };
-        if !core::mem::replace(&mut self.failover.led[group.index()], true) {
+        if !self.failover.leads(group, p) {
             return;
         }
         let in_flight = self.ledger.messages.iter().filter(|m| {
@@ -118,6 +123,14 @@ impl World<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_leader_that_leads_anew_is_no_change() {
+        let mut counter = FailoverCounter::new(2, 3);
+        let led = [(0, 1), (0, 1), (0, 2), (1, 1), (0, 2), (0, 1), (1, 1)];
+        let changes = led.map(|(group, p)| counter.leads(Gid(group), Pid(p)));
+        assert_eq!(changes, [false, false, true, false, false, true, false]);
+    }
 
     #[test]
     fn a_transfer_counts_by_what_it_mends() {
