@@ -70,6 +70,8 @@ pub(super) struct Follower {
     told: Option<(u64, u64)>,
     /// Its heartbeat when a write to it failed: before it moves, nothing is tried again.
     failed_at: Option<u64>,
+    /// It was taken in before, in this term.
+    admitted: bool,
     /// Nothing waits for it.
     left: bool,
     /// Writes to it that are not answered yet.
@@ -196,7 +198,8 @@ impl Replica {
 
     /// Takes in followers whose log is open for this term: they get all that may be needed.
     fn admit(&mut self, out: &mut Outbox<Memory>) {
-        let silently = self.mutants.is(Mutant::WritesBeforeItTells);
+        let silent = [Mutant::WritesBeforeItTells, Mutant::ReadmitsBeforeItTells]
+            .map(|mutant| self.mutants.is(mutant));
         let Phase::Leader(leader) = &mut self.phase else { return };
         for (rank, follower) in leader.followers.iter_mut().enumerate() {
             let Some(row) = self.peers[rank].row.filter(|_| rank != self.rank) else { continue };
@@ -208,6 +211,8 @@ impl Replica {
                 let ring = self.layout.log(self.rank, usize::from(row.promise.half));
                 let (epoch, tail) = (leader.epoch, leader.tail);
                 // It may have part of this term's log from before: that is told first, too.
+                let before = core::mem::replace(&mut follower.admitted, true);
+                let silently = silent[usize::from(before)];
                 follower.log =
                     Some(FollowerLog::begin_term((to, ring), epoch, tail, silently, out));
                 follower.posted = tail;

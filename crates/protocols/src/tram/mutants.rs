@@ -38,7 +38,13 @@ crate::mutant::mutants! {
             "A candidate adopts what it has read without looking whether it was written over meanwhile."
             breaks [];
         WritesBeforeItTells = "writes-before-it-tells":
-            "A leader begins a term's log without telling first that it writes over what lies there."
+            "A leader begins a term's log at a follower without telling first that it writes over what lies there."
+            breaks [];
+        ReadmitsBeforeItTells = "readmits-before-it-tells":
+            "A leader takes a follower in again without telling first that it writes over its log."
+            breaks [];
+        AdoptsBeforeItTells = "adopts-before-it-tells":
+            "A candidate copies a log over its own half without telling first that a term begins there."
             breaks [];
         SendsToEach = "sends-to-each":
             "A client sends a message to each destination for itself, not to the lowest ancestor."

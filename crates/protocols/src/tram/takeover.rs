@@ -237,7 +237,7 @@ impl Replica {
             return;
         }
         let to = self.layout.log(self.rank, half);
-        let silently = self.mutants.is(Mutant::WritesBeforeItTells);
+        let silently = self.mutants.is(Mutant::AdoptsBeforeItTells);
         // What lies there belongs to an earlier term of its own, and somebody may still read it.
         let log = OwnLog::begin_term((to, view.region(to.region)), epoch, tail, silently);
         let copying = Copying { sources, current: 0, quorum, log, end: tail, chunk: READ_LINES };
@@ -301,8 +301,8 @@ impl Replica {
         self.copy_on(view, out);
     }
 
-    /// Everything is copied. A writer moves the tail before it writes over what lay there: if no
-    /// tail has moved, what was read is the log.
+    /// Everything is copied. A writer tells of a later term, or of a later tail, before it writes over what
+    /// lay there: if no later term has begun and no tail has moved, what was read is the log.
     fn confirm(&mut self, view: Window<'_>, out: &mut Outbox<Memory>) {
         let Phase::Candidate(Candidate { epoch, stage }) = &mut self.phase else { return };
         let Stage::Copying(copying) = core::mem::replace(stage, Stage::Asking) else { return };

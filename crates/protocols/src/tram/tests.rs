@@ -16,8 +16,10 @@ use amcast_core::{
 };
 use core::cell::Cell;
 
+mod late;
 mod moved;
 mod returned;
+mod told;
 
 /// What other processes do to a process's memory whenever it looks at a region.
 type Meddling = alloc::boxed::Box<dyn Fn(RegionId, &HeapRegions)>;
@@ -56,6 +58,7 @@ struct Process {
     inbox: VecDeque<Answer>,
     delivered: Vec<(MsgId, Vec<u8>)>,
     marks: Vec<&'static str>,
+    captures: u32,
     up: bool,
     incarnation: u32,
     /// The application's state being installed.
@@ -86,6 +89,8 @@ struct World {
     seq: u64,
     /// Writes from the first to the second take for ever.
     cut: Vec<(usize, usize)>,
+    /// What was posted: from whom, to whom, where.
+    posted: Vec<(usize, usize, RegionId, u32)>,
 }
 
 impl World {
@@ -105,7 +110,14 @@ impl World {
         }
         let config = raw.check(Tram.about().params).unwrap();
         let processes = config.cluster().pids().map(|p| Process::new(&config, p, 0)).collect();
-        let mut world = Self { config, now: Time::ZERO, processes, seq: 0, cut: Vec::new() };
+        let mut world = Self {
+            config,
+            now: Time::ZERO,
+            processes,
+            seq: 0,
+            cut: Vec::new(),
+            posted: Vec::new(),
+        };
         for i in 0..world.processes.len() {
             world.step(i, Input::Start { incarnation: 0 });
         }
@@ -133,6 +145,7 @@ impl World {
             Output::Note(Note::Mark(name)) => p.marks.push(name),
             Output::Medium(asked) => self.memory(i, asked),
             Output::Capture { ticket, .. } => {
+                p.captures += 1;
                 let state = p.state();
                 let last = p.inbox.iter().filter_map(|a| match a {
                     Answer::Applied(p) => Some(*p),
@@ -164,6 +177,9 @@ impl World {
     }
 
     fn memory(&mut self, i: usize, asked: Out) {
+        if let Out::Write { to, region, at, .. } = asked {
+            self.posted.push((i, to.index(), region, at));
+        }
         match asked {
             Out::Write { to, .. } if self.cut.contains(&(i, to.index())) => {}
             Out::Write { to, region, at, source, ticket, .. } => {
@@ -314,6 +330,7 @@ impl Process {
             inbox: VecDeque::new(),
             delivered: Vec::new(),
             marks: Vec::new(),
+            captures: 0,
             up: true,
             incarnation,
             incoming: Vec::new(),

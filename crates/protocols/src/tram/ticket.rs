@@ -18,13 +18,13 @@ pub(super) enum Ticketed {
     Log { rank: usize, epoch: u32, half: usize, low: u64 },
     /// A leader's write to rank `rank` of child `group`, from this half of its own log.
     Forward { group: Gid, rank: usize, half: usize },
-    /// A candidate's read of the control line of the log in force at `rank`.
+    /// A candidate's read of the head of the log in force at `rank`.
     Survey { rank: usize, epoch: u32 },
     /// A candidate's read of log lines at `rank`.
     Copy { rank: usize, epoch: u32 },
     /// The row, written to `rank`.
     Row { rank: usize },
-    /// A candidate's second look at the control line of a log at `rank` that it has copied.
+    /// A candidate's second look at the head of a log at `rank` that it has copied.
     Confirm { rank: usize, epoch: u32 },
     /// A piece of a state, written to `rank`.
     State { rank: usize },
