@@ -180,8 +180,10 @@ impl Replica {
     /// What follows from the others' rows: who is written to, and what may be written over.
     pub(super) fn prepare_to_lead(&mut self, out: &mut Outbox<Memory>) {
         if matches!(self.phase, Phase::Leader(_)) {
-            self.admit(out);
+            // First the tail: what nobody needs any more is not written to those who are taken in, since
+            // it may be written over while they get it.
             self.move_tail(out);
+            self.admit(out);
         }
     }
 
@@ -470,6 +472,7 @@ impl Replica {
             if follower.flying == 0 {
                 follower.safe = follower.posted;
             }
+            assert!(follower.posted >= leader.tail, "what is copied may be written over");
             follower.flying += 1;
             self.flying[half] += 1;
             debug_assert!(follower.posted <= upto, "what is posted is there");

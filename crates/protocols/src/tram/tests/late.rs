@@ -187,6 +187,32 @@ fn no_tail_passes_lines_that_are_copied_again_to_a_child() {
     assert!(tail(&w, &layout) > 0);
 }
 
+#[test]
+fn a_new_leader_copies_nothing_that_it_may_write_over() {
+    let (mut w, layout) = group();
+    // The leader does not hear that the third replica needs them no more; the second one does.
+    w.cut.push((2, 0));
+    for i in 0..3 {
+        assert!(w.cast(&[0], &[i]));
+    }
+    w.run(50);
+    w.crash(Pid(0));
+    w.cut.clear();
+    assert_eq!(w.seqs(Pid(1)), [1, 2, 3]);
+    // The log that is adopted begins before these messages.
+    for half in 0..2 {
+        assert_eq!(w.processes[1].memory.heap.lines(layout.log(0, half).region)[0].word(1), 0);
+    }
+    w.run(3000);
+    assert_eq!(w.leader(0), Some(Pid(1)));
+    let logs = [0, 1].map(|half| layout.log(1, half).region);
+    let lines = |p: &&(usize, usize, RegionId, u32)| {
+        (p.0, p.1) == (1, 2) && logs.contains(&p.2) && p.3 >= super::super::log_region::LOG_BASE
+    };
+    let copied: Vec<u32> = w.posted.iter().filter(lines).map(|p| p.3).collect();
+    assert_eq!(copied, [0; 0]);
+}
+
 /// What leads to a term in a half of a log from which writes of an earlier term still copy: a replica that led
 /// in it asks again while another log comes into force at it, which makes it take the same half once more.
 #[test]
