@@ -1,10 +1,13 @@
-//! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run.
+//! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run. What a run draws
+//! moves with the simulator, so a line may say what it must still show: `mark=` a rare branch that it takes,
+//! `mutant=` a mutant with which it fails.
 
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
-use amcast_core::{RawConfig, Span};
+use amcast_core::{Entry, RawConfig, Span};
 use amcast_protocols::{catalog, trial};
-use amcast_sim::{Profile, Settings, run};
+use amcast_sim::{Profile, Report, Settings, run};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 #[test]
 fn what_failed_once_holds() {
@@ -28,6 +31,36 @@ fn replay(file: &str, protocol: Option<&str>) {
     assert!(!lines.is_empty(), "nothing is replayed");
     for line in lines {
         let (how, story) = line.split_once(" | ").expect("a story");
+        let failed = Failed::read(how, protocol);
+        let (report, broken) = failed.play(None);
+        assert!(broken.is_none(), "{story}: {broken:?}");
+        let report = report.expect("it ran");
+        for mark in &failed.marks {
+            let shown = report.marks.contains_key(mark.as_str());
+            assert!(shown, "{story}: the run does not show {mark} any more");
+        }
+        for mutant in &failed.mutants {
+            let (_, broken) = failed.play(Some(mutant));
+            assert!(broken.is_some(), "{story}: the run shows nothing of {mutant} any more");
+        }
+    }
+}
+
+/// A run that failed once.
+struct Failed {
+    entry: &'static dyn Entry,
+    seed: u64,
+    settings: Settings,
+    raw: RawConfig,
+    /// Rare branches that the run takes.
+    marks: Vec<String>,
+    /// With each of these mutants it fails.
+    mutants: Vec<String>,
+}
+
+impl Failed {
+    /// Of the words of a line.
+    fn read(how: &str, protocol: Option<&str>) -> Self {
         let mut words = how.split(' ');
         let protocol = protocol.unwrap_or_else(|| words.next().expect("a protocol"));
         let profile = Profile::parse(words.next().expect("a profile")).expect("a known profile");
@@ -35,35 +68,51 @@ fn replay(file: &str, protocol: Option<&str>) {
         let entry = catalog::find(protocol).expect("it is in the catalog");
         // Most are older than barriers and successions.
         let settings = Settings { payload_max: 1500, barriers: 0, ..Settings::with(profile) };
-        let mut settings = Settings { successions: false, ..settings };
-        let mut raw = RawConfig::default();
-        for word in words {
-            if word == "kept" {
-                settings.replaces = false;
-                continue;
-            }
-            let Some((name, value)) = word.split_once('=') else {
-                raw = match word {
-                    "wide" => trial::wide(entry, seed, None),
-                    "hasty" => trial::hasty(entry, seed, None),
-                    _ => panic!("{word:?} is no way to draw a shape"),
-                };
-                continue;
+        let settings = Settings { successions: false, ..settings };
+        let (marks, mutants) = (Vec::new(), Vec::new());
+        let raw = RawConfig::default();
+        let mut failed = Self { entry, seed, settings, raw, marks, mutants };
+        words.for_each(|word| failed.take(word));
+        failed
+    }
+
+    fn take(&mut self, word: &str) {
+        let (settings, raw) = (&mut self.settings, &mut self.raw);
+        if word == "kept" {
+            settings.replaces = false;
+            return;
+        }
+        let Some((name, value)) = word.split_once('=') else {
+            *raw = match word {
+                "wide" => trial::wide(self.entry, self.seed, None),
+                "hasty" => trial::hasty(self.entry, self.seed, None),
+                _ => panic!("{word:?} is no way to draw a shape"),
             };
-            let number = || value.parse::<u64>().expect("a number");
-            match name {
-                "groups" => raw.groups = number() as usize,
-                "replicas" => raw.replicas = number() as usize,
-                "clients" => raw.clients = number() as usize,
-                "payload" => settings.payload_max = number() as usize,
-                "overlay" => raw.overlay = value.to_string(),
-                "barriers" => settings.barriers = number() as usize,
-                "messages" => settings.messages = number() as usize,
-                "faulty_us" => settings.faulty = Some(Span::micros(number())),
-                "events" => settings.events_max = number(),
-                "settle_us" => settings.settle = Span::micros(number()),
-                _ => drop(raw.set.insert(name.to_string(), value.to_string())),
-            }
+            return;
+        };
+        let number = || value.parse::<u64>().expect("a number");
+        match name {
+            "groups" => raw.groups = number() as usize,
+            "replicas" => raw.replicas = number() as usize,
+            "clients" => raw.clients = number() as usize,
+            "payload" => settings.payload_max = number() as usize,
+            "overlay" => raw.overlay = value.to_string(),
+            "barriers" => settings.barriers = number() as usize,
+            "messages" => settings.messages = number() as usize,
+            "faulty_us" => settings.faulty = Some(Span::micros(number())),
+            "events" => settings.events_max = number(),
+            "settle_us" => settings.settle = Span::micros(number()),
+            "mark" => self.marks.push(value.to_string()),
+            "mutant" => self.mutants.push(value.to_string()),
+            _ => drop(raw.set.insert(name.to_string(), value.to_string())),
+        }
+    }
+
+    /// Makes the run, and tells what is wrong with it, if anything.
+    fn play(&self, mutant: Option<&str>) -> (Option<Report>, Option<String>) {
+        let (entry, mut raw) = (self.entry, self.raw.clone());
+        if let Some(mutant) = mutant {
+            raw.set.insert("mutant".to_string(), mutant.to_string());
         }
         let config = raw.check(entry.about().params).expect("a sound configuration");
         let mut history = History::new();
@@ -73,12 +122,19 @@ fn replay(file: &str, protocol: Option<&str>) {
         let mut push = |event: &Event<'_>| {
             history.push_event(event, config.cluster()).expect("the events are sound");
         };
-        let report = run(entry, &config, &settings, seed, &mut push).expect("it is built");
+        let mut made =
+            || run(entry, &config, &self.settings, self.seed, &mut push).expect("it is built");
+        let report = match mutant {
+            None => made(),
+            // With a mutant an assertion may come first.
+            Some(_) => match catch_unwind(AssertUnwindSafe(made)) {
+                Ok(report) => report,
+                Err(_) => return (None, Some("an assertion".to_string())),
+            },
+        };
         let findings = check(&history, entry.about().promises);
-        assert!(
-            report.settled() && findings.all_hold(),
-            "{story}: {:?}\n{findings}",
-            report.outcome
-        );
+        let holds = report.settled() && findings.all_hold();
+        let broken = (!holds).then(|| format!("{:?}\n{findings}", report.outcome));
+        (Some(report), broken)
     }
 }

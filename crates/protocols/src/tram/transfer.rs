@@ -293,7 +293,10 @@ impl Replica {
             out.mark("tram-state-too-old");
             match intake.donor {
                 Some(donor) => self.ask(donor, out),
-                None => self.drop_state(),
+                None => {
+                    out.mark("tram-donor-started-anew");
+                    self.drop_state();
+                }
             }
             return;
         }
