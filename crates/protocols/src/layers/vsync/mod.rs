@@ -213,6 +213,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// Who has failed, as an oracle says.
     dead: Vec<bool>,
     lives: Vec<u64>,
+    /// The incarnation in which each was heard last.
+    heard_lives: Vec<u64>,
     fit: Vec<bool>,
     /// The lives that want to join.
     joiners: Vec<Option<u64>>,
@@ -288,6 +290,7 @@ where
             heard: alloc::vec![0; n],
             dead: alloc::vec![false; n],
             lives: alloc::vec![0; n],
+            heard_lives: alloc::vec![0; n],
             fit: alloc::vec![false; n],
             joiners: alloc::vec![None; n],
             leaves: alloc::vec![None; n],
@@ -364,14 +367,23 @@ where
         Member { pid: p, life: self.lives[p.index()] }
     }
 
-    /// Learns that a process lives in this incarnation: what was believed of an earlier one is void.
+    /// Learns that a process has begun this incarnation: what an earlier one said is void. Whether it lives is
+    /// known only when it is heard, because it may have died since.
     fn learn_incarnation(&mut self, p: Pid, life: u64) {
         let at = p.index();
         if life > self.lives[at] {
-            (self.lives[at], self.fit[at], self.dead[at]) = (life, false, false);
+            (self.lives[at], self.fit[at]) = (life, false);
             self.reports[at] = LinkReport::default();
+        }
+    }
+
+    /// Hears a process in this incarnation: what was believed of an earlier one is void.
+    fn hear_incarnation(&mut self, p: Pid, life: u64) {
+        self.learn_incarnation(p, life);
+        let at = p.index();
+        if life > self.heard_lives[at] {
+            (self.heard_lives[at], self.dead[at]) = (life, false);
             self.heartbeat.restarted(self.now, at);
-            self.believe_oracle(at);
         }
     }
 
@@ -540,7 +552,7 @@ where
         if packet.life >= change::NONSENSE {
             return out.note(Note::Malformed(from, "a life that nobody reaches"));
         }
-        self.learn_incarnation(from, packet.life);
+        self.hear_incarnation(from, packet.life);
         self.heard[at] += 1;
         self.heartbeat.saw(self.now, at, self.heard[at], true);
         self.believe_oracle(at);

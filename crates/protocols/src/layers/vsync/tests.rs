@@ -551,3 +551,25 @@ fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
         assert_eq!(told(Input::Wake), acked, "message {number}");
     }
 }
+
+#[test]
+fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_heard() {
+    let settings = Settings { told_who_failed: true, ..settings(0) };
+    let mut member = Vsync::new(settings, Passes::default());
+    let mut told = |input: Input<'_, Messages<Packet>>| {
+        member.step(Time::ZERO, (), input, &mut Outbox::default());
+        member.suspects(Pid(2))
+    };
+    told(Input::Start { incarnation: 0 });
+    assert!(told(Input::Oracle(Oracle::Suspect(Pid(2)))));
+    // It was reborn and joined through another member, and has died again since.
+    let life = 1 << 32;
+    let members = [(0, 0), (1, 0), (2, life)].map(|(p, life)| Member { pid: Pid(p), life });
+    let view = View { id: 1, members: members.to_vec() };
+    let decide = Item::Decide(Decision { view, cut: alloc::vec![0; 3] });
+    let packet = Packet { life: 0, items: alloc::vec![decide] };
+    assert!(told(Input::Medium(messages::In::From(Pid(1), packet))), "an oracle says it once");
+    let packet = |life| Packet { life, items: Vec::new() };
+    assert!(told(Input::Medium(messages::In::From(Pid(2), packet(0)))), "of the life before");
+    assert!(!told(Input::Medium(messages::In::From(Pid(2), packet(life)))), "it lives");
+}
