@@ -171,13 +171,7 @@ where
 
     /// Whether this process is the one to change the view, and there is a reason.
     fn must_coordinate(&self) -> bool {
-        let first = self.view.members.iter().find(|m| !self.failed(**m));
-        if !self.is_inside() || first.map(|m| m.pid) != Some(self.me()) {
-            return false;
-        }
-        // Without a majority of voters it would block itself for nothing.
-        let heard = self.peers().filter(|&p| !self.suspects(p)).count() + 1;
-        if heard < self.quorum() {
+        if !self.is_inside() || self.coordinator() != Some(self.me()) {
             return false;
         }
         let failed = self.view.members.iter().any(|m| self.failed(*m));
@@ -298,10 +292,13 @@ where
         staying.clone().any(|m| m.pid == p) || !staying.any(open)
     }
 
-    /// Promises a ballot: from here on this process takes nothing in.
+    /// Promises a ballot: from here on this process takes nothing in. A `Prepare` that is sent again gives
+    /// its coordinator no more time: the coordinator may hear no answer, ever.
     fn promise(&mut self, ballot: Ballot, out: &mut Outbox<Messages<Packet>>) {
+        if ballot > self.vote.promised {
+            self.blocked_at = self.now;
+        }
         self.vote.promised = ballot;
-        self.blocked_at = self.now;
         self.block(out);
     }
 
@@ -425,8 +422,8 @@ where
         let accepted = change.promises.iter().flatten().filter_map(|p| p.accepted.clone());
         let proposal = match accepted.max_by_key(|(ballot, _)| *ballot) {
             Some((_, proposal)) => (proposal, true),
-            // Somebody must go on with the state.
-            None if self.copies(change) == 0 => return,
+            // Somebody must go on with the state, and those that go on must hear each other.
+            None if self.copies(change) == 0 || !self.is_linked() => return,
             None => (self.fresh_proposal(change), false),
         };
         if let Some(change) = &mut self.change {

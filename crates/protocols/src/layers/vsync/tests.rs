@@ -553,6 +553,22 @@ fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
 }
 
 #[test]
+fn a_majority_that_is_linked_is_found_whatever_links_are_dead() {
+    const ALL: usize = 5;
+    let pairs: Vec<_> = (0..ALL).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
+    for dead in 0_u32..1 << pairs.len() {
+        let mut links = [(1 << ALL) - 1; ALL];
+        for (a, b) in (0..pairs.len()).filter(|at| dead >> at & 1 == 1).map(|at| pairs[at]) {
+            (links[a], links[b]) = (links[a] & !(1 << b), links[b] & !(1 << a));
+        }
+        let linked = |set: u32| (0..ALL).all(|p| set >> p & 1 == 0 || set & !links[p] == 0);
+        let largest = (0..1 << ALL).filter(|&set| linked(set)).map(u32::count_ones).max();
+        let found = (0..=ALL).rfind(|&n| links::holds_linked((1 << ALL) - 1, &links, n));
+        assert_eq!(found.map(|n| n as u32), largest, "{links:?}");
+    }
+}
+
+#[test]
 fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_heard() {
     let settings = Settings { told_who_failed: true, ..settings(0) };
     let mut member = Vsync::new(settings, Passes::default());
