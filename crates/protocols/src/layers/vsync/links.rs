@@ -114,15 +114,19 @@ where
     }
 
     /// Reports to all with a heartbeat which processes are unheard here, as long as there are any, and once
-    /// when there are none any more.
+    /// when there are none any more. Also those that are in no view: whether they want to join is not known
+    /// where they are not heard. The report travels in the packet of the heartbeat, which a carrier with
+    /// multicast sends once.
     pub(super) fn report_unheard(&mut self) {
-        let unheard = self.unheard();
-        if unheard != 0 || self.reported != 0 {
-            for to in self.peers() {
-                self.post(to, Item::Unheard { processes: unheard });
+        let processes = self.unheard();
+        if processes != 0 || self.reported != 0 {
+            if self.beats_to_group() {
+                self.post_all(Item::Unheard { processes });
+            } else {
+                self.peers().for_each(|to| self.post(to, Item::Unheard { processes }));
             }
         }
-        self.reported = unheard;
+        self.reported = processes;
     }
 
     pub(super) fn on_unheard(&mut self, from: Pid, unheard: u32) {

@@ -646,12 +646,17 @@ where
         self.end_donations(out);
     }
 
+    /// Whether a heartbeat leaves as one message to the group.
+    fn beats_to_group(&self) -> bool {
+        self.settings.to_group && self.phase == Phase::Active
+    }
+
     /// Tells all that this process lives, and what it has.
     fn show_life(&mut self) {
         let (view, fit) = (self.decision.view.id, self.is_fit());
         self.ack_at = Time::NEVER;
         self.report_unheard();
-        if self.settings.to_group && self.phase == Phase::Active {
+        if self.beats_to_group() {
             return self.ack_members();
         }
         for to in self.peers() {

@@ -589,3 +589,29 @@ fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_hea
     assert!(told(Input::Medium(messages::In::From(Pid(2), packet(0)))), "of the life before");
     assert!(!told(Input::Medium(messages::In::From(Pid(2), packet(life)))), "it lives");
 }
+
+#[test]
+fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
+    let mut member = Vsync::new(Settings { to_group: true, ..settings(1) }, Passes::default());
+    let (mut reports, mut out) = (0, Outbox::default());
+    member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
+    for ms in 1..40 {
+        let now = Time::ZERO + Span::millis(ms);
+        let heartbeat = Packet { life: 0, items: Vec::new() };
+        member.step(now, (), Input::Medium(messages::In::From(Pid(0), heartbeat)), &mut out);
+        out.clear();
+        member.step(now, (), Input::Wake, &mut out);
+        for output in out.items() {
+            let Output::Medium(asked) = output else { continue };
+            let (messages::Out::To(_, _, packet) | messages::Out::Group(_, _, packet)) = asked;
+            if packet.items.contains(&Item::Unheard { processes: 0b100 }) {
+                assert!(matches!(asked, messages::Out::Group(..)), "{asked:?}");
+                let acknowledges = |item: &Item| matches!(item, Item::AckAll { .. });
+                assert!(packet.items.iter().any(acknowledges), "it is in a packet of its own");
+                reports += 1;
+            }
+        }
+        out.clear();
+    }
+    assert!(reports > 10, "{reports}");
+}
