@@ -246,6 +246,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     live: bool,
     /// Whether the application has the state.
     installed: bool,
+    /// How many states the application was given whole.
+    installs: u64,
     held: Held,
     intake: Intake,
     donations: Vec<Option<Donation>>,
@@ -311,6 +313,7 @@ where
             leaving: Leaving::No,
             live: false,
             installed: false,
+            installs: 0,
             held: Held::default(),
             intake: Intake::default(),
             donations: (0..n).map(|_| None).collect(),
@@ -691,7 +694,7 @@ where
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
-            Input::Installed { position, .. } => self.on_installed(position, out),
+            Input::Installed { position, installs } => self.on_installed(position, installs, out),
             Input::Captured { ticket, position, bytes } => {
                 self.on_captured(ticket, position, bytes, out);
             }

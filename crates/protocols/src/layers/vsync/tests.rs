@@ -87,10 +87,16 @@ struct Group {
     marks: Vec<&'static str>,
     /// Whose applications do not answer.
     mute: Vec<Pid>,
+    /// Whose applications do not say that a state is in force, and the states that they were given: the
+    /// position, and how many there were.
+    slow: Vec<Pid>,
+    given: Vec<(u64, u64)>,
     /// Whether casts are lost.
     lossy: bool,
     /// Who was asked to accept a view, and who accepted one, in order.
     votes: Vec<(&'static str, Pid)>,
+    /// How many states each application was given whole.
+    installs: [u64; 3],
 }
 
 fn settings(me: u32) -> Settings {
@@ -129,8 +135,11 @@ impl Group {
             left: Vec::new(),
             marks: Vec::new(),
             mute: Vec::new(),
+            slow: Vec::new(),
+            given: Vec::new(),
             lossy: false,
             votes: Vec::new(),
+            installs: [0; 3],
         };
         (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
         group
@@ -170,7 +179,12 @@ impl Group {
                 Output::Install { position, .. } => {
                     let donor = self.members[p as usize].intake.donor;
                     self.installed.push((Pid(p), donor));
-                    self.step(p, Input::Installed { position, installs: 1 });
+                    self.installs[p as usize] += 1;
+                    let installs = self.installs[p as usize];
+                    match self.slow.contains(&Pid(p)) {
+                        true => self.given.push((position, installs)),
+                        false => self.step(p, Input::Installed { position, installs }),
+                    }
                 }
                 _ => {}
             }
@@ -180,6 +194,7 @@ impl Group {
     /// A process dies and starts again at once, in its next incarnation, without its state.
     fn restart(&mut self, p: u32) {
         self.members[p as usize] = Vsync::new(settings(p), Passes::default());
+        self.installs[p as usize] = 0;
         self.step(p, Input::Start { incarnation: 1 });
     }
 
@@ -614,4 +629,31 @@ fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
         out.clear();
     }
     assert!(reports > 10, "{reports}");
+}
+
+#[test]
+fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    // The application of the third takes its time with each state.
+    let mut slow = Vec::new();
+    let mut rejoin = |group: &mut Group| {
+        group.apart = alloc::vec![Pid(2)];
+        group.run(30);
+        group.apart.clear();
+        group.slow = alloc::vec![Pid(2)];
+        group.run(200);
+        slow.push(group.given.pop().expect("it was given a state"));
+        assert!(group.members[2].phase == Phase::Active && !group.members[2].is_fit());
+    };
+    rejoin(&mut group);
+    rejoin(&mut group);
+    let [first, second] = slow[..] else { unreachable!("it joined twice") };
+    assert_eq!(first.0, second.0, "both stand at one position");
+    let mut installed = |(position, installs)| {
+        group.step(2, Input::Installed { position, installs });
+        group.members[2].is_fit()
+    };
+    assert!(!installed(first), "this is not the state that it has now");
+    assert!(installed(second));
 }
