@@ -284,9 +284,14 @@ where
     /// Whether `p` may be asked to accept. Who goes on from this view fetches what the view ends with
     /// before it accepts. A voter from outside holds nothing of the view: it is asked when all who go
     /// on have accepted, or else a cut could be chosen of which a part dies with the coordinator.
+    ///
+    /// That also holds for one that heard the `Prepare` and hears nothing since. It suspects this process, and
+    /// takes over if a majority hears it. Voters from outside are needed only where those who go on and hear
+    /// this process are no majority. A proposal of an earlier coordinator is perhaps decided already, and
+    /// nothing else can be: those that go on are not waited for if they do not hear this process.
     fn may_accept(&self, p: Pid, proposal: &Proposal, change: &Change) -> bool {
         let goes_on = |m: &&Member| self.view.members.contains(*m);
-        let answers = |m: &Member| !self.failed(*m) && self.reaches(m.pid);
+        let answers = |m: &Member| !self.failed(*m) && (!change.adopted || self.reaches(m.pid));
         let open = |m: &Member| !change.accepted[m.pid.index()] && answers(m);
         let mut staying = proposal.members.iter().filter(goes_on);
         staying.clone().any(|m| m.pid == p) || !staying.any(open)
