@@ -273,7 +273,10 @@ impl World<'_> {
         self.emit(&Event::Recover { t, p });
         let process = &mut self.procs[p.index()];
         process.standing += 1;
+        // Its incarnation goes on, and with it the count of the states that it was given.
+        let installs = process.app.installs;
         process.app = App::default();
+        process.app.installs = installs;
         self.ledger.failed(p);
     }
 

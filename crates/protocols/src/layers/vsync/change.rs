@@ -171,13 +171,7 @@ where
 
     /// Whether this process is the one to change the view, and there is a reason.
     fn must_coordinate(&self) -> bool {
-        let first = self.view.members.iter().find(|m| !self.failed(**m));
-        if !self.is_inside() || first.map(|m| m.pid) != Some(self.me()) {
-            return false;
-        }
-        // Without a majority of voters it would block itself for nothing.
-        let heard = self.peers().filter(|&p| !self.suspects(p)).count() + 1;
-        if heard < self.quorum() {
+        if !self.is_inside() || self.coordinator() != Some(self.me()) {
             return false;
         }
         let failed = self.view.members.iter().any(|m| self.failed(*m));
@@ -290,18 +284,26 @@ where
     /// Whether `p` may be asked to accept. Who goes on from this view fetches what the view ends with
     /// before it accepts. A voter from outside holds nothing of the view: it is asked when all who go
     /// on have accepted, or else a cut could be chosen of which a part dies with the coordinator.
+    ///
+    /// That also holds for one that heard the `Prepare` and hears nothing since. It suspects this process, and
+    /// takes over if a majority hears it. Voters from outside are needed only where those who go on and hear
+    /// this process are no majority. A proposal of an earlier coordinator is perhaps decided already, and
+    /// nothing else can be: those that go on are not waited for if they do not hear this process.
     fn may_accept(&self, p: Pid, proposal: &Proposal, change: &Change) -> bool {
         let goes_on = |m: &&Member| self.view.members.contains(*m);
-        let answers = |m: &Member| !self.failed(*m) && self.reaches(m.pid);
+        let answers = |m: &Member| !self.failed(*m) && (!change.adopted || self.reaches(m.pid));
         let open = |m: &Member| !change.accepted[m.pid.index()] && answers(m);
         let mut staying = proposal.members.iter().filter(goes_on);
         staying.clone().any(|m| m.pid == p) || !staying.any(open)
     }
 
-    /// Promises a ballot: from here on this process takes nothing in.
+    /// Promises a ballot: from here on this process takes nothing in. A `Prepare` that is sent again gives
+    /// its coordinator no more time: the coordinator may hear no answer, ever.
     fn promise(&mut self, ballot: Ballot, out: &mut Outbox<Messages<Packet>>) {
+        if ballot > self.vote.promised {
+            self.blocked_at = self.now;
+        }
         self.vote.promised = ballot;
-        self.blocked_at = self.now;
         self.block(out);
     }
 
@@ -425,8 +427,8 @@ where
         let accepted = change.promises.iter().flatten().filter_map(|p| p.accepted.clone());
         let proposal = match accepted.max_by_key(|(ballot, _)| *ballot) {
             Some((_, proposal)) => (proposal, true),
-            // Somebody must go on with the state.
-            None if self.copies(change) == 0 => return,
+            // Somebody must go on with the state, and those that go on must hear each other.
+            None if self.copies(change) == 0 || !self.is_linked() => return,
             None => (self.fresh_proposal(change), false),
         };
         if let Some(change) = &mut self.change {

@@ -19,10 +19,23 @@
 //! proposed: a majority of voters decides it, and its cut holds what each of them has. Nobody forwards
 //! anything for others, so a packet still comes from the process that made it.
 //!
+//! # Who coordinates
+//! The most senior member that is in a majority of processes that hear each other, and not simply the most
+//! senior one that is heard: a member that hears nobody, or that few hear, gets no majority of promises. A
+//! coordinator that learns too late that it is in no such majority proposes nothing of its own, and the next one
+//! takes over.
+//!
 //! # Who goes
 //! Of the two ends of a dead link the one without the state, then the one with more dead links, then the
-//! junior one. Nobody goes if fewer than a majority would stay, or fewer than a majority with the state:
-//! then the view stays as it is, as it would without reports.
+//! junior one; another one if the rest would not hold a majority that hears each other. The coordinator itself
+//! stays, however many dead links it has: a member that does not hear its `Prepare` does not promise, and so it
+//! is not in the next view. Nobody goes if fewer than a majority would stay, or fewer than a majority with the
+//! state: then the view stays as it is, as it would without reports.
+//!
+//! # Limit
+//! A coordinator that suspects others proposes before anyone reports dead links between the rest. That view may
+//! leave out so many that those who hear each other are no majority with the state any more. Then the group goes
+//! on later, when each copy of the state has been silent for long, or when the links work again.
 
 use super::Vsync;
 use super::packet::Item;
@@ -54,6 +67,34 @@ impl Default for LinkReport {
     }
 }
 
+/// Whether so many bits are set.
+const fn holds(bits: u32, least: usize) -> bool {
+    bits.count_ones() as usize >= least
+}
+
+/// Whether at least `least` of these processes are linked with each other; `links` has the links of each by
+/// pid, the same in both directions.
+///
+/// Of a process with two dead links or more it tries the others without it, and those that it is linked with:
+/// of 32 processes, 15 of which may go, it looks at a few thousand sets at most.
+pub(super) fn holds_linked(all: u32, links: &[u32], least: usize) -> bool {
+    if !holds(all, least) {
+        return false;
+    }
+    let dead = |p: &usize| (all & !links[*p]).count_ones() as usize;
+    let one_of = || (0..links.len()).filter(|p| all >> p & 1 == 1);
+    let Some(worst) = one_of().max_by_key(dead) else { return true };
+    match dead(&worst) {
+        0 => true,
+        // The dead links are apart, and one end of each goes.
+        1 => all.count_ones() as usize - one_of().map(|p| dead(&p)).sum::<usize>() / 2 >= least,
+        _ => {
+            holds_linked(all & !(1 << worst), links, least)
+                || holds_linked(all & links[worst], links, least)
+        }
+    }
+}
+
 impl<M, P> Vsync<M, P>
 where
     M: Codec + core::fmt::Debug + 'static,
@@ -73,15 +114,19 @@ where
     }
 
     /// Reports to all with a heartbeat which processes are unheard here, as long as there are any, and once
-    /// when there are none any more.
+    /// when there are none any more. Also those that are in no view: whether they want to join is not known
+    /// where they are not heard. The report travels in the packet of the heartbeat, which a carrier with
+    /// multicast sends once.
     pub(super) fn report_unheard(&mut self) {
-        let unheard = self.unheard();
-        if unheard != 0 || self.reported != 0 {
-            for to in self.peers() {
-                self.post(to, Item::Unheard { processes: unheard });
+        let processes = self.unheard();
+        if processes != 0 || self.reported != 0 {
+            if self.beats_to_group() {
+                self.post_all(Item::Unheard { processes });
+            } else {
+                self.peers().for_each(|to| self.post(to, Item::Unheard { processes }));
             }
         }
-        self.reported = unheard;
+        self.reported = processes;
     }
 
     pub(super) fn on_unheard(&mut self, from: Pid, unheard: u32) {
@@ -113,6 +158,50 @@ where
         }
     }
 
+    /// By pid: which processes each one is linked with, a bit each, as far as nobody has reported the
+    /// contrary. Each is linked with itself.
+    fn links(&self) -> Vec<u32> {
+        let all = || (0..self.settings.processes as u32).map(Pid);
+        let of = |p: Pid| {
+            let linked = all().filter(|&q| p == q || self.hears(p, q) && self.hears(q, p));
+            linked.fold(0, |bits, q| bits | 1 << q.0)
+        };
+        all().map(of).collect()
+    }
+
+    /// This process and those that it hears, a bit each.
+    fn heard(&self) -> u32 {
+        let heard = self.peers().filter(|&p| !self.suspects(p));
+        heard.fold(1 << self.me().0, |bits, p| bits | 1 << p.0)
+    }
+
+    /// The member that changes the view: of those that seem to work the most senior one that is in a majority of
+    /// processes that hear each other, as far as this process knows. None if there is none.
+    ///
+    /// Somebody always takes it on itself, where a majority hears each other. If this process names another
+    /// member, it hears all of a majority that this one is in, and has its reports. So that member has them, too,
+    /// and names itself, or one that is senior to it. That cannot go on for ever.
+    pub(super) fn coordinator(&self) -> Option<Pid> {
+        let heard = self.heard();
+        if !holds(heard, self.quorum()) {
+            return None;
+        }
+        let mut working = self.view.members.iter().filter(|m| !self.failed(**m)).map(|m| m.pid);
+        if !self.has_reports() {
+            return working.next();
+        }
+        let links = self.links();
+        working.find(|p| holds_linked(links[p.index()] & heard, &links, self.quorum()))
+    }
+
+    /// Whether this process is in a majority of processes that hear each other, as far as it knows.
+    pub(super) fn is_linked(&self) -> bool {
+        !self.has_reports() || {
+            let links = self.links();
+            holds_linked(links[self.me().index()] & self.heard(), &links, self.quorum())
+        }
+    }
+
     /// Drops members of which some other one is unheard, or the other way round, as far as a majority stays,
     /// with the state.
     pub(super) fn spare_unlinked(
@@ -123,20 +212,22 @@ where
         if !self.has_reports() {
             return;
         }
+        let links = self.links();
         let mut linked = members.clone();
         loop {
-            let dead = |m: &Member| {
-                let is_dead = |p: Pid| !self.hears(m.pid, p) || !self.hears(p, m.pid);
-                linked.iter().filter(|other| is_dead(other.pid)).count()
+            let all = linked.iter().fold(0, |bits, m| bits | 1 << m.pid.0);
+            let dead = |at: usize| (all & !links[linked[at].pid.index()]).count_ones();
+            let may_go = |&at: &usize| {
+                let without = all & !(1 << linked[at].pid.0);
+                dead(at) > 0 && holds_linked(without, &links, self.quorum())
             };
-            let parted = (0..linked.len()).filter(|&at| dead(&linked[at]) > 0);
-            let goes = parted.max_by_key(|&at| (!has_state(&linked[at]), dead(&linked[at]), at));
+            let parted = (0..linked.len()).filter(may_go);
+            let goes = parted.max_by_key(|&at| (!has_state(&linked[at]), dead(at), at));
             let Some(at) = goes else { break };
             linked.remove(at);
         }
         let copies = |all: &[Member]| all.iter().filter(|m| has_state(m)).count();
-        let suffice = copies(&linked) >= self.quorum().min(copies(members));
-        if linked.len() >= self.quorum() && suffice {
+        if copies(&linked) >= self.quorum().min(copies(members)) {
             *members = linked;
         }
     }

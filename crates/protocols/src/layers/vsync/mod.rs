@@ -213,6 +213,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     /// Who has failed, as an oracle says.
     dead: Vec<bool>,
     lives: Vec<u64>,
+    /// The incarnation in which each was heard last.
+    heard_lives: Vec<u64>,
     fit: Vec<bool>,
     /// The lives that want to join.
     joiners: Vec<Option<u64>>,
@@ -244,6 +246,8 @@ pub struct Vsync<M: core::fmt::Debug + 'static, P> {
     live: bool,
     /// Whether the application has the state.
     installed: bool,
+    /// How many states the application was given whole.
+    installs: u64,
     held: Held,
     intake: Intake,
     donations: Vec<Option<Donation>>,
@@ -288,6 +292,7 @@ where
             heard: alloc::vec![0; n],
             dead: alloc::vec![false; n],
             lives: alloc::vec![0; n],
+            heard_lives: alloc::vec![0; n],
             fit: alloc::vec![false; n],
             joiners: alloc::vec![None; n],
             leaves: alloc::vec![None; n],
@@ -308,6 +313,7 @@ where
             leaving: Leaving::No,
             live: false,
             installed: false,
+            installs: 0,
             held: Held::default(),
             intake: Intake::default(),
             donations: (0..n).map(|_| None).collect(),
@@ -364,14 +370,23 @@ where
         Member { pid: p, life: self.lives[p.index()] }
     }
 
-    /// Learns that a process lives in this incarnation: what was believed of an earlier one is void.
+    /// Learns that a process has begun this incarnation: what an earlier one said is void. Whether it lives is
+    /// known only when it is heard, because it may have died since.
     fn learn_incarnation(&mut self, p: Pid, life: u64) {
         let at = p.index();
         if life > self.lives[at] {
-            (self.lives[at], self.fit[at], self.dead[at]) = (life, false, false);
+            (self.lives[at], self.fit[at]) = (life, false);
             self.reports[at] = LinkReport::default();
+        }
+    }
+
+    /// Hears a process in this incarnation: what was believed of an earlier one is void.
+    fn hear_incarnation(&mut self, p: Pid, life: u64) {
+        self.learn_incarnation(p, life);
+        let at = p.index();
+        if life > self.heard_lives[at] {
+            (self.heard_lives[at], self.dead[at]) = (life, false);
             self.heartbeat.restarted(self.now, at);
-            self.believe_oracle(at);
         }
     }
 
@@ -540,7 +555,7 @@ where
         if packet.life >= change::NONSENSE {
             return out.note(Note::Malformed(from, "a life that nobody reaches"));
         }
-        self.learn_incarnation(from, packet.life);
+        self.hear_incarnation(from, packet.life);
         self.heard[at] += 1;
         self.heartbeat.saw(self.now, at, self.heard[at], true);
         self.believe_oracle(at);
@@ -634,12 +649,17 @@ where
         self.end_donations(out);
     }
 
+    /// Whether a heartbeat leaves as one message to the group.
+    fn beats_to_group(&self) -> bool {
+        self.settings.to_group && self.phase == Phase::Active
+    }
+
     /// Tells all that this process lives, and what it has.
     fn show_life(&mut self) {
         let (view, fit) = (self.decision.view.id, self.is_fit());
         self.ack_at = Time::NEVER;
         self.report_unheard();
-        if self.settings.to_group && self.phase == Phase::Active {
+        if self.beats_to_group() {
             return self.ack_members();
         }
         for to in self.peers() {
@@ -674,7 +694,7 @@ where
             Input::Start { incarnation } => self.start(incarnation, out),
             Input::Submit(submission) => self.tell(Input::Submit(submission), out),
             Input::Leave => self.on_leave(),
-            Input::Installed { position, .. } => self.on_installed(position, out),
+            Input::Installed { position, installs } => self.on_installed(position, installs, out),
             Input::Captured { ticket, position, bytes } => {
                 self.on_captured(ticket, position, bytes, out);
             }

@@ -87,10 +87,16 @@ struct Group {
     marks: Vec<&'static str>,
     /// Whose applications do not answer.
     mute: Vec<Pid>,
+    /// Whose applications do not say that a state is in force, and the states that they were given: the
+    /// position, and how many there were.
+    slow: Vec<Pid>,
+    given: Vec<(u64, u64)>,
     /// Whether casts are lost.
     lossy: bool,
     /// Who was asked to accept a view, and who accepted one, in order.
     votes: Vec<(&'static str, Pid)>,
+    /// How many states each application was given whole.
+    installs: [u64; 3],
 }
 
 fn settings(me: u32) -> Settings {
@@ -129,8 +135,11 @@ impl Group {
             left: Vec::new(),
             marks: Vec::new(),
             mute: Vec::new(),
+            slow: Vec::new(),
+            given: Vec::new(),
             lossy: false,
             votes: Vec::new(),
+            installs: [0; 3],
         };
         (0..3).for_each(|p| group.step(p, Input::Start { incarnation: 0 }));
         group
@@ -170,7 +179,12 @@ impl Group {
                 Output::Install { position, .. } => {
                     let donor = self.members[p as usize].intake.donor;
                     self.installed.push((Pid(p), donor));
-                    self.step(p, Input::Installed { position, installs: 1 });
+                    self.installs[p as usize] += 1;
+                    let installs = self.installs[p as usize];
+                    match self.slow.contains(&Pid(p)) {
+                        true => self.given.push((position, installs)),
+                        false => self.step(p, Input::Installed { position, installs }),
+                    }
                 }
                 _ => {}
             }
@@ -180,6 +194,7 @@ impl Group {
     /// A process dies and starts again at once, in its next incarnation, without its state.
     fn restart(&mut self, p: u32) {
         self.members[p as usize] = Vsync::new(settings(p), Passes::default());
+        self.installs[p as usize] = 0;
         self.step(p, Input::Start { incarnation: 1 });
     }
 
@@ -549,5 +564,168 @@ fn messages_are_acknowledged_before_no_more_may_be_on_the_way() {
         told(Input::Medium(messages::In::From(Pid(0), Packet { life: 0, items })));
         let acked = (number == half).then_some(half);
         assert_eq!(told(Input::Wake), acked, "message {number}");
+    }
+}
+
+#[test]
+fn a_majority_that_is_linked_is_found_whatever_links_are_dead() {
+    const ALL: usize = 5;
+    let pairs: Vec<_> = (0..ALL).flat_map(|a| (0..a).map(move |b| (a, b))).collect();
+    for dead in 0_u32..1 << pairs.len() {
+        let mut links = [(1 << ALL) - 1; ALL];
+        for (a, b) in (0..pairs.len()).filter(|at| dead >> at & 1 == 1).map(|at| pairs[at]) {
+            (links[a], links[b]) = (links[a] & !(1 << b), links[b] & !(1 << a));
+        }
+        let linked = |set: u32| (0..ALL).all(|p| set >> p & 1 == 0 || set & !links[p] == 0);
+        let largest = (0..1 << ALL).filter(|&set| linked(set)).map(u32::count_ones).max();
+        let found = (0..=ALL).rfind(|&n| links::holds_linked((1 << ALL) - 1, &links, n));
+        assert_eq!(found.map(|n| n as u32), largest, "{links:?}");
+    }
+}
+
+#[test]
+fn what_an_oracle_said_outlives_a_late_decision_and_ends_when_the_process_is_heard() {
+    let settings = Settings { told_who_failed: true, ..settings(0) };
+    let mut member = Vsync::new(settings, Passes::default());
+    let mut told = |input: Input<'_, Messages<Packet>>| {
+        member.step(Time::ZERO, (), input, &mut Outbox::default());
+        member.suspects(Pid(2))
+    };
+    told(Input::Start { incarnation: 0 });
+    assert!(told(Input::Oracle(Oracle::Suspect(Pid(2)))));
+    // It was reborn and joined through another member, and has died again since.
+    let life = 1 << 32;
+    let members = [(0, 0), (1, 0), (2, life)].map(|(p, life)| Member { pid: Pid(p), life });
+    let view = View { id: 1, members: members.to_vec() };
+    let decide = Item::Decide(Decision { view, cut: alloc::vec![0; 3] });
+    let packet = Packet { life: 0, items: alloc::vec![decide] };
+    assert!(told(Input::Medium(messages::In::From(Pid(1), packet))), "an oracle says it once");
+    let packet = |life| Packet { life, items: Vec::new() };
+    assert!(told(Input::Medium(messages::In::From(Pid(2), packet(0)))), "of the life before");
+    assert!(!told(Input::Medium(messages::In::From(Pid(2), packet(life)))), "it lives");
+}
+
+#[test]
+fn reports_of_who_is_unheard_leave_as_one_message_to_the_group() {
+    let mut member = Vsync::new(Settings { to_group: true, ..settings(1) }, Passes::default());
+    let (mut reports, mut out) = (0, Outbox::default());
+    member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut out);
+    for ms in 1..40 {
+        let now = Time::ZERO + Span::millis(ms);
+        let heartbeat = Packet { life: 0, items: Vec::new() };
+        member.step(now, (), Input::Medium(messages::In::From(Pid(0), heartbeat)), &mut out);
+        out.clear();
+        member.step(now, (), Input::Wake, &mut out);
+        for output in out.items() {
+            let Output::Medium(asked) = output else { continue };
+            let (messages::Out::To(_, _, packet) | messages::Out::Group(_, _, packet)) = asked;
+            if packet.items.contains(&Item::Unheard { processes: 0b100 }) {
+                assert!(matches!(asked, messages::Out::Group(..)), "{asked:?}");
+                let acknowledges = |item: &Item| matches!(item, Item::AckAll { .. });
+                assert!(packet.items.iter().any(acknowledges), "it is in a packet of its own");
+                reports += 1;
+            }
+        }
+        out.clear();
+    }
+    assert!(reports > 10, "{reports}");
+}
+
+#[test]
+fn a_state_that_was_given_before_the_last_one_makes_nobody_fit() {
+    let mut group = Group::new(Grade::Plain);
+    group.run(1);
+    // The application of the third takes its time with each state.
+    let mut slow = Vec::new();
+    let mut rejoin = |group: &mut Group| {
+        group.apart = alloc::vec![Pid(2)];
+        group.run(30);
+        group.apart.clear();
+        group.slow = alloc::vec![Pid(2)];
+        group.run(200);
+        slow.push(group.given.pop().expect("it was given a state"));
+        assert!(group.members[2].phase == Phase::Active && !group.members[2].is_fit());
+    };
+    rejoin(&mut group);
+    rejoin(&mut group);
+    let [first, second] = slow[..] else { unreachable!("it joined twice") };
+    assert_eq!(first.0, second.0, "both stand at one position");
+    let mut installed = |(position, installs)| {
+        group.step(2, Input::Installed { position, installs });
+        group.members[2].is_fit()
+    };
+    assert!(!installed(first), "this is not the state that it has now");
+    assert!(installed(second));
+}
+
+/// A coordinator, of which the test is all the others.
+struct Alone {
+    member: Vsync<u64, Passes>,
+    now: Time,
+}
+
+impl Alone {
+    /// Gives it a packet of a peer, and says what it sends then, and to whom.
+    fn hear(&mut self, from: u32, life: u64, items: &[Item]) -> Vec<(Pid, Item)> {
+        let (mut out, packet) = (Outbox::default(), Packet { life, items: items.to_vec() });
+        let from = messages::In::From(Pid(from), packet);
+        self.member.step(self.now, (), Input::Medium(from), &mut out);
+        self.member.step(self.now, (), Input::Wake, &mut out);
+        let mut sent = Vec::new();
+        for output in out.items() {
+            if let Output::Medium(messages::Out::To(to, _, packet)) = output {
+                sent.extend(packet.items.iter().map(|item| (*to, item.clone())));
+            }
+        }
+        sent
+    }
+
+    /// The same each millisecond until something is sent that is wanted: what, and to whom.
+    fn until<T>(
+        &mut self,
+        (from, life): (u32, u64),
+        items: &[Item],
+        wanted: impl Fn(&Item) -> Option<T>,
+    ) -> Option<(Pid, T)> {
+        for _ in 0..40 {
+            self.now += Span::millis(1);
+            let sent = self.hear(from, life, items);
+            if let Some(found) = sent.iter().find_map(|(to, i)| wanted(i).map(|w| (*to, w))) {
+                return Some(found);
+            }
+        }
+        None
+    }
+}
+
+#[test]
+fn nobody_outside_accepts_a_view_before_a_member_that_hears_its_coordinator_no_more() {
+    let member = Vsync::new(settings(0), Passes::default());
+    let mut group = Alone { member, now: Time::ZERO };
+    group.member.step(Time::ZERO, (), Input::Start { incarnation: 0 }, &mut Outbox::default());
+    let prepared = |item: &Item| match item {
+        Item::Prepare { instance, ballot } => Some((*instance, *ballot)),
+        _ => None,
+    };
+    let asked = |item: &Item| matches!(item, Item::Accept { .. }).then_some(());
+    let promise =
+        |(instance, ballot), standing| Item::Promise { instance, ballot, accepted: None, standing };
+    let stays = || change::Standing::Member { fit: true, have: alloc::vec![0; 3] };
+    // The third is silent, and a view without it is decided.
+    let (_, one) = group.until((1, 0), &[], prepared).expect("it changes the view");
+    group.hear(1, 0, &[promise(one, stays())]);
+    group.hear(1, 0, &[Item::Accepted { instance: one.0, ballot: one.1 }]);
+    assert_eq!(group.member.view.pids().collect::<Vec<_>>(), [Pid(0), Pid(1)]);
+    group.hear(1, 0, &[Item::Alive { view: 1, fit: true }]);
+    // It wants to join. The second promises, and then does not hear the coordinator any more.
+    let (_, two) = group.until((2, 1), &[Item::Join { view: 1 }], prepared).expect("it joins");
+    group.hear(2, 1, &[promise(two, change::Standing::Outsider)]);
+    let sent = group.hear(1, 0, &[promise(two, stays())]);
+    assert!(sent.iter().any(|(to, item)| *to == Pid(1) && asked(item).is_some()), "{sent:?}");
+    for _ in 0..40 {
+        group.now += Span::millis(1);
+        let mut sent = group.hear(2, 1, &[]);
+        sent.extend(group.hear(1, 0, &[Item::Unheard { processes: 0b001 }]));
+        assert!(!sent.iter().any(|(to, i)| *to == Pid(2) && asked(i).is_some()), "{sent:?}");
     }
 }

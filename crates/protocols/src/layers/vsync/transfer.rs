@@ -438,6 +438,7 @@ where
         let first = bytes.len() as u64 == all;
         let piece = out.fill(|to| to.extend_from_slice(&bytes));
         out.push(Output::Install { piece, first, last: true, position });
+        self.installs += 1;
         self.live = true;
         let held = core::mem::take(&mut self.held);
         self.held.upto = position;
@@ -453,10 +454,17 @@ where
         }
     }
 
-    /// The application has its state in force.
-    pub(super) fn on_installed(&mut self, position: u64, out: &mut Outbox<Messages<Packet>>) {
+    /// The application has a state in force that holds every delivery up to `position`. One that was given
+    /// before the last says nothing of that, also at the same position.
+    pub(super) fn on_installed(
+        &mut self,
+        position: u64,
+        installs: u64,
+        out: &mut Outbox<Messages<Packet>>,
+    ) {
         let awaited = self.intake.head.map_or(0, |(position, _)| position);
-        if self.live && !self.installed && position >= awaited {
+        let is_last = installs >= self.installs && position >= awaited;
+        if self.live && !self.installed && is_last {
             self.installed = true;
             out.note(Note::Recovered(position));
         }
