@@ -33,9 +33,11 @@ pub struct MutantInfo {
     pub name: &'static str,
     /// What it does wrong, in a sentence.
     pub what: &'static str,
-    /// Promised properties that its random runs are seen to break; none where what breaks is what the
-    /// driver is owed, or where a scenario alone shows it.
+    /// Promised properties that its runs are seen to break; none where what breaks is what the driver is
+    /// owed.
     pub breaks: &'static [Property],
+    /// What shows it where random runs hardly ever do: the repository's file of a scenario, a seed or a test.
+    pub shown_by: Option<&'static str>,
 }
 
 /// The mutants of one protocol; [`mutants!`](crate::mutant) writes the implementation.
@@ -98,6 +100,14 @@ impl<M: Mutant> Mutants<M> {
     }
 }
 
+/// The only one, if there is one: what stands behind `shown_by`.
+pub(crate) const fn only(all: &[&'static str]) -> Option<&'static str> {
+    match all {
+        [one] => Some(one),
+        _ => None,
+    }
+}
+
 /// Declares the mutants of a protocol; see the [module](crate::mutant).
 macro_rules! mutants {
     (
@@ -105,7 +115,8 @@ macro_rules! mutants {
         $vis:vis enum $name:ident {
             $(
                 $(#[$of_variant:meta])*
-                $variant:ident = $word:literal: $what:literal breaks [$($property:ident),*];
+                $variant:ident = $word:literal: $what:literal breaks [$($property:ident),*]
+                    $(shown_by $shown_by:literal)?;
             )+
         }
     ) => {
@@ -128,6 +139,7 @@ macro_rules! mutants {
                     name: $word,
                     what: $what,
                     breaks: &[$(amcast_core::Property::$property),*],
+                    shown_by: $crate::mutant::only(&[$($shown_by)?]),
                 },
             )+];
             const PARAM: amcast_core::Param = amcast_core::Param {
@@ -152,7 +164,7 @@ mod tests {
         /// Two ways to be wrong.
         pub(super) enum Wrong {
             First = "first": "The first way." breaks [Validity];
-            Second = "second": "The second way." breaks [Validity, Genuine];
+            Second = "second": "The second way." breaks [Validity, Genuine] shown_by "a-file";
         }
     }
 
@@ -185,5 +197,6 @@ mod tests {
         assert_eq!(Wrong::INFO[1].name, "second");
         assert_eq!(Wrong::INFO[1].what, "The second way.");
         assert_eq!(Wrong::INFO[1].breaks, [Property::Validity, Property::Genuine]);
+        assert_eq!((Wrong::INFO[0].shown_by, Wrong::INFO[1].shown_by), (None, Some("a-file")));
     }
 }

@@ -21,7 +21,8 @@ mutant::mutants! {
         JoinsWithNothing = "joins-with-nothing":
             "A process that joins goes on without the state of the others." breaks [];
         DonorByProcess = "donor-by-process":
-            "A joiner believes a donor by its process alone, in whatever incarnation." breaks [];
+            "A joiner believes a donor by its process alone, in whatever incarnation." breaks []
+            shown_by "scenarios/to-reborn-donor.txt";
     }
 }
 
@@ -60,11 +61,10 @@ macro_rules! info {
             &[$agreement],
         ];
         const ALL: [MutantInfo; 7] = {
-            let mut all = [MutantInfo { name: "", what: "", breaks: &[] }; 7];
+            let mut all = [MutantInfo { name: "", what: "", breaks: &[], shown_by: None }; 7];
             let mut i = 0;
             while i < all.len() {
-                let MutantInfo { name, what, .. } = Mutant::INFO[i];
-                all[i] = MutantInfo { name, what, breaks: BREAKS[i] };
+                all[i] = MutantInfo { breaks: BREAKS[i], ..Mutant::INFO[i] };
                 i += 1;
             }
             all

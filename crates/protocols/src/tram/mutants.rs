@@ -36,16 +36,16 @@ crate::mutant::mutants! {
             breaks [];
         SkipsConfirm = "skips-confirm":
             "A candidate adopts what it has read without looking whether it was written over meanwhile."
-            breaks [];
+            breaks [UniformPrefixOrder] shown_by "scenarios/tram-log-written-over.txt";
         WritesBeforeItTells = "writes-before-it-tells":
             "A leader begins a term's log at a follower without telling first that it writes over what lies there."
-            breaks [];
+            breaks [UniformPrefixOrder] shown_by "scenarios/tram-log-written-over.txt";
         ReadmitsBeforeItTells = "readmits-before-it-tells":
             "A leader takes a follower in again without telling first that it writes over its log."
-            breaks [];
+            breaks [UniformPrefixOrder] shown_by "regressions/tram.txt";
         AdoptsBeforeItTells = "adopts-before-it-tells":
             "A candidate copies a log over its own half without telling first that a term begins there."
-            breaks [];
+            breaks [] shown_by "crates/protocols/src/tram/tests/told.rs";
         SendsToEach = "sends-to-each":
             "A client sends a message to each destination for itself, not to the lowest ancestor."
             breaks [Validity, UniformAgreement, UniformPrefixOrder, UniformAcyclicOrder];

@@ -68,6 +68,9 @@ macro_rules! each {
             tested.sort_unstable();
             declared.sort_unstable();
             assert_eq!(tested, declared);
+            let all = catalog::mutants("tram").iter();
+            let shown: Vec<&str> = all.filter(|m| m.shown_by.is_some()).map(|m| m.name).collect();
+            assert_eq!(shown, [played::SHOWN, SHOWN_ELSEWHERE].concat());
         }
     };
 }

@@ -21,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use trial::Trial;
 
-/// Seeds within which every mutant of every protocol is found, with some to spare.
+/// Seeds within which every mutant of every protocol is found that random runs show, with some to spare.
 const HUNT_SEEDS: u64 = 3000;
 
 /// Runs a protocol in the simulator and judges what it promises.
@@ -30,8 +30,9 @@ const HUNT_SEEDS: u64 = 3000;
 /// run that shows it, and prints the command that runs it again.
 ///
 /// With --mutant the protocol is broken on purpose, in small clusters drawn by seed in which leaders
-/// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds.
-/// `--mutant all` hunts all of them and exits with 1 if one survives.
+/// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds,
+/// but for those that a scenario or a test shows. `--mutant all` hunts all of them and exits with 1 if
+/// another one survives.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol: `amcast protocols`

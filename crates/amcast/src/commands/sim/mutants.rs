@@ -32,8 +32,7 @@ pub(super) fn known(protocol: &str, name: &str) -> Result<(), Failure> {
     Err(Failure::Misuse(format!("{protocol} has no mutant {name:?}; {there_are}")))
 }
 
-/// Goes through all mutants of the protocol; fails if one survives `seeds` seeds that is said to break a
-/// property. The others may be shown by a scenario alone.
+/// Goes through all mutants of the protocol; fails if one survives `seeds` seeds that nothing else shows.
 pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut all = Vec::new();
@@ -55,7 +54,7 @@ pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
         }
         all.push(hunted);
     }
-    let survived = |h: &&Hunted| h.found.is_none() && !h.mutant.breaks.is_empty();
+    let survived = |h: &&Hunted| h.found.is_none() && h.mutant.shown_by.is_none();
     let survivors: Vec<_> = all.iter().filter(survived).collect();
     if args.json {
         let document = json!({
@@ -82,8 +81,8 @@ impl Hunted {
     fn print(&self) {
         let name = self.mutant.name;
         let Some((judged, replay)) = &self.found else {
-            let hint = if self.mutant.breaks.is_empty() { "; see its scenario" } else { "" };
-            println!("{name:<22} not found by random runs{hint}");
+            let shown = self.mutant.shown_by.map(|file| format!("; {file} shows it"));
+            println!("{name:<22} not found by random runs{}", shown.unwrap_or_default());
             return;
         };
         let what = judged.wrong.as_ref().map_or("", |w| w.what.name());
@@ -97,6 +96,7 @@ impl Hunted {
             "name": self.mutant.name,
             "what": self.mutant.what,
             "breaks": self.mutant.breaks.iter().map(|p| p.name()).collect::<Vec<_>>(),
+            "shown_by": self.mutant.shown_by,
             "found": self.found.is_some(),
             "seeds": self.seeds,
             "seed": self.found.as_ref().map(|(judged, _)| judged.seed),
