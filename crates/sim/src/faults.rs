@@ -18,7 +18,8 @@ use amcast_core::{
 pub enum Profile {
     /// None.
     None,
-    /// Processes crash and come back; those that keep a log also with their machines, all at once.
+    /// Processes crash and come back; those that keep a log also with their machines, all at once. Over
+    /// messages a coordinator may be cut off before it crashes: see `faults/successions.rs`.
     Crash,
     /// Processes stop for a while, some of them again and again; clocks drift.
     Pause,
