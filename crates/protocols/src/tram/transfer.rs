@@ -42,7 +42,9 @@ pub(super) struct Intake {
     donor: Option<usize>,
     attempt: u32,
     /// Attempts that were given up because nothing came: each gets twice the time of the one before,
-    /// since it may be the application that is slow, and not the donor.
+    /// since it may be the application that is slow, and not the donor. Pieces that come do not
+    /// lower it: what came of an attempt that was given up is of no use, and a state of several
+    /// slow pieces would be begun anew for ever.
     stuck: u32,
     /// When something last moved.
     moved: Time,
@@ -270,7 +272,7 @@ impl Replica {
             intake.read += u64::from(record.lines());
         }
         if intake.read != before {
-            (intake.moved, intake.stuck) = (now, 0);
+            intake.moved = now;
             self.row_due = true;
         }
     }
