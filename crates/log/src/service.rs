@@ -14,9 +14,11 @@ use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, chec
 use amcast_services::log::{
     Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
 };
+use amcast_services::machine::Refusal;
 use amcast_services::{Clock, Envelope};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
@@ -26,6 +28,9 @@ pub(crate) const USUAL_VALUES: u32 = 1000;
 
 /// Bytes of a read that does not say how many.
 const USUAL_BYTES: u32 = 1_000_000;
+
+/// How often a request is ordered, at most, whose stamp is refused: this host's clock is set by the first refusal.
+const CLOCK_TRIES: u32 = 3;
 
 /// Streams at a time.
 pub(crate) const TAILS_MAX: usize = 1024;
@@ -94,16 +99,32 @@ impl Shared {
         command: &Command<'_>,
         session: Option<&proto::Session>,
     ) -> Result<Answer, Status> {
-        let stamp = self.clock.now().stamp;
         let dst = Logs::destinations(self.map, command);
-        let answer = match session {
-            Some(session) => {
-                let head = self.sessions.named(session, stamp)?;
-                self.order(&head, dst, command, Again::Named).await?
-            }
-            None => {
-                let lane = self.sessions.lend();
-                self.order(&lane.envelope(stamp), dst, command, Again::Nameless).await?
+        let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
+        let answer = loop {
+            let stamp = self.clock.now().stamp;
+            let (head, again) = match session {
+                Some(session) => {
+                    let age_ms = session.age_ms + begun.elapsed().as_millis() as u64;
+                    let session = proto::Session { age_ms, ..*session };
+                    (self.sessions.named(&session, stamp)?, Again::Named)
+                }
+                None => {
+                    let lane = lane.get_or_insert_with(|| self.sessions.lend());
+                    (lane.envelope(stamp), Again::Nameless)
+                }
+            };
+            let answer = self.order(&head, dst, command, again).await?;
+            tries -= 1;
+            match answer {
+                // Its age is bounded, so if it had been executed that would be remembered: it was not, and the
+                // clock of this host is wrong.
+                Answer::Not(Why::Refused(
+                    Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
+                )) if tries > 0 => {
+                    self.clock.set(now_ms);
+                }
+                answer => break answer,
             }
         };
         let mut body = Vec::new();

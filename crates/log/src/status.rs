@@ -30,7 +30,7 @@ pub(crate) fn not_done(why: Why) -> Status {
             "the log was trimmed: {first} is the first position that is left"
         )),
         Why::Malformed => Status::internal("the front sent what is no command of the log"),
-        Why::Refused(Refusal::Stale) => Status::failed_precondition(
+        Why::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. }) => Status::failed_precondition(
             "the request was first sent so long ago that whether it took effect is not known",
         ),
         Why::Refused(Refusal::Forgotten | Refusal::Window) => Status::failed_precondition(

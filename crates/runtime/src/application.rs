@@ -1,6 +1,6 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -48,6 +48,18 @@ pub trait Application {
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
     fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool;
+
+    /// What this node itself has to say in the order of `group`, if anything is due at `now`, the host's monotonic
+    /// time: it is multicast like a command, and nobody is answered. Only asked where members multicast; what
+    /// there is no room for is asked for again.
+    fn report(&mut self, _now: Time, _group: Gid) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// Why fronts are not to be served although the replicas are fit, if they are not; for people.
+    fn lacks(&self) -> Option<&'static str> {
+        None
+    }
 
     /// Whether it may be asked for reads: see [`peek`](Self::peek). If not, they are ordered.
     fn can_peek(&self) -> bool {

@@ -24,7 +24,7 @@ use crate::seat::{Seat, SeatError};
 use crate::standing::Dismissal;
 use crate::system::refuses_file;
 use amcast_core::step::Status;
-use amcast_core::{Config, ConfigError, Entry, Gid, MsgId, Pid, Span, Submission, Time};
+use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::Refusal;
 use std::fmt;
@@ -32,6 +32,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
+
+/// Room for what the application says by itself, in bytes.
+const REPORT_BYTES: usize = 64;
+
+/// How often it is asked whether it has anything to say.
+const REPORT_LOOK: Span = Span::millis(50);
 
 /// How long a node that is to stop takes for leaving its groups, at the longest.
 const LEAVING_MAX: Span = Span::secs(2);
@@ -133,6 +139,8 @@ pub struct Node<A: Application> {
     joining: bool,
     /// When it is said next what it waits for, if it is not ready then.
     say_at: Time,
+    /// When the application is asked next what it has to say by itself.
+    report_at: Time,
 }
 
 /// What a node stands on when it starts.
@@ -293,6 +301,7 @@ impl<A: Application> Node<A> {
             kept,
             joining,
             say_at: clock::now() + SAY_FIRST,
+            report_at: Time::ZERO,
         })
     }
 
@@ -483,6 +492,7 @@ impl<A: Application> Node<A> {
         busy |= self.house.drain();
         self.replicas.wait_for(self.house.members());
         busy |= self.house.read(now);
+        busy |= self.report(now);
         busy |= self.take_commands(now);
         busy |= self.take_reads(now);
         for group in self.house.cluster.all_groups().iter() {
@@ -499,6 +509,32 @@ impl<A: Application> Node<A> {
         busy | self.serve_requests()
     }
 
+    /// Has members multicast what this node's application has to say by itself.
+    fn report(&mut self, now: Time) -> bool {
+        if now < self.report_at {
+            return false;
+        }
+        self.report_at = now + REPORT_LOOK;
+        let mut any = false;
+        for group in self.house.cluster.all_groups().iter() {
+            let House { door: Door::Ingress(ingress, _), app, .. } = &mut self.house else { break };
+            let (dst, (status, fit)) = (GroupSet::one(group), self.replicas.status(group));
+            if !fit || !status.follows || self.replicas.room(dst, REPORT_BYTES) == 0 {
+                continue;
+            }
+            let Some(payload) = app.report(now, group) else { continue };
+            let (sender, seq) = (self.replicas.pid(group), ingress.own_seq());
+            if let Some(diary) = &mut self.house.diary {
+                diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
+                diary.flush_casts();
+            }
+            let submission = Submission { seq, dst, payload: &payload };
+            self.replicas.submit(now, submission, &mut self.house);
+            any = true;
+        }
+        any
+    }
+
     /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
@@ -507,7 +543,8 @@ impl<A: Application> Node<A> {
         let replicas = &self.replicas;
         let works = |(status, fit): (Status, bool)| fit && status.follows;
         let all = self.house.cluster.all_groups();
-        ingress.serve(!leaves && all.iter().all(|g| works(replicas.status(g))));
+        let is_whole = all.iter().all(|g| works(replicas.status(g)));
+        ingress.serve(!leaves && is_whole && self.house.app.lacks().is_none());
         let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
         while let Door::Ingress(ingress, _) = &mut self.house.door {
@@ -621,7 +658,7 @@ impl<A: Application> Node<A> {
                 "the state is being fetched from another node".to_string()
             }
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
-            (None, None) => String::new(),
+            (None, None) => self.house.app.lacks().unwrap_or_default().to_string(),
         };
         let counts = self.idler.counts();
         NodeStatus {

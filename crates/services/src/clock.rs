@@ -10,6 +10,7 @@ use crate::envelope::Stamp;
 use crate::kv::client::{lock, wall_us};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
 pub(crate) fn host_us() -> u64 {
@@ -30,7 +31,8 @@ pub struct Now {
 #[derive(Debug)]
 pub struct Clock {
     steady: Mutex<Steady>,
-    ahead_us: u64,
+    /// How far what stamps say of the host's time is ahead of it, modulo 2^64: it may be behind, too.
+    ahead_ms: AtomicU64,
 }
 
 impl Default for Clock {
@@ -46,7 +48,14 @@ impl Clock {
     /// clock begins again. The same at all fronts of a cluster.
     pub fn ahead(ms: u64) -> Self {
         let steady = Mutex::new(Steady { wall_us: wall_us(), host_us: host_us() });
-        Self { steady, ahead_us: ms * 1000 }
+        Self { steady, ahead_ms: AtomicU64::new(ms) }
+    }
+
+    /// Sets the host's time of later stamps by ordered time, `now_ms`: that of the hosts of this cluster's
+    /// replicas, which refused a stamp since it is far from there. The wall clock of stamps is left as it is:
+    /// too late a one does not count.
+    pub fn set(&self, now_ms: u64) {
+        self.ahead_ms.store(now_ms.wrapping_sub(host_us() / 1000), Ordering::Relaxed);
     }
 
     /// The time that it is.
@@ -55,7 +64,7 @@ impl Clock {
         // Read under the lock, so that no thread brings an earlier time after a later one.
         let (wall_us, host_us) = (wall_us(), host_us());
         let steady_us = steady.advance(wall_us, host_us);
-        let host_ms = (host_us + self.ahead_us) / 1000;
+        let host_ms = (host_us / 1000).wrapping_add(self.ahead_ms.load(Ordering::Relaxed));
         Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
     }
 }
@@ -111,6 +120,10 @@ mod tests {
         let stamps: Vec<Stamp> = (0..1000).map(|_| clock.now().stamp).collect();
         assert!(stamps.is_sorted_by_key(|s| s.host_ms) && stamps.is_sorted_by_key(|s| s.wall_ms));
         assert!(stamps[0].wall_ms > 0 && stamps[0].host_ms > 0);
+        let ahead = Clock::ahead(5_000_000);
+        ahead.set(70);
+        let set = ahead.now().stamp.host_ms;
+        assert!((70..5_000).contains(&set), "by ordered time, also where that is behind");
         let ahead = Clock::ahead(5_000_000).now().stamp;
         assert!(
             ahead.host_ms >= stamps[0].host_ms + 5_000_000 && ahead.wall_ms >= stamps[0].wall_ms

@@ -83,9 +83,51 @@ impl Envelope {
     }
 }
 
+/// What a replica's clocks say, in place of an envelope and a command: it is ordered like one, in one
+/// shard, and nobody is answered. See [`Executor::bound_time`](crate::Executor::bound_time).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ClockReport(pub Stamp);
+
+impl ClockReport {
+    /// Bytes of an encoded report.
+    pub const BYTES: usize = 17;
+    const VERSION: u8 = 3;
+
+    /// The bytes of the report.
+    pub fn encode(&self) -> [u8; Self::BYTES] {
+        let mut out = [Self::VERSION; Self::BYTES];
+        out[1..9].copy_from_slice(&self.0.wall_ms.to_le_bytes());
+        out[9..].copy_from_slice(&self.0.host_ms.to_le_bytes());
+        out
+    }
+
+    /// The report in these bytes; none if they are something else.
+    pub fn decode(payload: &[u8]) -> Option<Self> {
+        let (&[version, ref rest @ ..], b"") = payload.split_first_chunk::<{ Self::BYTES }>()?
+        else {
+            return None;
+        };
+        let (wall, host) = rest.split_at(8);
+        let word = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+        let stamp = Stamp { wall_ms: word(wall)?, host_ms: word(host)? };
+        (version == Self::VERSION).then_some(Self(stamp))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_clock_report_is_golden_and_is_no_command() {
+        let report = ClockReport(Stamp { wall_ms: 258, host_ms: 7 });
+        let bytes = report.encode();
+        assert_eq!(bytes, [3, 2, 1, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(ClockReport::decode(&bytes), Some(report));
+        assert_eq!((ClockReport::decode(&bytes[..16]), Envelope::decode(&bytes)), (None, None));
+        assert_eq!(ClockReport::decode(&[3; 18]), None);
+        assert_eq!(ClockReport::decode(&[2; 17]), None);
+    }
 
     #[test]
     fn bytes_are_golden_and_read_back() {

@@ -23,7 +23,7 @@ pub mod whole;
 
 pub use backend::{Answers, Backend, Busy, LocalBackend, Wrote};
 pub use clock::Clock;
-pub use envelope::{Envelope, Stamp};
+pub use envelope::{ClockReport, Envelope, Stamp};
 pub use executor::{
     Answer, Awaits, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers,
 };

@@ -158,8 +158,18 @@ pub trait Part: Send + 'static {
 /// Why the executor did not run a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
-    /// It was sent so long ago that whether it was executed before is no longer known.
-    Stale,
+    /// Its stamp is so old that whether it was executed before is no longer known: unless its front
+    /// knows that it sent the command only a moment ago. Then the front's clock is behind, and the
+    /// command was not executed.
+    Stale {
+        /// Ordered time, by the hosts' clock, in milliseconds.
+        now_ms: u64,
+    },
+    /// Its stamp is further ahead of the replicas' clocks than counts: it was not executed.
+    Ahead {
+        /// Ordered time, by the hosts' clock, in milliseconds.
+        now_ms: u64,
+    },
     /// It was executed before, but its answer is no longer kept.
     Forgotten,
     /// The session has more requests open than the window allows.

@@ -74,6 +74,7 @@ enum Word {
     Stale = 1,
     Forgotten = 2,
     Window = 3,
+    Ahead = 4,
 }
 
 /// Takes an answer of a [`Whole`] apart.
@@ -83,10 +84,19 @@ enum Word {
 pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
     match bytes.split_first() {
         Some((&word, answer)) if word == Word::Answer as u8 => Ok(answer),
-        Some((&word, _)) if word == Word::Stale as u8 => Err(Refusal::Stale),
+        Some((&word, now_ms)) if word == Word::Stale as u8 => {
+            Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Stale { now_ms }))
+        }
+        Some((&word, now_ms)) if word == Word::Ahead as u8 => {
+            Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Ahead { now_ms }))
+        }
         Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
         _ => Err(Refusal::Forgotten),
     }
+}
+
+fn time(now_ms: &[u8]) -> Option<u64> {
+    now_ms.try_into().ok().map(u64::from_le_bytes)
 }
 
 /// A [`StateMachine`] as a [`Machine`].
@@ -148,11 +158,14 @@ impl<S: StateMachine> Machine for Whole<S> {
     }
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
-        answer.push(match why {
-            Refusal::Stale => Word::Stale,
-            Refusal::Forgotten => Word::Forgotten,
-            Refusal::Window => Word::Window,
-        } as u8);
+        let (word, now_ms) = match why {
+            Refusal::Stale { now_ms } => (Word::Stale, Some(now_ms)),
+            Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
+            Refusal::Forgotten => (Word::Forgotten, None),
+            Refusal::Window => (Word::Window, None),
+        };
+        answer.push(word as u8);
+        answer.extend(now_ms.into_iter().flat_map(u64::to_le_bytes));
     }
 }
 
@@ -314,7 +327,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_no_answer() {
-        for why in [Refusal::Stale, Refusal::Forgotten, Refusal::Window] {
+        let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
+        for why in timed.into_iter().chain([Refusal::Forgotten, Refusal::Window]) {
             let mut bytes = Vec::new();
             Whole::<Sums>::default().refuse(why, b"", &mut bytes);
             assert_eq!(answered(&bytes), Err(why));

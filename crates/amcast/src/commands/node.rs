@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         keeping: keeping(args, &file, &home, (entry, rank)),
     };
     let growth = Growth::default();
-    let app = service(&file, &home, &growth, cores)?;
+    let app = service(&file, (entry, &home), &growth, cores)?;
     let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
@@ -246,7 +246,7 @@ fn keeping(
 /// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
 fn service(
     file: &ClusterFile,
-    home: &Home,
+    (entry, home): (&dyn Entry, &Home),
     growth: &Growth,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
@@ -257,7 +257,7 @@ fn service(
     let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
     host_logs(logs(file, home)?.telling(on_growth));
     host_partitions(first_partitions(file).map_err(Failure::Misuse)?.into());
-    Ok(ServiceNode::new(file.shards, workers))
+    Ok(ServiceNode::new(file.shards, workers).with_clock(entry, file))
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.

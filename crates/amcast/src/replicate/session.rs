@@ -55,6 +55,9 @@ impl Client {
     }
 }
 
+/// How often a command is sent, at most, whose stamp is refused: this host's clock is set by the first refusal.
+const CLOCK_TRIES: u32 = 3;
+
 /// Commands in a row, each sent when the one before it was answered. Several threads take a session
 /// each.
 pub struct Session {
@@ -90,7 +93,7 @@ impl fmt::Display for CallError {
         match self {
             Self::NoAnswer(why) => why.fmt(f),
             Self::Refused(Refusal::Window) => f.write_str("too many commands are open"),
-            Self::Refused(Refusal::Stale | Refusal::Forgotten) => {
+            Self::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. } | Refusal::Forgotten) => {
                 f.write_str("it took so long that whether the command was executed is not known")
             }
         }
@@ -123,17 +126,28 @@ impl Session {
         read_only: bool,
     ) -> Result<Vec<u8>, CallError> {
         self.requests += 1;
-        let envelope = Envelope {
-            session: self.number,
-            request: self.requests,
-            open_from: self.requests,
-            stamp: self.clock.now().stamp,
-            read_only,
-        };
-        self.scratch.clear();
-        envelope.encode(&mut self.scratch);
-        self.scratch.extend_from_slice(command);
-        let answer = self.front.call(shards, &self.scratch).map_err(CallError::NoAnswer)?;
-        whole::answered(&answer).map(<[u8]>::to_vec).map_err(CallError::Refused)
+        let mut tries = CLOCK_TRIES;
+        loop {
+            let envelope = Envelope {
+                session: self.number,
+                request: self.requests,
+                open_from: self.requests,
+                stamp: self.clock.now().stamp,
+                read_only,
+            };
+            self.scratch.clear();
+            envelope.encode(&mut self.scratch);
+            self.scratch.extend_from_slice(command);
+            let answer = self.front.call(shards, &self.scratch).map_err(CallError::NoAnswer)?;
+            tries -= 1;
+            match whole::answered(&answer) {
+                // The front gives a command up long before it could be forgotten that it was executed: so this
+                // one was not, and the clock of this host is wrong.
+                Err(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }) if tries > 0 => {
+                    self.clock.set(now_ms);
+                }
+                answered => return answered.map(<[u8]>::to_vec).map_err(CallError::Refused),
+            }
+        }
     }
 }

@@ -12,8 +12,8 @@ use amcast_runtime::clock;
 use amcast_runtime::front::{Effect, NoAnswer};
 use amcast_runtime::record::Recorder;
 use amcast_services::Envelope;
-use amcast_services::kv::partitions::is_refusal;
 use amcast_services::kv::{decode_args, registry, split_epoch};
+use amcast_services::kv::{partitions, timing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -104,7 +104,9 @@ impl CallBook {
         let Some(Open { client, request, form }) = book.open.remove(&token) else { return };
         let out = match answer {
             // It was not executed: its front sends it again, which is another call.
-            Ok(bytes) if is_refusal(bytes) => Some("ERR".to_string()),
+            Ok(bytes) if partitions::is_refusal(bytes) || timing::is_refusal(bytes) => {
+                Some("ERR".to_string())
+            }
             Ok(bytes) => said(&form, bytes),
             Err(why) if why.effect() == Effect::None => Some("ERR".to_string()),
             Err(_) => None,

@@ -1,13 +1,14 @@
 //! A node's part of a service: the executor of the services as the runtime's application.
 
 use super::Reads;
-use amcast_core::{Gid, MsgId};
+use amcast_core::{Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
-    Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine, StoreAndLog, Whole,
+    Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
+    StoreAndLog, Whole,
 };
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
@@ -93,6 +94,20 @@ pub struct ServiceNode<M: Machine> {
     workers: usize,
     /// Reads that it answers from what it has executed.
     reads: Arc<Reads>,
+    /// What it tells the others of its clock by, if it does.
+    clock: Option<HostClock>,
+}
+
+/// How often a node has its clock reported in each shard.
+const REPORT_EVERY: Span = Span::secs(2);
+
+/// The same as long as a majority has not reported: nobody is served before.
+const REPORT_FIRST: Span = Span::millis(100);
+
+/// A node's clock, and when it reported it last in each shard.
+struct HostClock {
+    clock: Clock,
+    reported: Vec<Option<Time>>,
 }
 
 impl<M: Hosted> ServiceNode<M> {
@@ -100,7 +115,19 @@ impl<M: Hosted> ServiceNode<M> {
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
         let executor = Executor::new(M::over(shards), shards, Limits::default());
-        Self { executor, workers, reads: Arc::default() }
+        Self { executor, workers, reads: Arc::default(), clock: None }
+    }
+
+    /// Has this host's clock reported to the other nodes, if the protocol lets them be on hosts of their own: what
+    /// any clock says then counts only as far as a majority of them has come ([`Executor::bound_time`]).
+    #[must_use]
+    pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile) -> Self {
+        if entry.about().medium == MediumKind::Messages {
+            let clock = Clock::ahead(file.clock_ahead(entry.keeps() != Keeps::Nothing));
+            self.clock = Some(HostClock { clock, reported: vec![None; file.shards] });
+            self.executor.bound_time(file.replicas);
+        }
+        self
     }
 
     /// Where this node's reads are handed in, if it can answer any: not while threads of its own work on
@@ -127,6 +154,22 @@ impl<M: Hosted> Application for ServiceNode<M> {
             Ok(_) => true,
             Err(Full) => false,
         }
+    }
+
+    fn report(&mut self, now: Time, group: Gid) -> Option<Vec<u8>> {
+        let HostClock { clock, reported } = self.clock.as_mut()?;
+        let pause = if self.executor.knows_time() { REPORT_EVERY } else { REPORT_FIRST };
+        let last = &mut reported[group.index()];
+        if last.is_some_and(|last| now.since(last) < pause) {
+            return None;
+        }
+        *last = Some(now);
+        Some(ClockReport(clock.now().stamp).encode().to_vec())
+    }
+
+    fn lacks(&self) -> Option<&'static str> {
+        let lacks = !self.executor.knows_time();
+        lacks.then_some("what time it is by the clocks of a majority of the nodes is not known yet")
     }
 
     fn answer_only(&mut self, awaits: Awaits) {

@@ -399,6 +399,12 @@ impl Ingress {
         Taken { seq, dst }
     }
 
+    /// The number that something of the node's own is multicast with: nobody waits for its answer.
+    pub(crate) fn own_seq(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq - 1
+    }
+
     /// The reads that were taken up since it was asked last.
     pub(crate) fn take_reads(&mut self) -> Vec<Read> {
         self.reads.as_mut().map(std::mem::take).unwrap_or_default()

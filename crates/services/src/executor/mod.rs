@@ -50,6 +50,7 @@
 //! streams of other shards go on, and since the order is acyclic one of them brings what the full
 //! shard waits for.
 
+mod clocks;
 mod peek;
 mod pool;
 mod sessions;
@@ -59,13 +60,15 @@ mod snapshot;
 mod tests;
 mod waiting;
 
+pub use clocks::AHEAD_MAX_MS;
 pub use peek::Peek;
 pub use pool::{Wake, workers};
 pub use snapshot::State;
 
-use crate::envelope::{Envelope, Stamp};
+use crate::envelope::{ClockReport, Envelope, Stamp};
 use crate::machine::{Machine, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use clocks::{Clocks, bound};
 use pool::{Job, Pool};
 use sessions::{Floors, Progress};
 use side::{Side, Turn};
@@ -156,7 +159,17 @@ struct Head {
     delivered: u64,
     /// Ordered time there.
     now: Stamp,
+    /// What the clocks of the shard's replicas say.
+    clocks: Clocks,
     floors: Floors,
+}
+
+impl Head {
+    /// Ordered time at a command with this stamp, if it comes next.
+    fn time(&self, stamp: Stamp) -> Stamp {
+        let agreed = self.clocks.agreed();
+        self.now.max(agreed.map_or(stamp, |agreed| stamp.min(bound(agreed))))
+    }
 }
 
 /// What commands run on.
@@ -209,6 +222,8 @@ pub struct Executor<M: Machine> {
     scratch: Vec<u8>,
     /// Whose commands are answered here, if not all are.
     awaits: Option<Awaits>,
+    /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
+    clocks: usize,
 }
 
 /// Whether commands that this process multicast are answered by this node.
@@ -229,7 +244,23 @@ impl<M: Machine> Executor<M> {
             cleared: false,
             scratch: Vec::new(),
             awaits: None,
+            clocks: 0,
         }
+    }
+
+    /// Each shard has so many replicas on hosts of their own, and each of them has a [`ClockReport`] ordered
+    /// in it every other second: no stamp counts further than [`AHEAD_MAX_MS`] beyond the time that a majority of
+    /// them has reached, and a command that changes something and has a later one is refused. The same on all nodes;
+    /// called once, before the first command.
+    pub fn bound_time(&mut self, replicas: usize) {
+        self.clocks = replicas;
+    }
+
+    /// Whether a majority of each shard's replicas has reported its clock, where they do: before that
+    /// any stamp counts, and fronts are not to be served.
+    pub fn knows_time(&self) -> bool {
+        let known = |head: &Head| head.clocks.agreed().is_some();
+        self.clocks == 0 || self.heads.iter().all(known)
     }
 
     /// Of commands that change nothing only those are run from now on that are answered here, unless workers
@@ -316,9 +347,16 @@ impl<M: Machine> Executor<M> {
         }
         let Some((envelope, body)) = Envelope::decode(payload) else {
             mine.delivered = position;
-            return Ok(Delivered::Malformed);
+            let Some(ClockReport(said)) = ClockReport::decode(payload) else {
+                return Ok(Delivered::Malformed);
+            };
+            if self.clocks > 0 {
+                mine.clocks.hear(id.sender, said, self.clocks);
+                mine.now = mine.now.max(mine.clocks.agreed().unwrap_or_default());
+            }
+            return Ok(Delivered::Taken);
         };
-        let place = Place { shard, position, now: mine.now.max(envelope.stamp) };
+        let place = Place { shard, position, now: mine.time(envelope.stamp) };
         let before = mine.delivered;
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let floor = self.took(place, dst, &envelope).unwrap_or(0);

@@ -41,7 +41,7 @@ impl<M: Machine> Executor<M> {
     /// delivered here, it is linearizable. Reads of several shards are not: two of them, at nodes that
     /// deliver two commands of different shards in different orders, would each see one and miss the other.
     ///
-    /// The read takes place at the time of its envelope, if that is later than the shard's. Were
+    /// The read takes place at the time of its envelope, if that counts and is later than the shard's. Were
     /// anything to expire by then, another one with an earlier time might still see it afterwards: such a read
     /// needs its place in the order.
     pub fn peek_one(&mut self, shard: Gid, payload: &[u8], answer: &mut Vec<u8>) -> Peek {
@@ -52,7 +52,7 @@ impl<M: Machine> Executor<M> {
         else {
             return Peek::Never;
         };
-        let now = head.now.max(envelope.stamp);
+        let now = head.time(envelope.stamp);
         if !envelope.read_only || side.part.due_ms().is_some_and(|due_ms| due_ms < now.wall_ms) {
             return Peek::Never;
         }

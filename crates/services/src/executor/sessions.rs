@@ -11,8 +11,10 @@
 //!
 //! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
 //! a wall clock that is set makes no command old. A retry carries the
-//! stamp of its first sending, and any command older than that is refused, whether it ran or not:
-//! this too follows from the order alone. Answers over [`Limits::answer_bytes`] are dropped, of
+//! stamp of its first sending, and a command older than that is refused unless it is known that it ran:
+//! which of them run follows from the order alone. A stamp that is ahead of ordered time, since the front's clock is
+//! wrong (see [`super::clocks`]), would not be old by then, and is refused, too. A front that first sent the
+//! command a moment ago knows by both refusals that it was not executed, and what time it is. Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request is told so, and does not run again.
 
 use super::Limits;
@@ -156,8 +158,7 @@ impl Sessions {
 
     /// Whether it is known that a request ran.
     pub(super) fn has_run(&self, session: u64, request: u64) -> bool {
-        let ran = self.table.get(&session).map(|session| &session.ran);
-        ran.is_some_and(|ran| ran.binary_search_by_key(&request, |r| r.0).is_ok())
+        self.of(session, request).is_some()
     }
 
     /// Whether a command may run, when its turn has come.
@@ -168,23 +169,33 @@ impl Sessions {
         host_ms: u64,
         limits: &Limits,
     ) -> Verdict<'_> {
-        if e.stamp.host_ms.saturating_add(limits.session_ms) < host_ms {
-            return Verdict::Refused(Refusal::Stale);
-        }
         if e.request < e.open_from || e.request - e.open_from >= limits.window {
             return Verdict::Refused(Refusal::Window);
         }
         if e.request < floor {
             return Verdict::Refused(Refusal::Forgotten);
         }
-        let Some(session) = self.table.get(&e.session) else { return Verdict::New };
-        match session.ran.binary_search_by_key(&e.request, |r| r.0) {
-            Ok(i) => match &session.ran[i].1 {
-                Some(answer) => Verdict::Done(answer),
-                None => Verdict::Refused(Refusal::Forgotten),
-            },
-            Err(_) => Verdict::New,
+        // Before its stamp is looked at: what is remembered must not be taken for what never ran.
+        match self.of(e.session, e.request) {
+            Some(Some(answer)) => return Verdict::Done(answer),
+            Some(None) => return Verdict::Refused(Refusal::Forgotten),
+            None => {}
         }
+        if e.stamp.host_ms.saturating_add(limits.session_ms) < host_ms {
+            return Verdict::Refused(Refusal::Stale { now_ms: host_ms });
+        }
+        // If it counted, it would not be old yet when its session is forgotten.
+        if e.stamp.host_ms > host_ms {
+            return Verdict::Refused(Refusal::Ahead { now_ms: host_ms });
+        }
+        Verdict::New
+    }
+
+    /// A request that is known to have run, with its answer if that is kept.
+    fn of(&self, session: u64, request: u64) -> Option<Option<&Kept>> {
+        let ran = &self.table.get(&session)?.ran;
+        let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;
+        Some(ran[i].1.as_ref())
     }
 
     /// Notes that a command ran at `host_ms`.

@@ -8,11 +8,12 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position and ordered time; the
-//! waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
+//! (since version 8); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
 //! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one command, or by one session with its answers.
 
+use super::clocks::Clocks;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
 use super::waiting::{Entry, Lanes};
@@ -21,12 +22,15 @@ use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
 use crate::machine::{Corrupt, Machine, Place};
 use crate::stream::{Piece, Progress, Source, follows, next};
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::limits::{PAYLOAD_BYTES_MAX, REPLICAS_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::io::Read;
 use std::sync::Arc;
+
+/// The first version of the stream that holds the replicas' clock reports.
+const CLOCKS_SINCE: u8 = 8;
 
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
@@ -38,8 +42,8 @@ pub struct State<M: Machine> {
 /// The part of a cut that is the executor's, and how much of it was given.
 pub(super) struct Cut {
     progress: Progress,
-    /// Each shard's position and ordered time, until they are given.
-    heads: Option<Vec<(u64, Stamp)>>,
+    /// Each shard's position, ordered time and clock reports, until they are given.
+    heads: Option<Vec<(u64, Stamp, Clocks)>>,
     waiting: VecDeque<Waiting>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
@@ -119,7 +123,7 @@ impl Cut {
     fn of(heads: &[Head], lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
-            heads: Some(heads.iter().map(|h| (h.delivered, h.now)).collect()),
+            heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
@@ -130,11 +134,16 @@ impl Cut {
     fn give<M: Machine>(
         &mut self,
         engine: &mut Engine<M>,
-        heads: Option<Vec<(u64, Stamp)>>,
+        heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
-        for (delivered, now) in heads.into_iter().flatten() {
+        for (delivered, now, clocks) in heads.into_iter().flatten() {
             [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
+            piece.word(clocks.reports().len() as u64);
+            for (pid, said) in clocks.reports() {
+                let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
+                words.iter().for_each(|w| piece.word(*w));
+            }
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
@@ -227,6 +236,7 @@ impl<M: Machine> Executor<M> {
         self.release();
         self.cleared = false;
         std::mem::swap(&mut self.heads, &mut state.heads);
+        self.heads.iter_mut().for_each(|head| head.clocks.agree(self.clocks));
         std::mem::swap(&mut self.lanes, &mut state.lanes);
         match &mut self.engine {
             Engine::Here(sides) => {
@@ -272,6 +282,9 @@ impl<M: Machine> State<M> {
         let mut it = Self::new(machine, shards);
         for head in &mut it.heads {
             (head.delivered, head.now) = (from.word()?, read_stamp(&mut from)?);
+            if from.version() >= CLOCKS_SINCE {
+                head.clocks = read_clocks(&mut from)?;
+            }
         }
         let mut waiting = Vec::new();
         while follows(&mut from)? {
@@ -315,6 +328,20 @@ impl<M: Machine> State<M> {
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {
     Ok(Stamp { wall_ms: from.word()?, host_ms: from.word()? })
+}
+
+fn read_clocks(from: &mut Source<'_>) -> Result<Clocks, Corrupt> {
+    let mut clocks = Clocks::default();
+    let count = from.word()?;
+    for _ in 0..count {
+        let pid = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
+        clocks.hear(Pid(pid), read_stamp(from)?, REPLICAS_MAX);
+    }
+    // Neither one twice nor more than there can be.
+    if clocks.reports().len() as u64 != count {
+        return Err(Corrupt::Malformed);
+    }
+    Ok(clocks)
 }
 
 fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {

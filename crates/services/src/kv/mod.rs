@@ -16,6 +16,7 @@ pub mod reply;
 pub(crate) mod slots;
 mod snapshot;
 mod store;
+pub mod timing;
 mod walk;
 
 pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
@@ -247,9 +248,11 @@ impl Machine for Kv {
         run(&mut context, &args, &mut reply);
     }
 
-    fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
+    fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
-            Refusal::Stale => "ERR Whether the command took effect is not known: it is too old",
+            Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {
+                return timing::refuse(now_ms, command, answer);
+            }
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
             Refusal::Window => "TRYAGAIN Too many commands of this session are open",
         }));

@@ -344,10 +344,11 @@ impl Answer {
             7 => Self::Not(Why::Unknown { check: from.half()? }),
             8 => Self::Not(Why::Gone { first: from.word()? }),
             9 => Self::Not(Why::Malformed),
-            10 => Self::Not(Why::Refused(Refusal::Stale)),
+            10 => Self::Not(Why::Refused(Refusal::Stale { now_ms: from.word()? })),
             11 => Self::Not(Why::Refused(Refusal::Forgotten)),
             12 => Self::Not(Why::Refused(Refusal::Window)),
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
+            14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -371,7 +372,10 @@ impl Why {
                 out.extend_from_slice(&first.to_le_bytes());
             }
             Self::Malformed => out.push(9),
-            Self::Refused(Refusal::Stale) => out.push(10),
+            Self::Refused(why @ (Refusal::Stale { now_ms } | Refusal::Ahead { now_ms })) => {
+                out.push(if matches!(why, Refusal::Stale { .. }) { 10 } else { 14 });
+                out.extend_from_slice(&now_ms.to_le_bytes());
+            }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
         }
@@ -482,7 +486,8 @@ mod tests {
             Answer::Not(Why::Unknown { check: 2 }),
             Answer::Not(Why::Gone { first: 3 }),
             Answer::Not(Why::Malformed),
-            Answer::Not(Why::Refused(Refusal::Stale)),
+            Answer::Not(Why::Refused(Refusal::Stale { now_ms: 7 })),
+            Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
             Answer::Not(Why::Refused(Refusal::Forgotten)),
             Answer::Not(Why::Refused(Refusal::Window)),
         ];

@@ -49,8 +49,8 @@ enum Then {
 enum Slot {
     /// Being ordered.
     Open { request: u64, then: Then, resp: u8, silent: bool },
-    /// Not executed, since its shards go by another map of partitions: to be ordered again, with
-    /// these arguments.
+    /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
+    /// said: to be ordered again, with these arguments.
     Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool },
     /// To be sent once all before it are.
     Ready(Vec<u8>),
@@ -321,10 +321,9 @@ impl<B: Backend> Connection<B> {
         self.pipeline.answered(request);
         self.peeks.retain(|peek| *peek != request);
         self.apart.retain(|read| *read != request);
-        let refusal = Partitions::of_refusal(&answer);
+        let refusal = self.shared.learn(&answer);
         self.written.answered(request, refusal.is_none() && has_effect(&answer));
-        if let Some((map, args)) = refusal {
-            self.shared.server.learn(map);
+        if let Some(args) = refusal {
             (self.refused, self.drains) = (self.refused + 1, true);
             self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
             return;

@@ -9,7 +9,7 @@ use super::router::{Lane, Mail, Post, token};
 use crate::backend::Backend;
 use crate::envelope::Envelope;
 use crate::kv::commands::partitions::{LIST, MOVE, MOVED};
-use crate::kv::{Partitions, encode_args, encode_epoch};
+use crate::kv::{encode_args, encode_epoch};
 use amcast_core::{Gid, GroupSet};
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -106,9 +106,7 @@ impl<B: Backend> Driver<B> {
         .await;
         let mut answer = Vec::new();
         mail.drain(|bytes| answer = bytes.to_vec());
-        if let Some((map, _)) = Partitions::of_refusal(&answer) {
-            shared.server.learn(map);
-        }
+        shared.learn(&answer);
         Some(answer)
     }
 }

@@ -22,8 +22,8 @@ use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
 use crate::clock::Clock;
 use crate::envelope::Envelope;
-use crate::kv::EPOCH_BYTES;
 use crate::kv::client::{Server, lock};
+use crate::kv::{EPOCH_BYTES, Partitions, timing};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use router::{Post, Router};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -124,6 +124,7 @@ struct Warnings {
     http: Seldom,
     slow: Seldom,
     full: Seldom,
+    clock: Seldom,
 }
 
 /// A running front.
@@ -293,6 +294,23 @@ impl Drop for Front {
 }
 
 impl<B> Shared<B> {
+    /// Learns what `answer` tells if it is a refusal: a later map of partitions, or what time it is. The
+    /// arguments of the command then, which was not executed.
+    fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
+        if let Some((now_ms, args)) = timing::of_refusal(answer) {
+            self.clock.set(now_ms);
+            self.warnings.clock.warn(|| {
+                "this host's clock is not that of the hosts of the shards' majorities: what is sent from \
+                 here goes by theirs"
+                    .to_string()
+            });
+            return Some(args);
+        }
+        let (map, args) = Partitions::of_refusal(answer)?;
+        self.server.learn(map);
+        Some(args)
+    }
+
     fn forget(&self, client: u64) {
         lock(&self.server.clients).remove(&client);
     }

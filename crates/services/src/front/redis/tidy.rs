@@ -11,7 +11,7 @@ use super::router::{Mail, token};
 use crate::backend::Backend;
 use crate::envelope::{Envelope, Stamp};
 use crate::kv::commands::server::TIDY;
-use crate::kv::{Partitions, encode_args, encode_epoch};
+use crate::kv::{encode_args, encode_epoch};
 use amcast_core::{Gid, GroupSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,11 +34,7 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
         tokio::time::sleep(LOOK_EVERY).await;
         lane.mailbox.take(&mut mail);
         told.retain(|(_, request)| !mail.frames.iter().any(|(answered, _)| answered == request));
-        mail.drain(|answer| {
-            if let Some((map, _)) = Partitions::of_refusal(answer) {
-                shared.server.learn(map);
-            }
-        });
+        mail.drain(|answer| _ = shared.learn(answer));
         let stamp = shared.clock.now().stamp;
         for shard in shared.server.status.shards() {
             let due = |due_ms: u64| due_ms.saturating_add(GRACE_MS) < stamp.wall_ms;

@@ -1,5 +1,6 @@
-//! Commands that were not executed because their shards go by another map of partitions: they are ordered
-//! again.
+//! Commands that were not executed because their shards go by another map of partitions, or by another time
+//! than this host's clock said: they are ordered again. That an old stamp was refused says that the command was not
+//! executed, since the front gives up commands long before replicas forget that they were.
 //!
 //! The client sent them in an order, and which of those under way were refused is known once all are
 //! answered. So nothing is sent until then; then they are sent as if they had just come.
