@@ -2,8 +2,10 @@
 
 use amcast_core::Pid;
 use amcast_net::wire::{
-    Assembly, Body, FrameReader, HELLO_BYTES, Hello, Sender, next_message, read_datagram,
+    Assembly, Body, FrameReader, HELLO_BYTES, Hello, Nonces, OPENING_BYTES, Sender, next_message,
+    opening, read_datagram, read_opening,
 };
+use amcast_net::{NONCE_BYTES, Purpose, Secret};
 
 /// The longest frame that the readers here take.
 const FRAME_BYTES_MAX: usize = 4 << 10;
@@ -20,9 +22,26 @@ pub(crate) fn stream(bytes: &[u8]) {
     {
         assert_eq!(Hello::decode(&read.encode()), Ok(read), "a hello does not read back");
     }
+    handshake(bytes);
     let whole = frames(rest, usize::MAX);
     for piece in [1, 3, 7, 64] {
         assert_eq!(frames(rest, piece), whole, "in pieces of {piece} the frames are others");
+    }
+}
+
+/// What precedes the hellos. Whoever knows no secret proves nothing by any bytes.
+fn handshake(bytes: &[u8]) {
+    let secret = Secret::parse(&[b's'; 32]).expect("it is long enough");
+    if let Some(Ok(nonce)) = bytes.first_chunk().map(read_opening) {
+        assert_eq!(bytes[..OPENING_BYTES], opening(&nonce), "an opening does not read back");
+    }
+    if let Some(challenge) = bytes.first_chunk() {
+        let nonces = Nonces::of_challenge([0; NONCE_BYTES], challenge, &secret);
+        assert!(!matches!(nonces, Ok(Some(_))), "a challenge was proved by chance");
+    }
+    if let Some(hello) = bytes.first_chunk() {
+        let nonces = Nonces { dialler: [0; NONCE_BYTES], dialled: [1; NONCE_BYTES] };
+        assert_eq!(nonces.read_hello(&secret, Purpose::Ask, hello), Ok(None));
     }
 }
 

@@ -146,7 +146,8 @@ impl Carrier {
         for socket in &sockets {
             sockets::enlarge(socket, options.receive_buffer_bytes, &mut told);
         }
-        let sender = Sender { cluster: options.cluster_id, pid: me, incarnation };
+        let cluster = options.secret.datagram_id(options.cluster_id);
+        let sender = Sender { cluster, pid: me, incarnation };
         let assembly = Assembly::new(options.assembly_bytes_max, options.frame_bytes_max);
         let inbound = Inbound::new((sender, peers.len()), sockets, assembly, &watch)
             .map_err(Error::doing("poll a socket"))?;

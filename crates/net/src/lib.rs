@@ -19,8 +19,10 @@
 //! in which 20 messages of 64 bytes fit. A message is copied once on its way out, behind others for the same peer, and
 //! not at all on its way in.
 //!
-//! Whoever reaches the ports may say that it is a process of the cluster: nothing is encrypted and
-//! nobody proves who they are. Processes of a cluster belong on a network of their own.
+//! - `secret.rs` is what processes prove to each other before they believe anything.
+//!
+//! Nothing is encrypted, and what follows the handshake is not proved: whoever can write into the network can
+//! speak for a process. Without a secret whoever reaches the ports can.
 #![forbid(unsafe_code)]
 
 mod carrier;
@@ -35,6 +37,7 @@ mod outbound;
 mod own;
 mod poller;
 mod reach;
+mod secret;
 mod sockets;
 mod streams;
 mod told;
@@ -46,4 +49,5 @@ pub use known::{Claim, Known};
 pub use options::{Interface, Options, Peer};
 pub use poller::Waker;
 pub use reach::Reach;
+pub use secret::{NONCE_BYTES, Nonce, PROOF_BYTES, Proof, Purpose, Secret, nonce};
 pub use told::Counts;

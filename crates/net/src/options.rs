@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::known::Known;
+use crate::secret::Secret;
 use crate::wire::{HEAD_BYTES, PIECE_BYTES};
 use amcast_core::limits::{GROUPS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::{Gid, GroupSet, Span};
@@ -40,6 +41,9 @@ const DATAGRAM_BYTES_MAX: usize = 65_507;
 pub struct Options {
     /// The cluster's id: processes of others are refused.
     pub cluster_id: u64,
+    /// What the other processes of the cluster know, too, and nobody else does: who does not prove it is
+    /// believed nothing.
+    pub secret: Secret,
     /// How many processes the cluster has, where a peer hosts several of them; 0 where each is one.
     /// Peers that say another number are refused.
     pub processes: u32,
@@ -96,6 +100,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cluster_id: 0,
+            secret: Secret::default(),
             processes: 0,
             disk: 0,
             start: 0,

@@ -3,8 +3,12 @@
 
 use amcast_core::messages::{In, Lane, Out};
 use amcast_core::{GroupSet, Pid, Span};
-use amcast_net::wire::{HELLO_BYTES, Hello, Refusal, Said, Sender, put_message};
+use amcast_net::wire::{
+    CHALLENGE_BYTES, HELLO_BYTES, Hello, Nonces, PROVED_BYTES, Refusal, Said, Sender, opening,
+    put_message,
+};
 use amcast_net::{Break, Carrier, Claim, Error, Known, Options, Peer, Ports, Remark};
+use amcast_net::{Purpose, Secret};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -197,12 +201,80 @@ fn asking(incarnation: u32, processes: u32) -> Hello {
 /// A connection as a peer that follows the handshake and then does as it likes.
 fn dial_by_hand(a: &mut Carrier, to: SocketAddr, processes: u32) -> TcpStream {
     let mut wild = TcpStream::connect(to).expect("connected");
-    wild.write_all(&asking(3, processes).encode()).expect("written");
+    let secret = Secret::default();
+    let nonces = challenged(a, &mut wild, &secret).expect("none is needed");
+    let hello = nonces.hello(&secret, Purpose::Ask, &asking(3, processes));
+    wild.write_all(&hello).expect("written");
     until(&mut [a], |_, heard| heard[0].contains(&Heard::Up(C)));
-    let mut answer = [0; HELLO_BYTES];
+    let mut answer = [0; PROVED_BYTES];
     wild.read_exact(&mut answer).expect("answered");
-    assert_eq!(Hello::decode(&answer).map(|h| h.said), Ok(Said::Welcome));
+    let answer = nonces.read_hello(&secret, Purpose::Answer, &answer);
+    assert_eq!(answer.map(|hello| hello.map(|hello| hello.said)), Ok(Some(Said::Welcome)));
     wild
+}
+
+/// Opens a connection by hand, up to the challenge: the nonces, if it is of who knows the secret.
+fn challenged(a: &mut Carrier, wild: &mut TcpStream, secret: &Secret) -> Option<Nonces> {
+    wild.write_all(&opening(&[7; 16])).expect("written");
+    wild.set_nonblocking(true).expect("set");
+    let (mut challenge, mut filled) = ([0; CHALLENGE_BYTES], 0);
+    until(&mut [a], |_, _| {
+        filled += wild.read(&mut challenge[filled..]).unwrap_or(0);
+        filled == CHALLENGE_BYTES
+    });
+    wild.set_nonblocking(false).expect("set");
+    Nonces::of_challenge([7; 16], &challenge, secret).expect("a challenge")
+}
+
+#[test]
+fn who_does_not_know_the_secret_learns_nothing_and_is_believed_nothing() {
+    let _limit = amcast_test_policy::time_limit();
+    let secret = Secret::parse(&[b's'; 32]).expect("long enough");
+    let (peers, ports) = unstarted(3);
+    let first = ports.into_iter().next().expect("three");
+    let options = Options { secret, cluster_id: 0x1234_5678_9abc_def0, ..Options::default() };
+    let mut a = Carrier::start_at(first, A, 0, &peers, &options).expect("started");
+    let mut wild = TcpStream::connect(peers[0].tcp).expect("connected");
+    let none = Secret::default();
+    assert_eq!(challenged(&mut a, &mut wild, &none), None, "it proves another secret");
+    let nonces = Nonces { dialler: [7; 16], dialled: [0; 16] };
+    // A later life than any, of the right cluster: it would keep the real one out for good.
+    let hello = Hello { cluster: options.cluster_id, ..asking(1 << 20, 3) };
+    wild.write_all(&nonces.hello(&none, Purpose::Ask, &hello)).expect("written");
+    let mut said = Vec::new();
+    until(&mut [&mut a], |all, _| {
+        said.extend(remarks(all[0]));
+        !said.is_empty()
+    });
+    let refused = |r: &Remark| matches!(r, Remark::Refused { pid: None, why: Refusal::Secret, .. });
+    assert!(said.iter().all(refused), "{said:?}");
+    let mut rest = Vec::new();
+    let _ = wild.read_to_end(&mut rest);
+    assert!(rest.is_empty(), "nothing is said to a stranger");
+    assert_eq!((a.known(C).life, a.counts().strangers), (None, 1));
+}
+
+#[test]
+fn peers_with_another_secret_are_told_apart_from_strangers_and_let_in_once_it_is_the_same() {
+    let _limit = amcast_test_policy::time_limit();
+    let options = |letter: u8| {
+        let secret = Secret::parse(&[letter; 32]).expect("long enough");
+        Options { secret, ..Options::default() }
+    };
+    let (peers, ports) = unstarted(2);
+    let mut ports = ports.into_iter();
+    let mut start = |pid, letter| {
+        let ports = ports.next().expect("two");
+        Carrier::start_at(ports, pid, 0, &peers, &options(letter)).expect("started")
+    };
+    let (mut a, mut b) = (start(A, b'x'), start(B, b'y'));
+    let refused =
+        |r: &Remark| matches!(r, Remark::Refused { pid: Some(A), why: Refusal::Secret, .. });
+    until(&mut [&mut a, &mut b], |all, _| remarks(all[1]).iter().any(refused));
+    drop(b);
+    let back = Ports::open(peers[1].tcp, peers[1].udp).expect("it is free again");
+    let mut b = Carrier::start_at(back, B, 1, &peers, &options(b'x')).expect("started");
+    until(&mut [&mut a, &mut b], |_, heard| heard[0].contains(&Heard::Up(B)));
 }
 
 #[test]

@@ -1,25 +1,96 @@
 //! Where the control socket of a node is: in the cluster's directory on its own host, or at an address
 //! of the network for other hosts.
 
+use amcast_net::{Purpose, Secret, nonce};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long a node of another host may take to be connected to.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The longest line of the handshake, in bytes.
+const LINE_BYTES_MAX: usize = 128;
+
+/// What a node's control address says first: a nonce follows.
+const CHALLENGE: &str = "amcast control ";
+
+/// What whoever asks at an address of another host must know, and is told in return.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Key {
+    /// The cluster's number.
+    pub id: u64,
+    /// Its secret, or none.
+    pub secret: Secret,
+}
+
+impl Key {
+    fn prove(&self, purpose: Purpose, [a, b]: [&str; 2]) -> String {
+        let parts: [&[u8]; 3] = [a.as_bytes(), b.as_bytes(), &self.id.to_le_bytes()];
+        hex(&self.secret.prove(purpose, &parts))
+    }
+
+    /// Proves to the node at the other end that this is known here, and has it prove the same.
+    fn enter(&self, stream: &Stream) -> io::Result<()> {
+        let until = Instant::now() + CONNECT_PATIENCE;
+        let nobody = || io::Error::other("no node of that cluster answers there");
+        let line = stream.line(LINE_BYTES_MAX, until)?;
+        let theirs = line.strip_prefix(CHALLENGE).ok_or_else(nobody)?;
+        let ours = hex(&nonce()?);
+        let proof = self.prove(Purpose::Control, [theirs, &ours]);
+        { stream }.write_all(format!("of {proof} {ours}\n").as_bytes())?;
+        match stream.line(LINE_BYTES_MAX, until)?
+            == self.prove(Purpose::ControlAnswer, [theirs, &ours])
+        {
+            true => Ok(()),
+            false => Err(nobody()),
+        }
+    }
+
+    /// Lets in whoever proves until then that this is known there; proves the same. False to a stranger, who is
+    /// told nothing.
+    ///
+    /// # Errors
+    /// When the connection ends, or nothing comes in time.
+    pub(crate) fn admit(&self, stream: &Stream, until: Instant) -> io::Result<bool> {
+        let ours = hex(&nonce()?);
+        { stream }.write_all(format!("{CHALLENGE}{ours}\n").as_bytes())?;
+        let line = stream.line(LINE_BYTES_MAX, until)?;
+        let mut words = line.split_ascii_whitespace();
+        let (Some("of"), Some(proof), Some(theirs)) = (words.next(), words.next(), words.next())
+        else {
+            return Ok(false);
+        };
+        // What is compared is public once it is sent, and serves on no other connection.
+        if proof != self.prove(Purpose::Control, [&ours, theirs]) {
+            return Ok(false);
+        }
+        let proof = self.prove(Purpose::ControlAnswer, [&ours, theirs]);
+        { stream }.write_all(format!("{proof}\n").as_bytes())?;
+        Ok(true)
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // A string takes whatever is written.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
 
 /// Where a node takes requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// A socket in the cluster's directory.
     Socket(PathBuf),
-    /// An address, with the number of the cluster, which whoever asks must know; and the socket, which
+    /// An address, with what whoever asks must know; and the socket, which
     /// is there if the node is of this host after all.
-    Address(SocketAddr, u64, PathBuf),
+    Address(SocketAddr, Key, PathBuf),
 }
 
 impl fmt::Display for At {
@@ -33,13 +104,14 @@ impl fmt::Display for At {
 
 impl At {
     /// Connects, or fails soon: a node that is stopped and accepts nobody does not hold up whoever
-    /// asks it. What is to be said first is said.
+    /// asks it. At an address of another host both ends prove that they are of one cluster.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
-            Self::Address(at, id, path) if !path.exists() => {
-                let stream = TcpStream::connect_timeout(at, CONNECT_PATIENCE)?;
-                (&stream).write_all(greeting(*id).as_bytes())?;
-                Ok(Stream::Tcp(stream))
+            Self::Address(at, key, path) if !path.exists() => {
+                let stream = Stream::Tcp(TcpStream::connect_timeout(at, CONNECT_PATIENCE)?);
+                stream.set_write_timeout(CONNECT_PATIENCE)?;
+                key.enter(&stream)?;
+                Ok(stream)
             }
             Self::Socket(path) | Self::Address(_, _, path) => connect(path).map(Stream::Unix),
         }
@@ -49,11 +121,6 @@ impl At {
     pub(crate) fn is_far(&self) -> bool {
         matches!(self, Self::Address(_, _, path) if !path.exists())
     }
-}
-
-/// What a request of another host begins with.
-pub(crate) fn greeting(id: u64) -> String {
-    format!("of {id} ")
 }
 
 /// Connects to a socket, or fails at once.
@@ -74,6 +141,35 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
+    /// The next line, of fewer bytes than `most`, without its end, and nothing behind it.
+    pub(crate) fn line(&self, most: usize, until: Instant) -> io::Result<String> {
+        let mut line = Vec::new();
+        while line.len() < most {
+            // All of it until then, however slowly it comes.
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.set_read_timeout(left)?;
+            let mut byte = [0];
+            { self }.read_exact(&mut byte)?;
+            if byte == *b"\n" {
+                return String::from_utf8(line).map_err(|_| io::ErrorKind::InvalidData.into());
+            }
+            line.extend(byte);
+        }
+        Err(io::ErrorKind::InvalidData.into())
+    }
+
+    /// Ends it, both ways, from any thread.
+    pub(crate) fn end(&self) {
+        // It has ended then already.
+        let _ = match self {
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both),
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
+
     pub(crate) fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.set_read_timeout(Some(timeout)),

@@ -4,6 +4,7 @@
 
 use crate::application::Wake;
 use crate::asks::Asks;
+use crate::at::Key;
 use crate::config::Place;
 use crate::home::{Keeping, Net};
 use crate::member::Members;
@@ -55,7 +56,7 @@ impl Bare {
         let groups = cluster.all_groups();
         let processes = groups.iter().map(process).collect::<Result<Vec<_>, _>>()?;
         let places = options.addresses.iter().map(|&at| Place::at(at)).collect();
-        let net = Net::of(PathBuf::new(), options.cluster_id, places);
+        let net = Net::of(PathBuf::new(), Key { id: options.cluster_id, ..Key::default() }, places);
         let keeping = (entry.keeps() != Keeps::Nothing).then(|| Keeping {
             path: options.logs.to_path_buf(),
             begun: options.logs.join("begun"),

@@ -5,6 +5,7 @@
 use crate::system::refuses_text;
 use amcast_core::config::{Kind, Param};
 use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
+use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -89,6 +90,15 @@ pub struct ClusterFile {
     /// in. The same in the file of every host; `amcast up` chooses one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<u64>,
+    /// The file with what the nodes know and strangers do not, for protocols that send messages: 32 bytes of text
+    /// or more, the same on every host; seen from the directory of this file. Who does not prove it is let in neither
+    /// as a node nor for state. `amcast up` makes one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<PathBuf>,
+    /// Whether nodes may listen beyond this machine although strangers would be served: where `secret` or
+    /// `password` is left out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub insecure: bool,
     /// Where each node is, by its name, for protocols that send messages; `amcast up` chooses. A
     /// node's name is which replica of every shard it hosts: n0 to n8.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -214,6 +224,8 @@ impl Default for ClusterFile {
             ports: Ports::default(),
             set: BTreeMap::new(),
             id: None,
+            secret: None,
+            insecure: false,
             nodes: BTreeMap::new(),
             etcd: None,
             durable: false,
@@ -250,7 +262,60 @@ impl ClusterFile {
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let text =
             std::fs::read_to_string(path).map_err(|e| FileError::Io(path.to_path_buf(), e))?;
-        toml::from_str(&text).map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))
+        let read = toml::from_str(&text);
+        let mut file: Self =
+            read.map_err(|e| FileError::Syntax(path.to_path_buf(), e.to_string()))?;
+        // Whoever writes the file again, elsewhere, means the same one.
+        if let Some(secret) = &mut file.secret {
+            let path = std::path::absolute(path).map_err(|e| FileError::Io(path.into(), e))?;
+            *secret = path.parent().unwrap_or(&path).join(&*secret);
+        }
+        Ok(file)
+    }
+
+    /// What the nodes of the cluster know and strangers do not, if anything.
+    ///
+    /// # Errors
+    /// When its file cannot be read, or has no secret in it.
+    pub fn read_secret(&self) -> Result<Secret, FileError> {
+        let Some(path) = &self.secret else { return Ok(Secret::default()) };
+        let text = std::fs::read(path).map_err(|e| FileError::Io(path.clone(), e))?;
+        Secret::parse(&text).map_err(|why| FileError::Syntax(path.clone(), why))
+    }
+
+    /// Checks that nodes which listen beyond this machine believe and serve no strangers, unless the file says that
+    /// they may.
+    ///
+    /// # Errors
+    /// When they would; the sentence says what to do.
+    pub fn check_strangers(&self) -> Result<(), String> {
+        if self.insecure {
+            return Ok(());
+        }
+        let beyond = |at: SocketAddr| !at.ip().is_loopback();
+        let wrong = |node: &str, at: SocketAddr, key: &str, who: &str, how: &str| {
+            Err(format!(
+                "{key} is missing: {node} listens at {at}, where strangers {who}: {how}, or write insecure = \
+                 true if nobody else reaches that network"
+            ))
+        };
+        for (node, place) in &self.nodes {
+            let peers = [place.listen.or(Some(place.address)), place.control];
+            if self.secret.is_none()
+                && let Some(at) = peers.into_iter().flatten().find(|at| beyond(*at))
+            {
+                let how = "`amcast config init` makes one for all hosts";
+                return wrong(node, at, "secret", "could speak for a node and take all data", how);
+            }
+            let fronts = [place.redis, place.log];
+            if self.password.is_none()
+                && let Some(at) = fronts.into_iter().flatten().find(|at| beyond(*at))
+            {
+                let how = "write password = \"..\"";
+                return wrong(node, at, "password", "could read and change all data", how);
+            }
+        }
+        Ok(())
     }
 
     /// Writes the file to `path`, for its owner alone: it may hold a password.
@@ -632,5 +697,48 @@ mod tests {
     fn node_names_read_back() {
         assert_eq!(node_rank(&node_name(7)), Some(7));
         assert_eq!((node_rank("x7"), node_rank("n")), (None, None));
+    }
+
+    #[test]
+    fn strangers_are_let_in_only_where_the_file_says_so() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut file = ClusterFile::default();
+        let mut place = Place::at("10.0.0.1:7400".parse().unwrap());
+        place.redis = Some("10.0.0.1:6379".parse().unwrap());
+        file.nodes.insert("n0".to_string(), place.clone());
+        let refused = |file: &ClusterFile| file.check_strangers().unwrap_err();
+        assert!(refused(&file).starts_with("secret is missing: n0 listens at 10.0.0.1:7400"));
+        file.secret = Some("secret".into());
+        assert!(refused(&file).starts_with("password is missing: n0 listens at 10.0.0.1:6379"));
+        file.password = Some("p".to_string());
+        assert_eq!(file.check_strangers(), Ok(()));
+        let open = ClusterFile { secret: None, password: None, ..file.clone() };
+        assert_eq!(ClusterFile { insecure: true, ..open.clone() }.check_strangers(), Ok(()));
+        // The address is of this machine, and it listens at all.
+        let mut near = open;
+        let place = Place::at("127.0.0.1:7400".parse().unwrap());
+        near.nodes.insert("n0".to_string(), place.clone());
+        assert_eq!(near.check_strangers(), Ok(()));
+        let listen = Some("0.0.0.0:7400".parse().unwrap());
+        near.nodes.insert("n0".to_string(), Place { listen, ..place });
+        assert!(refused(&near).starts_with("secret is missing: n0 listens at 0.0.0.0:7400"));
+    }
+
+    #[test]
+    fn a_secret_is_found_from_the_file_on() {
+        let _limit = amcast_test_policy::time_limit();
+        let dir = std::env::temp_dir().join(format!("amcast-config-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("cluster.toml");
+        std::fs::write(&path, "secret = \"word\"").unwrap();
+        let read = || ClusterFile::read(&path).unwrap();
+        assert_eq!(read().secret, Some(dir.join("word")));
+        assert!(matches!(read().read_secret(), Err(FileError::Io(..))));
+        std::fs::write(dir.join("word"), "short").unwrap();
+        let short = read().read_secret().unwrap_err().to_string();
+        assert!(short.contains("has 32 to 4096 bytes, and this one has 5"), "{short}");
+        std::fs::write(dir.join("word"), [b'w'; 40]).unwrap();
+        assert!(!read().read_secret().unwrap().is_none());
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! The control socket of a node: one request a connection, answered from the node's loop. The same at
-//! an address for other hosts, where a request begins with `of ID`, the number of the cluster.
+//! an address for other hosts, where both ends prove first that they know the cluster's number and secret:
+//! the node says `amcast control NONCE`, who asks `of PROOF NONCE`, and the node its own proof; a line each.
 //!
 //! ```text
 //! status\n                     ->  one JSON document
@@ -8,10 +9,11 @@
 //! ```
 
 use crate::application::{Figures, Wake};
-use crate::at::{At, Stream};
+use crate::at::{At, Key, Stream};
 use crate::config::Place;
 use crate::handover::PROGRESS_TIMEOUT;
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::Permissions;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -19,8 +21,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,7 +38,10 @@ const REQUESTS_MAX: usize = 64;
 const CONNECTIONS_MAX: usize = 64;
 
 /// The longest request line, in bytes.
-const LINE_BYTES_MAX: u64 = 4096;
+const LINE_BYTES_MAX: usize = 4096;
+
+/// Connections from other hosts that have proved nothing yet, at most: the oldest makes room.
+const STRANGERS_MAX: usize = 64;
 
 /// A node as its status page says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -215,14 +221,14 @@ impl Mover {
 }
 
 /// Serves the socket at `path` from threads of its own; requests come out of the receiver. `far` is
-/// an address where the same is served to who knows the number of the cluster. `wake` wakes the loop
+/// an address where the same is served to who knows the key. `wake` wakes the loop
 /// for requests. The mover asks the same loop.
 ///
 /// # Errors
 /// When the socket or the address cannot be bound.
 pub(crate) fn serve(
     path: &Path,
-    far: Option<(SocketAddr, u64)>,
+    far: Option<(SocketAddr, Key)>,
     wake: Wake,
 ) -> io::Result<(Receiver<Request>, Mover)> {
     match std::fs::remove_file(path) {
@@ -235,21 +241,20 @@ pub(crate) fn serve(
     let (to_loop, requests) = sync_channel(REQUESTS_MAX);
     let far = match far {
         None => None,
-        Some((at, id)) => {
+        Some((at, key)) => {
             let bound = TcpListener::bind(at);
-            Some((bound.map_err(|e| io::Error::other(format!("control address {at}: {e}")))?, id))
+            Some((bound.map_err(|e| io::Error::other(format!("control address {at}: {e}")))?, key))
         }
     };
     let mover = Mover { to: to_loop.clone(), wake: Arc::clone(&wake) };
-    // As many as there are others who hold it.
-    let open = Arc::new(());
-    if let Some((listener, id)) = far {
-        let loops = Loop { to: to_loop.clone(), wake: Arc::clone(&wake), id: Some(id) };
+    if let Some((listener, key)) = far {
+        let loops = Loop { to: to_loop.clone(), wake: Arc::clone(&wake), strangers: None };
+        let strangers = Arc::new(Strangers { key, waiting: Mutex::default() });
         let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
-        take(accept, loops, Arc::clone(&open))?;
+        take(accept, Loop { strangers: Some(strangers), ..loops })?;
     }
-    let loops = Loop { to: to_loop, wake, id: None };
-    take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops, open)?;
+    let loops = Loop { to: to_loop, wake, strangers: None };
+    take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops)?;
     Ok((requests, mover))
 }
 
@@ -258,23 +263,50 @@ pub(crate) fn serve(
 struct Loop {
     to: SyncSender<Request>,
     wake: Wake,
-    /// What a request must begin with, where strangers may come.
-    id: Option<u64>,
+    /// Those who have proved nothing yet, where strangers may come.
+    strangers: Option<Arc<Strangers>>,
 }
 
-/// Takes connections, for as long as the process lives.
+/// Connections from other hosts that have proved nothing yet.
+struct Strangers {
+    key: Key,
+    /// From the oldest on, each with a number of its own: that one makes room when there are too many.
+    waiting: Mutex<VecDeque<(u64, Arc<Stream>)>>,
+}
+
+impl Strangers {
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(u64, Arc<Stream>)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes one in as long as it has proved nothing; the oldest goes where there are as many as there may be.
+    fn enter(&self, stream: &Arc<Stream>) -> u64 {
+        let mut waiting = self.waiting();
+        if waiting.len() >= STRANGERS_MAX
+            && let Some((_, oldest)) = waiting.pop_front()
+        {
+            oldest.end();
+        }
+        let number = waiting.back().map_or(0, |(last, _)| last + 1);
+        waiting.push_back((number, Arc::clone(stream)));
+        number
+    }
+
+    fn leave(&self, number: u64) {
+        self.waiting().retain(|(other, _)| *other != number);
+    }
+}
+
+/// Takes connections, for as long as the process lives. Each listener has places of its own.
 fn take(
     mut accept: impl FnMut() -> io::Result<Stream> + Send + 'static,
     of: Loop,
-    open: Arc<()>,
 ) -> io::Result<()> {
+    let open = Arc::new(AtomicUsize::new(0));
     let serve = move || {
         loop {
             match accept() {
-                Ok(_) if Arc::strong_count(&open) > CONNECTIONS_MAX => {
-                    tracing::debug!("control connection refused: {CONNECTIONS_MAX} are open");
-                }
-                Ok(stream) => begin(stream, of.clone(), Arc::clone(&open)),
+                Ok(stream) => begin(Arc::new(stream), of.clone(), Arc::clone(&open)),
                 Err(e) => {
                     tracing::warn!("control socket: {e}");
                     // Where there are no descriptors left there may be again.
@@ -286,10 +318,31 @@ fn take(
     thread::Builder::new().name("control".to_string()).spawn(serve).map(drop)
 }
 
-fn begin(stream: Stream, of: Loop, open: Arc<()>) {
+/// Serves one connection, in a thread of its own.
+fn begin(stream: Arc<Stream>, of: Loop, open: Arc<AtomicUsize>) {
+    let number = of.strangers.as_ref().map(|strangers| strangers.enter(&stream));
     let talk = move || {
-        let _open = open;
-        if let Err(e) = answer(&stream, &of) {
+        let is_let_in = match (&of.strangers, number) {
+            (Some(strangers), Some(number)) => {
+                let admitted = admit(&stream, strangers);
+                strangers.leave(number);
+                admitted
+            }
+            _ => Ok(true),
+        };
+        let served = is_let_in.and_then(|is_let_in| match is_let_in {
+            true if open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS_MAX => {
+                let answered = answer(&stream, &of);
+                open.fetch_sub(1, Ordering::Relaxed);
+                answered
+            }
+            true => {
+                open.fetch_sub(1, Ordering::Relaxed);
+                Err(io::Error::other(format!("{CONNECTIONS_MAX} are served")))
+            }
+            false => Err(io::Error::other("it is of no node of this cluster")),
+        });
+        if let Err(e) = served {
             tracing::debug!("control connection: {e}");
         }
     };
@@ -298,19 +351,17 @@ fn begin(stream: Stream, of: Loop, open: Arc<()>) {
     }
 }
 
+/// Whether whoever came from another host is let in.
+fn admit(stream: &Stream, strangers: &Strangers) -> io::Result<bool> {
+    stream.set_write_timeout(ANSWER_TIMEOUT)?;
+    strangers.key.admit(stream, Instant::now() + ANSWER_TIMEOUT)
+}
+
 fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
-    stream.set_read_timeout(ANSWER_TIMEOUT)?;
     stream.set_write_timeout(ANSWER_TIMEOUT * 4)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut line)?;
+    let line = stream.line(LINE_BYTES_MAX, Instant::now() + ANSWER_TIMEOUT)?;
     let mut words = line.split_ascii_whitespace();
     let mut stream = stream;
-    if let Some(id) = of.id {
-        let said = (words.next() == Some("of")).then(|| words.next()).flatten();
-        if said.and_then(|word| word.parse().ok()) != Some(id) {
-            return writeln!(stream, "no node of that cluster");
-        }
-    }
     match words.next() {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
@@ -423,7 +474,7 @@ pub(crate) fn state_of(at: &At, wanted: &Wanted) -> io::Result<impl Read + use<>
     writeln!(&stream, "{wanted}")?;
     let mut from = BufReader::with_capacity(256 << 10, Owned(stream));
     let mut line = String::new();
-    (&mut from).take(LINE_BYTES_MAX).read_line(&mut line)?;
+    (&mut from).take(LINE_BYTES_MAX as u64).read_line(&mut line)?;
     match line.trim_end() {
         "ok" => Ok(from),
         why => Err(io::Error::other(why.to_string())),
@@ -485,20 +536,52 @@ mod tests {
     fn who_comes_from_another_host_must_know_the_cluster() {
         let _limit = amcast_test_policy::time_limit();
         let (to, requests) = sync_channel(1);
-        let of = Loop { to, wake: Arc::new(|| {}), id: Some(7) };
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        (&theirs).write_all(b"of 8 status\n").unwrap();
-        answer(&Stream::Unix(ours), &of).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let key = |id, letter| {
+            let secret = amcast_net::Secret::parse(&[letter; 32]).unwrap();
+            Key { id, secret }
+        };
+        let strangers = Strangers { key: key(7, b's'), waiting: Mutex::default() };
+        let strangers = Some(Arc::new(strangers));
+        let of = Loop { to, wake: Arc::new(|| {}), strangers };
+        take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
+        let far = |key| At::Address(at, key, "/nowhere/n0.sock".into());
+        // The number, which travels in clear, is not enough.
+        for wrong in [key(8, b's'), key(7, b't'), Key { id: 7, ..Key::default() }] {
+            let why = far(wrong).connect().map(drop).unwrap_err();
+            assert!(why.kind() != io::ErrorKind::TimedOut, "it is told at once: {why}");
+        }
+        // What one sends who does not wait is taken for what it is, too.
+        let mut stranger = std::net::TcpStream::connect(at).unwrap();
+        stranger.write_all(b"of 7 state 0\n").unwrap();
         let mut said = String::new();
-        (&theirs).read_to_string(&mut said).unwrap();
-        assert_eq!(said, "no node of that cluster\n");
-        assert!(requests.try_recv().is_err());
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
-        (&theirs).write_all((crate::at::greeting(7) + "status\n").as_bytes()).unwrap();
-        let node = thread::spawn(move || answer(&Stream::Unix(ours), &of).is_ok());
+        let _ = stranger.read_to_string(&mut said);
+        assert!(
+            said.is_empty() || said.starts_with("amcast control ") && said.lines().count() == 1
+        );
+        assert!(requests.try_recv().is_err(), "nothing of them came to the loop");
+        let stream = far(key(7, b's')).connect().unwrap();
+        (&stream).write_all(b"status\n").unwrap();
         assert!(matches!(requests.recv(), Ok(Request::Status(_))));
-        // The loop has gone: there is no answer.
-        assert!(!node.join().unwrap());
+    }
+
+    #[test]
+    fn strangers_that_say_nothing_keep_nobody_out() {
+        let _limit = amcast_test_policy::time_limit();
+        let (to, requests) = sync_channel(1);
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let strangers = Strangers { key: Key::default(), waiting: Mutex::default() };
+        let of = Loop { to, wake: Arc::new(|| {}), strangers: Some(Arc::new(strangers)) };
+        take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
+        let silent: Vec<_> =
+            (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();
+        let known = At::Address(at, Key::default(), "/nowhere/n0.sock".into());
+        let stream = known.connect().unwrap();
+        (&stream).write_all(b"status\n").unwrap();
+        assert!(matches!(requests.recv(), Ok(Request::Status(_))));
+        drop(silent);
     }
 
     #[test]

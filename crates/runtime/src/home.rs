@@ -49,7 +49,7 @@ pub use room::{Room, logs_bytes};
 
 use self::ground::LIVES_BITS;
 use crate::answers::Places;
-use crate::at::At;
+use crate::at::{At, Key};
 use crate::config::{ClusterFile, node_name};
 use crate::disk::Disk;
 use crate::journal::mark_lost;
@@ -57,6 +57,7 @@ use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
 use amcast_memory::{ClusterId, Directory};
+use amcast_net::Secret;
 use amcast_storage::offline::LOST;
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -340,12 +341,18 @@ impl Home {
         self.path.join(format!("{}.sock", node_name(rank)))
     }
 
-    /// Where each node of the cluster, whose file this is, is asked how it is.
+    /// Where each node of the cluster, whose file this is, is asked how it is. Without the secret, if it
+    /// cannot be read here, only those of this host answer.
     pub fn nodes(&self, file: &ClusterFile) -> Vec<At> {
+        let secret = file.read_secret().unwrap_or_else(|e| {
+            tracing::warn!("nodes of other hosts are not asked: {e}");
+            Secret::default()
+        });
+        let key = Key { id: file.id.unwrap_or_default(), secret };
         let at = |rank: usize| {
             let far = file.nodes.get(&node_name(rank)).and_then(|place| place.control);
             match far {
-                Some(at) => At::Address(at, file.id.unwrap_or_default(), self.socket(rank)),
+                Some(at) => At::Address(at, key.clone(), self.socket(rank)),
                 None => At::Socket(self.socket(rank)),
             }
         };

@@ -42,6 +42,7 @@ mod ready;
 pub mod record;
 mod replicas;
 pub mod seat;
+pub mod secret;
 mod standing;
 pub mod supervisor;
 pub mod system;

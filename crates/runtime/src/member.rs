@@ -99,7 +99,8 @@ impl Members {
         let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
         let usual = Options::default();
         let options = Options {
-            cluster_id: net.id,
+            cluster_id: net.key.id,
+            secret: net.key.secret.clone(),
             processes: cluster.processes() as u32,
             disk: standing.disk,
             start: standing.start,
@@ -107,7 +108,11 @@ impl Members {
             known: standing.known.clone(),
             seed: (rank as u64) << 32 | u64::from(life),
             frame_bytes_max: usual.frame_bytes_max + ADDRESS_BYTES,
-            multicast: asks.multicast.then(|| (ALL, group_address(net.id))).into_iter().collect(),
+            multicast: asks
+                .multicast
+                .then(|| (ALL, group_address(net.key.id)))
+                .into_iter()
+                .collect(),
             interface: interface_at(peers[rank].udp),
             ..usual
         };

@@ -425,7 +425,11 @@ mod tests {
         let lives = Mutex::new(Vec::new());
         Nodes {
             command: NodeCommand { program: program.into(), args: Vec::new() },
-            ground: Ground::Net(Net::of(std::env::temp_dir(), 0, Vec::new())),
+            ground: Ground::Net(Net::of(
+                std::env::temp_dir(),
+                crate::at::Key::default(),
+                Vec::new(),
+            )),
             shared: Arc::new(Shared { stop, close, lives }),
             on_change: Box::new(|_, _| {}),
             slots: vec![slot(Duration::ZERO)],

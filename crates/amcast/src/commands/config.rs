@@ -5,9 +5,13 @@ use super::{Failure, entry};
 use crate::service::first_partitions;
 use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Directory;
-use amcast_runtime::config::{ClusterFile, Place, explain};
+use amcast_runtime::config::{ClusterFile, FileError, Place, explain, node_name};
 use amcast_runtime::home::{Room, megabytes};
+use amcast_runtime::secret::{make, random_word};
+use amcast_runtime::system::refuses_file;
 use std::fmt;
+use std::io::ErrorKind::NotFound;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Checks a cluster file, or explains every parameter.
@@ -30,6 +34,21 @@ enum Command {
     Check {
         /// The file
         file: PathBuf,
+    },
+    /// Write the file of a cluster on these hosts, and its secret, for the same place on each of them
+    Init {
+        /// The addresses of the hosts, one for each node: 10.0.0.1, ..
+        #[arg(required = true, value_name = "HOST")]
+        hosts: Vec<IpAddr>,
+        /// The directory in which cluster.toml and secret are made
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// How many shards it has
+        #[arg(long, default_value_t = 3)]
+        shards: usize,
+        /// Where nodes keep what is theirs, on every host
+        #[arg(long, default_value = "/var/lib/amcast")]
+        data: PathBuf,
     },
 }
 
@@ -67,6 +86,8 @@ const NETWORK: &str = r#"
 # For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
 # host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.
 id = 4711              # the cluster's number: nodes of another one are not let in
+secret = "secret"      # a file beside this one, the same on every host: nodes prove that they know it
+# insecure = true      # listens beyond this machine without secret and password, which is refused else
 
 [nodes.n0]             # and n1, n2, ..: one for each replica
 address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
@@ -192,6 +213,12 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
     if n == 1 {
         remarks.push("replicas = 1: nothing is replicated".to_string());
     }
+    if file.insecure {
+        remarks.push(
+            "insecure = true: whoever reaches the ports may speak for a node, and take and change all data"
+                .to_string(),
+        );
+    }
     if !file.nodes.is_empty() && !file.nodes.values().any(Place::serves) {
         let what = "of redis, log and http";
         remarks.push(format!("no node says where it serves clients: give one {what}"));
@@ -205,6 +232,16 @@ fn check(path: &Path) -> Result<(), Failure> {
     let entry = entry(&file.protocol)?;
     file.check(entry).map_err(wrong)?;
     first_partitions(&file).map_err(|e| wrong(ConfigError::Relation(e)))?;
+    file.check_strangers().map_err(|e| wrong(ConfigError::Relation(e)))?;
+    let unread = file.read_secret().map(drop).err().filter(|_| file.secret.is_some());
+    let missing = |e: &FileError| matches!(e, FileError::Io(_, e) if e.kind() == NotFound);
+    if let Some(e) = unread {
+        // The file may be looked at on a machine that is none of its hosts.
+        if !missing(&e) {
+            return Err(Failure::misuse(e));
+        }
+        eprintln!("amcast: warning: {e}: the nodes need it");
+    }
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
     told(&file, entry).iter().for_each(|line| println!("{line}"));
@@ -224,9 +261,55 @@ fn check(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Writes a cluster's file and its secret where none are.
+fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<(), Failure> {
+    let mut file = ClusterFile {
+        shards,
+        replicas: hosts.len(),
+        data: Some(data.to_path_buf()),
+        password: Some(random_word().map_err(Failure::failed)?),
+        id: Some(
+            u64::from_str_radix(&random_word().map_err(Failure::failed)?[..8], 16).unwrap_or(1),
+        ),
+        ..ClusterFile::default()
+    };
+    for (rank, &host) in hosts.iter().enumerate() {
+        let at = |port| SocketAddr::new(host, port);
+        let mut place = Place::at(at(7400));
+        place.control = Some(at(7401));
+        (place.redis, place.log, place.http) = (Some(at(6379)), Some(at(6380)), Some(at(6381)));
+        file.nodes.insert(node_name(rank), place);
+    }
+    file.check(entry(&file.protocol)?).map_err(Failure::misuse)?;
+    let (path, secret) = (dir.join("cluster.toml"), dir.join("secret"));
+    if let Some(there) = [&path, &secret].into_iter().find(|path| path.exists()) {
+        return Err(Failure::Misuse(format!(
+            "{}: is there already, and may be a cluster's: give another --dir",
+            there.display()
+        )));
+    }
+    let wrong = |path: &Path, e| Failure::Failed(refuses_file(path, &e));
+    std::fs::create_dir_all(dir).map_err(|e| wrong(dir, e))?;
+    make(&secret).map_err(|e| wrong(&secret, e))?;
+    file.secret = Some("secret".into());
+    file.write(&path).map_err(Failure::failed)?;
+    println!(
+        "{} and {}: copy both to the same place on all hosts, for the user of amcast alone; then on each, \
+         with its own name, n0 to {}:\namcast node --config cluster.toml --name n0",
+        path.display(),
+        secret.display(),
+        node_name(hosts.len() - 1)
+    );
+    Ok(())
+}
+
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if let Some(Command::Check { file: path }) = &args.command {
-        return check(path);
+    match &args.command {
+        Some(Command::Check { file: path }) => return check(path),
+        Some(Command::Init { hosts, dir, shards, data }) => {
+            return init(hosts, (dir, data), *shards);
+        }
+        None => {}
     }
     print!("{FILE}{MAY_FAIL}");
     let entry = entry(&args.protocol)?;

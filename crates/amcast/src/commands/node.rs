@@ -217,6 +217,7 @@ fn read(args: &Args) -> Result<(ClusterFile, usize), Failure> {
         let all: Vec<_> = file.nodes().collect();
         Failure::Misuse(format!("no node is named {}; there are: {}", args.name, all.join(", ")))
     })?;
+    file.check_strangers().map_err(Failure::Misuse)?;
     Ok((file, rank))
 }
 

@@ -295,7 +295,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
             _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
         })?;
     }
-    let mut own = OwnHome::create(data.as_deref(), &file, Registry::usual())?;
+    let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
     let ground = own.home().ground(&file, entry.about().medium, &config)?;
     warn_if_nothing_is_kept(&file, data.as_deref());
     let goes_on = kept.is_some();

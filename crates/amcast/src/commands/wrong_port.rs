@@ -3,8 +3,8 @@
 //! A cluster has ports for Redis clients, for the log, for its status page, and for its nodes among
 //! themselves; each greets in its own way, by which it is known.
 
-use amcast_core::Pid;
-use amcast_net::wire::{Hello, Said};
+use amcast_net::NONCE_BYTES;
+use amcast_net::wire::opening;
 use amcast_runtime::config::{ClusterFile, Place};
 use amcast_runtime::home::{Fronts, Home, Registry};
 use std::fmt;
@@ -92,27 +92,16 @@ fn listener(at: &str) -> Option<Listener> {
         _ if is_settings => Some(Listener::Log),
         [b'+' | b'-', ..] => Some(Listener::Redis),
         _ if said.starts_with(b"HTTP/") => Some(Listener::Page),
-        _ if said.starts_with(b"no node of that cluster") => Some(Listener::Control),
+        _ if said.starts_with(b"amcast control ") => Some(Listener::Control),
         _ => is_of_nodes(at).then_some(Listener::Nodes),
     }
 }
 
 /// Whether a node answers there in the way of nodes.
 fn is_of_nodes(at: SocketAddr) -> bool {
-    let nobody = Hello {
-        said: Said::Ask,
-        cluster: 0,
-        from: Pid(0),
-        to: Pid(0),
-        incarnation: 0,
-        processes: 0,
-        disk: 0,
-        start: 0,
-        anew: false,
-    };
-    let hello = nobody.encode();
-    // It refuses whoever is of no cluster, in a hello of its own.
-    greeted(at, &hello).is_ok_and(|said| said.starts_with(&hello[..4]))
+    let opening = opening(&[0; NONCE_BYTES]);
+    // Whoever comes is to prove something.
+    greeted(at, &opening).is_ok_and(|said| said.starts_with(&opening[..4]))
 }
 
 /// The first bytes that come in answer to a greeting; none where it is answered by silence.

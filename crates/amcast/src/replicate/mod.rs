@@ -121,7 +121,7 @@ impl Cluster {
         }
         file.settle(entry, data.is_some()).map_err(StartError::Io)?;
         let config = file.check(entry).map_err(StartError::Config)?;
-        let own = OwnHome::create(data, &file, Registry::usual())?;
+        let own = OwnHome::create(data, &mut file, Registry::usual())?;
         let home = own.home().clone();
         let ground = home.ground(&file, entry.about().medium, &config)?;
         let mut command = command;

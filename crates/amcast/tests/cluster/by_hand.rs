@@ -57,7 +57,9 @@ impl Hosts {
         fs::create_dir_all(&base).unwrap();
         let ports: Vec<Port> = (0..4 * NODES).map(|_| Port::hold()).collect();
         let at: Vec<SocketAddr> = ports.iter().map(Port::address).collect();
+        amcast::runtime::secret::make(&base.join("secret")).unwrap();
         let mut file = ClusterFile { shards, id: Some(4711), ..ClusterFile::default() };
+        file.secret = Some(base.join("secret"));
         file.protocol = "multi-ring".to_string();
         for (node, at) in at.chunks(4).enumerate() {
             let (control, redis, log) = (Some(at[1]), Some(at[2]), Some(at[3]));

@@ -119,11 +119,15 @@ impl Cluster {
         };
         let file = ClusterFile {
             id: Some(4711),
+            secret: Some(self.base.join("secret")),
+            // Clients give no password.
+            insecure: true,
             data: Some(self.dir(host)),
             nodes: [(format!("n{rank}"), place)].into(),
             etcd: Some(etcd),
             ..ClusterFile::default()
         };
+        amcast::runtime::secret::make(&self.base.join("secret")).expect("a file can be written");
         let path = self.base.join(format!("h{host}.toml"));
         file.write(&path).expect("a file can be written");
         let checked = run(&["config", "check", &path.display().to_string()]);

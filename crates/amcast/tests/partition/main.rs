@@ -44,6 +44,9 @@ impl Cluster {
             shards: 1,
             replicas: NODES,
             id: Some(4711),
+            secret: Some(base.join("secret")),
+            // Clients give no password.
+            insecure: true,
             record: Some(record.to_path_buf()),
             ..ClusterFile::default()
         };
@@ -55,6 +58,8 @@ impl Cluster {
             file.nodes.insert(format!("n{node}"), place);
         }
         let dirs: Vec<PathBuf> = (0..NODES).map(|node| base.join(format!("h{node}"))).collect();
+        std::fs::create_dir_all(&base).expect("a directory can be made");
+        amcast::runtime::secret::make(&base.join("secret")).expect("a file can be written");
         let start = |(node, dir): (usize, &PathBuf)| {
             std::fs::create_dir_all(dir).expect("a directory can be made");
             let path = dir.join("cluster.toml");

@@ -5,9 +5,12 @@ use super::{Streams, say};
 use crate::error::Remark;
 use crate::known::Claim;
 use crate::poller::{EventFlags, Token};
+use crate::secret::{Nonce, Purpose, nonce};
 use crate::sockets;
 use crate::told::Told;
-use crate::wire::{Hello, NotHello, Refusal, Said};
+use crate::wire::{
+    Hello, Nonces, NotHello, OPENING_BYTES, PROVED_BYTES, Refusal, Said, read_opening,
+};
 use amcast_core::Pid;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -28,8 +31,23 @@ const REST: Duration = Duration::from_millis(200);
 struct Guest {
     socket: OwnedFd,
     address: SocketAddr,
-    hello: Partial,
+    says: Says,
     until: Instant,
+}
+
+/// What a guest is to say next.
+#[derive(Debug)]
+enum Says {
+    Opening(Partial<OPENING_BYTES>),
+    /// Who it is, with a proof over these nonces.
+    Hello(Nonces, Partial<PROVED_BYTES>),
+}
+
+/// What a guest has said.
+enum Heard {
+    Opening(Nonce),
+    /// Who it is, if it knows the secret.
+    Hello(Nonces, Option<Hello>),
 }
 
 /// All guests: a bounded number, so that strangers cannot use up sockets.
@@ -92,7 +110,7 @@ impl Streams {
                 return self.rest(now, errno, told);
             }
             self.guests.places[index] =
-                Some(Guest { socket, address, hello: Partial::new(), until });
+                Some(Guest { socket, address, says: Says::Opening(Partial::new()), until });
             self.next_due = self.next_due.min(until);
         }
     }
@@ -111,42 +129,93 @@ impl Streams {
     pub(crate) fn guest(&mut self, index: u32, told: &mut Told) {
         let Some(place) = self.guests.places.get_mut(index as usize) else { return };
         let Some(guest) = place else { return };
-        let bytes = match guest.hello.read(&guest.socket) {
-            Ok(None) => return,
-            Ok(Some(bytes)) => *bytes,
+        let Guest { socket, says, address, .. } = guest;
+        let address = *address;
+        let said = match says {
+            Says::Opening(partial) => match partial.read(socket) {
+                Ok(None) => return,
+                Ok(Some(bytes)) => read_opening(bytes).map(Heard::Opening),
+                Err(_) => Err(NotHello::Stranger),
+            },
+            Says::Hello(nonces, partial) => match partial.read(socket) {
+                Ok(None) => return,
+                Ok(Some(bytes)) => {
+                    let nonces = *nonces;
+                    let hello = nonces.read_hello(&self.options.secret, Purpose::Ask, bytes);
+                    hello.map(|hello| Heard::Hello(nonces, hello))
+                }
+                Err(_) => Err(NotHello::Stranger),
+            },
+        };
+        match said {
+            Ok(Heard::Opening(dialler)) => self.challenge(index, dialler, told),
+            Ok(Heard::Hello(nonces, hello)) => {
+                let Some(Guest { socket, .. }) = place.take() else { return };
+                match hello {
+                    Some(hello) => self.introduced((socket, address), nonces, &hello, told),
+                    None => {
+                        told.counts.strangers += 1;
+                        told.remark(Remark::Refused { address, pid: None, why: Refusal::Secret });
+                    }
+                }
+            }
+            Err(NotHello::Stranger) => {
+                *place = None;
+                stranger(address, told);
+            }
+            Err(NotHello::Version(_)) => {
+                let Some(Guest { socket, .. }) = place.take() else { return };
+                self.refuse_version((&socket, address), told);
+            }
+        }
+    }
+
+    /// Proves to a guest that this process knows the secret, before it is told anything: it is to do the same.
+    fn challenge(&mut self, index: u32, dialler: Nonce, told: &mut Told) {
+        let Some(place) = self.guests.places.get_mut(index as usize) else { return };
+        let Some(guest) = place else { return };
+        let challenged = nonce().map_err(|_| Errno::IO).and_then(|dialled| {
+            let nonces = Nonces { dialler, dialled };
+            say(&guest.socket, &nonces.challenge(&self.options.secret)).map(|()| nonces)
+        });
+        match challenged {
+            Ok(nonces) => guest.says = Says::Hello(nonces, Partial::new()),
             Err(_) => {
                 let address = guest.address;
                 *place = None;
-                return stranger(address, told);
+                stranger(address, told);
             }
-        };
-        let Some(Guest { socket, address, .. }) = place.take() else { return };
-        let hello = match Hello::decode(&bytes) {
-            Ok(hello) => hello,
-            Err(NotHello::Stranger) => return stranger(address, told),
-            Err(NotHello::Version(_)) => {
-                return self.refuse((&socket, address), None, Refusal::Version, told);
-            }
-        };
+        }
+    }
+
+    /// A guest that knows the secret says who it is.
+    fn introduced(
+        &mut self,
+        (socket, address): (OwnedFd, SocketAddr),
+        nonces: Nonces,
+        hello: &Hello,
+        told: &mut Told,
+    ) {
         if let Said::Refuse(why) = hello.said
-            && self.judge(&hello).is_ok()
-            && self.may_dial(&hello)
+            && self.judge(hello).is_ok()
+            && self.may_dial(hello)
         {
             // It may be meant for another one that was at this address before.
-            if self.is_meant(&hello, why) {
+            if self.is_meant(hello, why) {
                 let (pid, life) = (hello.from, hello.incarnation);
                 told.counts.refused += 1;
                 told.remark(Remark::RefusedBy { pid, address, why, life });
             }
             return;
         }
-        if let Err(why) = self.admit(&hello) {
-            return self.refuse((&socket, address), Some((hello.from, hello.claim())), why, told);
+        if let Err(why) = self.admit(hello) {
+            return self.refuse((&socket, address, nonces), (hello.from, hello.claim()), why, told);
         }
         let pid = hello.from;
         sockets::tune(&socket, &self.options, told);
         let answer = Hello { said: Said::Welcome, to: pid, ..self.hello };
         let token = Token::Link(pid.0);
+        let answer = nonces.hello(&self.options.secret, Purpose::Answer, &answer);
         let let_in =
             say(&socket, &answer).and_then(|()| self.watch.change(&socket, token, EventFlags::IN));
         match let_in {
@@ -182,14 +251,35 @@ impl Streams {
 
     fn refuse(
         &self,
-        (socket, address): (&OwnedFd, SocketAddr),
-        who: Option<(Pid, Claim)>,
+        (socket, address, nonces): (&OwnedFd, SocketAddr, Nonces),
+        (pid, claim): (Pid, Claim),
         why: Refusal,
         told: &mut Told,
     ) {
         told.counts.refused += 1;
-        told.remark(Remark::Refused { address, pid: who.map(|(pid, _)| pid), why });
+        told.remark(Remark::Refused { address, pid: Some(pid), why });
+        let refusal = self.refusal((pid, claim), why);
         // Best effort: who does not hear it finds the connection closed.
-        let _ = say(socket, &self.refusal(who.unwrap_or((self.me, Claim::default())), why));
+        let _ = say(socket, &nonces.hello(&self.options.secret, Purpose::Answer, &refusal));
+    }
+
+    /// Whoever has another version cannot prove anything, and is told no more than that.
+    fn refuse_version(&self, (socket, address): (&OwnedFd, SocketAddr), told: &mut Told) {
+        let why = Refusal::Version;
+        told.counts.refused += 1;
+        told.remark(Remark::Refused { address, pid: None, why });
+        let (nobody, none) = (Pid(0), 0);
+        let refusal = Hello {
+            said: Said::Refuse(why),
+            cluster: 0,
+            from: nobody,
+            to: nobody,
+            incarnation: none,
+            processes: none,
+            disk: 0,
+            start: 0,
+            anew: false,
+        };
+        let _ = say(socket, &refusal.encode());
     }
 }

@@ -1,7 +1,8 @@
 //! The connection to one peer, through its stages.
 
 use crate::known::{Claim, Known};
-use crate::wire::{FrameQueue, FrameReader, HELLO_BYTES, Hello, Refusal};
+use crate::secret::Nonce;
+use crate::wire::{CHALLENGE_BYTES, FrameQueue, FrameReader, Hello, Nonces, PROVED_BYTES, Refusal};
 use amcast_core::rng::Rng;
 use amcast_core::{Pid, Span};
 use rustix::fd::OwnedFd;
@@ -54,8 +55,10 @@ pub(super) enum Stage {
     Away { dial_at: Option<Instant> },
     /// Under way until then.
     Dialling { socket: OwnedFd, until: Instant },
-    /// It stands, and the other end is to answer until then.
-    Greeting { socket: OwnedFd, hello: Partial, until: Instant },
+    /// It stands, and the other end is to prove until then that it knows the secret.
+    Opening { socket: OwnedFd, nonce: Nonce, challenge: Partial<CHALLENGE_BYTES>, until: Instant },
+    /// It did, and is to answer this process's hello until then.
+    Greeting { socket: OwnedFd, nonces: Nonces, hello: Partial<PROVED_BYTES>, until: Instant },
     /// Frames go both ways.
     Open { socket: OwnedFd },
 }
@@ -88,7 +91,9 @@ impl Link {
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
             Stage::Away { dial_at } => dial_at,
-            Stage::Dialling { until, .. } | Stage::Greeting { until, .. } => Some(until),
+            Stage::Dialling { until, .. }
+            | Stage::Opening { until, .. }
+            | Stage::Greeting { until, .. } => Some(until),
             Stage::Open { .. } => None,
         }
     }
@@ -102,22 +107,22 @@ pub(super) fn pause(failures: u32, min: Span, max: Span, rng: &mut Rng) -> Durat
     Duration::from_nanos(whole / 2 + rng.below(whole / 2 + 1))
 }
 
-/// A hello that arrives in pieces.
+/// A part of the handshake that arrives in pieces.
 #[derive(Debug)]
-pub(super) struct Partial {
-    bytes: [u8; HELLO_BYTES],
+pub(super) struct Partial<const BYTES: usize> {
+    bytes: [u8; BYTES],
     filled: usize,
 }
 
-impl Partial {
+impl<const BYTES: usize> Partial<BYTES> {
     pub(super) const fn new() -> Self {
-        Self { bytes: [0; HELLO_BYTES], filled: 0 }
+        Self { bytes: [0; BYTES], filled: 0 }
     }
 
-    /// Reads on, and nothing behind it; gives the hello once it is there. What does not begin like one
+    /// Reads on, and nothing behind it; gives it once it is there. What does not begin like one
     /// of this version is given at once: another version's may be shorter, and is judged by its beginning.
-    pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Option<&[u8; HELLO_BYTES]>, Errno> {
-        while self.filled < HELLO_BYTES {
+    pub(super) fn read(&mut self, socket: &OwnedFd) -> Result<Option<&[u8; BYTES]>, Errno> {
+        while self.filled < BYTES {
             let space = &mut self.bytes[self.filled..];
             match rustix::net::recv(socket, space, RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return Err(Errno::CONNRESET),

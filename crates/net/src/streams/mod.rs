@@ -17,9 +17,10 @@ use crate::error::{Break, Error, Remark};
 use crate::known::{Claim, Known};
 use crate::options::{Options, Peer};
 use crate::poller::{EventFlags, Token, Watch};
+use crate::secret::{Purpose, nonce};
 use crate::sockets;
 use crate::told::{News, Told};
-use crate::wire::{Hello, LENGTH_BYTES, NotHello, Refusal, Said};
+use crate::wire::{Hello, LENGTH_BYTES, Nonces, NotHello, Refusal, Said, opening};
 use amcast_core::Pid;
 use amcast_core::rng::Rng;
 use core::ops::Range;
@@ -269,6 +270,7 @@ impl Streams {
         match &self.links[pid.index()].stage {
             Stage::Away { .. } => {}
             Stage::Dialling { .. } => self.dialled(pid, now, told),
+            Stage::Opening { .. } => self.challenged(pid, now, told),
             Stage::Greeting { .. } => self.greeted(pid, now, told),
             Stage::Open { .. } => {
                 if flags.contains(EventFlags::OUT) {
@@ -391,38 +393,74 @@ impl Streams {
         }
     }
 
-    /// The system is done with connecting: this process introduces itself.
+    /// The system is done with connecting: this process says what the other one's proof is to be over.
     fn dialled(&mut self, pid: Pid, now: Instant, told: &mut Told) {
         let away = Stage::Away { dial_at: None };
         let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
         let Stage::Dialling { socket, until } = stage else { return };
-        if let Some((why, refused)) = self.links[pid.index()].dismissed.take() {
-            let refusal = self.refusal((pid, refused), why);
-            // Best effort: it is told again as long as it welcomes us.
-            let _ = sockets::dialled(&socket).and_then(|()| say(&socket, &refusal));
-            return self.dial_later(pid, now);
-        }
-        let greeted = sockets::dialled(&socket).and_then(|()| {
+        let opened = sockets::dialled(&socket).and_then(|()| {
             sockets::tune(&socket, &self.options, told);
             self.watch.change(&socket, Token::Link(pid.0), EventFlags::IN)?;
-            say(&socket, &Hello { to: pid, ..self.hello })
+            let nonce = nonce().map_err(|_| Errno::IO)?;
+            say(&socket, &opening(&nonce)).map(|()| nonce)
         });
-        match greeted {
-            Ok(()) => self.enter(pid, Stage::Greeting { socket, hello: Partial::new(), until }),
+        match opened {
+            Ok(nonce) => {
+                let challenge = Partial::new();
+                self.enter(pid, Stage::Opening { socket, nonce, challenge, until });
+            }
+            Err(errno) => self.dial_failed(pid, Err(errno), now, told),
+        }
+    }
+
+    /// Whoever is there answers: if it knows the secret, this process introduces itself.
+    fn challenged(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+        let secret = self.options.secret.clone();
+        let link = &mut self.links[pid.index()];
+        let Stage::Opening { socket, nonce, challenge, .. } = &mut link.stage else { return };
+        let nonces = match challenge.read(socket) {
+            Ok(None) => return,
+            Ok(Some(bytes)) => Nonces::of_challenge(*nonce, bytes, &secret),
+            Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
+        };
+        let nonces = match nonces {
+            Ok(Some(nonces)) => nonces,
+            Ok(None) => return self.dial_failed(pid, Ok(Refused::Unproved), now, told),
+            Err(why) => return self.dial_failed(pid, Ok(Refused::Bytes(why)), now, told),
+        };
+        let away = Stage::Away { dial_at: None };
+        let Stage::Opening { socket, until, .. } = std::mem::replace(&mut link.stage, away) else {
+            return;
+        };
+        let dismissed = link.dismissed.take();
+        let hello = match dismissed {
+            Some((why, refused)) => self.refusal((pid, refused), why),
+            None => Hello { to: pid, ..self.hello },
+        };
+        let said = say(&socket, &nonces.hello(&secret, Purpose::Ask, &hello));
+        match said {
+            // Best effort: it is told again as long as it welcomes us.
+            _ if dismissed.is_some() => self.dial_later(pid, now),
+            Ok(()) => {
+                let hello = Partial::new();
+                self.enter(pid, Stage::Greeting { socket, nonces, hello, until });
+            }
             Err(errno) => self.dial_failed(pid, Err(errno), now, told),
         }
     }
 
     /// The answer to this process's hello arrives.
     fn greeted(&mut self, pid: Pid, now: Instant, told: &mut Told) {
+        let secret = self.options.secret.clone();
         let link = &mut self.links[pid.index()];
-        let Stage::Greeting { socket, hello, .. } = &mut link.stage else { return };
+        let Stage::Greeting { socket, nonces, hello, .. } = &mut link.stage else { return };
         let answer = match hello.read(socket) {
             Ok(None) => return,
-            Ok(Some(bytes)) => Hello::decode(bytes),
+            Ok(Some(bytes)) => nonces.read_hello(&secret, Purpose::Answer, bytes),
             Err(errno) => return self.dial_failed(pid, Err(errno), now, told),
         };
-        match answer.map_err(Refused::Bytes).and_then(|hello| self.welcomed(pid, &hello)) {
+        let answer = answer.map_err(Refused::Bytes).and_then(|said| said.ok_or(Refused::Unproved));
+        match answer.and_then(|hello| self.welcomed(pid, &hello)) {
             Ok(claim) => {
                 let away = Stage::Away { dial_at: None };
                 let stage = std::mem::replace(&mut self.links[pid.index()].stage, away);
@@ -492,6 +530,9 @@ impl Streams {
                 Remark::RefusedBy { pid, address, why: Refusal::Version, life: 0 }
             }
             Ok(Refused::Bytes(NotHello::Stranger)) => Remark::Stranger { address },
+            Ok(Refused::Unproved) => {
+                Remark::Refused { pid: Some(pid), address, why: Refusal::Secret }
+            }
             Err(errno) => Remark::Unreachable { pid, address, errno },
         };
         match remark {
@@ -578,12 +619,13 @@ enum Refused {
     By(Refusal, u32),
     /// This process refuses the peer, which claims that.
     Dismissed(Refusal, Claim),
+    /// Whoever answers does not know the secret.
+    Unproved,
     Bytes(NotHello),
 }
 
-/// Sends a hello: on a connection this young there is room for it.
-fn say(socket: &OwnedFd, hello: &Hello) -> Result<(), Errno> {
-    let bytes = hello.encode();
-    let sent = rustix::net::send(socket, &bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
+/// Sends a part of the handshake: on a connection this young there is room for it.
+fn say(socket: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let sent = rustix::net::send(socket, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)?;
     if sent == bytes.len() { Ok(()) } else { Err(Errno::CONNABORTED) }
 }

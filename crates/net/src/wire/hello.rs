@@ -14,7 +14,7 @@ pub const HELLO_BYTES: usize = 49;
 const HEAD_BYTES: usize = 8;
 
 /// `amcS` as the first bytes of a connection.
-const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
+pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"amcS");
 
 /// How each end of a connection introduces itself: the first bytes that it sends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,15 +69,18 @@ pub enum Refusal {
     Old,
     /// The other process has begun on another disk since, and promised more there.
     Replaced,
+    /// The other does not know the cluster's secret, or knows another one. It is not told so.
+    Secret,
 }
 
-const REFUSALS: [Refusal; 6] = [
+const REFUSALS: [Refusal; 7] = [
     Refusal::Version,
     Refusal::Cluster,
     Refusal::Shape,
     Refusal::Address,
     Refusal::Old,
     Refusal::Replaced,
+    Refusal::Secret,
 ];
 
 impl fmt::Display for Refusal {
@@ -101,6 +104,9 @@ impl fmt::Display for Refusal {
             Self::Replaced => {
                 "its disk is one that was replaced: on the later one it promised more; empty the \
                  directory for it to begin anew"
+            }
+            Self::Secret => {
+                "it does not know this cluster's secret; give all nodes the same file as `secret`"
             }
         })
     }
@@ -218,7 +224,7 @@ mod tests {
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
-            b'a', b'm', b'c', b'S', 7, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            b'a', b'm', b'c', b'S', 8, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
             0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26,
             0x25, 0x24, 0x23, 0x22, 0x21, 1,
         ];

@@ -2,10 +2,13 @@
 //! read from slices, and no bytes make it panic.
 //!
 //! ```text
-//! a connection   the one who dials sends a hello, the other answers; then frames both ways
+//! a connection   the one who dials sends an opening, the other a challenge; then each a hello with its
+//!                proof; then frames both ways
+//! opening        magic u32 | version u16 | 3 u8 | 0 u8 | nonce                   24 bytes
+//! challenge      magic u32 | version u16 | 4 u8 | 0 u8 | nonce | proof           56 bytes
 //! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
 //!                | from u32 | to u32 | incarnation u32 | processes u32 | disk u64 | start u64
-//!                | anew u8                                                     49 bytes
+//!                | anew u8                                                     49 bytes, and a proof
 //! frame          length u32 | bytes
 //!
 //! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
@@ -16,14 +19,16 @@
 //! probe          group u8 | number u32
 //! echo           group u8 | number u32 | incarnation u32 of who probed
 //! ```
-//! Numbers are little-endian.
+//! Numbers are little-endian. A nonce has 16 bytes and a proof 32: see [`crate::Secret`].
 
 mod assembly;
+mod challenge;
 mod datagram;
 mod frames;
 mod hello;
 
 pub use assembly::Assembly;
+pub use challenge::{CHALLENGE_BYTES, Nonces, OPENING_BYTES, PROVED_BYTES, opening, read_opening};
 pub use datagram::{
     Body, HEAD_BYTES, NotDatagram, PIECE_BYTES, Piece, Probe, SIZE_BYTES, Sender, next_message,
     put_message, read_datagram,
@@ -33,4 +38,4 @@ pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
 
 /// The version of everything that travels, and of what stands in frames. Both ends must have the same.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;

@@ -2,6 +2,7 @@
 //! its nodes and sockets in the home.
 
 use super::{Home, HomeError, Keeping, life_name};
+use crate::at::Key;
 use crate::config::{ClusterFile, Place, node_name};
 use crate::life::Life;
 use crate::standing::{Standing, peers_name};
@@ -28,20 +29,21 @@ pub enum Ground {
 #[derive(Clone, Debug)]
 pub struct Net {
     home: PathBuf,
-    pub(crate) id: u64,
+    /// What its nodes know.
+    pub(crate) key: Key,
     /// Of each node.
     pub(crate) places: Vec<Place>,
 }
 
 impl Net {
-    /// Of the cluster with this number, whose nodes are at these places.
-    pub(crate) fn of(home: PathBuf, id: u64, places: Vec<Place>) -> Self {
-        Self { home, id, places }
+    /// Of the cluster whose nodes know this, and are at these places.
+    pub(crate) fn of(home: PathBuf, key: Key, places: Vec<Place>) -> Self {
+        Self { home, key, places }
     }
 
-    /// Where a node gives its state to other hosts, with the cluster's number.
-    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, u64)> {
-        self.places[rank].control.map(|at| (at, self.id))
+    /// Where a node gives its state to other hosts, and what these must know.
+    pub(crate) fn control(&self, rank: usize) -> Option<(SocketAddr, Key)> {
+        self.places[rank].control.map(|at| (at, self.key.clone()))
     }
 
     /// The least number that a life of the node `rank` may have: above those of all lives on machines
@@ -116,7 +118,9 @@ impl Home {
             MediumKind::Messages => {
                 let places = file.places().map_err(HomeError::Addresses)?;
                 let home = self.path.clone();
-                Ok(Ground::Net(Net { home, id: file.id.unwrap_or_default(), places }))
+                let secret = file.read_secret().map_err(HomeError::File)?;
+                let key = Key { id: file.id.unwrap_or_default(), secret };
+                Ok(Ground::Net(Net { home, key, places }))
             }
         }
     }

@@ -7,6 +7,7 @@
 use super::ground::lived_in;
 use super::{Fronts, Ground, Home, HomeError, Inhabitants, Registry, at, check_ours, private};
 use crate::config::{ClusterFile, node_rank};
+use crate::secret;
 use amcast_core::Cluster;
 use amcast_memory::{Directory, Error};
 use rustix::fs::{FlockOperation, flock};
@@ -62,7 +63,7 @@ impl OwnHome {
     /// cluster keeps, or others may write in it.
     pub fn create(
         path: Option<&Path>,
-        file: &ClusterFile,
+        file: &mut ClusterFile,
         registry: Registry,
     ) -> Result<Self, HomeError> {
         let is_new = registry.prepare()?;
@@ -75,7 +76,7 @@ impl OwnHome {
 
     fn create_in(
         path: Option<&Path>,
-        file: &ClusterFile,
+        file: &mut ClusterFile,
         registry: Registry,
     ) -> Result<Self, HomeError> {
         let base = Directory::usual_base();
@@ -104,8 +105,18 @@ impl OwnHome {
         let written =
             lock.write_all(words.as_bytes()).and_then(|()| lock.set_len(words.len() as u64));
         written.map_err(at(&lock_path))?;
+        let mut written = file.clone();
+        // Nodes of it talk to each other: other users of the machine cannot speak for one.
+        let own = home.path.join(SECRET);
+        let is_own = |path: &PathBuf| path.canonicalize().is_ok_and(|path| path == own);
+        if !file.nodes.is_empty() && file.secret.as_ref().is_none_or(is_own) {
+            secret::make(&own).map_err(at(&own))?;
+            file.secret = Some(own);
+            // The directory may be moved before it is used again.
+            written.secret = Some(SECRET.into());
+        }
         let new = home.path.join("cluster.toml.new");
-        file.write(&new).map_err(HomeError::File)?;
+        written.write(&new).map_err(HomeError::File)?;
         fs::rename(&new, home.file_path()).map_err(at(&new))?;
         if keeps {
             // What nodes keep is of no use without it.
@@ -339,13 +350,16 @@ fn clear(path: &Path, keep_logs: bool, keep: &[Keep]) -> Result<(), HomeError> {
     gone(fs::remove_file(&lock)).map_err(at(&lock))
 }
 
-/// Whether the data that nodes keep are of no use without the file of this name: the cluster's own,
+/// The file of the secret that is made for a cluster.
+const SECRET: &str = "secret";
+
+/// Whether the data that nodes keep are of no use without the file of this name: the cluster's own, its secret,
 /// the numbers of lives, which must not be given out again, who
 /// had a log, and what nodes know of each other's disks; nor the ports, to which clients come back.
 fn goes_with_data(name: &[u8]) -> bool {
     let end = name.iter().rposition(|byte| *byte == b'.').map(|dot| &name[dot + 1..]);
     let is_of_disk = end.and_then(|end| str::from_utf8(end).ok()).is_some_and(is_of_disk);
-    name == b"cluster.toml" || is_of_disk || end == Some(b"ports")
+    name == b"cluster.toml" || name == SECRET.as_bytes() || is_of_disk || end == Some(b"ports")
 }
 
 /// Whether a file that ends so says of a disk what its node must know of it.
@@ -360,7 +374,7 @@ fn is_ours(name: &[u8]) -> bool {
     let of_node =
         |rest: &str| is_of_disk(rest) || matches!(rest, "sock" | "in" | "fronts.json" | "ports");
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
-    matches!(name, "cluster.toml" | "fronts.json" | "last.ports" | "nodes.json")
+    matches!(name, "cluster.toml" | SECRET | "fronts.json" | "last.ports" | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {
             Some(_) => of_node(rest),
             None => of_front(who) && rest == "life",

@@ -2,6 +2,7 @@
 
 use super::own::clear_left_over;
 use super::{Fronts, Ground, Home, HomeError, Keeping, Net, OwnHome, Registry};
+use crate::at::Key;
 use crate::config::ClusterFile;
 use amcast_core::{Cluster, Gid, GroupSet};
 use amcast_memory::Directory;
@@ -29,7 +30,7 @@ impl Place {
     }
 
     fn create(&self, name: &str) -> Result<OwnHome, HomeError> {
-        OwnHome::create(Some(&self.0.join(name)), &file(), self.registry())
+        OwnHome::create(Some(&self.0.join(name)), &mut file(), self.registry())
     }
 }
 
@@ -104,14 +105,14 @@ fn a_directory_in_which_others_may_write_is_refused_and_left_as_it_was() {
     for mode in [0o775, 0o757, 0o1777] {
         let path = place.0.join(format!("{mode:o}"));
         make(&path, mode);
-        let refused = OwnHome::create(Some(&path), &file(), place.registry());
+        let refused = OwnHome::create(Some(&path), &mut file(), place.registry());
         let Err(HomeError::Exposed(_, said)) = refused else { panic!("{mode:o}: {refused:?}") };
         assert_eq!(said, mode & 0o777);
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
     }
     make(&place.0.join("strangers"), 0o777);
     let registry = Registry::within(place.0.join("strangers"));
-    let refused = OwnHome::create(Some(&place.0.join("a")), &file(), registry);
+    let refused = OwnHome::create(Some(&place.0.join("a")), &mut file(), registry);
     assert!(matches!(refused, Err(HomeError::Exposed(..))), "{refused:?}");
     assert!(!place.0.join("a").exists());
 }
@@ -128,7 +129,7 @@ fn a_directory_of_another_user_is_refused() {
     } else {
         PathBuf::from("/")
     };
-    let refused = OwnHome::create(Some(&path), &file(), place.registry());
+    let refused = OwnHome::create(Some(&path), &mut file(), place.registry());
     let Err(HomeError::NotOurs(_, uid)) = refused else { panic!("{refused:?}") };
     assert_eq!(uid, fs::metadata(&path).unwrap().uid());
 }
@@ -209,7 +210,7 @@ fn a_directory_whose_cluster_has_a_process_that_runs_is_not_taken_over() {
         drop(carrier);
     });
     // It waits for the process to end, as the nodes of a killed supervisor do.
-    let own = OwnHome::create(Some(&path), &file(), place.registry()).unwrap();
+    let own = OwnHome::create(Some(&path), &mut file(), place.registry()).unwrap();
     ends.join().unwrap();
     let memory = self::memory(&own);
     own.remove(&Ground::Memory(memory), false).unwrap();
@@ -399,7 +400,8 @@ fn what_a_durable_cluster_keeps_outlasts_it_and_is_gone_on_with_by_itself_alone(
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = place.0.join("kept");
-    let create = |file: &ClusterFile| OwnHome::create(Some(&path), file, place.registry());
+    let create =
+        |file: &ClusterFile| OwnHome::create(Some(&path), &mut file.clone(), place.registry());
     for run in 0..2 {
         // The second time it was killed.
         let own = create(&durable(7)).unwrap();
@@ -445,7 +447,7 @@ fn a_durable_cluster_is_not_cleared_away_with_what_was_left_over() {
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
     let path = place.0.join("amcast-up-kept");
-    drop(OwnHome::create(Some(&path), &durable(7), place.registry()).unwrap());
+    drop(OwnHome::create(Some(&path), &mut durable(7), place.registry()).unwrap());
     clear_left_over(&place.0);
     assert_eq!(Home::kept(&path).unwrap(), Some(durable(7)));
 }
@@ -463,7 +465,7 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
     };
     let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
     let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
-    let net = |replaced| Net::of("/nowhere".into(), 7, vec![at(replaced)]);
+    let net = |replaced| Net::of("/nowhere".into(), Key::default(), vec![at(replaced)]);
     assert_eq!(net(0).first_life(0, Some(&keeping)), 0);
     for (known, first) in [(Some(0), 1), (Some(7), 8)] {
         keeping.has_lived(known);
@@ -483,7 +485,7 @@ fn what_is_of_a_disk_that_was_replaced_is_refused() {
     let path = place.0.join("n0.life");
     let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
     let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
-    let net = |replaced| Net::of(place.0.clone(), 7, vec![at(replaced)]);
+    let net = |replaced| Net::of(place.0.clone(), Key::default(), vec![at(replaced)]);
     for replaced in 0..3 {
         // A disk that nobody lived on, then one of each number before.
         let now = net(replaced);
