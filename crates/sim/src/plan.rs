@@ -308,6 +308,10 @@ fn suspicion(entry: &dyn Entry, config: &Config) -> Option<Span> {
 /// In most runs over memory the faults last at least so many times as long as a process may be silent.
 const SILENCES: u64 = 6;
 
+/// And at most so many times: nothing new happens to processes that suspect each other in microseconds
+/// when a run goes on for seconds, and each of them writes its heartbeats all the while.
+const SILENCES_MOST: u64 = 2048;
+
 /// Where replicas are gone in turn the faults last at least so many times as long as one may be silent.
 const SILENCES_OF_TURNS: u64 = 32;
 
@@ -316,12 +320,12 @@ const SILENCES_OF_TURNS: u64 = 32;
 /// suspected and another one take over.
 fn phase(medium: MediumKind, suspect: Option<Span>, chooser: &mut Chooser) -> Span {
     let drawn = drawn_phase(medium, chooser);
-    match suspect {
-        Some(suspect) if chooser.pick(Concern::Silences, 4) > 0 => {
-            drawn.max(suspect.times(SILENCES))
-        }
-        _ => drawn,
-    }
+    let Some(suspect) = suspect else { return drawn };
+    let least = match chooser.pick(Concern::Silences, 4) {
+        0 => Span::ZERO,
+        _ => suspect.times(SILENCES),
+    };
+    drawn.min(suspect.times(SILENCES_MOST)).max(least)
 }
 
 fn drawn_phase(medium: MediumKind, chooser: &mut Chooser) -> Span {

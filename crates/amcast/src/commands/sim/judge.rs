@@ -177,13 +177,14 @@ fn judged(
         Err(panic) => Some(Wrong { what: What::Assertion, says: panic_text(&*panic) }),
         Ok(Err(e)) => return Err(Failure::misuse(e)),
         Ok(Ok(report)) => {
+            let stopped = stopped(&report, trial.config.cluster());
             (judged.casts, judged.crashes) = (report.casts, report.crashes);
             judged.barriers = report.barriers;
             (judged.simulated_ns, judged.hash) = (report.time.0, report.hash);
             (judged.events, judged.machines) = (report.events, report.machines);
             judged.marks = report.marks.into_iter().collect();
             judged.failover = report.failover;
-            stopped(&report.outcome, trial.config.cluster())
+            stopped
         }
     };
     let refused = sink.refused.take().map(|says| Wrong { what: What::History, says });
@@ -214,13 +215,17 @@ fn first_violated(findings: &Findings) -> Option<(Property, &Counterexample)> {
 }
 
 /// What ended a run before it had settled.
-fn stopped(outcome: &Outcome, cluster: &Cluster) -> Option<Wrong> {
-    match outcome {
+fn stopped(report: &Report, cluster: &Cluster) -> Option<Wrong> {
+    match &report.outcome {
         Outcome::Settled => None,
         Outcome::NotSettled(stuck) => {
             let waiting = stuck.iter().take_while(|s| !s.missing.is_empty() || s.alive && !s.fit);
             let lines: Vec<_> = waiting.map(|s| stuck_text(s, cluster)).collect();
-            let says = format!("the run did not settle\n{}", lines.join("\n"));
+            let (events, time) = (report.events, report.time.0 / 1000);
+            let says = format!(
+                "the run did not settle in {events} events and {time} simulated microseconds\n{}",
+                lines.join("\n")
+            );
             Some(Wrong { what: What::Settling, says })
         }
         Outcome::Breach(breach) => {
