@@ -230,7 +230,7 @@ async fn serve(
 /// Says to who asks whether the log serves.
 async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<dyn ClusterStatus>) {
     loop {
-        match status.ready() {
+        match status.ready_here() {
             Ok(()) => health.set_serving::<LogServer<Service>>().await,
             Err(_) => health.set_not_serving::<LogServer<Service>>().await,
         }

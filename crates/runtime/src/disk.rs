@@ -151,6 +151,18 @@ impl Disk {
         }
     }
 
+    /// A later start may count on it again, as far as this node decides that. Gives whether none might.
+    ///
+    /// # Errors
+    /// When the file that says so cannot be removed.
+    pub(crate) fn forget_refusal(&self) -> Result<bool, String> {
+        match fs::remove_file(&self.refused) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(refuses_file(&self.refused, &e)),
+        }
+    }
+
     /// Another one took its place: no later start may count on it. Gives why it ends.
     pub(crate) fn is_refused(&self, why: String) -> String {
         // A start that counted a life more would be let in at some time.

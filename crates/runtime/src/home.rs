@@ -53,6 +53,7 @@ use crate::at::{At, Key};
 use crate::config::{ClusterFile, node_name};
 use crate::disk::Disk;
 use crate::journal::mark_lost;
+use crate::standing;
 use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
@@ -334,6 +335,15 @@ impl Home {
         let Ok(lock) = File::open(self.path.join("lock")) else { return false };
         // A shared lock that is had for a moment; whoever takes it for good tries several times.
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// Has the node `rank` forget what it knows of the node `of`, while it does not run: the lives and disks
+    /// that it met, or, of itself, that others refused it. Gives whether it knew anything.
+    ///
+    /// # Errors
+    /// When the node runs, or its files cannot be read or written; the sentence says what to do.
+    pub fn forget(&self, rank: usize, of: usize) -> Result<bool, String> {
+        standing::forget(&self.path, rank, of)
     }
 
     /// The control socket of a node.

@@ -11,7 +11,10 @@
 
 use crate::config::node_name;
 use crate::control::PeerStatus;
-use crate::home::write_synced;
+use crate::disk::Disk;
+use crate::home::{life_name, write_synced};
+use crate::life::Name;
+use crate::system::refuses_file;
 use amcast_core::Pid;
 use amcast_net::wire::Refusal;
 use amcast_net::{Known, Remark};
@@ -35,6 +38,14 @@ struct Line {
     disk: u64,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     replaced: Vec<u64>,
+}
+
+impl Line {
+    /// Whether it is of a node that was never met.
+    fn is_empty(&self) -> bool {
+        let Self { life, start, disk, replaced } = self;
+        life.is_none() && *start == 0 && *disk == 0 && replaced.is_empty()
+    }
 }
 
 /// That another node refuses this one.
@@ -110,6 +121,45 @@ fn unreadable(why: serde_json::Error) -> io::Error {
     ))
 }
 
+/// Has the node `rank`, whose directory is `home`, forget what it knows of the node `of` for good: the
+/// lives and disks that it met, or, of itself, that others refused it. Gives whether it knew anything.
+///
+/// # Errors
+/// When the node runs, or its files cannot be read or written; the sentence says what to do.
+pub(crate) fn forget(home: &Path, rank: usize, of: usize) -> Result<bool, String> {
+    let life = home.join(life_name(rank));
+    if !life.exists() {
+        let (node, home) = (node_name(rank), home.display());
+        return Err(format!("{node} never ran in {home}: there is nothing to forget"));
+    }
+    // Held until it is done, so that no start reads what is about to change.
+    let name = Name::take(&life).map_err(|e| refuses_file(&life, &e))?;
+    let _name = name.ok_or_else(|| format!("{} runs: end it first", node_name(rank)))?;
+    if rank == of {
+        return Disk::of(home, rank).forget_refusal();
+    }
+    let path = home.join(peers_name(rank));
+    let mut lines = lines(&path).map_err(|e| refuses_file(&path, &e))?;
+    if lines.remove(&node_name(of)).is_none_or(|line| line.is_empty()) {
+        return Ok(false);
+    }
+    write_lines(&path, &lines).map_err(|e| refuses_file(&path, &e))?;
+    Ok(true)
+}
+
+/// What stands in the file at `path` of each node, by its name.
+fn lines(path: &Path) -> io::Result<BTreeMap<String, Line>> {
+    match fs::read_to_string(path) {
+        Ok(text) => serde_json::from_str(&text).map_err(unreadable),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn write_lines(path: &Path, lines: &BTreeMap<String, Line>) -> io::Result<()> {
+    write_synced(path, serde_json::to_string(lines)?.as_bytes())
+}
+
 impl Standing {
     /// Of a node that keeps nothing, in a cluster of so many.
     pub(crate) fn fleeting(nodes: usize) -> Self {
@@ -127,11 +177,7 @@ impl Standing {
     ) -> io::Result<Self> {
         let path = home.join(peers_name(rank));
         let mut known = vec![Known::default(); nodes];
-        let lines: BTreeMap<String, Line> = match fs::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text).map_err(unreadable)?,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => BTreeMap::new(),
-            Err(e) => return Err(e),
-        };
+        let lines = lines(&path)?;
         for (of, known) in known.iter_mut().enumerate() {
             if let Some(line) = lines.get(&node_name(of)) {
                 let Line { life, start, disk, ref replaced } = *line;
@@ -180,9 +226,8 @@ impl Standing {
             Line { life, start, disk, replaced }
         };
         let others = self.known.iter().enumerate().filter(|(rank, _)| *rank != self.rank);
-        let lines: BTreeMap<String, Line> =
-            others.map(|(rank, known)| (node_name(rank), line(known))).collect();
-        let written = write_synced(path, serde_json::to_string(&lines)?.as_bytes());
+        let lines = others.map(|(rank, known)| (node_name(rank), line(known))).collect();
+        let written = write_lines(path, &lines);
         written.map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", path.display())))
     }
 
@@ -279,6 +324,32 @@ impl Standing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_known_of_another_is_forgotten_while_the_node_does_not_run() {
+        let home = std::env::temp_dir().join(format!("amcast-forget-{}", std::process::id()));
+        fs::create_dir_all(&home).unwrap();
+        assert!(forget(&home, 1, 2).unwrap_err().contains("n1 never ran"));
+        let open = || Standing::open((&home, "a word"), (1, 3)).unwrap();
+        let met = |life| Known { life: Some(life), start: 9, disk: 8, replaced: vec![1] };
+        let life = Name::take(&home.join("n1.life")).unwrap().unwrap().begin(0).unwrap();
+        let mut standing = open();
+        assert!(standing.meets(0, &met(3)) && standing.meets(2, &met(4)));
+        assert_eq!(forget(&home, 1, 2), Err("n1 runs: end it first".to_string()));
+        drop((life, standing));
+        assert_eq!(forget(&home, 1, 2), Ok(true));
+        assert_eq!(open().known, [met(3), Known::default(), Known::default()]);
+        assert_eq!(forget(&home, 1, 2), Ok(false));
+        // Of itself it forgets that it was refused.
+        let disk = Disk::of(&home, 1);
+        disk.is_refused("it was replaced".to_string());
+        assert!(disk.check().is_err());
+        assert_eq!((forget(&home, 1, 1), forget(&home, 1, 1)), (Ok(true), Ok(false)));
+        disk.check().unwrap();
+        fs::write(home.join("n1.peers"), "half a fi").unwrap();
+        assert!(forget(&home, 1, 0).unwrap_err().contains("n1.peers"));
+        fs::remove_dir_all(&home).unwrap();
+    }
 
     #[test]
     fn what_is_known_of_the_others_outlasts_a_node() {

@@ -36,11 +36,20 @@ pub trait Status: Send + Sync + 'static {
     /// Every shard, in order.
     fn shards(&self) -> Vec<ShardStatus>;
 
-    /// Whether commands can be served.
+    /// Whether the cluster can serve commands, through whatever node.
     ///
     /// # Errors
     /// With the reason, for people.
     fn ready(&self) -> Result<(), String>;
+
+    /// Whether commands that come here can be served: the cluster can, and the node that this front is a part
+    /// of, if it is, has its place in it.
+    ///
+    /// # Errors
+    /// With the reason, for people.
+    fn ready_here(&self) -> Result<(), String> {
+        self.ready()
+    }
 
     /// What somebody should look after although commands can be served, for people: a sentence each.
     fn remarks(&self) -> Vec<String> {

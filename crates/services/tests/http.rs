@@ -36,8 +36,8 @@ fn pages_tell_the_state() {
     assert!(get("/nothing").starts_with("HTTP/1.1 404"));
 }
 
-/// Serves, and has something to say.
-struct Troubled(LocalBackend);
+/// Of a cluster that serves, with something to say; whether its own node does.
+struct Troubled(LocalBackend, Result<(), String>);
 
 impl Status for Troubled {
     fn node(&self) -> String {
@@ -56,6 +56,10 @@ impl Status for Troubled {
         Ok(())
     }
 
+    fn ready_here(&self) -> Result<(), String> {
+        self.1.clone()
+    }
+
     fn remarks(&self) -> Vec<String> {
         vec!["n1 is <b>down</b>".to_string()]
     }
@@ -64,7 +68,7 @@ impl Status for Troubled {
 #[test]
 fn who_serves_says_what_is_to_be_looked_after_as_well() {
     let _limit = amcast_test_policy::time_limit();
-    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1)));
+    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1), Ok(())));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
     let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
     let get = |path: &str| get(front.address(), path);
@@ -73,6 +77,25 @@ fn who_serves_says_what_is_to_be_looked_after_as_well() {
     assert!(ready.ends_with("\r\nready\nn1 is <b>down</b>\n"), "{ready}");
     let page = get("/");
     assert!(page.contains("n1 is &lt;b&gt;down&lt;/b&gt;"), "{page}");
+}
+
+#[test]
+fn whether_a_node_serves_is_told_apart_from_whether_the_cluster_does() {
+    let _limit = amcast_test_policy::time_limit();
+    let joins = Err("n0: r0 waits for a state".to_string());
+    let status: Arc<dyn Status> = Arc::new(Troubled(LocalBackend::new(1, 1), joins));
+    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
+    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    let get = |path: &str| get(front.address(), path);
+    let here = get("/readyz");
+    assert!(here.starts_with("HTTP/1.1 503"), "{here}");
+    assert!(here.ends_with("\r\nn0: r0 waits for a state\n"), "{here}");
+    let cluster = get("/readyz/cluster");
+    assert!(cluster.starts_with("HTTP/1.1 200"), "{cluster}");
+    let metrics = get("/metrics");
+    assert!(metrics.contains("\namcast_ready 0\n"), "{metrics}");
+    assert!(metrics.contains("\namcast_cluster_ready 1\n"), "{metrics}");
+    assert!(get("/").contains("not ready: n0: r0 waits"));
 }
 
 #[test]

@@ -34,7 +34,7 @@ const VALUES_AT_ONCE: u32 = 10_000;
 /// Requests are repeated, over all nodes, until they are answered; each takes effect once.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The cluster's directory [of the clusters that run, the one that was started last]
+    /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
     /// Address of a log front, instead of a cluster of this machine; may be given several times

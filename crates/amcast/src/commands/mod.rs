@@ -35,6 +35,7 @@ use amcast_runtime::home::{Home, HomeError, Registry};
 use amcast_runtime::system::refuses_text;
 use clap::{Parser, Subcommand};
 use std::fmt;
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -106,7 +107,7 @@ pub fn main() -> ExitCode {
     let command = Cli::parse().command;
     let journal = match &command {
         Command::Up(_) => journal::of_supervisor(),
-        Command::Node(args) => journal::of_node(args.name(), &args.log(), args.last_words()),
+        Command::Node(args) => args.journal(),
         Command::Log(_) => journal::of_client(),
         _ => journal::of_command(),
     };
@@ -147,23 +148,22 @@ impl From<HomeError> for Failure {
     }
 }
 
-/// The home in the directory `data`, or of the cluster that was started last of those that run.
+/// The home in the directory `data`, or of the only cluster that runs. Which that is a person is told, who may
+/// not be the one that started it.
 fn home(data: Option<&Path>) -> Result<Home, Failure> {
     if let Some(data) = data {
         return Ok(Home::at(data)?);
     }
     let (newest, others) = Registry::usual().newest()?;
-    if !others.is_empty() {
-        let others: Vec<_> = others.iter().map(|h| h.path().display().to_string()).collect();
-        eprintln!(
-            "amcast: {} clusters run; this is the one that was started last, in {}; for another give \
-             --data {}",
-            others.len() + 1,
-            newest.path().display(),
-            others.join(" or ")
-        );
+    if others.is_empty() {
+        if std::io::stderr().is_terminal() {
+            eprintln!("amcast: the cluster in {}", newest.path().display());
+        }
+        return Ok(newest);
     }
-    Ok(newest)
+    let all = std::iter::once(&newest).chain(&others);
+    let all: Vec<_> = all.map(|home| format!("--data {}", home.path().display())).collect();
+    Err(Failure::Misuse(format!("{} clusters run: give {}", all.len(), all.join(" or "))))
 }
 
 /// The password in the first line of a file.

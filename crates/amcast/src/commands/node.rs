@@ -1,6 +1,7 @@
 //! `amcast node`: one node of a cluster.
 
 use super::board::Board;
+use super::journal::{self, Journal};
 use super::listening::{Addresses, Listening, address, given, ports_before};
 use super::notify::Notify;
 use super::{Failure, entry, warn_if_others_read};
@@ -33,7 +34,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// When it is tried again to follow what could not be followed.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Runs one node of a cluster in the foreground.
+/// Run one node of a cluster in the foreground
 ///
 /// The file is the same on every host: it says where each node is, and what it serves there. What the
 /// node says goes to standard error and, with more detail, to the file NAME.log in its directory.
@@ -43,7 +44,40 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// that they do without it. SIGHUP has it read the file again, for addresses of nodes that were moved
 /// or replaced. Under systemd it says when it is a full member (Type=notify).
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(super) struct Args {
+    #[command(subcommand)]
+    offline: Option<Offline>,
+    #[command(flatten)]
+    run: Option<RunArgs>,
+}
+
+/// What is done with the files of a node that does not run.
+#[derive(clap::Subcommand)]
+enum Offline {
+    /// Have a node that does not run forget another one, or that it was refused itself
+    ///
+    /// A node remembers for good which life, start and disk of each other node it met last, and refuses
+    /// earlier ones. Where such an earlier one is the right one after all, since the later one never
+    /// answered anybody, every node that met the later one is to forget it, and the refused node that it
+    /// was refused (`amcast node forget n1 --config FILE --name n1`).
+    Forget(ForgetArgs),
+}
+
+#[derive(clap::Args)]
+struct ForgetArgs {
+    /// Whom it forgets: n0, n1, ..; its own name for that it was refused
+    node: String,
+    /// The cluster's file
+    #[arg(long)]
+    config: PathBuf,
+    /// The node that is to forget, on this host
+    #[arg(long)]
+    name: String,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
     /// The cluster's file
     #[arg(long)]
     config: PathBuf,
@@ -66,14 +100,61 @@ pub(super) struct Args {
 }
 
 impl Args {
+    /// What tells people of its work.
+    pub(super) fn journal(&self) -> Journal {
+        match &self.run {
+            Some(run) if self.offline.is_none() => {
+                journal::of_node(run.name(), &run.log(), run.last_words())
+            }
+            _ => journal::of_command(),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    match (&args.offline, &args.run) {
+        (Some(Offline::Forget(args)), _) => forget(args),
+        (None, Some(args)) => serve(args),
+        (None, None) => Err(Failure::Misuse("--config and --name are needed".to_string())),
+    }
+}
+
+/// The node of that name, of those in the file.
+fn rank_of(file: &ClusterFile, name: &str) -> Result<usize, Failure> {
+    node_rank(name).filter(|&rank| rank < file.replicas).ok_or_else(|| {
+        let all: Vec<_> = file.nodes().collect();
+        Failure::Misuse(format!("no node is named {name}; there are: {}", all.join(", ")))
+    })
+}
+
+fn forget(args: &ForgetArgs) -> Result<(), Failure> {
+    let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
+    let (rank, of) = (rank_of(&file, &args.name)?, rank_of(&file, &args.node)?);
+    let knew = Home::of_host(&file, &args.config).forget(rank, of).map_err(Failure::Failed)?;
+    let (name, of) = (&args.name, &args.node);
+    println!(
+        "{}",
+        match (knew, name == of) {
+            (true, true) => format!("{name} has forgotten that it was refused"),
+            (true, false) => format!(
+                "{name} has forgotten {of}, and takes in the first disk of it that it meets"
+            ),
+            (false, true) => format!("{name} was not refused"),
+            (false, false) => format!("{name} never met {of}"),
+        }
+    );
+    Ok(())
+}
+
+impl RunArgs {
     /// The node's name, as it was given.
-    pub(super) fn name(&self) -> &str {
+    fn name(&self) -> &str {
         &self.name
     }
 
     /// Where its log goes. A name that is no node's gets none; nor does a file that cannot be read,
     /// which is said later.
-    pub(super) fn log(&self) -> PathBuf {
+    fn log(&self) -> PathBuf {
         let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
         let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
         let Some(rank) = rank else { return PathBuf::new() };
@@ -84,7 +165,7 @@ impl Args {
     }
 
     /// What it said at its last end, if a supervisor starts it again and again: that was told already.
-    pub(super) fn last_words(&self) -> Option<String> {
+    fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
         Home::of_host(&file, &self.config).last_words(node_rank(&self.name)?)
     }
@@ -117,7 +198,7 @@ impl Args {
     }
 }
 
-pub(super) fn run(args: &Args) -> Result<(), Failure> {
+fn serve(args: &RunArgs) -> Result<(), Failure> {
     let (mut file, rank) = read(args)?;
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
@@ -206,17 +287,14 @@ fn begin_anew() -> Failure {
 }
 
 /// The cluster's file, and which node this is.
-fn read(args: &Args) -> Result<(ClusterFile, usize), Failure> {
+fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
     let mut file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
     if file.password.is_some() {
         warn_if_others_read(&args.config);
     }
     // What a node keeps that nobody supervises outlasts it: whoever starts it again wants it back.
     file.durable |= !args.until_input_ends && entry(&file.protocol)?.keeps() != Keeps::Nothing;
-    let rank = node_rank(&args.name).filter(|&rank| rank < file.replicas).ok_or_else(|| {
-        let all: Vec<_> = file.nodes().collect();
-        Failure::Misuse(format!("no node is named {}; there are: {}", args.name, all.join(", ")))
-    })?;
+    let rank = rank_of(&file, &args.name)?;
     file.check_strangers().map_err(Failure::Misuse)?;
     Ok((file, rank))
 }
@@ -224,7 +302,7 @@ fn read(args: &Args) -> Result<(ClusterFile, usize), Failure> {
 /// Where the node keeps what it must not forget. One whose directory is new in a cluster that works
 /// already may have lived before.
 fn keeping(
-    args: &Args,
+    args: &RunArgs,
     file: &ClusterFile,
     home: &Home,
     (entry, rank): (&dyn Entry, usize),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// accepted and not delivered yet; items are the keys. In JSON, behind is `lag`.
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// The cluster's directory [of the clusters that run, the one that was started last]
+    /// The cluster's directory [of the only cluster that runs]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Print one JSON document

@@ -3,7 +3,7 @@
 use amcast_core::{Cluster, Gid, Keeps};
 use amcast_protocols::catalog;
 use amcast_runtime::at::At;
-use amcast_runtime::config::ClusterFile;
+use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
@@ -80,6 +80,15 @@ pub fn lost(cluster: Cluster, said: &[Option<NodeStatus>], lives: &[Life]) -> Ve
     cluster.all_groups().iter().filter_map(look).collect()
 }
 
+/// Whether the node `rank` has its place, by what it said.
+fn own_ready(rank: usize, said: &Option<NodeStatus>) -> Result<(), String> {
+    match said {
+        Some(node) if node.ready => Ok(()),
+        Some(node) => Err(format!("{}: {}", node_name(rank), node.why)),
+        None => Err(format!("{} does not answer", node_name(rank))),
+    }
+}
+
 /// What is known now.
 struct Board {
     said: Said,
@@ -99,6 +108,8 @@ pub fn down(home: &Home) -> Vec<String> {
 pub struct Watch {
     /// Who watches.
     name: String,
+    /// The node that the process is, if it is one.
+    own: Option<usize>,
     protocol: String,
     cluster: Cluster,
     nodes: Arc<Mutex<Vec<At>>>,
@@ -168,7 +179,8 @@ impl Watch {
         };
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
         let leaves = AtomicBool::new(false);
-        Ok(Self { name, protocol, cluster, nodes, board, leaves, stop, thread: Some(thread) })
+        let own = node_rank(&name);
+        Ok(Self { name, own, protocol, cluster, nodes, board, leaves, stop, thread: Some(thread) })
     }
 
     /// The shape of the cluster.
@@ -207,14 +219,7 @@ impl Watch {
     /// # Errors
     /// With the reason, for people.
     pub fn all_ready(&self) -> Result<(), String> {
-        for (rank, node) in lock(&self.board).said.iter().enumerate() {
-            match node {
-                None => return Err(format!("n{rank} does not answer")),
-                Some(node) if !node.ready => return Err(format!("n{rank}: {}", node.why)),
-                Some(_) => {}
-            }
-        }
-        Ok(())
+        lock(&self.board).said.iter().enumerate().try_for_each(|(rank, said)| own_ready(rank, said))
     }
 }
 
@@ -280,6 +285,12 @@ impl Status for Watch {
         Err([&[few], &board.down[..]].concat().join("; "))
     }
 
+    fn ready_here(&self) -> Result<(), String> {
+        self.ready()?;
+        let Some(own) = self.own else { return Ok(()) };
+        own_ready(own, &lock(&self.board).said[own])
+    }
+
     fn remarks(&self) -> Vec<String> {
         lock(&self.board).down.clone()
     }
@@ -336,6 +347,14 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_millis(20));
         ended.store(true, Ordering::Release);
         pause(Duration::from_secs(600), &ended);
+    }
+
+    #[test]
+    fn a_node_is_ready_by_what_it_says_itself() {
+        let says = |ready| node([ready; 2]);
+        assert_eq!(own_ready(2, &says(true)), Ok(()));
+        assert!(own_ready(2, &says(false)).unwrap_err().starts_with("n2: "));
+        assert_eq!(own_ready(2, &None), Err("n2 does not answer".to_string()));
     }
 
     #[test]

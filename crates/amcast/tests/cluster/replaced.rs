@@ -80,6 +80,40 @@ fn a_replaced_disk_that_nobody_told_of_waits_for_those_it_needs_and_the_old_one_
 }
 
 #[test]
+fn the_disk_before_is_taken_in_again_where_each_node_was_told_to_forget_the_later_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut hosts = running();
+    assert_eq!(hosts.ask(0, &["SET", "k", "v"]).to_string(), "OK");
+    hosts.kill([1]);
+    let old = hosts.base.join("old");
+    fs::rename(hosts.disk(1), &old).unwrap();
+    hosts.start([1]);
+    hosts.wait_until_ready(0..NODES);
+    hosts.kill([1]);
+    fs::remove_dir_all(hosts.disk(1)).unwrap();
+    fs::rename(&old, hosts.disk(1)).unwrap();
+    n1_ends(&mut hosts.command(1));
+    let forget = |hosts: &Hosts, name: &str| {
+        let file = hosts.base.join(format!("{name}.toml"));
+        said(&run(&["node", "forget", "n1", "--config", file.to_str().unwrap(), "--name", name]))
+    };
+    let runs = forget(&hosts, "n0");
+    assert!(runs.contains("n0 runs: end it first"), "{runs}");
+    // Its own refusal alone does not help: the others know better.
+    assert!(forget(&hosts, "n1").contains("n1 has forgotten that it was refused"));
+    n1_ends(&mut hosts.command(1));
+    hosts.kill(0..NODES);
+    assert!(forget(&hosts, "n1").contains("n1 has forgotten that it was refused"));
+    for name in ["n0", "n2"] {
+        assert!(forget(&hosts, name).contains(&format!("{name} has forgotten n1")));
+        assert!(forget(&hosts, name).contains(&format!("{name} never met n1")));
+    }
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    assert_eq!(hosts.ask(1, &["GET", "k"]).to_string(), "v");
+}
+
+#[test]
 fn a_replaced_disk_that_begins_alone_is_told_later_that_it_has_lived() {
     let _limit = amcast_test_policy::time_limit();
     let mut hosts = running();

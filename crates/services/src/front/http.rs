@@ -1,7 +1,7 @@
 //! A page for people, metrics for Prometheus, and health checks.
 //!
 //! `/` shows the shards, `/metrics` the counters, `/healthz` answers while the process lives, and
-//! `/readyz` while it can serve commands.
+//! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
 use super::limited::Limited;
 use crate::kv::client::Server;
@@ -42,7 +42,8 @@ pub fn routes(server: Arc<Server>) -> Router {
         .route("/", get(page))
         .route("/metrics", get(metrics))
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready))
+        .route("/readyz", get(ready_here))
+        .route("/readyz/cluster", get(ready))
         .with_state(server)
 }
 
@@ -102,8 +103,18 @@ impl Drop for Http {
     }
 }
 
+/// Of the process that is asked: for whoever sends it clients.
+async fn ready_here(State(server): State<Arc<Server>>) -> (StatusCode, String) {
+    told(server.status.ready_here(), &server)
+}
+
+/// Of the cluster, as this process sees it.
 async fn ready(State(server): State<Arc<Server>>) -> (StatusCode, String) {
-    match server.status.ready() {
+    told(server.status.ready(), &server)
+}
+
+fn told(ready: Result<(), String>, server: &Server) -> (StatusCode, String) {
+    match ready {
         Ok(()) => {
             let lines = [vec!["ready".to_string()], server.status.remarks()].concat();
             (StatusCode::OK, lines.join("\n") + "\n")
@@ -122,8 +133,12 @@ async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
     registry.register("connections", "Connections accepted by the Redis front", connections);
     let connected = ConstGauge::new(server.connected() as i64);
     registry.register("connected_clients", "Connections to the Redis front now", connected);
-    let is_ready = ConstGauge::new(i64::from(server.status.ready().is_ok()));
-    registry.register("ready", "1 while commands can be served", is_ready);
+    for (name, help, ready) in [
+        ("ready", "1 while commands that come here can be served", server.status.ready_here()),
+        ("cluster_ready", "1 while the cluster serves commands", server.status.ready()),
+    ] {
+        registry.register(name, help, ConstGauge::new(i64::from(ready.is_ok())));
+    }
     for count in server.others.get().map(|others| others()).unwrap_or_default() {
         match count.grows {
             true => registry.register(count.name, count.help, ConstCounter::new(count.value)),
@@ -170,7 +185,7 @@ fn escaped(text: &str) -> String {
 
 async fn page(State(server): State<Arc<Server>>) -> Html<String> {
     let status = &server.status;
-    let state = match status.ready() {
+    let state = match status.ready_here() {
         Ok(()) => "<b class=ok>ready</b>".to_owned(),
         Err(why) => format!("<b class=bad>not ready: {}</b>", escaped(&why)),
     };

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 #[command(subcommand_value_name = "WORD", disable_help_subcommand = true)]
 #[command(subcommand_help_heading = "Words")]
 pub(super) struct Args {
-    /// The cluster's directory [of the clusters that run, the one that was started last]
+    /// The cluster's directory [of the only cluster that runs]
     #[arg(long, global = true)]
     data: Option<PathBuf>,
     /// Address of a Redis front, instead of a cluster of this machine
