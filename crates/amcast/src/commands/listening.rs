@@ -16,6 +16,7 @@ use amcast_runtime::record::Recorder;
 use amcast_runtime::system::refuses_file;
 use amcast_services::kv::client::Server;
 use amcast_services::{Status, front};
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,9 +39,35 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(3);
 /// between.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Addresses {
-    pub(super) redis: SocketAddr,
-    pub(super) log: SocketAddr,
-    pub(super) http: SocketAddr,
+    pub(super) redis: Address,
+    pub(super) log: Address,
+    pub(super) http: Address,
+}
+
+/// Where a front is to listen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address {
+    at: SocketAddr,
+    /// Nobody asked for just this one: another port is as good if somebody takes it meanwhile.
+    or_any: bool,
+}
+
+impl Address {
+    /// Has `start` listen there, or at any port. `flag` names the port for people.
+    fn open<T>(
+        self,
+        flag: &str,
+        mut start: impl FnMut(SocketAddr) -> io::Result<T>,
+    ) -> Result<T, Failure> {
+        let started = match start(self.at) {
+            // Another cluster that starts at the same time was first.
+            Err(e) if self.or_any && e.kind() == io::ErrorKind::AddrInUse => {
+                start(SocketAddr::new(self.at.ip(), 0))
+            }
+            started => started,
+        };
+        started.map_err(|e| refused(flag, self.at, &e))
+    }
 }
 
 /// A port that cannot be had; `flag` names it.
@@ -73,10 +100,11 @@ pub(super) fn bind(flag: &str, given: Option<u16>, usual: u16) -> Result<TcpList
 ///
 /// # Errors
 /// As [`bind`].
-pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<SocketAddr, Failure> {
+pub(super) fn address(flag: &str, given: Option<u16>, usual: u16) -> Result<Address, Failure> {
     let at = bind(flag, given, usual)?.local_addr().map_err(Failure::failed)?;
     let port = if given.unwrap_or(usual) == at.port() { at.port() } else { 0 };
-    Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    Ok(Address { at, or_any: given.is_none() })
 }
 
 /// The ports that the fronts of a node had last, or those of the supervisor: for Redis, the log and HTTP.
@@ -93,10 +121,10 @@ pub(super) fn ports_before(home: &Home, rank: Option<usize>, usual: [u16; 3]) ->
 ///
 /// # Errors
 /// When the address cannot be had.
-pub(super) fn given(key: &str, at: SocketAddr) -> Result<SocketAddr, Failure> {
+pub(super) fn given(key: &str, at: SocketAddr) -> Result<Address, Failure> {
     let bound = TcpListener::bind(at);
     bound.map_err(|e| Failure::Misuse(format!("{key} = \"{at}\" cannot be used: {e}")))?;
-    Ok(at)
+    Ok(Address { at, or_any: false })
 }
 
 /// Waits for the commands of a front that are under way, for some time.
@@ -147,34 +175,37 @@ impl Listening {
             status,
         ));
         let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-        let mut config = front::redis::Config::new(at.redis, first_session + 1);
         // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
         let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
         // The same for all fronts: their commands meet in one order.
-        config.clock_ahead_ms = file.clock_ahead(!forgets(file));
-        config.command_bytes_max = front.payload_max().saturating_sub(beside);
-        let clock_ahead_ms = config.clock_ahead_ms;
+        let clock_ahead_ms = file.clock_ahead(!forgets(file));
         let book = book(file, front, watch.cluster())?;
         let backend = ClusterBackend::new(Arc::clone(front), Arc::clone(watch), book);
         let backend = backend.with_reads(reads, Arc::clone(watch));
-        let redis = front::redis::start(config, Arc::new(backend), Arc::clone(&server));
-        let redis = redis.map_err(|e| refused("redis", at.redis, &e))?;
-        let log = amcast_log::Config {
-            listen: at.log,
+        let backend = Arc::new(backend);
+        let redis = at.redis.open("redis", |at| {
+            let mut config = front::redis::Config::new(at, first_session + 1);
+            config.clock_ahead_ms = clock_ahead_ms;
+            config.command_bytes_max = front.payload_max().saturating_sub(beside);
+            front::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
+        })?;
+        let log_config = |listen| amcast_log::Config {
+            listen,
             shards: file.shards,
             first_session: first_session + LOG_SESSIONS,
             payload_max: front.payload_max(),
             clock_ahead_ms,
             password: file.password.clone(),
-            hears,
+            hears: hears.clone(),
         };
-        let backend = Arc::new(LogBackend::new(Arc::clone(front)));
-        let log = amcast_log::Front::start(log, backend, Arc::clone(watch) as Arc<dyn Status>);
-        let log = log.map_err(|e| refused("log", at.log, &e))?;
+        let backend: Arc<dyn amcast_log::Backend> = Arc::new(LogBackend::new(Arc::clone(front)));
+        let log = at.log.open("log", |at| {
+            let status = Arc::clone(watch) as Arc<dyn Status>;
+            amcast_log::Front::start(log_config(at), Arc::clone(&backend), status)
+        })?;
         // Once: the server is this process's own, and new.
         let _ = server.others.set(log.counts());
-        let http = front::http::start(at.http, server);
-        let http = http.map_err(|e| refused("http", at.http, &e))?;
+        let http = at.http.open("http", |at| front::http::start(at, Arc::clone(&server)))?;
         Ok(Self { redis, log, http, watch: Arc::clone(watch) })
     }
 
@@ -209,5 +240,22 @@ impl Listening {
             log: Some(self.log.address().to_string()),
             http: self.http.address().to_string(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usual_port_that_another_cluster_takes_first_is_changed_for_any_and_one_asked_for_is_not() {
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = held.local_addr().unwrap();
+        let usual = Address { at, or_any: true };
+        let other = usual.open("redis", TcpListener::bind).unwrap().local_addr().unwrap();
+        assert!(other.ip() == at.ip() && other.port() != at.port(), "{other}");
+        let asked = Address { at, or_any: false }.open("redis", TcpListener::bind).unwrap_err();
+        let Failure::Misuse(why) = asked else { panic!("{asked:?}") };
+        assert!(why.contains("cannot be used") && why.contains("--redis-port"), "{why}");
     }
 }

@@ -351,6 +351,7 @@ mod tests {
 
     #[test]
     fn a_node_is_ready_by_what_it_says_itself() {
+        let _limit = amcast_test_policy::time_limit();
         let says = |ready| node([ready; 2]);
         assert_eq!(own_ready(2, &says(true)), Ok(()));
         assert!(own_ready(2, &says(false)).unwrap_err().starts_with("n2: "));

@@ -299,8 +299,8 @@ number!(
     10,
     10_000_000,
     "ours",
-    "How often a process shows that it lives, in microseconds.",
-    "A message to each acceptor of its rings."
+    "How often a process shows that it lives, and how much it has, in microseconds.",
+    "A message to each acceptor of its rings. In between at most four times pipeline_bytes are on the way from one member to the next."
 );
 number!(
     SUSPECT_US = "suspect_us",

@@ -16,6 +16,7 @@ pub use member::run as run_node;
 use super::Plan;
 use super::bursts::Wire;
 use super::delivered::Kept;
+use amcast_core::Keeps;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -133,9 +134,19 @@ pub fn completed(mut plan: Plan, wire: Wire) -> Plan {
     };
     let window = plan.load.window().max(64).to_string();
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
-    let usual = [("heartbeat_us", "100000"), ("suspect_us", "5000000")];
-    // Rows of total order say what they travel on, and have small windows and packets.
-    let row = [("lane", wire.lane()), ("packet_bytes", packet_bytes), ("window", &window)];
+    // Nor does it get a state here: it finds what it missed in the others' memory, where they keep only that.
+    let mut usual = vec![("suspect_us", "5000000")];
+    if entry.keeps() == Keeps::Nothing {
+        usual.push(("cache_bytes", "1000000000"));
+    }
+    // Rows of total order say what they travel on, and have small windows and packets; their heartbeats
+    // only show life. Those of rings say how much a member has, which makes room for more.
+    let row = [
+        ("lane", wire.lane()),
+        ("packet_bytes", packet_bytes),
+        ("window", &window),
+        ("heartbeat_us", "100000"),
+    ];
     let params = entry.about().params;
     let knows = |name: &str| params.iter().any(|p| p.name == name);
     let row: &[_] = if knows("lane") { &row } else { &[] };
@@ -209,6 +220,10 @@ mod tests {
         let whole = completed(plan("multi-ring-memory", &[]), Wire::Tcp);
         assert_eq!((value(&whole, "lane"), value(&whole, "window")), (None, None));
         assert_eq!(value(&whole, "suspect_us").as_deref(), Some("5000000"));
+        assert_eq!(value(&whole, "heartbeat_us"), None, "they say how much a member has");
+        assert_eq!(value(&whole, "cache_bytes").as_deref(), Some("1000000000"));
         assert!(whole.config(whole.entry().unwrap()).is_ok());
+        let on_disk = completed(plan("multi-ring", &[]), Wire::Tcp);
+        assert_eq!(value(&on_disk, "cache_bytes"), None, "they are served from the disk");
     }
 }

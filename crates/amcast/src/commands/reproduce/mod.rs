@@ -3,7 +3,7 @@
 //!
 //! An [`Experiment`] is one line of [`EXPERIMENTS`] and one function that gives an [`Account`]. What is
 //! written: `ID.json` with every figure, a picture for each chart, and one page, `index.html`, for all
-//! that was made in that directory in this call.
+//! that was made in that directory in this call, so far: one that fails does not end the others.
 
 mod appends;
 mod bursts;
@@ -163,41 +163,84 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     std::fs::create_dir_all(&args.out).map_err(|e| unwritten(&args.out, &e))?;
     let (quick, rivals) = (args.quick, args.rivals);
     let session = Session { out: &args.out, quick, rivals, bursts: OnceCell::new() };
-    let mut made = Vec::new();
-    for experiment in chosen {
-        let begun = Instant::now();
-        if !std::io::stderr().is_terminal() {
-            // Nothing shows how far it is.
-            let long = if args.quick { "minutes" } else { "up to hours; --quick takes minutes" };
-            eprintln!("amcast: {} begins, which takes {long}", experiment.id);
-        }
-        let account = (experiment.run)(&session)?;
-        let seconds = begun.elapsed().as_secs_f64();
-        for (name, svg) in account.pictures() {
-            write(&args.out.join(format!("{}-{name}.svg", experiment.id)), svg)?;
-        }
-        let figures = document(experiment, args.quick, seconds, &account);
-        let path = args.out.join(format!("{}.json", experiment.id));
-        write(&path, &format!("{figures:#}\n"))?;
-        if !args.json {
-            println!("{}: {} ({seconds:.0} s)", experiment.id, account.says());
-        }
-        made.push((experiment, account, figures));
-    }
-    let accounts: Vec<_> = made.iter().map(|(e, a, _)| (e.id, e.title, a)).collect();
     let index = args.out.join("index.html");
-    write(&index, &page::page(&accounts, args.quick))?;
-    let sound = made.iter().all(|(_, account, _)| account.failures.is_empty());
+    let mut made = Vec::new();
+    let mut failed = Vec::new();
+    for experiment in chosen {
+        match make(experiment, &session, args) {
+            Ok(one) => made.push(one),
+            // What has no room or no permission has none for the others, either.
+            Err(Ended::Unwritten(why)) => return Err(why),
+            // The others do not depend on it.
+            Err(Ended::Failed(why)) => {
+                eprintln!("amcast: {}: {why}", experiment.id);
+                failed.push((experiment.id, why));
+            }
+        }
+        // Written anew each time: whoever interrupts a run of hours has what was made.
+        let accounts: Vec<_> = made.iter().map(|(e, a, _)| (e.id, e.title, a)).collect();
+        write(&index, &page::page(&accounts, args.quick))?;
+    }
+    let sound = failed.is_empty() && made.iter().all(|(_, account, _)| account.failures.is_empty());
     if args.json {
         let all: Vec<_> = made.iter().map(|(_, _, figures)| figures).collect();
-        println!("{}", json!({ "ok": sound, "page": index, "experiments": all }));
+        let failed: Vec<_> =
+            failed.iter().map(|(id, why)| json!({ "id": id, "why": why })).collect();
+        let all = json!({ "ok": sound, "page": index, "experiments": all, "failed": failed });
+        println!("{all}");
     } else {
         println!("the page: {}", index.display());
     }
     for failure in made.iter().flat_map(|(_, account, _)| &account.failures) {
         eprintln!("amcast: {failure}");
     }
+    for (id, why) in &failed {
+        eprintln!("amcast: {id} was not made: {why}");
+    }
     if sound { Ok(()) } else { Err(Failure::Said) }
+}
+
+/// Why an experiment gave nothing.
+enum Ended {
+    /// Its files cannot be written.
+    Unwritten(Failure),
+    /// By itself.
+    Failed(String),
+}
+
+/// An experiment with what it found, for the page and as figures.
+type Made = (&'static Experiment, Account, Value);
+
+/// Makes one, and writes its files.
+fn make(
+    experiment: &'static Experiment,
+    session: &Session<'_>,
+    args: &Args,
+) -> Result<Made, Ended> {
+    let begun = Instant::now();
+    if !std::io::stderr().is_terminal() {
+        // Nothing shows how far it is.
+        let long = if args.quick { "minutes" } else { "up to hours; --quick takes minutes" };
+        eprintln!("amcast: {} begins, which takes {long}", experiment.id);
+    }
+    let account = (experiment.run)(session).map_err(|e| {
+        Ended::Failed(match e {
+            Failure::Misuse(why) | Failure::Failed(why) => why,
+            Failure::Said => "what it ran failed".to_string(),
+        })
+    })?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let figures = document(experiment, args.quick, seconds, &account);
+    for (name, svg) in account.pictures() {
+        let path = args.out.join(format!("{}-{name}.svg", experiment.id));
+        write(&path, svg).map_err(Ended::Unwritten)?;
+    }
+    let path = args.out.join(format!("{}.json", experiment.id));
+    write(&path, &format!("{figures:#}\n")).map_err(Ended::Unwritten)?;
+    if !args.json {
+        println!("{}: {} ({seconds:.0} s)", experiment.id, account.says());
+    }
+    Ok((experiment, account, figures))
 }
 
 fn chosen(args: &Args) -> Result<Vec<&'static Experiment>, Failure> {

@@ -17,7 +17,8 @@ const TICKS: usize = 6;
 const LETTER: usize = 8;
 
 pub(super) const STYLE: &str = "\
-.run{display:flex;border:1px solid #ccd;margin:1rem 0}.run div{overflow-x:auto}.run svg{max-width:none;\
+.run{display:flex;border:1px solid #ccd;margin:1rem 0}.run>svg{flex:none}.run div{overflow-x:auto;\
+min-width:0}.run svg{max-width:none;\
 display:block;font:11px ui-monospace,monospace}.run line{stroke:#9aa3af}.run .name{font-size:12px}\
 .run .t{fill:#6b7280;font-size:10px}.m{--c:hsl(var(--h) 65% 40%);fill:var(--c);stroke:var(--c)}\
 .m text{stroke:none}.m .in{fill:#fff}.way{fill:none;stroke-width:1.2;opacity:.35}.part{fill:none}\

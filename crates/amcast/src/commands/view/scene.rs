@@ -229,9 +229,13 @@ pub(super) fn time(t: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     fn scene(lines: &[&str], choice: &Choice, evidence: &[u32]) -> Scene {
-        let name = format!("amcast-scene-{}-{lines:p}-{}", std::process::id(), choice.most);
+        // Tests with the same lines run at once.
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("amcast-scene-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::write(&path, lines.join("\n")).unwrap();
         let file = path.display().to_string();
