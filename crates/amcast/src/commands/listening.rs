@@ -249,6 +249,7 @@ mod tests {
 
     #[test]
     fn a_usual_port_that_another_cluster_takes_first_is_changed_for_any_and_one_asked_for_is_not() {
+        let _limit = amcast_test_policy::time_limit();
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = held.local_addr().unwrap();
         let usual = Address { at, or_any: true };
