@@ -120,6 +120,8 @@ async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
     registry.register("commands", "Commands taken by the Redis front", commands);
     let connections = ConstCounter::new(server.connections.load(Relaxed));
     registry.register("connections", "Connections accepted by the Redis front", connections);
+    let wrong = ConstCounter::new(server.wrong_passwords.load(Relaxed));
+    registry.register("wrong_passwords", "Wrong passwords given to the Redis front", wrong);
     let connected = ConstGauge::new(server.connected() as i64);
     registry.register("connected_clients", "Connections to the Redis front now", connected);
     let is_ready = ConstGauge::new(i64::from(server.status.ready().is_ok()));
