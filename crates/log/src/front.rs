@@ -7,9 +7,10 @@
 //! that many times. Requests for health have places of their own.
 
 use crate::backend::Backend;
-use crate::connections::{From, accept};
+use crate::connections::accept;
 use crate::counts::Done;
 use crate::follow::{DEAF, Follows, Growth, Pauses, TOLD};
+use crate::password::Guard;
 use crate::proto;
 use crate::proto::log_server::LogServer;
 use crate::requests::Requests;
@@ -26,11 +27,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::MetadataMap;
 use tonic::service::LayerExt;
-use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
-use tonic::{Request, Status};
 
 /// Requests that are looked at, of all connections; and of those, beside them, that ask whether the log serves, and what
 /// its calls are.
@@ -208,7 +206,7 @@ async fn serve(
     let log = LogServer::new(Service(Arc::clone(&shared)))
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
     let log = Requests::new(REQUESTS_MAX).named_layer(log);
-    let log = InterceptedService::new(log, guard(config.password));
+    let log = Guard::new(config.password, &shared.done).named_layer(log);
     let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
     let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
     let server = Server::builder()
@@ -242,30 +240,4 @@ async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<d
         }
         tokio::time::sleep(HEALTH_EVERY).await;
     }
-}
-
-/// Lets in who gives the password.
-fn guard(
-    password: Option<String>,
-) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
-    let password: Option<Arc<str>> = password.map(Arc::from);
-    move |request| match &password {
-        Some(password) if !gives(request.metadata(), password) => Err(Status::unauthenticated(
-            "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"",
-        )),
-        _ => {
-            if let Some(from) = request.extensions().get::<From>() {
-                from.is_known();
-            }
-            Ok(request)
-        }
-    }
-}
-
-fn gives(metadata: &MetadataMap, password: &str) -> bool {
-    let given = metadata.get("authorization").map(|given| given.as_bytes());
-    let Some(given) = given.and_then(|given| given.strip_prefix(b"Bearer ")) else { return false };
-    // Takes as long for a password that is nearly right as for one that is not.
-    let differ = given.iter().zip(password.as_bytes()).fold(0, |d, (a, b)| d | (a ^ b));
-    given.len() == password.len() && differ == 0
 }

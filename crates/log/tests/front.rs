@@ -366,6 +366,33 @@ fn who_has_no_password_is_told_so_and_does_nothing() {
 }
 
 #[test]
+fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = Server::start(Some("secret"));
+    let address = server.front.address().to_string();
+    let begun = Instant::now();
+    let tries: Vec<_> = (0..100)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || {
+                let client = Client::new(vec![address], Some("wrong")).unwrap();
+                client.with_patience(Duration::ZERO).append("a", "x").unwrap_err();
+                Instant::now()
+            })
+        })
+        .collect();
+    let ends: Vec<Instant> = tries.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let answered = ends.iter().filter(|end| **end < begun + Duration::from_millis(250)).count();
+    assert!(answered <= 40, "{answered} knew it at once");
+    let begun = Instant::now();
+    server.client_with(Some("secret")).append("a", "x").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    let counts = server.front.counts()();
+    let wrong = counts.iter().find(|count| count.name == "log_wrong_passwords").unwrap();
+    assert!(wrong.value >= 64, "{}", wrong.value);
+}
+
+#[test]
 fn a_number_that_was_used_for_something_else_is_refused() {
     let _limit = amcast_test_policy::time_limit();
     use amcast_log::proto::log_client::LogClient;

@@ -4,4 +4,4 @@ pub mod http;
 mod limited;
 pub mod places;
 pub mod redis;
-mod seldom;
+pub mod seldom;

@@ -43,7 +43,8 @@ impl Place {
         self.known.store(true, Ordering::Relaxed);
     }
 
-    fn close(&self) {
+    /// Has the connection end.
+    pub fn end(&self) {
         self.closed.store(true, Ordering::Release);
         if let Some(waker) = lock(&self.waker).take() {
             waker.wake();
@@ -88,7 +89,7 @@ impl Places {
         all.insert(place.number, Arc::clone(&place));
         drop(all);
         if let Some(idlest) = idlest {
-            idlest.close();
+            idlest.end();
         }
         place
     }

@@ -10,7 +10,7 @@ const EVERY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 
 /// Lets a kind of warning through now and then, and counts those that it holds back.
 #[derive(Default, Debug)]
-pub(crate) struct Seldom(Mutex<State>);
+pub struct Seldom(Mutex<State>);
 
 #[derive(Default, Debug)]
 struct State {
@@ -21,7 +21,7 @@ struct State {
 
 impl Seldom {
     /// Tells a warning, or counts it.
-    pub(crate) fn warn(&self, text: impl FnOnce() -> String) {
+    pub fn warn(&self, text: impl FnOnce() -> String) {
         if let Some(held_back) = self.turn(Instant::now()) {
             match held_back {
                 0 => tracing::warn!("{}", text()),
