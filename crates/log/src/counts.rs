@@ -17,6 +17,7 @@ pub(crate) struct Done {
     refused: AtomicU64,
     /// Requests that were not answered in time.
     unanswered: AtomicU64,
+    wrong_passwords: AtomicU64,
 }
 
 /// What a request asked for.
@@ -56,6 +57,11 @@ impl Done {
         ended
     }
 
+    /// A wrong password was given; how many there were.
+    pub(crate) fn wrong_password(&self) -> u64 {
+        self.wrong_passwords.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// All figures, with the number of streams that are open.
     pub(crate) fn counts(&self, streams: usize) -> Vec<Count> {
         let grown = |name, help, value: &AtomicU64| {
@@ -69,6 +75,11 @@ impl Done {
             grown("log_reads", "Reads, looks and lists by this front", &self.reads),
             grown("log_refused", "Requests that found no room or made no sense", &self.refused),
             grown("log_unanswered", "Requests without an answer in time", &self.unanswered),
+            grown(
+                "log_wrong_passwords",
+                "Wrong passwords given to this front",
+                &self.wrong_passwords,
+            ),
             Count {
                 name: "log_streams",
                 help: "Streams that are open at this front",

@@ -2,15 +2,18 @@
 //!
 //! # Limits
 //! Connections, streams, requests that are looked at, and the bytes of a request are bounded; who comes
-//! beyond waits, or is refused in words. A request's bytes are taken in only once it is among those
-//! that are looked at, so all of them together hold at most the largest request that many times.
+//! beyond waits, is refused in words, or has a connection closed that has been idle for longer. A request's bytes are
+//! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
+//! that many times. Requests for health have places of their own.
 
 use crate::backend::Backend;
 use crate::connections::accept;
 use crate::counts::Done;
 use crate::follow::{DEAF, Follows, Growth, Pauses, TOLD};
+use crate::password::Guard;
 use crate::proto;
 use crate::proto::log_server::LogServer;
+use crate::requests::Requests;
 use crate::service::{Service, Shared, TAILS_MAX};
 use crate::session::Sessions;
 use crate::tail::Through;
@@ -24,14 +27,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::metadata::MetadataMap;
-use tonic::service::interceptor::InterceptedService;
+use tonic::service::LayerExt;
 use tonic::transport::Server;
-use tonic::{Request, Status};
-use tower::limit::GlobalConcurrencyLimitLayer;
 
-/// Requests that are looked at, of all connections.
+/// Requests that are looked at, of all connections; and of those, beside them, that ask whether the log serves, and what
+/// its calls are.
 const REQUESTS_MAX: usize = 512;
+const OTHER_REQUESTS_MAX: usize = 64;
 
 /// Requests and streams of one connection.
 const PER_CONNECTION_MAX: u32 = 256;
@@ -203,14 +205,16 @@ async fn serve(
     let mut stopping = shared.stopping.clone();
     let log = LogServer::new(Service(Arc::clone(&shared)))
         .max_decoding_message_size(config.payload_max + REQUEST_HEAD_BYTES);
-    let log = InterceptedService::new(log, guard(config.password));
+    let log = Requests::new(REQUESTS_MAX).named_layer(log);
+    let log = Guard::new(config.password, &shared.done).named_layer(log);
+    let health_service = Requests::new(OTHER_REQUESTS_MAX).named_layer(health_service);
+    let reflection = Requests::new(OTHER_REQUESTS_MAX).named_layer(reflection);
     let server = Server::builder()
         .timeout(REQUEST_PATIENCE)
         .max_concurrent_streams(PER_CONNECTION_MAX)
         .http2_keepalive_interval(Some(ALIVE_EVERY))
         .http2_keepalive_timeout(Some(ALIVE_PATIENCE))
         .http2_max_header_list_size(METADATA_BYTES_MAX)
-        .layer(GlobalConcurrencyLimitLayer::new(REQUESTS_MAX))
         .add_service(log)
         .add_service(health_service)
         .add_service(reflection);
@@ -236,25 +240,4 @@ async fn tell_health(health: tonic_health::server::HealthReporter, status: Arc<d
         }
         tokio::time::sleep(HEALTH_EVERY).await;
     }
-}
-
-/// Lets in who gives the password.
-fn guard(
-    password: Option<String>,
-) -> impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone + Send + Sync + 'static {
-    let password: Option<Arc<str>> = password.map(Arc::from);
-    move |request| match &password {
-        Some(password) if !gives(request.metadata(), password) => Err(Status::unauthenticated(
-            "the cluster has a password: send the metadata \"authorization: Bearer PASSWORD\"",
-        )),
-        _ => Ok(request),
-    }
-}
-
-fn gives(metadata: &MetadataMap, password: &str) -> bool {
-    let given = metadata.get("authorization").map(|given| given.as_bytes());
-    let Some(given) = given.and_then(|given| given.strip_prefix(b"Bearer ")) else { return false };
-    // Takes as long for a password that is nearly right as for one that is not.
-    let differ = given.iter().zip(password.as_bytes()).fold(0, |d, (a, b)| d | (a ^ b));
-    given.len() == password.len() && differ == 0
 }

@@ -12,6 +12,8 @@ mod connections;
 mod counts;
 mod follow;
 pub mod front;
+mod password;
+mod requests;
 mod service;
 mod session;
 mod status;

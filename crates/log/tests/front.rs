@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tonic::Code;
 
 const SHARDS: usize = 3;
@@ -366,6 +366,33 @@ fn who_has_no_password_is_told_so_and_does_nothing() {
 }
 
 #[test]
+fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = Server::start(Some("secret"));
+    let address = server.front.address().to_string();
+    let begun = Instant::now();
+    let tries: Vec<_> = (0..100)
+        .map(|_| {
+            let address = address.clone();
+            std::thread::spawn(move || {
+                let client = Client::new(vec![address], Some("wrong")).unwrap();
+                client.with_patience(Duration::ZERO).append("a", "x").unwrap_err();
+                Instant::now()
+            })
+        })
+        .collect();
+    let ends: Vec<Instant> = tries.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let answered = ends.iter().filter(|end| **end < begun + Duration::from_millis(250)).count();
+    assert!(answered <= 40, "{answered} knew it at once");
+    let begun = Instant::now();
+    server.client_with(Some("secret")).append("a", "x").unwrap();
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    let counts = server.front.counts()();
+    let wrong = counts.iter().find(|count| count.name == "log_wrong_passwords").unwrap();
+    assert!(wrong.value >= 64, "{}", wrong.value);
+}
+
+#[test]
 fn a_number_that_was_used_for_something_else_is_refused() {
     let _limit = amcast_test_policy::time_limit();
     use amcast_log::proto::log_client::LogClient;
@@ -412,6 +439,74 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
         client.append("a", "x").unwrap();
     }
     assert!(server.front.is_serving());
+}
+
+/// A connection that begins so many calls of `path` and finishes none.
+fn unfinished(server: &Server, path: &str, calls: u32) -> TcpStream {
+    let mut stream = TcpStream::connect(server.front.address()).unwrap();
+    let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
+        let length = (body.len() as u32).to_be_bytes();
+        [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
+    };
+    let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, b"")[..]].concat();
+    for call in 0..calls {
+        // POST, http, and names and values as they are.
+        let head = [
+            &[0x83, 0x86, 0x04][..],
+            &text(path),
+            &[0x01],
+            &text("x"),
+            &[0x00],
+            &text("content-type"),
+            &text("application/grpc"),
+            &[0x00],
+            &text("te"),
+            &text("trailers"),
+        ];
+        // That is all of the head, and not of the request.
+        bytes.extend_from_slice(&frame(1, 4, 2 * call + 1, &head.concat()));
+    }
+    stream.write_all(&bytes).unwrap();
+    stream
+}
+
+#[test]
+fn requests_that_do_not_come_whole_hold_up_no_other() {
+    let _limit = amcast_test_policy::time_limit();
+    for path in ["/grpc.health.v1.Health/Check", "/amcast.log.v1.Log/Append"] {
+        let server = Server::start(None);
+        let mut client = server.client();
+        client.append("a", "x").unwrap();
+        let mut open: Vec<_> = (0..6).map(|_| unfinished(&server, path, 250)).collect();
+        std::thread::sleep(Duration::from_millis(300));
+        let begun = Instant::now();
+        (0..20).for_each(|_| _ = client.append("a", "x").unwrap());
+        server.client().append("a", "x").unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(3), "{path}: {:?}", begun.elapsed());
+        // They are answered all the same, at last.
+        let mut answer = vec![0; 4096];
+        open[0].set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(open[0].read(&mut answer).unwrap() > 0);
+    }
+}
+
+#[test]
+fn a_connection_that_does_not_begin_is_closed_soon() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = Server::start(None);
+    let mut stream = TcpStream::connect(server.front.address()).unwrap();
+    let begun = Instant::now();
+    for byte in b"PRI * HTTP/2.0\r\n\r\nSM".iter().cycle().take(5) {
+        let _ = stream.write_all(&[*byte]);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let mut all = Vec::new();
+    // Settings may come, and then the end.
+    let _ = stream.read_to_end(&mut all);
+    assert!((4..9).contains(&begun.elapsed().as_secs()), "{:?}", begun.elapsed());
+    server.client().append("a", "x").unwrap();
 }
 
 #[test]

@@ -44,11 +44,11 @@ impl Door {
         matches!(self, Self::Office(office) if office.has_backlog())
     }
 
-    /// Answers that were dropped, or fronts cut off, because they did not keep up.
+    /// Answers that were dropped because their fronts did not keep up, and fronts that were cut off.
     pub(crate) fn dropped(&self) -> u64 {
         match self {
             Self::Office(office) => office.dropped(),
-            Self::Ingress(ingress, _) => ingress.cut_off(),
+            Self::Ingress(ingress, _) => ingress.dropped(),
         }
     }
 }

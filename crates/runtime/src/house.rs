@@ -316,13 +316,16 @@ impl<A: Application> House<A> {
         let Door::Ingress(ingress, _) = door else { return false };
         for group in self.cluster.all_groups().iter().filter(|_| is_live) {
             let delivered = app.delivered(group);
-            let (ordered, answered) = reading.serve(group, delivered, &mut |read| {
+            let (ordered, answered) = reading.serve(group, (delivered, now), &mut |read| {
+                if !ingress.takes_answer(read) {
+                    return None;
+                }
                 answer.clear();
                 let peeked = app.peek(group, &read.bytes, answer);
                 if peeked == Peeked::Answered {
                     ingress.answer_read(read, answer);
                 }
-                peeked
+                Some(peeked)
             });
             any |= answered || !ordered.is_empty();
             ordered.into_iter().for_each(|read| ingress.order(read));

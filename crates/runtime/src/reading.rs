@@ -7,7 +7,8 @@
 //!
 //! What is not answered in time is ordered like any other command, with all that came behind it and is not
 //! answered either: nobody waits longer than for that, and what the application says of reads need not be
-//! answered at all. In time is four times as long as barriers take lately.
+//! answered at all. In time is four times as long as barriers take lately. A read whose front takes no answers at the
+//! moment is not asked for, nor is it late: an order would make its answer no smaller.
 
 use crate::application::Peeked;
 use amcast_core::step::Ticket;
@@ -126,24 +127,28 @@ impl Reading {
     }
 
     /// Asks the application, which has taken everything of `group` up to `delivered`, for each read that it may
-    /// be asked for, in their order. Gives those that need a place in the order, and all of the group with
-    /// them; and whether there was any that was answered.
+    /// be asked for, in their order; `ask` gives nothing for one whose front takes no answers `now`. Gives those that
+    /// need a place in the order, and all of the group with them; and whether there was any that was answered.
     pub(crate) fn serve(
         &mut self,
         group: Gid,
-        delivered: u64,
-        ask: &mut dyn FnMut(&Read) -> Peeked,
+        (delivered, now): (u64, Time),
+        ask: &mut dyn FnMut(&Read) -> Option<Peeked>,
     ) -> (Vec<Read>, bool) {
         let of = &mut self.groups[group.index()];
         let (mut any, mut later, mut ordered) = (false, VecDeque::new(), Vec::new());
-        for ready in of.ready.drain(..) {
+        for mut ready in of.ready.drain(..) {
             // One behind another that is ordered must not be answered from an earlier moment.
             if !ordered.is_empty() {
                 ordered.push(ready.read);
                 continue;
             }
             let peeked = match ready.position <= delivered {
-                true => ask(&ready.read),
+                true => ask(&ready.read).unwrap_or_else(|| {
+                    // Its patience counts from when its front takes answers.
+                    ready.since = now;
+                    Peeked::NotYet
+                }),
                 false => Peeked::NotYet,
             };
             match peeked {
@@ -198,9 +203,9 @@ mod tests {
     /// Which reads are asked for when so much is delivered; each is answered as `says` says.
     fn asked(reading: &mut Reading, delivered: u64, says: fn(u64) -> Peeked) -> Vec<u64> {
         let mut asked = Vec::new();
-        reading.serve(Gid(1), delivered, &mut |read| {
+        reading.serve(Gid(1), (delivered, at(0)), &mut |read| {
             asked.push(read.token);
-            says(read.token)
+            Some(says(read.token))
         });
         asked
     }
@@ -234,10 +239,10 @@ mod tests {
         reading.take(read(5, 1));
         reading.begin(Gid(1), at(0)).unwrap();
         reading.passed(Gid(1), first, (0, at(1)));
-        let (ordered, any) = reading.serve(Gid(1), 0, &mut |read| match read.token {
-            1 => Peeked::NotYet,
-            2 => Peeked::Answered,
-            _ => Peeked::Never,
+        let (ordered, any) = reading.serve(Gid(1), (0, at(1)), &mut |read| match read.token {
+            1 => Some(Peeked::NotYet),
+            2 => Some(Peeked::Answered),
+            _ => Some(Peeked::Never),
         });
         assert_eq!((tokens(ordered), any), (vec![1, 3, 4, 5], true));
         assert!(reading.is_empty());
@@ -275,13 +280,30 @@ mod tests {
     }
 
     #[test]
+    fn a_read_whose_front_takes_no_answers_waits_and_is_not_ordered_for_that() {
+        let mut reading = Reading::of(1);
+        (1..4).for_each(|token| reading.take(read(token, 0)));
+        let ticket = reading.begin(Gid(0), at(0)).unwrap();
+        reading.passed(Gid(0), ticket, (0, at(1)));
+        let mut answered = Vec::new();
+        for ms in (0..10_000).step_by(10) {
+            let (ordered, _) = reading.serve(Gid(0), (0, at(ms)), &mut |read| {
+                let takes = read.token == 2 || ms > 9_000;
+                takes.then(|| answered.push(read.token)).map(|()| Peeked::Answered)
+            });
+            assert!(ordered.is_empty() && reading.late(at(ms)).is_empty());
+        }
+        assert_eq!((answered, reading.is_empty()), (vec![2, 1, 3], true));
+    }
+
+    #[test]
     fn over_long_ways_reads_are_given_more_time_and_where_no_barrier_passes_none() {
         let mut reading = Reading::of(1);
         for turn in 0..60 {
             reading.take(read(turn, 0));
             let ticket = reading.begin(Gid(0), at(turn * 200)).unwrap();
             reading.passed(Gid(0), ticket, (0, at(turn * 200 + 100)));
-            reading.serve(Gid(0), 0, &mut |_| Peeked::Answered);
+            reading.serve(Gid(0), (0, at(turn * 200 + 100)), &mut |_| Some(Peeked::Answered));
         }
         reading.take(read(99, 0));
         reading.begin(Gid(0), at(20_000));

@@ -25,8 +25,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is said of one node for one reason that it is refused, or refuses.
-const SAY_EVERY: Duration = Duration::from_secs(60);
+/// How often it is said of one node for one reason that it is refused, or refuses: at first, and when that has gone on for
+/// long. Whoever reaches the port can have it said, and must not fill the log.
+const SAY_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
 /// What a node remembers of another one, as it is written down.
 #[derive(Serialize, Deserialize)]
@@ -86,13 +87,21 @@ pub(crate) struct Standing {
 }
 
 /// What refusals are told together: of which node they are, none if it did not say who it is; why; and
-/// whether this node is the one that is refused.
+/// whether this node is the one that is refused. What is no refusal and is told in the same way has numbers that no
+/// reason for one has.
 type Matter = (Option<usize>, u8, bool);
+
+/// What anybody who reaches the port can cause.
+const STRANGER: Matter = (None, u8::MAX, false);
+const SHORT: Matter = (None, u8::MAX - 1, false);
+const UNDELIVERABLE: Matter = (None, u8::MAX - 2, false);
 
 /// When something was said last, and how often it was not since.
 #[derive(Debug)]
 struct Said {
     at: Instant,
+    /// After how long it may be said again.
+    every: Duration,
     kept_back: u64,
 }
 
@@ -271,6 +280,9 @@ impl Standing {
                     node_name(pid.index())
                 );
             }
+            ref short @ Remark::Short { .. } => (SHORT, short.to_string()),
+            ref remark @ Remark::Undeliverable { .. } => (UNDELIVERABLE, remark.to_string()),
+            ref stranger @ Remark::Stranger { .. } => (STRANGER, stranger.to_string()),
             other => return tracing::info!("{other}"),
         };
         if let Some(line) = self.line(matter, text, Instant::now()) {
@@ -281,15 +293,19 @@ impl Standing {
     /// The line that is to be said, if it is time for one, with how many were kept back before it.
     fn line(&mut self, matter: Matter, text: String, now: Instant) -> Option<String> {
         let said = self.said.get_mut(&matter);
-        let kept_back = match said {
-            Some(said) if now < said.at + SAY_EVERY => {
+        let (kept_back, every) = match said {
+            Some(said) if now < said.at + said.every => {
                 said.kept_back += 1;
                 return None;
             }
-            Some(said) => said.kept_back,
-            None => 0,
+            // It goes on: more and more seldom.
+            Some(said) if now < said.at + said.every * 2 => {
+                (said.kept_back, (said.every * 2).min(SAY_EVERY.1))
+            }
+            Some(said) => (said.kept_back, SAY_EVERY.0),
+            None => (0, SAY_EVERY.0),
         };
-        self.said.insert(matter, Said { at: now, kept_back: 0 });
+        self.said.insert(matter, Said { at: now, every, kept_back: 0 });
         Some(match kept_back {
             0 => text,
             1 => format!("{text} (and once more since that was said last)"),
@@ -426,6 +442,21 @@ mod tests {
         let again = says(Some(1), Refusal::Old, 500);
         assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
         assert_eq!(says(Some(1), Refusal::Old, 900).as_deref(), Some("refused"));
+    }
+
+    #[test]
+    fn strangers_do_not_fill_the_log() {
+        let mut standing = Standing::fleeting(3);
+        let begun = Instant::now();
+        let says = |n: u64| {
+            let now = begun + Duration::from_secs(n);
+            standing.line(STRANGER, "a stranger".to_string(), now)
+        };
+        let told: Vec<String> = (0..86_400).filter_map(says).collect();
+        assert!((20..40).contains(&told.len()), "{} lines in a day", told.len());
+        let address = ([127, 0, 0, 1], 7400).into();
+        standing.hear(Remark::Stranger { address });
+        assert!(standing.said[&STRANGER].kept_back > 0, "it is one of those");
     }
 
     #[test]

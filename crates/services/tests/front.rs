@@ -363,6 +363,27 @@ fn so_many_keys_are_watched_as_is_said_however_they_are_named() {
 }
 
 #[test]
+fn the_bytes_of_watched_keys_are_bounded_too() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut c = connect(&front);
+    let key = |name: char| name.to_string().repeat(200_000);
+    let watch = |name| format!("*2\r\n$5\r\nWATCH\r\n$200000\r\n{}\r\n", key(name));
+    for (name, expected) in [
+        ('a', "+OK"),
+        ('b', "+OK"),
+        ('a', "+OK"),
+        ('c', "-ERR the keys that are watched have more than 524288 bytes"),
+    ] {
+        c.get_mut().write_all(watch(name).as_bytes()).unwrap();
+        assert_eq!(line(&mut c), expected);
+    }
+    assert_eq!(pipeline(&mut c, &["UNWATCH".into()]), ["+OK"]);
+    c.get_mut().write_all(watch('c').as_bytes()).unwrap();
+    assert_eq!(line(&mut c), "+OK");
+}
+
+#[test]
 fn nothing_is_said_to_be_set_that_has_no_effect() {
     let _limit = amcast_test_policy::time_limit();
     let front = local(Some("secret"));

@@ -4,10 +4,10 @@ use amcast_services::front::http;
 use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{LocalBackend, ShardStatus, Status};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A page, with its head.
 fn get(front: SocketAddr, path: &str) -> String {
@@ -98,23 +98,70 @@ fn whether_a_node_serves_is_told_apart_from_whether_the_cluster_does() {
     assert!(get("/").contains("not ready: n0: r0 waits"));
 }
 
-#[test]
-fn connections_beyond_the_limit_wait_until_another_ends() {
-    let _limit = amcast_test_policy::time_limit();
+/// Whether the front has closed it.
+fn has_ended(stream: &mut TcpStream) -> bool {
+    match stream.read(&mut [0; 64]) {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+fn plain() -> http::Http {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 10, 0, None, status));
-    let front = http::start(([127, 0, 0, 1], 0).into(), server).unwrap();
+    http::start(([127, 0, 0, 1], 0).into(), server).unwrap()
+}
+
+#[test]
+fn connections_that_trickle_do_not_keep_others_out_and_make_room_for_them() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = plain();
     let open = || TcpStream::connect(front.address()).unwrap();
-    let request = b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
-    let mut idle: Vec<_> = (0..http::CONNECTIONS_MAX).map(|_| open()).collect();
-    let mut late = open();
-    late.write_all(request).unwrap();
-    late.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let waits = late.read(&mut [0; 64]).unwrap_err();
-    assert_eq!(waits.kind(), std::io::ErrorKind::WouldBlock);
-    idle.pop();
-    late.set_read_timeout(None).unwrap();
+    let mut slow: Vec<_> = (0..http::CONNECTIONS_MAX)
+        .map(|n| {
+            let mut stream = open();
+            if n % 2 == 0 {
+                stream.write_all(b"G").unwrap();
+            }
+            stream
+        })
+        .collect();
+    // One that is served in between is not among those idle for longest.
+    let mut kept = open();
+    for _ in 0..100 {
+        slow.iter_mut().for_each(|stream| _ = stream.write_all(b"E"));
+        let begun = Instant::now();
+        assert!(get(front.address(), "/healthz").starts_with("HTTP/1.1 200"));
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    }
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
-    late.read_to_string(&mut answer).unwrap();
+    kept.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(has_ended(&mut slow[0]));
+}
+
+#[test]
+fn a_request_that_does_not_come_whole_is_given_up_and_an_idle_connection_is_kept() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = plain();
+    let (mut slow, mut kept) = (
+        TcpStream::connect(front.address()).unwrap(),
+        TcpStream::connect(front.address()).unwrap(),
+    );
+    let mut ask = || {
+        kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+        let mut bytes = [0; 1024];
+        let read = kept.read(&mut bytes).unwrap();
+        assert!(bytes[..read].starts_with(b"HTTP/1.1 200"));
+    };
+    ask();
+    slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let begun = Instant::now();
+    while !matches!(slow.read(&mut [0; 64]), Ok(0)) {
+        let _ = slow.write_all(b"G");
+        assert!(begun.elapsed() < Duration::from_secs(15), "it is still served");
+    }
+    assert!(begun.elapsed() > Duration::from_secs(4));
+    ask();
 }

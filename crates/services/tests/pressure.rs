@@ -165,7 +165,7 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
     config.output_bytes_max = 24 << 20;
     let front = serve(config, backend.clone(), 10);
     let mut stream = connect(&front);
-    stream.write_all("GET a\r\n".repeat(100).as_bytes()).unwrap();
+    stream.write_all("INCR a\r\n".repeat(100).as_bytes()).unwrap();
     let first = loop {
         if let Some(token) = *backend.first.lock().unwrap() {
             break token;
@@ -222,7 +222,7 @@ fn a_connection_that_holds_more_answers_than_it_may_is_cut_off() {
     config.output_bytes_max = 8 << 20;
     let front = serve(config, backend.clone(), 10);
     let mut stream = connect(&front);
-    stream.write_all("GET a\r\n".repeat(12).as_bytes()).unwrap();
+    stream.write_all("INCR a\r\n".repeat(12).as_bytes()).unwrap();
     backend.answer_all_but_the_first(12);
     assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0, "cut off, with nothing said out of turn");
     assert!(front.is_serving());
@@ -257,7 +257,7 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     assert_eq!(ask(&stream, "CLIENT SETNAME unread"), "+OK");
     // So many are sent before the size of an answer is known.
     let count = 12;
-    stream.write_all("GET a\r\n".repeat(count).as_bytes()).unwrap();
+    stream.write_all("INCR a\r\n".repeat(count).as_bytes()).unwrap();
     while backend.open.lock().unwrap().len() < count {
         std::thread::yield_now();
     }
@@ -286,7 +286,7 @@ fn all_connections_together_hold_no_more_than_they_may() {
     let front = serve(config, backend.clone(), 10);
     let mut streams: Vec<_> = (0..4).map(|_| connect(&front)).collect();
     for (n, stream) in streams.iter_mut().enumerate() {
-        stream.write_all("GET a\r\n".repeat(5).as_bytes()).unwrap();
+        stream.write_all("INCR a\r\n".repeat(5).as_bytes()).unwrap();
         // One after the other, so that the first command of all is the first connection's.
         while backend.open.lock().unwrap().len() < 5 * (n + 1) {
             std::thread::yield_now();
@@ -307,6 +307,56 @@ fn all_connections_together_hold_no_more_than_they_may() {
         }
     }
     assert!((1..4).contains(&cut), "{cut} of 4 cut off");
+}
+
+#[test]
+fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
+    let _limit = amcast_test_policy::time_limit();
+    let backend = Arc::new(Withheld::default());
+    let mut config = config();
+    config.held_bytes_max = 8 << 20;
+    let front = serve(config, backend.clone(), 10);
+    let (mut large, mut small) = (connect(&front), connect(&front));
+    large.write_all("INCR a\r\n".repeat(8).as_bytes()).unwrap();
+    backend.answer_all_but_the_first(8);
+    backend.open.lock().unwrap().clear();
+    assert_eq!(ask(&small, "PING"), "+PONG");
+    small.write_all("INCR a\r\n".repeat(4).as_bytes()).unwrap();
+    backend.answer_all_but_the_first(4);
+    assert_eq!(large.read(&mut [0; 8]).unwrap_or(0), 0, "cut off");
+    let first = backend.open.lock().unwrap()[0];
+    backend.answers.get().unwrap().answer(first, b":1\r\n"[..].into());
+    let mut reader = BufReader::new(small);
+    assert_eq!((line(&mut reader), line(&mut reader)), (":1".into(), "$1048576".into()));
+}
+
+#[test]
+fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
+    let _limit = amcast_test_policy::time_limit();
+    for (answer, then) in [(8 << 20, 1), (10, 16)] {
+        let backend = Arc::new(Withheld::default());
+        let front = serve(config(), backend.clone(), 10);
+        let mut stream = connect(&front);
+        stream.write_all("GET a\r\n".repeat(20).as_bytes()).unwrap();
+        let under_way = |count: usize| {
+            while backend.open.lock().unwrap().len() < count {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            std::mem::take(&mut *backend.open.lock().unwrap())
+        };
+        let first = under_way(1);
+        assert_eq!(first.len(), 1);
+        let mut bytes = format!("${answer}\r\n").into_bytes();
+        bytes.resize(bytes.len() + answer, b'x');
+        bytes.extend_from_slice(b"\r\n");
+        backend.answers.get().unwrap().answer(first[0], Cow::Borrowed(&bytes));
+        let mut reader = BufReader::new(stream);
+        line(&mut reader);
+        reader.read_exact(&mut vec![0; answer + 2]).unwrap();
+        let more = under_way(then).len();
+        assert!((then..2 * then).contains(&more), "{more} behind an answer of {answer} bytes");
+    }
 }
 
 #[test]

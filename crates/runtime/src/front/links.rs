@@ -30,6 +30,10 @@ const CONNECT_AGAIN: Span = Span::millis(20);
 /// How long the member that has commands may say nothing, before another one is given them.
 const SILENCE: Span = Span::secs(1);
 
+/// Bytes of answers that the commands on their way may be expected to have. More of them need not be at the member: it
+/// would only have them wait, for so long that they are asked for again.
+const CREDIT_BYTES: usize = 16 << 20;
+
 /// Fronts besides those of nodes that may live in one home at a time.
 const PLACES: usize = 256;
 
@@ -50,6 +54,8 @@ struct Link {
     /// Commands on their way, with their bytes and when they were sent.
     flights: BTreeMap<u64, (usize, Time)>,
     flight_bytes: usize,
+    /// Bytes of an answer, on the average of the last ones.
+    answer_bytes: usize,
 }
 
 /// All nodes of a cluster, as one front sees them.
@@ -176,6 +182,7 @@ impl Link {
             heard_at: Time::ZERO,
             flights: BTreeMap::new(),
             flight_bytes: 0,
+            answer_bytes: 0,
         }
     }
 
@@ -240,15 +247,20 @@ impl Link {
 
     fn hear(&mut self, now: Time, tell: Tell<'_>) -> Result<(), &'static str> {
         let Some(line) = &mut self.line else { return Ok(()) };
+        // Also a part of a large answer says that the member lives.
+        self.heard_at = now;
         while let Some((frame, used)) = line.next(ANSWER_FRAME_MAX)? {
-            self.heard_at = now;
             let (token, came) = match frame {
                 Frame::Serves(serves) => {
                     self.serves = serves;
                     line.done(used);
                     continue;
                 }
-                Frame::Answer(token, bytes) => (token, Came::Answer(Ok(Cow::Borrowed(bytes)))),
+                Frame::Answer(token, bytes) => {
+                    let before = self.answer_bytes;
+                    self.answer_bytes = before - before / 32 + bytes.len() / 32;
+                    (token, Came::Answer(Ok(Cow::Borrowed(bytes))))
+                }
                 Frame::TooLarge(token, bytes) => {
                     let most = ANSWER_BYTES_MAX as u64;
                     (token, Came::Answer(Err(Oversize { bytes, most })))
@@ -283,8 +295,9 @@ impl Link {
         if self.flights.is_empty() {
             return 1;
         }
+        let most = FLIGHT_MAX.min(CREDIT_BYTES / self.answer_bytes.max(1));
         let left = FLIGHT_BYTES_MAX.saturating_sub(self.flight_bytes) / bytes.max(1);
-        left.min(FLIGHT_MAX.saturating_sub(self.flights.len()))
+        left.min(most.saturating_sub(self.flights.len()))
     }
 }
 
@@ -524,6 +537,27 @@ mod tests {
         place.now += SILENCE;
         place.rounds();
         assert_eq!((place.told(), place.links.current), (vec![(11, None)], Some(1)));
+    }
+
+    #[test]
+    fn where_answers_are_large_few_are_asked_for_at_a_time() {
+        let mut place = Place::new("links-large", None);
+        let mut room = Vec::new();
+        for (bytes, count) in [(256 << 10, 100), (10, 500)] {
+            for seq in 0..count {
+                place.links.send(place.now, Submission { seq, dst: DST, payload: b"x" }, false);
+                place.links.flush(place.now);
+                let number = place.take(0).unwrap();
+                place.nodes[0].as_mut().unwrap().answer(number, &vec![7; bytes]);
+                place.rounds();
+            }
+            place.send(1 << 20);
+            room.push(place.links.room(GroupSet::EMPTY, 1));
+            let number = place.take(0).unwrap();
+            place.nodes[0].as_mut().unwrap().answer(number, b"");
+            place.rounds();
+        }
+        assert!((50..90).contains(&room[0]) && room[1] > FLIGHT_MAX / 2, "{room:?}");
     }
 
     #[test]

@@ -5,8 +5,10 @@
 //! which a cluster keeps something on disk is gone on with; it is never cleared away.
 
 use super::ground::lived_in;
+use super::registry::is_foreign;
 use super::{Fronts, Ground, Home, HomeError, Inhabitants, Registry, at, check_ours, private};
 use crate::config::{ClusterFile, node_rank};
+use crate::ports::unique;
 use crate::secret;
 use amcast_core::Cluster;
 use amcast_memory::{Directory, Error};
@@ -82,7 +84,7 @@ impl OwnHome {
         let base = Directory::usual_base();
         let keeps = file.durable;
         clear_left_over(&base);
-        let usual = || base.join(format!("{PREFIX}{}", std::process::id()));
+        let usual = || usual_in(&base);
         let path = std::path::absolute(path.map_or_else(usual, Path::to_path_buf))
             .map_err(at(path.unwrap_or(&base)))?;
         let length = path.as_os_str().len();
@@ -176,6 +178,16 @@ impl OwnHome {
             tracing::warn!("{}: stays, since something else is in it", path.display());
         }
         Ok(())
+    }
+}
+
+/// Where the directory of this process is, where nobody says so, among others of any user.
+pub(super) fn usual_in(base: &Path) -> PathBuf {
+    let usual = base.join(format!("{PREFIX}{}", std::process::id()));
+    // Everybody may make one there; a name that nobody knows nobody has taken.
+    match is_foreign(&usual) {
+        true => base.join(format!("{PREFIX}{}-{:x}", std::process::id(), unique())),
+        false => usual,
     }
 }
 

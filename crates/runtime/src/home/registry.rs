@@ -15,24 +15,40 @@ use std::time::{SystemTime, UNIX_EPOCH};
 #[derive(Clone, Debug)]
 pub struct Registry {
     dir: PathBuf,
+    /// Where they are instead if `dir` is somebody else's, who may just have been there first.
+    spare: Option<PathBuf>,
 }
 
 impl Registry {
     /// The registry of this user.
     pub fn usual() -> Self {
         let uid = rustix::process::getuid().as_raw();
-        Self { dir: Directory::usual_base().join(format!("amcast-running-{uid}")) }
+        let dir = Directory::usual_base().join(format!("amcast-running-{uid}"));
+        let own = std::env::home_dir().filter(|home| home.is_absolute());
+        Self { dir, spare: own.map(|home| home.join(".amcast-running")) }
     }
 
     /// A registry in the directory `dir`, which need not be there.
     pub const fn within(dir: PathBuf) -> Self {
-        Self { dir }
+        Self { dir, spare: None }
+    }
+
+    /// The same, with another directory for the case that `dir` is somebody else's.
+    #[cfg(test)]
+    pub(super) const fn or_within(dir: PathBuf, spare: PathBuf) -> Self {
+        Self { dir, spare: Some(spare) }
+    }
+
+    /// The directory.
+    fn dir(&self) -> &Path {
+        self.spare.as_deref().filter(|_| is_foreign(&self.dir)).unwrap_or(&self.dir)
     }
 
     /// The homes of the clusters that run, that started last first.
     pub fn running(&self) -> Vec<Home> {
         let mut entries = self.entries();
-        entries.sort_unstable_by(|a, b| b.cmp(a));
+        // Names are in the order of time, in whichever directory.
+        entries.sort_unstable_by(|a, b| b.file_name().cmp(&a.file_name()));
         entries.into_iter().filter_map(|entry| home_of(&entry)).collect()
     }
 
@@ -52,17 +68,17 @@ impl Registry {
     /// # Errors
     /// When it cannot be made, or others may write in it: they could name their own home there.
     pub(super) fn prepare(&self) -> Result<bool, HomeError> {
-        let made = DirBuilder::new().mode(0o700).create(&self.dir);
+        let made = DirBuilder::new().mode(0o700).create(self.dir());
         let is_new = made.is_ok();
         match made {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(&self.dir)(e)),
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(at(self.dir())(e)),
             _ => {}
         }
         // In a place where everybody may write, a link is as foreign as what it leads to.
-        if fs::symlink_metadata(&self.dir).is_ok_and(|m| !m.is_dir()) {
-            return Err(HomeError::NotDirectory(self.dir.clone()));
+        if fs::symlink_metadata(self.dir()).is_ok_and(|m| !m.is_dir()) {
+            return Err(HomeError::NotDirectory(self.dir().to_path_buf()));
         }
-        check_ours(&self.dir, 0o022)?;
+        check_ours(self.dir(), 0o022)?;
         self.clear();
         Ok(is_new)
     }
@@ -70,14 +86,14 @@ impl Registry {
     /// Removes the directory if no cluster is in it: who just made it has no use for it.
     pub(super) fn remove_if_empty(&self) {
         // Another cluster may have entered meanwhile: then it stays, as it should.
-        let _ = fs::remove_dir(&self.dir);
+        let _ = fs::remove_dir(self.dir());
     }
 
     /// Enters a home, after [`prepare`](Self::prepare); the file to be removed when its cluster stops.
     pub(super) fn enter(&self, home: &Path) -> Result<PathBuf, HomeError> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Names in the order of time.
-        let entry = self.dir.join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
+        let entry = self.dir().join(format!("{:020}-{}", now.as_nanos(), std::process::id()));
         let new = entry.with_extension("new");
         let bytes = home.as_os_str().as_bytes();
         // Who failed to start beside this one may just have removed it.
@@ -100,12 +116,18 @@ impl Registry {
     fn entries(&self) -> Vec<PathBuf> {
         // In a place where everybody may write, a directory of somebody else is not ours.
         let uid = rustix::process::getuid().as_raw();
-        if !fs::symlink_metadata(&self.dir).is_ok_and(|m| m.is_dir() && m.uid() == uid) {
-            return Vec::new();
-        }
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten().map(|e| e.path());
-        entries.filter(|path| path.extension().is_none()).collect()
+        let ours =
+            |dir: &&PathBuf| fs::symlink_metadata(dir).is_ok_and(|m| m.is_dir() && m.uid() == uid);
+        let dirs = [Some(&self.dir), self.spare.as_ref()].into_iter().flatten().filter(ours);
+        let entries = dirs.filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+        entries.map(|e| e.path()).filter(|path| path.extension().is_none()).collect()
     }
+}
+
+/// Whether something of another user is there. A link is its maker's, whatever it leads to.
+pub(super) fn is_foreign(path: &Path) -> bool {
+    let uid = rustix::process::geteuid().as_raw();
+    fs::symlink_metadata(path).is_ok_and(|found| found.uid() != uid)
 }
 
 /// The home that an entry names, if its supervisor lives.

@@ -135,6 +135,29 @@ fn a_directory_of_another_user_is_refused() {
 }
 
 #[test]
+fn what_another_user_put_where_everybody_may_write_keeps_no_cluster_from_starting() {
+    let _limit = amcast_test_policy::time_limit();
+    if !rustix::process::getuid().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let usual = format!("amcast-up-{}", std::process::id());
+    for name in ["registry", &usual] {
+        make(&place.0.join(name), 0o777);
+        std::os::unix::fs::chown(place.0.join(name), Some(12345), None).unwrap();
+    }
+    let registry = Registry::or_within(place.0.join("registry"), place.0.join("spare"));
+    let home = super::own::usual_in(&place.0);
+    assert_ne!(home, place.0.join(&usual));
+    let mut own = OwnHome::create(Some(&home), &mut file(), registry.clone()).unwrap();
+    announce(&mut own);
+    let running = registry.running();
+    assert_eq!(running.iter().map(Home::path).collect::<Vec<_>>(), [home.as_path()]);
+    assert_eq!(fs::read_dir(place.0.join("registry")).unwrap().count(), 0);
+    assert_eq!(super::own::usual_in(&place.0.join("other")).file_name().unwrap(), &*usual);
+}
+
+#[test]
 fn what_lies_in_a_home_that_others_may_look_into_is_for_its_owner_only() {
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new();

@@ -10,8 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes in one direction through memory that are not read yet, at most. One that is larger than
-/// this passes when nothing else is on its way.
+/// Bytes in one direction through memory that are not read yet, at most: what is larger passes in pieces.
 const HALF_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes that are read at a time.
@@ -229,22 +228,24 @@ impl Line {
 }
 
 impl End {
-    /// Puts bytes in for the other end; all of them, or none for want of room.
+    /// Puts bytes in for the other end, as many as there is room for.
     fn put(&self, from: &[u8]) -> io::Result<usize> {
         if self.out.closed.load(Ordering::Acquire) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let mut bytes = self.out.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !bytes.is_empty() && bytes.len() + from.len() > HALF_BYTES_MAX {
+        let room = HALF_BYTES_MAX.saturating_sub(bytes.len());
+        if room == 0 {
             // Under the lock: whoever empties it sees this.
             self.out.waits.store(true, Ordering::Release);
             return Ok(0);
         }
-        bytes.extend_from_slice(from);
+        let piece = &from[..from.len().min(room)];
+        bytes.extend_from_slice(piece);
         self.out.some.store(true, Ordering::Release);
         drop(bytes);
         (self.wake)();
-        Ok(from.len())
+        Ok(piece.len())
     }
 }
 
@@ -309,8 +310,27 @@ mod tests {
                 a.say(Frame::Answer(n, &piece));
                 a.flush().unwrap();
             }
-            assert!(a.backlog() > 5_000_000, "{}", a.backlog());
+            // Also one that is large by itself.
+            a.say(Frame::Answer(100, &vec![7; 3 << 20]));
+            a.flush().unwrap();
+            assert!(a.backlog() > 5_000_000 + (3 << 20), "{}", a.backlog());
         }
+    }
+
+    #[test]
+    fn what_is_large_passes_through_memory_in_pieces() {
+        let _limit = amcast_test_policy::time_limit();
+        let [mut a, mut b] = Line::pair([silent(), silent()]);
+        let large = vec![7; 5 << 20];
+        a.say(Frame::Answer(1, &large));
+        let mut rounds = 0;
+        while b.next(8 << 20).unwrap().is_none() {
+            a.flush().unwrap();
+            b.fill().unwrap();
+            rounds += 1;
+        }
+        let frame = b.next(8 << 20).unwrap().map(|(frame, _)| frame);
+        assert!(rounds > 4 && frame == Some(Frame::Answer(1, &large)), "{rounds}");
     }
 
     #[test]

@@ -15,7 +15,13 @@
 //! The connection is a socket in the cluster's home or, for the front of the node's own process, goes
 //! through memory; the loop of the node serves all of them and waits for none. What nobody has taken
 //! up waits in a line for its groups, or stays in the connection; so a front has at most [`FLIGHT_MAX`] commands with
-//! [`FLIGHT_BYTES_MAX`] bytes on their way. Who does not read its answers is cut off, and asks again.
+//! [`FLIGHT_BYTES_MAX`] bytes on their way.
+//!
+//! Answers may be far larger than what asked for them. While [`CALM_BYTES`] of answers wait for a front, the
+//! node executes no further read of it: the reads wait as the few bytes that they are. What is ordered is executed when its
+//! turn comes, so its answers can only be kept or dropped: while [`FULL_BYTES`] of answers wait for a front, none of its commands is
+//! taken up, and beyond [`BACKLOG_BYTES_MAX`] an answer is dropped and the front told so ([`Frame::Lost`]): it asks
+//! again. No front is cut off for being slow, and one that is holds back nobody else.
 //!
 //! When the member loses what it had broadcast, because it was left out, the fronts are told: they
 //! send their commands again, through another member if there is one. The sessions of the service
@@ -55,8 +61,14 @@ pub(crate) const COMMAND_FRAME_MAX: usize = PAYLOAD_BYTES_MAX + AROUND_BYTES;
 /// The largest frame that a front takes.
 pub(crate) const ANSWER_FRAME_MAX: usize = ANSWER_BYTES_MAX + AROUND_BYTES;
 
-/// Bytes of answers that wait for a front, before it is cut off. The last one that is taken may be as
-/// large as answers are.
+/// Bytes of answers that wait for a front, before its reads are executed no more: what a connection carries in some
+/// milliseconds. The answer that is the last may be as large as answers are; so it is with the next two.
+const CALM_BYTES: usize = 4 << 20;
+
+/// Bytes of answers that wait for a front, before none of its commands is taken up.
+const FULL_BYTES: usize = 16 << 20;
+
+/// Bytes of answers that wait for a front, before those to ordered commands are dropped.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
 /// Bytes of commands that are taken in from a front and not looked at.
@@ -144,6 +156,7 @@ pub(crate) struct Ingress {
     next_seq: u64,
     serves: bool,
     cut_off: u64,
+    dropped: u64,
 }
 
 impl Ingress {
@@ -181,6 +194,7 @@ impl Ingress {
             next_seq: first_seq,
             serves: false,
             cut_off: 0,
+            dropped: 0,
         })
     }
 
@@ -189,9 +203,10 @@ impl Ingress {
         self.inlet.clone()
     }
 
-    /// Fronts that were cut off because they did not read, or made no sense. Only grows.
-    pub(crate) const fn cut_off(&self) -> u64 {
-        self.cut_off
+    /// Answers that were dropped because too many waited for their front, and fronts that were cut off because they
+    /// made no sense. Only grows.
+    pub(crate) const fn dropped(&self) -> u64 {
+        self.cut_off + self.dropped
     }
 
     /// Commands that are broadcast and not answered.
@@ -218,9 +233,9 @@ impl Ingress {
         for at in (0..self.fronts.len()).rev() {
             match self.fronts[at].round() {
                 Ok(any) => busy |= any,
-                Err(why) => {
+                Err(_) => {
                     busy = true;
-                    self.close(at, why.as_deref());
+                    self.close(at, None);
                 }
             }
         }
@@ -333,6 +348,9 @@ impl Ingress {
         room: &mut dyn FnMut(GroupSet, usize) -> usize,
     ) -> Result<Option<Taken>, &'static str> {
         let front = &mut self.fronts[at];
+        if front.line.backlog() >= FULL_BYTES {
+            return Ok(None);
+        }
         if self.serves
             && front.flights < FLIGHT_MAX
             && let Some(Command { token, dst, bytes }) = front.waiting.take(room)
@@ -417,10 +435,17 @@ impl Ingress {
         Some(front)
     }
 
+    /// Whether the read may be executed: its front takes answers, or is gone.
+    pub(crate) fn takes_answer(&self, read: &Read) -> bool {
+        let front = self.fronts.iter().find(|f| f.number == read.front);
+        front.is_none_or(|front| front.line.backlog() < CALM_BYTES)
+    }
+
     /// The read has this answer.
     pub(crate) fn answer_read(&mut self, read: &Read, bytes: &[u8]) {
         if let Some(front) = self.end_read(read) {
-            front.answer(read.token, bytes);
+            let dropped = front.answer(read.token, bytes);
+            self.dropped += u64::from(dropped);
         }
     }
 
@@ -440,7 +465,8 @@ impl Ingress {
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
         front.detours.remove(&token);
-        front.answer(token, bytes);
+        let dropped = front.answer(token, bytes);
+        self.dropped += u64::from(dropped);
     }
 
     /// Nobody knows what becomes of the commands that were broadcast: their fronts are told.
@@ -461,29 +487,30 @@ fn one(dst: GroupSet) -> Option<Gid> {
 }
 
 impl Front {
-    /// Gives it an answer, unless that is larger than is sent.
-    fn answer(&mut self, token: u64, bytes: &[u8]) {
+    /// Gives it an answer, unless that is larger than is sent, or too many wait: whether it was dropped for that.
+    fn answer(&mut self, token: u64, bytes: &[u8]) -> bool {
+        let dropped = self.line.backlog() >= BACKLOG_BYTES_MAX;
         self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
             Frame::TooLarge(token, bytes.len() as u64)
+        } else if dropped {
+            Frame::Lost(token)
         } else {
             Frame::Answer(token, bytes)
         });
+        dropped
     }
 
     /// Moves bytes both ways.
     ///
     /// # Errors
-    /// When the connection is at its end; with a reason if that is the front's fault.
-    fn round(&mut self) -> Result<bool, Option<String>> {
+    /// When the connection is at its end.
+    fn round(&mut self) -> io::Result<bool> {
         let mut busy = false;
         if self.line.backlog() > 0 {
-            busy |= self.line.flush().map_err(|_| None)?;
-            if self.line.backlog() > BACKLOG_BYTES_MAX {
-                return Err(Some(format!("{BACKLOG_BYTES_MAX} bytes of answers wait for it")));
-            }
+            busy |= self.line.flush()?;
         }
         if self.line.unread() < UNREAD_BYTES_MAX {
-            busy |= self.line.fill().map_err(|_| None)?;
+            busy |= self.line.fill()?;
         }
         Ok(busy)
     }
@@ -653,29 +680,68 @@ mod tests {
     }
 
     #[test]
-    fn a_front_that_does_not_read_its_answers_is_cut_off_and_no_sooner_than_is_said() {
+    fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
+        let mut place = Place::new("calm");
+        place.ingress.serve(true);
+        let answer = vec![b'x'; 900 << 10];
+        (0..100).for_each(|token| place.say(Frame::Read(token, DST, b"")));
+        assert!(place.take(1).is_none());
+        let mut reads = place.ingress.take_reads();
+        assert_eq!(reads.len(), 100);
+        reads.reverse();
+        let mut heard = 0;
+        while heard < 100 {
+            // As many as the node executes in one round.
+            while let Some(read) = reads.pop_if(|read| place.ingress.takes_answer(read)) {
+                place.ingress.answer_read(&read, &answer);
+            }
+            assert!(place.ingress.fronts[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
+            place.ingress.round();
+            place.front.fill().unwrap();
+            while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+                heard += usize::from(matches!(frame, Frame::Answer(..)));
+                place.front.done(used);
+            }
+        }
+        assert_eq!((place.ingress.dropped(), place.ingress.fronts.len()), (0, 1));
+    }
+
+    #[test]
+    fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_off() {
         let mut place = Place::new("unread");
         place.ingress.serve(true);
         let answer = vec![b'x'; 1 << 20];
         let most = BACKLOG_BYTES_MAX / answer.len();
-        // As many as may wait, and then more than the connection holds besides.
-        for (count, cut_off) in [(most - 1, 0), (most, 1)] {
-            for token in 0..count as u64 {
-                place.say(Frame::Command(token, DST, b""));
-            }
-            let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
-            assert_eq!(taken.len(), count);
-            for (seq, _) in taken {
-                place.ingress.answer(seq, &answer);
-            }
+        for token in 0..most as u64 + 50 {
+            place.say(Frame::Command(token, DST, b""));
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
+        assert_eq!(taken.len(), most + 50);
+        for (seq, _) in taken {
+            place.ingress.answer(seq, &answer);
+        }
+        assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
+        // Nothing more is taken up of it, and of others it is.
+        place.say(Frame::Command(1000, DST, b""));
+        let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
+        other.say(Frame::Hello(VERSION));
+        other.say(Frame::Command(7, DST, b"other"));
+        other.flush().unwrap();
+        place.ingress.round();
+        assert_eq!(place.take(1).unwrap().1, b"other");
+        assert!(place.take(1).is_none());
+        let (mut answers, mut lost) = (0, 0);
+        while answers + lost < most + 50 {
             place.ingress.round();
-            assert_eq!(place.ingress.cut_off(), cut_off);
+            place.front.fill().unwrap();
+            while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+                answers += usize::from(matches!(frame, Frame::Answer(..)));
+                lost += usize::from(matches!(frame, Frame::Lost(_)));
+                place.front.done(used);
+            }
         }
-        assert_eq!((place.ingress.fronts.len(), place.ingress.open_commands()), (0, 0));
-        while place.front.fill().is_ok() {
-            let unread = place.front.unread();
-            place.front.done(unread);
-        }
+        assert_eq!((answers, lost, place.ingress.dropped()), (most, 50, 50));
+        assert!(place.take(1).is_some(), "what waited is taken up");
     }
 
     #[test]
@@ -686,7 +752,7 @@ mod tests {
         assert!(place.take(1).is_some());
         place.say(Frame::Answer(1, b"I am no node"));
         assert!(place.take(1).is_none());
-        assert_eq!((place.ingress.cut_off(), place.ingress.open_commands()), (1, 0));
+        assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
         place.front.say(Frame::Command(2, DST, b""));
         assert!(place.front.flush().is_err());
     }
@@ -698,7 +764,7 @@ mod tests {
             place.ingress.serve(true);
             place.say(Frame::Command(1, dst, b""));
             assert!(place.take(1).is_none());
-            assert_eq!(place.ingress.cut_off(), 1, "{dst:?}");
+            assert_eq!(place.ingress.cut_off, 1, "{dst:?}");
         }
     }
 }

@@ -4,6 +4,7 @@
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
 use super::limited::Limited;
+use super::places::Manner;
 use crate::kv::client::Server;
 use axum::Router;
 use axum::extract::State;
@@ -23,10 +24,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
-/// Connections served at a time; further ones wait.
+/// Connections served at a time; one more closes the one whose last answer is the oldest.
 pub const CONNECTIONS_MAX: usize = 256;
 
-/// How long a connection may send nothing before it is closed.
+/// How long a request may take until its answer is taken, and how long the next one may be waited for.
+const REQUEST: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(30);
 
 /// A running HTTP front.
@@ -59,7 +61,7 @@ pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
     let (stop, stopped) = oneshot::channel();
     let serve = async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let listener = Limited::new(listener, CONNECTIONS_MAX, IDLE);
+        let listener = Limited::new(listener, CONNECTIONS_MAX, Manner::InTurn(REQUEST, IDLE));
         let app = routes(server);
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served,
@@ -131,6 +133,8 @@ async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
     registry.register("commands", "Commands taken by the Redis front", commands);
     let connections = ConstCounter::new(server.connections.load(Relaxed));
     registry.register("connections", "Connections accepted by the Redis front", connections);
+    let wrong = ConstCounter::new(server.wrong_passwords.load(Relaxed));
+    registry.register("wrong_passwords", "Wrong passwords given to the Redis front", wrong);
     let connected = ConstGauge::new(server.connected() as i64);
     registry.register("connected_clients", "Connections to the Redis front now", connected);
     for (name, help, ready) in [

@@ -2,5 +2,6 @@
 
 pub mod http;
 mod limited;
+pub mod places;
 pub mod redis;
-mod seldom;
+pub mod seldom;

@@ -7,7 +7,7 @@ use crate::status::{Counts, Status};
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -38,6 +38,8 @@ pub struct Server {
     pub commands: AtomicU64,
     /// Connections accepted so far.
     pub connections: AtomicU64,
+    /// Wrong passwords that were given so far.
+    pub wrong_passwords: AtomicU64,
     /// What the metrics page tells beside that, of a service that is none of the store's.
     pub others: OnceLock<Counts>,
     /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
@@ -66,6 +68,7 @@ impl Server {
             status,
             commands: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            wrong_passwords: AtomicU64::new(0),
             others: OnceLock::new(),
             run_id: run_id(),
             started_us: host_us(),
@@ -117,6 +120,8 @@ pub(crate) struct Info {
     pub(crate) said: Mutex<Said>,
     /// Set to have the connection closed.
     pub(crate) killed: AtomicBool,
+    /// Bytes of its buffers that are counted with those of all.
+    pub(crate) held: AtomicUsize,
     /// Makes the connection look at `killed`.
     pub(crate) wake: Box<dyn Fn() + Send + Sync>,
 }
@@ -150,6 +155,44 @@ pub struct Gathered {
     pub(crate) spoiled: bool,
 }
 
+/// Keys that a connection watches, with their versions.
+#[derive(Default)]
+pub(crate) struct Watched {
+    keys: BTreeMap<Box<[u8]>, u64>,
+    bytes: usize,
+}
+
+impl Watched {
+    /// A key is watched from now on. One that is watched twice was changed if it changed since the first time.
+    pub(crate) fn insert(&mut self, key: Box<[u8]>, version: u64) {
+        if !self.keys.contains_key(&key) {
+            self.bytes += key.len();
+            self.keys.insert(key, version);
+        }
+    }
+
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Box<[u8]>, &u64)> {
+        self.keys.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes of all keys.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
 /// What a connection's reads may see.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Level {
@@ -170,7 +213,9 @@ pub struct Client {
     pub(crate) level: Level,
     pub(crate) transaction: Option<Gathered>,
     /// Watched keys with their versions.
-    pub(crate) watched: BTreeMap<Box<[u8]>, u64>,
+    pub(crate) watched: Watched,
+    /// Wrong passwords that it gave.
+    pub(crate) wrong_passwords: u64,
     /// `CLIENT REPLY`: whether answers are sent, and whether the next one is.
     pub(crate) silent: bool,
     pub(crate) skip_next: bool,
@@ -187,7 +232,8 @@ impl Client {
             authenticated,
             level: Level::default(),
             transaction: None,
-            watched: BTreeMap::new(),
+            watched: Watched::default(),
+            wrong_passwords: 0,
             silent: false,
             skip_next: false,
         }

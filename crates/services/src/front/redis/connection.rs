@@ -1,13 +1,15 @@
 //! One client's connection.
 
 mod again;
+mod bounds;
 mod written;
 
 use self::written::{Written, has_effect};
-use super::parser::{Parser, Step};
+use super::parser::{Bounds, Parser, Step};
 use super::pipeline::{Pipeline, Reach};
 use super::resp;
 use super::router::{Frame, Lane, Mail, Post, token};
+use super::strangers::Entrance;
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use super::{COUNT_BYTES, Shared};
 use crate::backend::{Backend, Busy, Wrote};
@@ -26,12 +28,10 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 
-/// A connection that holds fewer bytes than this is not counted: most never hold more.
-const UNCOUNTED_BYTES: usize = 64 << 10;
 /// What an answer is taken to have before any came, in bytes: so 16 commands are sent at first.
 const ANSWER_BYTES_GUESS: usize = OUTPUT_BYTES_CALM / 16;
 
@@ -91,8 +91,10 @@ struct Connection<B: Backend> {
     answer_guess: usize,
     /// Bytes of the answers in `slots`.
     slot_bytes: usize,
-    /// Bytes that this connection has put to those that all hold.
-    counted: usize,
+    /// The request of the first read, which is under way alone to tell how large answers are; and whether one was.
+    probe: Option<u64>,
+    probed: bool,
+    entrance: Entrance,
     pipeline: Pipeline,
     /// The map of partitions that commands are sent by.
     map: Arc<Partitions>,
@@ -148,6 +150,7 @@ pub(super) fn open<B: Backend>(
             active_us: now,
         }),
         killed: AtomicBool::new(false),
+        held: AtomicUsize::new(0),
         wake: Box::new(move || mailbox.wake()),
     });
     lock(&shared.server.clients).insert(id, info.clone());
@@ -164,7 +167,9 @@ pub(super) fn open<B: Backend>(
         slots: VecDeque::new(),
         answer_guess: ANSWER_BYTES_GUESS,
         slot_bytes: 0,
-        counted: 0,
+        probe: None,
+        probed: false,
+        entrance: Entrance::default(),
         pipeline: Pipeline::default(),
         map: shared.server.partitions(),
         refused: 0,
@@ -184,8 +189,10 @@ pub(super) fn open<B: Backend>(
 
 impl<B: Backend> Drop for Connection<B> {
     fn drop(&mut self) {
-        self.shared.held_bytes.fetch_sub(self.counted, Ordering::Relaxed);
-        self.shared.forget(self.client.info.id);
+        let info = &self.client.info;
+        self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        self.shared.strangers.leave(info.id);
+        self.shared.forget(info.id);
         self.shared.router.close(&self.lane);
     }
 }
@@ -203,6 +210,15 @@ impl<B: Backend> Connection<B> {
             while self.take_commands(cx, now) == Progress::More {
                 self.shared.backend.flush();
                 self.collect();
+            }
+            if self.stays_outside(cx) {
+                return Poll::Ready(());
+            }
+            if self.entrance.delays(cx) {
+                match self.lane.mailbox.sleep(cx.waker()) {
+                    true => return Poll::Pending,
+                    false => continue,
+                }
             }
             if self.wire.write(cx).is_err() || self.holds_too_much() {
                 return Poll::Ready(());
@@ -227,66 +243,6 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// Whether as many commands are under way, or answers held back behind them, as may be.
-    fn full(&self) -> bool {
-        let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
-        let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
-        large || open >= open_max || self.slots.len() >= 4 * open_max
-    }
-
-    /// Whether every command that was taken is answered, and the answer written.
-    fn is_done(&self) -> bool {
-        self.pending.is_none() && self.slots.is_empty() && self.wire.unwritten() == 0
-    }
-
-    /// Bytes of answers that wait for the client, or for their turn.
-    fn answer_bytes(&self) -> usize {
-        self.wire.unwritten() + self.slot_bytes
-    }
-
-    /// Whether few enough bytes of answers wait that more commands may be taken.
-    fn is_calm(&self) -> bool {
-        self.answer_bytes() <= OUTPUT_BYTES_CALM
-    }
-
-    /// Whether this connection holds more bytes than it may, or than all together may and it asks
-    /// for more. Commands are not taken while answers wait, so this is the end of a client that
-    /// had much under way and does not read.
-    fn holds_too_much(&mut self) -> bool {
-        let (config, peer) = (&self.shared.config, self.client.info.peer);
-        let answers = self.answer_bytes();
-        if answers > config.output_bytes_max {
-            self.shared.warnings.slow.warn(|| {
-                let most = config.output_bytes_max;
-                format!(
-                    "{peer} is cut off: {answers} bytes of answers wait for it, more than {most}"
-                )
-            });
-            return true;
-        }
-        let held = answers + self.wire.input.len();
-        let counted = if held < UNCOUNTED_BYTES { 0 } else { held };
-        let before = std::mem::replace(&mut self.counted, counted);
-        if counted <= before {
-            if counted < before {
-                self.shared.held_bytes.fetch_sub(before - counted, Ordering::Relaxed);
-            }
-            return false;
-        }
-        let more = counted - before;
-        let all = self.shared.held_bytes.fetch_add(more, Ordering::Relaxed) + more;
-        if all > config.held_bytes_max {
-            self.shared.warnings.full.warn(|| {
-                let most = config.held_bytes_max;
-                format!(
-                    "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
-                     more than {most}"
-                )
-            });
-        }
-        all > config.held_bytes_max
-    }
-
     /// Takes answers that came, and moves those whose turn it is to the output.
     fn collect(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
@@ -302,7 +258,7 @@ impl<B: Backend> Connection<B> {
             }
         }
         mail.bytes.clear();
-        if mail.bytes.capacity() > 1 << 20 {
+        if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
             mail.bytes = Vec::new();
         }
         self.mail = mail;
@@ -321,6 +277,11 @@ impl<B: Backend> Connection<B> {
         self.pipeline.answered(request);
         self.peeks.retain(|peek| *peek != request);
         self.apart.retain(|read| *read != request);
+        if self.probe == Some(request) {
+            (self.probe, self.probed) = (None, true);
+            // One of that size and no other is known; below this many are sent in any case.
+            self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
+        }
         let refusal = self.shared.learn(&answer);
         self.written.answered(request, refusal.is_none() && has_effect(&answer));
         if let Some(args) = refusal {
@@ -371,8 +332,7 @@ impl<B: Backend> Connection<B> {
                 match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
                     Some(versions) => {
                         for (key, version) in keys.into_iter().zip(versions) {
-                            // A key watched twice was changed if it changed since the first time.
-                            self.client.watched.entry(key).or_insert(version);
+                            self.client.watched.insert(key, version);
                         }
                         out.extend_from_slice(b"+OK\r\n");
                     }
@@ -439,7 +399,7 @@ impl<B: Backend> Connection<B> {
             if self.closing || self.full() {
                 break;
             }
-            if !self.is_calm() {
+            if self.entrance.is_delayed() || !self.is_calm() {
                 self.held_back = true;
                 break;
             }
@@ -448,6 +408,7 @@ impl<B: Backend> Connection<B> {
                 break;
             }
         }
+        self.give_back();
         if self.wire.tidy() {
             let mut said = lock(&self.client.info.said);
             said.active_us = now.wall_us;
@@ -497,7 +458,11 @@ impl<B: Backend> Connection<B> {
         let mut parser = std::mem::take(&mut self.parser);
         let input = std::mem::take(&mut self.wire.input);
         let buffer = &input[self.wire.used..];
-        let step = parser.step(buffer, self.shared.config.command_bytes_max);
+        let bounds = match self.client.authenticated {
+            true => Bounds::new(self.shared.config.command_bytes_max),
+            false => Bounds::STRANGER,
+        };
+        let step = parser.step(buffer, bounds);
         let mut go_on = true;
         match step {
             Step::More => go_on = false,
@@ -624,7 +589,11 @@ impl<B: Backend> Connection<B> {
     fn run_here(&mut self, command: &'static Command, f: registry::OnFront, args: &[&[u8]]) {
         let mut answer = Vec::new();
         let version = self.client.resp;
+        let wrong = self.client.wrong_passwords;
         let outcome = f(&mut self.client, args, &mut Reply::new(&mut answer));
+        if self.client.wrong_passwords != wrong {
+            self.refuse_password();
+        }
         match outcome {
             Err(e) => self.answer(|reply| reply.error(&e)),
             Ok(Next::Watch) => {
@@ -645,13 +614,47 @@ impl<B: Backend> Connection<B> {
         }
     }
 
+    /// A wrong password was given.
+    fn refuse_password(&mut self) {
+        self.entrance.refuse();
+        let count = self.shared.server.wrong_passwords.fetch_add(1, Ordering::Relaxed) + 1;
+        let peer = self.client.info.peer;
+        self.shared
+            .warnings
+            .password
+            .warn(|| format!("{peer} gave a wrong password; {count} were given since the start"));
+    }
+
+    /// Whether the connection ends because its client has not given the password.
+    fn stays_outside(&mut self, cx: &mut Context<'_>) -> bool {
+        let (strange, info) = (!self.client.authenticated, &self.client.info);
+        if strange != self.entrance.is_strange() {
+            self.entrance.set_strange(strange);
+            match strange {
+                true => {
+                    if let Some(idlest) = self.shared.strangers.enter(info.clone()) {
+                        self.shared.warnings.strangers.warn(|| {
+                            let most = self.shared.strangers.most();
+                            let peer = idlest.peer;
+                            format!(
+                                "{peer} is cut off: {most} connections have not given the password"
+                            )
+                        });
+                    }
+                }
+                false => self.shared.strangers.leave(info.id),
+            }
+        }
+        self.entrance.is_over(cx)
+    }
+
     fn order_transaction(&mut self, exec: &'static Command) {
         let Some(gathered) = self.client.transaction.take() else { return };
         let ordered = |c: &&Vec<Box<[u8]>>| {
             registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
         };
         let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
-        if for_shards.is_empty() && self.client.watched.is_empty() {
+        if for_shards.is_empty() && self.client.watched.len() == 0 {
             let mut shown = Vec::new();
             self.finish_transaction(&gathered.commands, b"*0\r\n", self.client.resp, &mut shown);
             match self.slots.is_empty() {
@@ -717,6 +720,9 @@ impl<B: Backend> Connection<B> {
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
     /// it, and nothing that is written after it.
     fn admits(&self, p: &Pending) -> bool {
+        if self.must_probe(p) {
+            return false;
+        }
         if p.here || !self.peeks.is_empty() {
             return p.here;
         }
@@ -772,6 +778,9 @@ impl<B: Backend> Connection<B> {
             self.written.sent(Wrote { home, request, host_ms: now.stamp.host_ms }, open_from);
         }
         self.last_request = request;
+        if read_only && !self.probed {
+            self.probe = Some(request);
+        }
         self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
         Ok((request, then))
     }

@@ -1,6 +1,6 @@
 //! A way into the parser for `crates/fuzzing`, and for nobody else.
 
-use super::parser::{Parser, Step};
+use super::parser::{Bounds, Parser, Step};
 
 /// The commands in a stream that comes in pieces of so many bytes: the arguments of each, or none for
 /// one that is too large; at last nothing more, where the stream makes no sense.
@@ -19,7 +19,8 @@ pub fn requests(
             let now = skip.min(input.len());
             input.drain(..now);
             skip -= now;
-            let step = if skip > 0 { Step::More } else { parser.step(&input, command_bytes_max) };
+            let bounds = Bounds::new(command_bytes_max);
+            let step = if skip > 0 { Step::More } else { parser.step(&input, bounds) };
             match step {
                 Step::More => break,
                 Step::Drop(n) => skip = n,

@@ -4,8 +4,9 @@
 //! [`Backend`], and writes all answers that came in one go. Nothing is read while the backend has
 //! no room, while [`Config::open_max`] commands are under way, or while the client does not take
 //! its answers. So a client that does not read is held back first; only if it had asked for more
-//! than [`Config::output_bytes_max`] before, or if all connections together hold more than
-//! [`Config::held_bytes_max`], it is cut off.
+//! than [`Config::output_bytes_max`] before, it is cut off. If all connections together hold more than
+//! [`Config::held_bytes_max`], in all their buffers, the one that holds most is cut off. Before a client has given the
+//! password, far less is taken from it: see [`strangers`].
 
 mod connection;
 mod driver;
@@ -15,6 +16,7 @@ mod parser;
 mod pipeline;
 mod resp;
 mod router;
+mod strangers;
 mod tidy;
 mod wire;
 
@@ -68,7 +70,7 @@ pub struct Config {
     pub open_max: usize,
     /// Bytes of answers that may wait for one client to read them; it is cut off above.
     pub output_bytes_max: usize,
-    /// Bytes of input and answers that all connections may hold; one that asks for more is cut off.
+    /// Bytes that all connections may hold in their buffers; beyond, the one that holds most is cut off.
     pub held_bytes_max: usize,
     /// Bytes of a command's arguments, 4 more for each; at most [`COMMAND_BYTES_MAX`]. A larger
     /// command is refused.
@@ -103,6 +105,7 @@ struct Shared<B> {
     clients_max: usize,
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
+    strangers: strangers::Strangers,
     warnings: Warnings,
     /// Connections take no more input, and end when all that they took is answered.
     leaving: AtomicBool,
@@ -125,6 +128,8 @@ struct Warnings {
     slow: Seldom,
     full: Seldom,
     clock: Seldom,
+    password: Seldom,
+    strangers: Seldom,
 }
 
 /// A running front.
@@ -168,6 +173,7 @@ pub fn start<B: Backend>(
         next_client,
         clients_max,
         held_bytes,
+        strangers: strangers::Strangers::of(clients_max),
         warnings,
         leaving: AtomicBool::new(false),
     });

@@ -12,6 +12,46 @@ const BULK_BYTES_MAX: usize = 512 << 20;
 /// Bytes of a line: an inline command or a count.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
+/// Arguments for which room is kept between commands.
+const ARGS_KEPT: usize = 64;
+
+/// What a client may send.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Arguments of a command.
+    args: usize,
+    /// Bytes of an argument.
+    bulk_bytes: usize,
+    /// Bytes of a line.
+    line_bytes: usize,
+    /// Bytes of a command: a larger one is dropped as it comes.
+    command_bytes: usize,
+}
+
+impl Bounds {
+    /// For a client that has not given the password; as Redis has them.
+    pub(super) const STRANGER: Self = Self {
+        args: 10,
+        bulk_bytes: 16 << 10,
+        line_bytes: 16 << 10,
+        command_bytes: (10 * 16 + 1) << 10,
+    };
+
+    /// For all others.
+    pub(super) const fn new(command_bytes: usize) -> Self {
+        Self {
+            args: ARGS_MAX,
+            bulk_bytes: BULK_BYTES_MAX,
+            line_bytes: LINE_BYTES_MAX,
+            command_bytes,
+        }
+    }
+
+    const fn is_strange(&self) -> bool {
+        self.args < ARGS_MAX
+    }
+}
+
 /// What the parser found at the front of the buffer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -38,9 +78,15 @@ enum Length {
 }
 
 impl Length {
-    /// The number makes no sense.
-    fn wrong(self) -> Step {
+    /// The number makes no sense, or is too large for this client.
+    fn wrong(self, bounds: &Bounds) -> Step {
         Step::Error(match self {
+            Self::Arguments if bounds.is_strange() => {
+                "Protocol error: unauthenticated multibulk length".into()
+            }
+            Self::Bytes if bounds.is_strange() => {
+                "Protocol error: unauthenticated bulk length".into()
+            }
             Self::Arguments => format!(
                 "Protocol error: invalid multibulk length (at most {ARGS_MAX} arguments are taken)"
             ),
@@ -69,27 +115,33 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Looks at `buffer`, which begins with what the last call left, for a command of at most
-    /// `bytes_max` bytes.
-    pub(super) fn step(&mut self, buffer: &[u8], bytes_max: usize) -> Step {
+    /// Bytes that it holds.
+    pub(super) const fn capacity(&self) -> usize {
+        self.args.capacity() * size_of::<Range<usize>>()
+    }
+
+    /// Looks at `buffer`, which begins with what the last call left, for a command within `bounds`.
+    pub(super) fn step(&mut self, buffer: &[u8], bounds: Bounds) -> Step {
+        let bounds = &bounds;
         if self.missing.is_none() {
             self.args.clear();
+            self.args.shrink_to(ARGS_KEPT);
             match buffer.first() {
                 None => return Step::More,
-                Some(b'*') => match self.head(buffer, Length::Arguments) {
+                Some(b'*') => match self.head(buffer, Length::Arguments, bounds) {
                     Ok(None) => return Step::More,
                     Ok(Some(n)) if n <= 0 => return self.end(),
-                    Ok(Some(n)) if n as u64 > ARGS_MAX as u64 => {
-                        return Length::Arguments.wrong();
+                    Ok(Some(n)) if n as u64 > bounds.args as u64 => {
+                        return Length::Arguments.wrong(bounds);
                     }
                     Ok(Some(n)) => self.missing = Some(n as usize),
                     Err(e) => return e,
                 },
-                Some(_) => return self.inline(buffer),
+                Some(_) => return self.inline(buffer, bounds),
             }
         }
         while self.missing != Some(0) {
-            match self.argument(buffer, bytes_max) {
+            match self.argument(buffer, bounds) {
                 Ok(true) => {}
                 Ok(false) if self.too_large => {
                     let drop = std::mem::take(&mut self.at).min(buffer.len());
@@ -103,7 +155,7 @@ impl Parser {
     }
 
     /// Reads one argument; false if it is not all there.
-    fn argument(&mut self, buffer: &[u8], bytes_max: usize) -> Result<bool, Step> {
+    fn argument(&mut self, buffer: &[u8], bounds: &Bounds) -> Result<bool, Step> {
         let len = match self.bulk {
             Some(len) => len,
             None => {
@@ -117,13 +169,13 @@ impl Parser {
                         )));
                     }
                 }
-                let Some(n) = self.head(buffer, Length::Bytes)? else { return Ok(false) };
-                if n < 0 || n as u64 > BULK_BYTES_MAX as u64 {
-                    return Err(Length::Bytes.wrong());
+                let Some(n) = self.head(buffer, Length::Bytes, bounds)? else { return Ok(false) };
+                if n < 0 || n as u64 > bounds.bulk_bytes as u64 {
+                    return Err(Length::Bytes.wrong(bounds));
                 }
                 self.bulk = Some(n as usize);
                 self.bytes += n as usize + 4;
-                self.too_large |= self.bytes > bytes_max;
+                self.too_large |= self.bytes > bounds.command_bytes;
                 n as usize
             }
         };
@@ -172,12 +224,17 @@ impl Parser {
     }
 
     /// Reads a line that is a mark and a number; none if it is not all there.
-    fn head(&mut self, buffer: &[u8], length: Length) -> Result<Option<i64>, Step> {
+    fn head(
+        &mut self,
+        buffer: &[u8],
+        length: Length,
+        bounds: &Bounds,
+    ) -> Result<Option<i64>, Step> {
         let rest = &buffer[self.at..];
         let window = &rest[..rest.len().min(32)];
         let Some(end) = window.iter().position(|b| *b == b'\r') else {
             if window.len() == 32 {
-                return Err(length.wrong());
+                return Err(length.wrong(bounds));
             }
             return Ok(None);
         };
@@ -185,14 +242,14 @@ impl Parser {
             return Ok(None);
         }
         let number = crate::kv::number::parse_int(&rest[1..end]);
-        let number = number.ok_or_else(|| length.wrong())?;
+        let number = number.ok_or_else(|| length.wrong(bounds))?;
         self.at += end + 2;
         Ok(Some(number))
     }
 
-    fn inline(&mut self, buffer: &[u8]) -> Step {
-        let Some(end) = buffer.iter().take(LINE_BYTES_MAX).position(|b| *b == b'\n') else {
-            if buffer.len() >= LINE_BYTES_MAX {
+    fn inline(&mut self, buffer: &[u8], bounds: &Bounds) -> Step {
+        let Some(end) = buffer.iter().take(bounds.line_bytes).position(|b| *b == b'\n') else {
+            if buffer.len() >= bounds.line_bytes {
                 return Step::Error("Protocol error: too big inline request".into());
             }
             return Step::More;
@@ -232,10 +289,14 @@ mod tests {
 
     /// All commands of `stream`, fed in pieces of random length; and the error it ends with.
     fn commands(stream: &[u8], rng: &mut Rng, bytes_max: usize) -> (Vec<Vec<Vec<u8>>>, String) {
+        within(stream, rng, Bounds::new(bytes_max))
+    }
+
+    fn within(stream: &[u8], rng: &mut Rng, bounds: Bounds) -> (Vec<Vec<Vec<u8>>>, String) {
         let (mut parser, mut buffer, mut found) = (Parser::default(), Vec::new(), Vec::new());
         let mut rest = stream;
         loop {
-            match parser.step(&buffer, bytes_max) {
+            match parser.step(&buffer, bounds) {
                 Step::More if rest.is_empty() => return (found, String::new()),
                 Step::More => {
                     let n = (1 + rng.below(9) as usize).min(rest.len());
@@ -303,6 +364,33 @@ mod tests {
         ] {
             assert_eq!(commands(stream, &mut Rng::new(1), 1000).1, expected);
         }
+    }
+
+    #[test]
+    fn a_stranger_may_send_little() {
+        let most = 16 << 10;
+        let bulk = |len: usize| format!("*1\r\n${len}\r\n{}\r\n", "x".repeat(len));
+        let args = |n: usize| format!("*{n}\r\n{}", "$0\r\n\r\n".repeat(n));
+        for (stream, found, expected) in [
+            (args(10), 1, ""),
+            (args(11), 0, "Protocol error: unauthenticated multibulk length"),
+            (bulk(most), 1, ""),
+            (bulk(most + 1), 0, "Protocol error: unauthenticated bulk length"),
+            ("x".repeat(most), 0, "Protocol error: too big inline request"),
+        ] {
+            let (commands, error) = within(stream.as_bytes(), &mut Rng::new(1), Bounds::STRANGER);
+            assert_eq!((commands.len(), &*error), (found, expected));
+        }
+    }
+
+    #[test]
+    fn room_for_many_arguments_is_given_back() {
+        let mut parser = Parser::default();
+        let stream = format!("*200000\r\n{}", "$0\r\n\r\n".repeat(200_000));
+        let step = parser.step(stream.as_bytes(), Bounds::new(1 << 20));
+        assert!(step == Step::Command(stream.len()) && parser.capacity() >= 3_000_000);
+        assert_eq!(parser.step(b"", Bounds::new(1 << 20)), Step::More);
+        assert!(parser.capacity() <= 2 * ARGS_KEPT * size_of::<Range<usize>>());
     }
 
     #[test]

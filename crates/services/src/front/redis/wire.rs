@@ -16,6 +16,9 @@ const READ_BYTES: usize = 64 << 10;
 /// Bytes written in one go before other connections have their turn.
 const TURN_BYTES: usize = 128 << 10;
 
+/// Larger buffers are given back when they are empty.
+const BUFFER_BYTES_KEPT: usize = READ_BYTES / 2;
+
 /// While more output waits, no commands are read.
 pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
 
@@ -67,6 +70,11 @@ impl Wire {
         self.output.len() - self.written
     }
 
+    /// Bytes of both buffers.
+    pub(super) const fn capacity(&self) -> usize {
+        self.input.capacity() + self.output.capacity()
+    }
+
     /// Puts `bytes` behind what is to be written. Many of them are not copied if nothing waits.
     pub(super) fn put(&mut self, bytes: Vec<u8>) {
         if self.output.is_empty() && bytes.len() > self.output.capacity() {
@@ -82,7 +90,7 @@ impl Wire {
         if all {
             self.input.clear();
             self.used = 0;
-            if self.input.capacity() > 4 * READ_BYTES {
+            if self.input.capacity() > BUFFER_BYTES_KEPT {
                 self.input = Vec::new();
             }
         }
@@ -113,7 +121,7 @@ impl Wire {
         }
         self.output.clear();
         self.written = 0;
-        if self.output.capacity() > OUTPUT_BYTES_CALM {
+        if self.output.capacity() > BUFFER_BYTES_KEPT {
             self.output = Vec::new();
         }
         Ok(())

@@ -87,6 +87,8 @@ fn log_in(c: &mut Client, user: &[u8], given: &[u8]) -> Result<(), Error> {
         c.authenticated = true;
         return Ok(());
     }
+    drop(settings);
+    c.wrong_passwords += 1;
     Err(Error::new("WRONGPASS invalid username-password pair or user is disabled."))
 }
 
@@ -178,7 +180,8 @@ fn quit(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Erro
 }
 
 fn reset(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    *c = Client::new(c.server.clone(), c.info.clone());
+    let wrong_passwords = c.wrong_passwords;
+    *c = Client { wrong_passwords, ..Client::new(c.server.clone(), c.info.clone()) };
     let mut said = lock(&c.info.said);
     said.name.clear();
     said.resp = 2;
@@ -303,13 +306,14 @@ fn line(info: &Info) -> String {
         text,
         "id={} addr={} laddr={} fd=8 name={name} age={} idle={} flags=N db=0 sub=0 psub=0 ssub=0 \
          multi=-1 qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=1024 rbp=0 obl=0 oll=0 omem=0 \
-         tot-mem=0 events=r cmd={command} user=default redir=-1 resp={resp} lib-name={lib_name} \
+         tot-mem={} events=r cmd={command} user=default redir=-1 resp={resp} lib-name={lib_name} \
          lib-ver={lib_version}",
         info.id,
         info.peer,
         info.local,
         secs(info.since_us),
         secs(active_us),
+        info.held.load(std::sync::atomic::Ordering::Relaxed),
     )
     .expect("a string takes all");
     text

@@ -251,6 +251,7 @@ const SECTIONS: &[(&str, Section)] = &[
         facts(&[
             ("total_connections_received", &c.server.connections.load(Relaxed)),
             ("total_commands_processed", &c.server.commands.load(Relaxed)),
+            ("acl_access_denied_auth", &c.server.wrong_passwords.load(Relaxed)),
         ])
     }),
     ("Replication", |c| {

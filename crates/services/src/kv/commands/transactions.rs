@@ -77,7 +77,7 @@ impl<'a> Script<'a> {
     pub(crate) fn encode(client: &Client, commands: &[&Vec<Box<[u8]>>]) -> Vec<Box<[u8]>> {
         let number = |n: u64| n.to_string().into_bytes().into_boxed_slice();
         let mut args = vec![b"exec"[..].into(), number(client.watched.len() as u64)];
-        for (key, version) in &client.watched {
+        for (key, version) in client.watched.iter() {
             args.push(key.clone());
             args.push(number(*version));
         }
@@ -152,14 +152,20 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
     Ok(())
 }
 
-/// Keys that one client may watch: they travel with its transaction.
+/// Keys that one client may watch, and their bytes: they travel with its transaction, which must fit into one message.
 const WATCHED_MAX: usize = 10_000;
+const WATCHED_BYTES_MAX: usize = amcast_core::limits::PAYLOAD_BYTES_MAX / 2;
 
 fn watch(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
     let fresh: BTreeSet<&[u8]> =
-        args[1..].iter().copied().filter(|key| !c.watched.contains_key(*key)).collect();
+        args[1..].iter().copied().filter(|key| !c.watched.contains(key)).collect();
     if c.watched.len() + fresh.len() > WATCHED_MAX {
         return Err(Error::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
+    }
+    if c.watched.bytes() + fresh.iter().map(|key| key.len()).sum::<usize>() > WATCHED_BYTES_MAX {
+        return Err(Error::new(format!(
+            "ERR the keys that are watched have more than {WATCHED_BYTES_MAX} bytes"
+        )));
     }
     if c.transaction.is_some() {
         return Err(Error::new("ERR WATCH inside MULTI is not allowed"));

@@ -1,0 +1,260 @@
+//! Places for connections at a port that strangers reach: so many, and none for a connection that only stands there.
+//!
+//! Where all places are taken, one more connection closes the one that has been idle for longest: first of those whose
+//! clients have not shown who they are, where they can ([`Place::is_known`]). So whoever opens many connections and says
+//! nothing, or says it a byte at a time, keeps nobody else out.
+
+use crate::kv::client::lock;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
+
+/// The places of a listener.
+#[derive(Debug)]
+pub struct Places {
+    most: usize,
+    begun: Instant,
+    all: Mutex<BTreeMap<u64, Arc<Place>>>,
+    next: AtomicU64,
+}
+
+/// One connection's place, as others see it.
+#[derive(Debug)]
+pub struct Place {
+    number: u64,
+    /// When it last came further, in microseconds since the listener began.
+    moved_us: AtomicU64,
+    known: AtomicBool,
+    closed: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Place {
+    /// Its client has shown who it is.
+    pub fn is_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Has the connection end.
+    pub fn end(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Some(waker) = lock(&self.waker).take() {
+            waker.wake();
+        }
+    }
+
+    /// Whether it is to end; if not, the task of `cx` is woken when it is.
+    fn has_ended(&self, cx: &Context<'_>) -> bool {
+        *lock(&self.waker) = Some(cx.waker().clone());
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+impl Places {
+    /// `most` places, none of them taken.
+    pub fn new(most: usize) -> Arc<Self> {
+        let (all, next) = (Mutex::default(), AtomicU64::new(0));
+        Arc::new(Self { most, begun: Instant::now(), all, next })
+    }
+
+    fn now_us(&self) -> u64 {
+        self.begun.elapsed().as_micros() as u64
+    }
+
+    /// A place for one more connection, if need be that of another one, which is closed.
+    fn enter(&self) -> Arc<Place> {
+        let place = Arc::new(Place {
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            moved_us: AtomicU64::new(self.now_us()),
+            known: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            waker: Mutex::default(),
+        });
+        let mut all = lock(&self.all);
+        let idle = |(number, place): (&u64, &Arc<Place>)| {
+            (place.known.load(Ordering::Relaxed), place.moved_us.load(Ordering::Relaxed), *number)
+        };
+        let idlest = match all.len() < self.most {
+            true => None,
+            false => all.iter().map(idle).min().and_then(|(.., number)| all.remove(&number)),
+        };
+        all.insert(place.number, Arc::clone(&place));
+        drop(all);
+        if let Some(idlest) = idlest {
+            idlest.end();
+        }
+        place
+    }
+
+    fn leave(&self, place: &Place) {
+        lock(&self.all).remove(&place.number);
+    }
+}
+
+/// How long a connection may do nothing of use.
+#[derive(Clone, Copy, Debug)]
+pub enum Manner {
+    /// One request after the other: each is whole, and its answer taken, within the first time, and the next one begins within
+    /// the second.
+    InTurn(Duration, Duration),
+    /// Many requests at a time, which have bounds of their own: so many bytes come within that time at first.
+    Together(usize, Duration),
+}
+
+/// A connection that has a place.
+#[derive(Debug)]
+pub struct Placed {
+    stream: TcpStream,
+    places: Arc<Places>,
+    place: Arc<Place>,
+    manner: Manner,
+    /// Bytes that came; with requests in turn, of the present one.
+    came: usize,
+    /// When it ends, unless something happens before.
+    end: Option<Pin<Box<Sleep>>>,
+}
+
+impl Placed {
+    /// Gives a connection a place.
+    pub fn new(stream: TcpStream, places: &Arc<Places>, manner: Manner) -> Self {
+        let (Manner::InTurn(first, _) | Manner::Together(_, first)) = manner;
+        let (places, place) = (Arc::clone(places), places.enter());
+        Self { stream, places, place, manner, came: 0, end: Some(Box::pin(sleep(first))) }
+    }
+
+    /// Its place.
+    pub const fn place(&self) -> &Arc<Place> {
+        &self.place
+    }
+
+    fn ends_at(&mut self, after: Duration) {
+        match &mut self.end {
+            Some(end) => end.as_mut().reset(Instant::now() + after),
+            None => self.end = Some(Box::pin(sleep(after))),
+        }
+    }
+
+    fn moved(&self) {
+        self.place.moved_us.store(self.places.now_us(), Ordering::Relaxed);
+    }
+
+    fn has_read(&mut self, bytes: usize) {
+        let is_first = self.came == 0 && bytes > 0;
+        self.came += bytes;
+        match self.manner {
+            // A byte more of a request is nothing of use before all of it is there.
+            Manner::InTurn(request, _) if is_first => self.ends_at(request),
+            Manner::InTurn(..) => {}
+            Manner::Together(greeting, _) if self.came >= greeting => {
+                self.end = None;
+                self.moved();
+            }
+            Manner::Together(..) => {}
+        }
+    }
+
+    fn has_written(&mut self) {
+        match self.manner {
+            Manner::InTurn(_, idle) => {
+                self.came = 0;
+                self.ends_at(idle);
+                self.moved();
+            }
+            Manner::Together(..) if self.end.is_none() => self.moved(),
+            // What a server says before it is asked.
+            Manner::Together(..) => {}
+        }
+    }
+
+    /// Whether its time is over, or another one took its place.
+    fn is_over(&mut self, cx: &mut Context<'_>) -> bool {
+        let late = self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready());
+        self.place.has_ended(cx) || late
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.places.leave(&self.place);
+    }
+}
+
+impl AsyncRead for Placed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        to: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        // No more bytes: the connection is closed in good order.
+        if self.is_over(cx) {
+            return Poll::Ready(Ok(()));
+        }
+        let before = to.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, to);
+        if read.is_ready() {
+            self.has_read(to.filled().len() - before);
+        }
+        read
+    }
+}
+
+impl AsyncWrite for Placed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(cx, from);
+        match written {
+            Poll::Ready(Ok(_)) => self.has_written(),
+            Poll::Pending if self.is_over(cx) => {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+            _ => {}
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_closes_the_one_idle_longest_and_of_strangers_first() {
+        let _limit = amcast_test_policy::time_limit();
+        let places = Places::new(3);
+        let [known, old, young] = [(); 3].map(|()| places.enter());
+        for (place, us) in [(&known, 1), (&old, 2), (&young, 3)] {
+            place.moved_us.store(us, Ordering::Relaxed);
+        }
+        known.is_known();
+        let closed = |place: &Arc<Place>| place.closed.load(Ordering::Relaxed);
+        let another = places.enter();
+        another.is_known();
+        assert_eq!([&known, &old, &young].map(closed), [false, true, false]);
+        places.leave(&old);
+        assert_eq!(lock(&places.all).len(), 3, "its place was given away");
+        places.enter().is_known();
+        assert!(closed(&young) && !closed(&known));
+        places.enter();
+        assert!(closed(&known) && !closed(&another), "where all are known, of these");
+        assert_eq!(lock(&places.all).len(), 3);
+    }
+}
