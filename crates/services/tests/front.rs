@@ -445,3 +445,38 @@ fn info_claims_nothing_that_is_not_so() {
     let bytes = |name: &str| one[name].parse::<u64>().unwrap();
     assert!(bytes("used_memory") > 100_000 && bytes("used_memory_rss") >= bytes("used_memory"));
 }
+
+#[test]
+fn replies_come_again_once_they_are_wanted_again() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut reader = connect(&front);
+    let say = "CLIENT REPLY SKIP\r\nPING lost\r\nPING kept\r\nCLIENT REPLY SKIP\r\nCLIENT REPLY ON\r\n\
+               PING on\r\nCLIENT REPLY OFF\r\nPING lost\r\nCLIENT REPLY ON\r\nECHO end\r\n";
+    reader.get_mut().write_all(say.as_bytes()).unwrap();
+    let lines: Vec<_> = (0..8).map(|_| line(&mut reader)).collect();
+    assert_eq!(lines, ["$4", "kept", "+OK", "$2", "on", "+OK", "$3", "end"]);
+}
+
+#[test]
+fn commands_are_listed_by_what_is_asked_for() {
+    let _limit = amcast_test_policy::time_limit();
+    let front = local(None);
+    let mut reader = connect(&front);
+    let mut ask = |command: &str| -> Vec<String> {
+        reader.get_mut().write_all(format!("{command}\r\n").as_bytes()).unwrap();
+        let count = line(&mut reader);
+        let Some(count) = count.strip_prefix('*') else { return vec![count] };
+        let count: usize = count.parse().unwrap();
+        (0..2 * count).map(|_| line(&mut reader)).skip(1).step_by(2).collect()
+    };
+    assert_eq!(ask("COMMAND LIST FILTERBY PATTERN incrby*"), ["incrby", "incrbyfloat"]);
+    let (all, read) = (ask("COMMAND LIST"), ask("COMMAND LIST FILTERBY ACLCAT read"));
+    assert!(
+        read.len() < all.len() && read.contains(&"get".into()) && !read.contains(&"set".into())
+    );
+    assert_eq!(ask("COMMAND LIST FILTERBY MODULE json").len(), 0);
+    for wrong in ["COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY COLOUR red", "COMMAND LIST all"] {
+        assert_eq!(ask(wrong), ["-ERR syntax error"], "{wrong}");
+    }
+}

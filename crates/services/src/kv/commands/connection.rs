@@ -243,7 +243,7 @@ fn client(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
         }
         (b"reply", [how]) => match how.to_ascii_lowercase().as_slice() {
             b"on" => {
-                c.silent = false;
+                (c.silent, c.skip_next) = (false, false);
                 reply.ok();
             }
             b"off" => c.silent = true,

@@ -343,7 +343,7 @@ fn object(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     match word.as_slice() {
         b"encoding" => reply.bulk(encoding(&entry.data).as_bytes()),
         b"refcount" => reply.int(1),
-        b"idletime" => reply.int(0),
+        b"idletime" => return Err(Error::new("ERR idle time is not tracked")),
         _ => {
             return Err(Error::new(
                 "ERR An LFU maxmemory policy is not selected, access frequency not tracked. \

@@ -328,6 +328,38 @@ fn describe(c: &Command, reply: &mut Reply<'_>) {
     }
 }
 
+/// Which commands a list has with this filter: those of a module, of which there are none; of a category, as
+/// far as flags tell; or of names like a pattern.
+fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&Command) -> bool + 'a, Error> {
+    let by = match filter {
+        [] => None,
+        [word, by, value] if word.eq_ignore_ascii_case(b"filterby") => {
+            Some((by.to_ascii_lowercase(), *value))
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    if by.as_ref().is_some_and(|(by, _)| !matches!(&by[..], b"module" | b"aclcat" | b"pattern")) {
+        return Err(Error::SYNTAX);
+    }
+    Ok(move |c: &Command| match &by {
+        None => true,
+        Some((by, value)) if by == b"pattern" => {
+            glob::matches(&value.to_ascii_lowercase(), c.name.as_bytes())
+        }
+        Some((by, value)) if by == b"aclcat" => {
+            let has = |flag: &str| c.flags.split(' ').any(|f| f == flag);
+            match &value.to_ascii_lowercase()[..] {
+                b"read" => has("readonly"),
+                b"write" => has("write"),
+                b"fast" => has("fast"),
+                b"slow" => !has("fast"),
+                _ => false,
+            }
+        }
+        Some(_) => false,
+    })
+}
+
 fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
     let all = || {
         registry::families()
@@ -341,9 +373,11 @@ fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next
     };
     match (sub.as_slice(), &args[2..]) {
         (b"count", []) => reply.count(all().count()),
-        (b"list", _) => {
-            reply.array(all().count());
-            all().for_each(|(_, c)| reply.bulk(c.name.as_bytes()));
+        (b"list", filter) => {
+            let wanted = listed(filter)?;
+            let names: Vec<_> = all().filter(|(_, c)| wanted(c)).map(|(_, c)| c.name).collect();
+            reply.array(names.len());
+            names.iter().for_each(|name| reply.bulk(name.as_bytes()));
         }
         (b"info", []) => {
             reply.array(all().count());

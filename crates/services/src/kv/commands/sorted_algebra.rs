@@ -183,8 +183,12 @@ impl<'a> Input<'a> {
     }
 }
 
-fn mix(c: &Context<'_>, keys: &[&[u8]], how: Mix, o: &Options) -> Result<Sorted, Error> {
-    let inputs = keys.iter().map(|k| Input::of(c, k)).collect::<Result<Vec<_>, _>>()?;
+/// The sets of these keys.
+fn inputs<'a>(c: &'a Context<'_>, keys: &[&[u8]]) -> Result<Vec<Input<'a>>, Error> {
+    keys.iter().map(|k| Input::of(c, k)).collect()
+}
+
+fn mix(inputs: &[Input<'_>], how: Mix, o: &Options) -> Sorted {
     let weigh = |i: usize, s: f64| Some(s * o.weights[i]).filter(|s| !s.is_nan()).unwrap_or(0.0);
     let mut out = Sorted::default();
     match how {
@@ -213,13 +217,14 @@ fn mix(c: &Context<'_>, keys: &[&[u8]], how: Mix, o: &Options) -> Result<Sorted,
             });
         }
     }
-    Ok(out)
+    out
 }
 
 fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
     let (keys, rest) = counted(args, 1, how.name())?;
+    let inputs = inputs(c, keys)?;
     let o = options(rest, keys.len(), (how, false))?;
-    let found = mix(c, keys, how, &o)?;
+    let found = mix(&inputs, how, &o);
     if o.with_scores {
         reply.pairs(found.len());
     } else {
@@ -236,8 +241,9 @@ fn show(c: &Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Res
 
 fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
     let (keys, rest) = counted(args, 2, &format!("{}store", how.name()))?;
+    let inputs = inputs(c, keys)?;
     let o = options(rest, keys.len(), (how, true))?;
-    let found = mix(c, keys, how, &o)?;
+    let found = mix(&inputs, how, &o);
     reply.count(found.len());
     store_or_delete(c, args[1], found);
     Ok(())
@@ -271,6 +277,6 @@ fn zintercard(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Res
     let (keys, rest) = counted(args, 1, "zintercard")?;
     let limit = card_limit(rest)?;
     let o = options(&[], keys.len(), (Mix::Inter, false))?;
-    reply.count(mix(c, keys, Mix::Inter, &o)?.len().min(limit));
+    reply.count(mix(&inputs(c, keys)?, Mix::Inter, &o).len().min(limit));
     Ok(())
 }

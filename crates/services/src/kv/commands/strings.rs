@@ -229,14 +229,18 @@ fn getdel(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 
 fn getex(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let key = args[1];
-    let deadline = match args.len() {
+    let when = match args.len() {
         2 => None,
-        3 if args[2].eq_ignore_ascii_case(b"persist") => Some(NEVER_MS),
-        4 => {
-            let when = When::parse(args[2]).ok_or(Error::SYNTAX)?;
-            Some(option_deadline(&when, args[3], c.now_ms(key), "getex")?)
-        }
+        3 if args[2].eq_ignore_ascii_case(b"persist") => Some(None),
+        4 => Some(Some(When::parse(args[2]).ok_or(Error::SYNTAX)?)),
         _ => return Err(Error::SYNTAX),
+    };
+    // As in Redis: of a key that is not there the time does not matter.
+    let is_there = c.get::<Str>(key)?.is_some();
+    let deadline = match when.filter(|_| is_there) {
+        None => None,
+        Some(None) => Some(NEVER_MS),
+        Some(Some(when)) => Some(option_deadline(&when, args[3], c.now_ms(key), "getex")?),
     };
     get(c, args, reply)?;
     let Some((deadline, entry)) = deadline.zip(c.find(key)) else { return Ok(()) };
