@@ -14,6 +14,7 @@ use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::iter::Sum;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +49,39 @@ impl Kept {
                 Input::Loaded { ticket: *ticket, record: record.as_deref() }
             }
         }
+    }
+}
+
+/// How much is in logs, or was written to them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LogVolume {
+    /// How many records.
+    pub(crate) records: u64,
+    /// How many bytes of a log they take.
+    pub(crate) bytes: u64,
+}
+
+impl LogVolume {
+    /// A record's head in a log, in bytes.
+    const HEAD_BYTES: u64 = 32;
+
+    const fn add(&mut self, record: &[u8]) {
+        self.records += 1;
+        self.bytes += record.len() as u64 + Self::HEAD_BYTES;
+    }
+
+    /// How much more that is than what there was `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { records: self.records - before.records, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl Sum for LogVolume {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            records: sum.records + one.records,
+            bytes: sum.bytes + one.bytes,
+        })
     }
 }
 
@@ -95,6 +129,8 @@ const DOUBT: &str = "doubt";
 pub(crate) struct Journal {
     log: Log,
     holds: bool,
+    /// What was found in it, and what was appended.
+    volume: LogVolume,
     done: VecDeque<Kept>,
     /// Until something was written.
     doubt: Option<Mark>,
@@ -118,7 +154,7 @@ impl Journal {
         path: &Path,
         keeping: &Keeping,
         wake: Wake,
-        each: impl FnMut(u64, &[u8]),
+        mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered, bool), String> {
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
@@ -130,15 +166,19 @@ impl Journal {
         let is_lost = Mark::is_set(path, LOST) || !path.exists() && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
         let lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
-        let opened = Log::open(path, &options, wake, each);
+        let mut volume = LogVolume::default();
+        let opened = Log::open(path, &options, wake, |number, record| {
+            volume.add(record);
+            each(number, record);
+        });
         let (log, mut recovered) = opened.map_err(|e| e.to_string())?;
         recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
             doubt.take().into_iter().for_each(Mark::clear);
         }
-        let journal =
-            Self { log, holds, done: VecDeque::new(), doubt, lost, refuses: false, failed: None };
+        let (done, refuses, failed) = (VecDeque::new(), false, None);
+        let journal = Self { log, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))
     }
 
@@ -147,7 +187,9 @@ impl Journal {
         for item in outbox.items() {
             match item {
                 Output::Persist { ticket, record, awaited } => {
-                    let appended = self.log.append(*ticket, outbox.bytes(*record), *awaited);
+                    let record = outbox.bytes(*record);
+                    self.volume.add(record);
+                    let appended = self.log.append(*ticket, record, *awaited);
                     if let Err(e) = appended {
                         self.refuses = true;
                         // Why it failed is said with what it has done.
@@ -213,6 +255,11 @@ impl Journal {
         self.log.room()
     }
 
+    /// What was found in it, and what was appended since.
+    pub(crate) const fn volume(&self) -> LogVolume {
+        self.volume
+    }
+
     /// How often it was synced.
     pub(crate) fn syncs(&self) -> u64 {
         self.log.counts().syncs
@@ -275,6 +322,27 @@ mod tests {
         assert!(open(&keeping).2 && open(&keeping).2, "again and again");
         write(open(&keeping).0);
         assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn the_volume_of_a_log_is_what_was_found_and_what_was_appended() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("volume");
+        let records: [&[u8]; 2] = [b"one", b"another"];
+        for lives in 1..4_u64 {
+            let (mut journal, ..) = open(&keeping);
+            let all = |lives: u64| LogVolume { records: 2 * lives, bytes: (2 * 32 + 10) * lives };
+            assert_eq!(journal.volume(), all(lives - 1));
+            let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+            for record in records {
+                let record = outbox.fill(|to| to.extend_from_slice(record));
+                outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: false });
+            }
+            journal.carry(&outbox);
+            assert_eq!(journal.volume(), all(lives));
+            assert_eq!(journal.volume().since(all(lives - 1)), all(1));
+        }
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

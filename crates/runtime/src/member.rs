@@ -15,7 +15,7 @@ use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
-use crate::journal::Journal;
+use crate::journal::{Journal, LogVolume};
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
 use crate::seat::Above;
@@ -477,6 +477,10 @@ impl Replicas for Members {
             tracing::info!("{} is said to be dead", crate::config::node_name(rank));
             self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Suspect(p)));
         }
+    }
+
+    fn logged(&self) -> LogVolume {
+        self.members.iter().filter_map(Dues::journal).map(Journal::volume).sum()
     }
 
     fn failed(&self) -> Option<String> {

@@ -234,7 +234,7 @@ fn keep_state<A: Application>(
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
-    let opened = Checkpoints::open::<A>(keeping, node, (groups, clock::now()), wake);
+    let opened = Checkpoints::open::<A>(keeping, node, groups, wake);
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
     house.keep_state(checkpoints, restored);
     Ok(())
@@ -396,7 +396,7 @@ impl<A: Application> Node<A> {
     fn save_last(&mut self) -> Result<(), NodeError> {
         let begun = clock::now();
         self.keep(begun)?;
-        if !self.house.save_last(begun) {
+        if !self.house.save_last() {
             return Ok(());
         }
         while self.house.is_saving() {
@@ -427,7 +427,10 @@ impl<A: Application> Node<A> {
             self.joining = false;
             self.kept.iter().for_each(|(_, disk)| disk.has_joined());
         }
-        let saved = self.house.checkpoint(now).map_err(|e| NodeError::Disk(e.to_string()))?;
+        let saved = self
+            .house
+            .checkpoint(self.replicas.logged())
+            .map_err(|e| NodeError::Disk(e.to_string()))?;
         if let Some(positions) = saved {
             tracing::info!("the state is on disk, at {positions:?}");
             self.replicas.checkpointed(now, &positions, &mut self.house);

@@ -3,6 +3,7 @@
 use crate::application::Wake;
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
+use crate::journal::LogVolume;
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
@@ -57,6 +58,12 @@ pub(crate) trait Replicas {
     /// The application's state with everything of each group up to its position survives the end of
     /// the machine.
     fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn Above) {}
+
+    /// What their logs have come to since the node started, with what it found in them; nothing where they
+    /// have none.
+    fn logged(&self) -> LogVolume {
+        LogVolume::default()
+    }
 
     /// Why they cannot go on, if they cannot.
     fn failed(&self) -> Option<String> {
