@@ -124,6 +124,43 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
 }
 
 #[test]
+fn a_log_that_was_cut_short_is_told_and_cut_there_only_on_demand() {
+    let _limit = amcast_test_policy::time_limit();
+    let zeroed = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(8).position(|part| part == b"record-6").expect("it is there");
+        bytes[at - 32..].fill(0);
+    };
+    let halved = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(8).position(|part| part == b"record-6").expect("it is there");
+        bytes.truncate(at);
+    };
+    let says = "the log was cut short";
+    let is_short = "the file is shorter than it was made";
+    for (name, damage, says) in
+        [("zeroed", &zeroed as &dyn Fn(&mut Vec<u8>), says), ("halved", &halved, is_short)]
+    {
+        let dir = Scratch::with_log(name);
+        let path = dir.0.join("00000000000000000000.segment");
+        let mut bytes = fs::read(&path).expect("it is there");
+        damage(&mut bytes);
+        fs::write(&path, bytes).expect("it can be written");
+        let told = amcast(&["verify"], &dir.0);
+        assert_eq!(told.code, Some(1), "{}{}", told.out, told.err);
+        assert!(told.out.contains("record 6 ") && told.out.contains(says), "{}", told.out);
+        let log = json(&amcast(&["verify", "--json"], &dir.0));
+        assert_eq!((&log["sound"], &log["log"]["next"]), (&Value::Bool(false), &Value::from(6)));
+        assert_eq!(log["log"]["synced"], Value::from(10));
+        let options = Options { segment_bytes: 16 << 10, ..Options::default() };
+        let opened = Log::open(&dir.0, &options, Arc::new(|| {}), |_, _| {});
+        assert!(opened.is_err_and(|e| e.to_string().contains("amcast log-file repair")));
+        assert_eq!(amcast(&["repair", "--yes"], &dir.0).code, Some(0));
+        assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
+        assert_eq!(dir.open().next(), 6);
+        fs::remove_file(dir.0.with_extension("lost")).expect("its process is told of it");
+    }
+}
+
+#[test]
 fn a_log_that_is_in_use_is_refused() {
     let _limit = amcast_test_policy::time_limit();
     let dir = Scratch::with_log("used");

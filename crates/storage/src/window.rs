@@ -28,6 +28,11 @@ impl<'f, F: File> Window<'f, F> {
         Self { file, at: 0, bytes: Vec::new(), next_bytes: FIRST_BYTES, at_end: false }
     }
 
+    /// The file.
+    pub(crate) fn file(&self) -> &'f F {
+        self.file
+    }
+
     /// `count` bytes from `offset`, fewer at the file's end.
     pub(crate) fn look(&mut self, offset: u64, count: usize) -> io::Result<&[u8]> {
         let end = self.at + self.bytes.len() as u64;

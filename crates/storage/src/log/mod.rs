@@ -3,7 +3,8 @@
 //! Three threads do. The *writer* takes all that waits, writes it with one call, and, if anyone waits
 //! for it, syncs it with one more: what comes meanwhile is the next batch, so that the number of
 //! records in a sync follows from how many come while one lasts. The *reader* reads records again. The
-//! *keeper* makes the next segment before it is needed, and gives up trimmed ones.
+//! *keeper* makes the next segment before it is needed, gives up trimmed ones, and makes durable now and then how
+//! far the log is.
 
 mod desk;
 mod keeper;
@@ -135,12 +136,13 @@ impl Log {
         };
         let (shelf, pace) = (store.shelf().clone(), *options);
         let (on, with) = (shelf.clone(), desk.clone());
+        let end = store.end().clone();
         // The writer first: it is the first to end.
         let path = store.shelf().disk.path().to_path_buf();
         let with_writer = desk.clone();
         log.spawn(&path, "log-writer", move || writer::run(store, &with_writer, &pace))?;
         log.spawn(&path, "log-reader", move || reader::run(&on, &with))?;
-        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &desk))?;
+        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &end, &desk))?;
         Ok(log)
     }
 

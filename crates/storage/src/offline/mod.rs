@@ -8,7 +8,9 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-pub use repair::{Cut, LOST, repair};
+#[cfg(test)]
+pub(crate) use repair::cut as cut_of;
+pub use repair::{Cut, LOST, repair, repair_end};
 #[cfg(test)]
 pub(crate) use survey::survey as survey_of;
 pub use survey::{Record, SegmentEnd, SegmentSeen, Survey};
