@@ -9,9 +9,10 @@
 use crate::home::Keeping;
 use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
-use amcast_storage::offline::LOST;
+use amcast_storage::offline::{Cut, LOST, repair_end};
 use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::iter::Sum;
@@ -121,6 +122,54 @@ pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
     Mark::set(path, LOST).map(drop)
 }
 
+/// Why a log cannot be opened; the sentence says what to do.
+#[derive(Debug)]
+pub(crate) enum Unopened {
+    /// It cannot be used as it is.
+    Unusable(String),
+    /// It had lost its end, and has been made to open: the next start has its process ask the others what it
+    /// had promised.
+    CutShort(String),
+}
+
+impl fmt::Display for Unopened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unusable(why) | Self::CutShort(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
+/// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
+/// other acceptors know. Any other damage is for people.
+fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
+    let unusable = Unopened::Unusable(why.to_string());
+    if !why.is_damage() && !matches!(why, amcast_storage::Error::Missing { .. }) {
+        return unusable;
+    }
+    match repair_end(path) {
+        Ok(Some(Cut { from, kept, .. })) => {
+            let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
+            let aside = match kept.is_empty() {
+                true => "nothing was left to keep".to_string(),
+                false => format!("what was there is kept in {}", kept.join(", ")),
+            };
+            let what = match why {
+                amcast_storage::Error::Damaged(damage) => damage.says(),
+                // It may be whole; nothing says so.
+                other => other.to_string(),
+            };
+            Unopened::CutShort(format!(
+                "{what}. The log in {} goes on from record {from}, and {aside}; the node asks the others \
+                 what it had promised before it votes again",
+                path.display()
+            ))
+        }
+        Ok(None) => unusable,
+        Err(e) => Unopened::Unusable(format!("{why} (it cannot be made to open: {e})")),
+    }
+}
+
 /// The end of the log may be missing. The log itself says so once, when it is opened.
 const DOUBT: &str = "doubt";
 
@@ -149,18 +198,18 @@ impl Journal {
     /// what was there before is gone.
     ///
     /// # Errors
-    /// When it is damaged or cannot be used; the sentence says what to do.
+    /// When it is damaged or cannot be used.
     pub(crate) fn open(
         path: &Path,
         keeping: &Keeping,
         wake: Wake,
         mut each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered, bool), String> {
+    ) -> Result<(Self, Recovered, bool), Unopened> {
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
         let options = Options { segment_bytes, spares, ..Options::default() };
         let holds = keeping.holds;
-        let wrong = |e: io::Error| format!("{}: {e}", path.display());
+        let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
         let doubted = Mark::is_set(path, DOUBT);
         let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
         let is_lost = Mark::is_set(path, LOST) || !path.exists() && keeping.is_begun();
@@ -171,7 +220,7 @@ impl Journal {
             volume.add(record);
             each(number, record);
         });
-        let (log, mut recovered) = opened.map_err(|e| e.to_string())?;
+        let (log, mut recovered) = opened.map_err(|e| mend(path, &e))?;
         recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
@@ -362,10 +411,45 @@ mod tests {
         bytes[at] ^= 1;
         fs::write(&segments[0], bytes).unwrap();
         let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
-        assert!(opened.unwrap_err().contains("damaged"));
+        assert!(matches!(opened, Err(Unopened::Unusable(why)) if why.contains("damaged")));
         amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
         assert!(open(&keeping).2);
         fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_lost_its_end_is_made_to_open_and_is_lost_and_what_was_cut_is_kept() {
+        let _limit = amcast_test_policy::time_limit();
+        let zeroed = |file: &mut Vec<u8>| {
+            let end = file.iter().rposition(|&byte| byte != 0).unwrap();
+            file[end - 60..=end].fill(0);
+        };
+        let halved = |file: &mut Vec<u8>| file.truncate(5000);
+        for (name, damage, kept) in [
+            ("zeroed", &zeroed as &dyn Fn(&mut Vec<u8>), ".cut"),
+            ("halved", &halved, ".short.cut"),
+        ] {
+            let keeping = keeping(name);
+            let (log, end) = (keeping.path.join("g0"), b"what follows from that");
+            for _ in 0..40 {
+                write(open(&keeping).0);
+            }
+            let segment = log.join("00000000000000000000.segment");
+            let mut bytes = fs::read(&segment).unwrap();
+            let written = bytes.windows(end.len()).filter(|part| part == end).count();
+            assert_eq!(written, 40);
+            damage(&mut bytes);
+            fs::write(&segment, bytes).unwrap();
+            let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
+            let why = opened.map(drop).unwrap_err();
+            assert!(matches!(&why, Unopened::CutShort(why) if why.contains(kept)), "{why}");
+            let (_, recovered, is_lost) = open(&keeping);
+            assert!(recovered.next < 40 && is_lost, "{recovered:?}");
+            assert!(open(&keeping).2, "until something is written");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+            fs::remove_dir_all(&keeping.path).unwrap();
+        }
     }
 
     #[test]

@@ -95,8 +95,8 @@ pub enum NodeError {
     Application(std::io::Error),
     /// What it keeps on disk; the sentence says what to do.
     Disk(String),
-    /// It lived before on a disk that is gone, as another node says: at its next start it asks the
-    /// others what it had promised.
+    /// It lived before on a disk that is gone, as another node says, or a log of it was cut short: at its
+    /// next start it asks the others what it had promised.
     Anew(String),
 }
 
@@ -329,7 +329,7 @@ impl<A: Application> Node<A> {
                 self.name
             );
         }
-        self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
+        self.replicas.begin(clock::now(), &mut self.house)?;
         self.house.has_begun();
         self.catch_up(clock::now());
         if let Some(positions) = self.house.take_found() {

@@ -4,6 +4,7 @@ use crate::application::Wake;
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::journal::LogVolume;
+use crate::node::NodeError;
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
@@ -20,8 +21,8 @@ pub(crate) trait Replicas {
     /// Gives each its first inputs. Once, before anything else.
     ///
     /// # Errors
-    /// When what one keeps on disk cannot be used; the sentence says what to do.
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String>;
+    /// When what one keeps on disk cannot be used, or can be at the next start only.
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError>;
 
     /// One round: what the medium says. Whether there was anything.
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool;
@@ -124,7 +125,7 @@ impl Replicas for Seats {
         self.0.iter().map(Seat::incarnation).max().unwrap_or(0)
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
         self.0.iter_mut().for_each(|seat| seat.begin(now, above));
         Ok(())
     }
