@@ -9,7 +9,7 @@
 use crate::home::Keeping;
 use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
-use amcast_storage::offline::{Cut, LOST, repair_end};
+use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
 use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fmt;
@@ -212,7 +212,8 @@ impl Journal {
         let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
         let doubted = Mark::is_set(path, DOUBT);
         let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
-        let is_lost = Mark::is_set(path, LOST) || !path.exists() && keeping.is_begun();
+        // An empty directory is no log either: one is made there that knows of no promise.
+        let is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
         let lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
         let mut volume = LogVolume::default();
@@ -366,11 +367,27 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("lost");
         assert!(!open(&keeping).2, "there was none before");
-        fs::remove_dir_all(keeping.path.join("g0")).unwrap();
+        let log = keeping.path.join("g0");
         keeping.begun().unwrap();
-        assert!(open(&keeping).2 && open(&keeping).2, "again and again");
-        write(open(&keeping).0);
-        assert!(!open(&keeping).2);
+        let segment = log.join("00000000000000000000.segment");
+        let unwritten = fs::read(&segment).unwrap();
+        let empty = || {
+            for file in fs::read_dir(&log).unwrap() {
+                fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        };
+        // As of a log that was being made.
+        let blank = || {
+            empty();
+            fs::write(&segment, &unwritten).unwrap();
+        };
+        let gone = || fs::remove_dir_all(&log).unwrap();
+        for lose in [&gone as &dyn Fn(), &empty, &blank] {
+            lose();
+            assert!(open(&keeping).2 && open(&keeping).2, "again and again");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+        }
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

@@ -43,6 +43,12 @@ pub fn has_log(path: &Path) -> Result<bool, Error> {
     Ok(names.iter().any(log))
 }
 
+/// Whether a log was made in the directory: its state is written last, and stays. One that was being made
+/// has no record.
+pub fn was_made(path: &Path) -> bool {
+    path.join(crate::format::state::NAME).exists()
+}
+
 /// Looks at the log in a directory. `each` gets every whole record, also those behind damage.
 ///
 /// # Errors
