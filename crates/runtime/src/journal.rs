@@ -7,10 +7,11 @@
 //! it holds back itself.
 
 use crate::home::Keeping;
+use crate::log_ends::LogEnd;
 use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
-use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
+use amcast_storage::{Done, Log, LogId, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -177,6 +178,7 @@ const DOUBT: &str = "doubt";
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Log,
+    id: LogId,
     holds: bool,
     /// What was found in it, and what was appended.
     volume: LogVolume,
@@ -195,14 +197,14 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the log in the directory, or makes it; `each` gets what survived, the oldest first.
     /// `wake` is called when there is something to [`take`](Self::take). The last result is whether
-    /// what was there before is gone.
+    /// what was there before is gone, or a part of it: the log must reach as far as `end` says.
     ///
     /// # Errors
     /// When it is damaged or cannot be used.
     pub(crate) fn open(
         path: &Path,
         keeping: &Keeping,
-        wake: Wake,
+        (wake, end): (Wake, Option<&LogEnd>),
         mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered, bool), Unopened> {
         let (segment_bytes, spares) =
@@ -213,22 +215,35 @@ impl Journal {
         let doubted = Mark::is_set(path, DOUBT);
         let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
         // An empty directory is no log either: one is made there that knows of no promise.
-        let is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
+        let mut is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
-        let lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
+        let mut lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
         let mut volume = LogVolume::default();
         let opened = Log::open(path, &options, wake, |number, record| {
             volume.add(record);
             each(number, record);
         });
         let (log, mut recovered) = opened.map_err(|e| mend(path, &e))?;
+        if let Some(end) = end.filter(|end| end.is_beyond(recovered.log, recovered.next))
+            && !is_lost
+        {
+            tracing::error!(
+                "{}: the log ends before record {}, and it was synced up to record {} when the node wrote a \
+                 checkpoint: it is an older one, or was cut short",
+                path.display(),
+                recovered.next,
+                end.synced
+            );
+            (is_lost, lost) = (true, Some(Mark::set(path, LOST).map_err(wrong)?));
+        }
         recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
             doubt.take().into_iter().for_each(Mark::clear);
         }
         let (done, refuses, failed) = (VecDeque::new(), false, None);
-        let journal = Self { log, holds, volume, done, doubt, lost, refuses, failed };
+        let id = recovered.log;
+        let journal = Self { log, id, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))
     }
 
@@ -310,6 +325,11 @@ impl Journal {
         self.volume
     }
 
+    /// Which log it is, and how far it is synced.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd::new(self.id, self.log.synced())
+    }
+
     /// How often it was synced.
     pub(crate) fn syncs(&self) -> u64 {
         self.log.counts().syncs
@@ -335,7 +355,15 @@ mod tests {
     }
 
     fn open(keeping: &Keeping) -> (Journal, Recovered, bool) {
-        Journal::open(&keeping.path.join("g0"), keeping, Arc::new(|| {}), |_, _| {}).unwrap()
+        open_with(keeping, None).unwrap()
+    }
+
+    fn open_with(
+        keeping: &Keeping,
+        end: Option<&LogEnd>,
+    ) -> Result<(Journal, Recovered, bool), Unopened> {
+        let (path, wake) = (keeping.path.join("g0"), Arc::new(|| {}));
+        Journal::open(&path, keeping, (wake, end), |_, _| {})
     }
 
     /// Writes a record, and waits until the disk has it.
@@ -427,7 +455,7 @@ mod tests {
         let at = bytes.windows(what.len()).position(|part| part == what).unwrap();
         bytes[at] ^= 1;
         fs::write(&segments[0], bytes).unwrap();
-        let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
+        let opened = open_with(&keeping, None);
         assert!(matches!(opened, Err(Unopened::Unusable(why)) if why.contains("damaged")));
         amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
         assert!(open(&keeping).2);
@@ -457,7 +485,7 @@ mod tests {
             assert_eq!(written, 40);
             damage(&mut bytes);
             fs::write(&segment, bytes).unwrap();
-            let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
+            let opened = open_with(&keeping, None);
             let why = opened.map(drop).unwrap_err();
             assert!(matches!(&why, Unopened::CutShort(why) if why.contains(kept)), "{why}");
             let (_, recovered, is_lost) = open(&keeping);
@@ -467,6 +495,34 @@ mod tests {
             assert!(!open(&keeping).2);
             fs::remove_dir_all(&keeping.path).unwrap();
         }
+    }
+
+    #[test]
+    fn a_log_that_ends_before_a_checkpoint_of_its_node_is_lost() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("beyond");
+        let (log, copy) = (keeping.path.join("g0"), keeping.path.join("copy"));
+        write(open(&keeping).0);
+        fs::create_dir(&copy).unwrap();
+        for file in fs::read_dir(&log).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        let (journal, recovered, _) = open(&keeping);
+        let before = journal.end();
+        assert_eq!(before, LogEnd::new(recovered.log, 1));
+        write(journal);
+        let end = open(&keeping).0.end();
+        assert_eq!(end, LogEnd::new(recovered.log, 2));
+        assert!(!open_with(&keeping, Some(&end)).unwrap().2);
+        // The whole directory is an older one.
+        fs::remove_dir_all(&log).unwrap();
+        fs::rename(&copy, &log).unwrap();
+        assert!(!open_with(&keeping, Some(&before)).unwrap().2, "nothing shows it");
+        assert!(open_with(&keeping, Some(&end)).unwrap().2);
+        assert!(open(&keeping).2, "until something is written");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::control::{NetworkStatus, PeerStatus};
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
 use crate::journal::{Journal, LogVolume, Unopened};
+use crate::log_ends::LogEnds;
 use crate::node::NodeError;
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
@@ -173,15 +174,16 @@ impl Members {
         &mut self,
         now: Time,
         group: Gid,
-        keeping: &Keeping,
+        (keeping, ends): (&Keeping, &LogEnds),
         above: &mut dyn Above,
     ) -> Result<(), NodeError> {
         let (path, wake) = (keeping.path.join(group.to_string()), self.wake());
+        let end = ends.0.get(&group.to_string());
         let (member, post) = (&mut self.members[group.index()], &mut self.post);
         let each = |number: u64, record: &[u8]| {
             member.step(now, &mut post.of(group), Input::Stored { number, record }, above);
         };
-        let opened = Journal::open(&path, keeping, wake, each);
+        let opened = Journal::open(&path, keeping, (wake, end), each);
         let (journal, found, is_lost) = opened.map_err(|why| match why {
             Unopened::Unusable(why) => NodeError::Disk(why),
             Unopened::CutShort(why) => NodeError::Anew(why),
@@ -379,8 +381,13 @@ impl Replicas for Members {
                 // Also a life that ends before all logs are there leaves that they were there once.
                 keeping.begun().map_err(wrong)?;
             }
+            let ends = LogEnds::read(&keeping.path);
             for group in self.cluster.all_groups().iter() {
-                self.open_journal(now, group, keeping, above)?;
+                self.open_journal(now, group, (keeping, &ends), above)?;
+            }
+            if self.forgot {
+                // It is marked beside each log that lacks something.
+                LogEnds::forget(&keeping.path);
             }
             keeping.sync().and_then(|()| keeping.begun()).map_err(wrong)?;
         }
@@ -487,6 +494,15 @@ impl Replicas for Members {
 
     fn logged(&self) -> LogVolume {
         self.members.iter().filter_map(Dues::journal).map(Journal::volume).sum()
+    }
+
+    fn log_ends(&self) -> LogEnds {
+        let groups = self.cluster.all_groups();
+        let end = |group: Gid| {
+            let journal = self.members[group.index()].journal()?;
+            Some((group.to_string(), journal.end()))
+        };
+        LogEnds(groups.iter().filter_map(end).collect())
     }
 
     fn failed(&self) -> Option<String> {

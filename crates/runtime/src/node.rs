@@ -433,6 +433,11 @@ impl<A: Application> Node<A> {
             .map_err(|e| NodeError::Disk(e.to_string()))?;
         if let Some(positions) = saved {
             tracing::info!("the state is on disk, at {positions:?}");
+            if let Some((keeping, _)) = &self.kept
+                && let Err(e) = self.replicas.log_ends().write(&keeping.path)
+            {
+                tracing::warn!("how far the logs are synced is not kept beside the state: {e}");
+            }
             self.replicas.checkpointed(now, &positions, &mut self.house);
         }
         Ok(())

@@ -4,6 +4,7 @@ use crate::application::Wake;
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::journal::LogVolume;
+use crate::log_ends::LogEnds;
 use crate::node::NodeError;
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
@@ -64,6 +65,11 @@ pub(crate) trait Replicas {
     /// have none.
     fn logged(&self) -> LogVolume {
         LogVolume::default()
+    }
+
+    /// How far their logs are synced.
+    fn log_ends(&self) -> LogEnds {
+        LogEnds::default()
     }
 
     /// Why they cannot go on, if they cannot.

@@ -31,7 +31,7 @@ use desk::Desk;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 /// Called by other threads when [`Log::take`] has something, if it had nothing before. It must not
@@ -52,6 +52,8 @@ pub struct Log {
     batch: Batch,
     /// The number of the next record.
     next: u64,
+    /// The records before this number are synced.
+    synced: Arc<AtomicU64>,
     record_bytes_max: usize,
     queue_bytes: usize,
     /// What [`Log::take`] works on, kept for its room.
@@ -128,6 +130,7 @@ impl Log {
             desk: desk.clone(),
             batch: Batch::default(),
             next,
+            synced: store.end().number().clone(),
             record_bytes_max: options.record_bytes_max(),
             queue_bytes: options.queue_bytes,
             taken: Vec::new(),
@@ -240,6 +243,11 @@ impl Log {
     /// there are more that are not awaited.
     pub fn written(&self) -> u64 {
         self.desk.written.load(Ordering::Acquire)
+    }
+
+    /// The records before this number are synced: no end of process or machine takes them.
+    pub fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
     }
 
     /// What it has done since it was opened.

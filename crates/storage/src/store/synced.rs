@@ -21,15 +21,15 @@ use crate::format::state::State;
 use crate::format::synced::{self, FILE_BYTES, NAME, NEW_NAME, PLACE_BYTES, PLACES};
 use crate::shelf::{Shelf, locked};
 use std::io;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// The file of an open log.
 pub(crate) struct SyncedEnd<F> {
     file: F,
     log: LogId,
     /// The records before this number are synced.
-    number: AtomicU64,
+    number: Arc<AtomicU64>,
     durable: Mutex<DurablePlace>,
 }
 
@@ -59,11 +59,16 @@ impl<F: File> SyncedEnd<F> {
         // The one that says less is written over first.
         let next = if second <= third { 1 } else { 2 };
         let on_disk = DurablePlace { number: 0, next };
-        let end = Self { file, log, number: AtomicU64::new(0), durable: Mutex::new(on_disk) };
+        let end = Self { file, log, number: Arc::default(), durable: Mutex::new(on_disk) };
         end.note(number)
             .and_then(|()| end.settle())
             .map_err(|e| shelf.error(NAME, "write to it", e))?;
         Ok(end)
+    }
+
+    /// The records before this number are synced.
+    pub(crate) fn number(&self) -> &Arc<AtomicU64> {
+        &self.number
     }
 
     /// The records before `number` are synced: says so in a way that outlasts the process.
