@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What the program printed, and how it ended.
 struct Ended {
@@ -24,6 +24,13 @@ fn amcast(words: &[&str], path: &Path) -> Ended {
 
 fn json(ended: &Ended) -> Value {
     serde_json::from_str(&ended.out).unwrap_or_else(|e| panic!("{e}: {}", ended.out))
+}
+
+/// One test at a time: a process that another test starts has the locks that are held here until it runs its
+/// own program.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A directory that goes when the test ends well.
@@ -68,6 +75,7 @@ impl Drop for Scratch {
 #[test]
 fn a_sound_log_is_verified_and_its_records_are_printed() {
     let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
     let dir = Scratch::with_log("sound");
     let told = amcast(&["verify"], &dir.0);
     assert_eq!(told.code, Some(0), "{}{}", told.out, told.err);
@@ -93,6 +101,7 @@ fn a_sound_log_is_verified_and_its_records_are_printed() {
 #[test]
 fn a_damaged_log_is_told_and_cut_only_on_demand() {
     let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
     let dir = Scratch::with_log("damaged");
     dir.damage("record-6");
     let told = amcast(&["verify"], &dir.0);
@@ -124,8 +133,73 @@ fn a_damaged_log_is_told_and_cut_only_on_demand() {
 }
 
 #[test]
+fn a_log_that_was_cut_short_is_told_and_cut_there_only_on_demand() {
+    let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
+    let zeroed = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(8).position(|part| part == b"record-6").expect("it is there");
+        bytes[at - 32..].fill(0);
+    };
+    let halved = |bytes: &mut Vec<u8>| {
+        let at = bytes.windows(8).position(|part| part == b"record-6").expect("it is there");
+        bytes.truncate(at);
+    };
+    let says = "the log was cut short";
+    let is_short = "the file is shorter than it was made";
+    for (name, damage, says) in
+        [("zeroed", &zeroed as &dyn Fn(&mut Vec<u8>), says), ("halved", &halved, is_short)]
+    {
+        let dir = Scratch::with_log(name);
+        let path = dir.0.join("00000000000000000000.segment");
+        let mut bytes = fs::read(&path).expect("it is there");
+        damage(&mut bytes);
+        fs::write(&path, bytes).expect("it can be written");
+        let told = amcast(&["verify"], &dir.0);
+        assert_eq!(told.code, Some(1), "{}{}", told.out, told.err);
+        assert!(told.out.contains("record 6 ") && told.out.contains(says), "{}", told.out);
+        let log = json(&amcast(&["verify", "--json"], &dir.0));
+        assert_eq!((&log["sound"], &log["log"]["next"]), (&Value::Bool(false), &Value::from(6)));
+        assert_eq!(log["log"]["synced"], Value::from(10));
+        let options = Options { segment_bytes: 16 << 10, ..Options::default() };
+        let opened = Log::open(&dir.0, &options, Arc::new(|| {}), |_, _| {});
+        assert!(opened.is_err_and(|e| e.to_string().contains("amcast log-file repair")));
+        assert_eq!(amcast(&["repair", "--yes"], &dir.0).code, Some(0));
+        assert_eq!(amcast(&["verify"], &dir.0).code, Some(0));
+        assert_eq!(dir.open().next(), 6);
+        fs::remove_file(dir.0.with_extension("lost")).expect("its process is told of it");
+    }
+}
+
+#[test]
+fn a_log_that_ends_before_a_checkpoint_of_its_node_is_told() {
+    let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
+    let name = format!("amcast-log-file-older-{}", std::process::id());
+    let data = std::env::temp_dir().join(name);
+    fs::create_dir_all(&data).expect("it can be made");
+    let dir = Scratch(data.join("g0"));
+    dir.open().close().expect("nothing fails");
+    let verify = || amcast(&["verify", "--json"], &dir.0);
+    let log = json(&verify())["log"]["log"].as_str().expect("it has an id").to_string();
+    for (synced, code) in [(0, 0), (7, 1)] {
+        let ends = format!("{{\"g0\":{{\"log\":\"{log}\",\"synced\":{synced}}}}}");
+        fs::write(data.join("state.logs"), ends).expect("it can be written");
+        assert_eq!(verify().code, Some(code));
+    }
+    let told = amcast(&["verify"], &dir.0);
+    assert!(
+        told.out.contains("synced up to record 7 when the node wrote a checkpoint"),
+        "{}",
+        told.out
+    );
+    drop(dir);
+    fs::remove_dir_all(data).expect("it can be removed");
+}
+
+#[test]
 fn a_log_that_is_in_use_is_refused() {
     let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
     let dir = Scratch::with_log("used");
     let log = dir.open();
     for words in [&["verify"][..], &["dump"], &["repair", "--yes"]] {
@@ -155,6 +229,7 @@ fn a_log_that_is_in_use_is_refused() {
 #[test]
 fn checkpoints_are_verified() {
     let _limit = amcast_test_policy::time_limit();
+    let _alone = alone();
     let name = format!("amcast-log-file-checkpoints-{}", std::process::id());
     let dir = Scratch(std::env::temp_dir().join(name));
     let opened = Checkpoints::open(&dir.0, Arc::new(|| {}), |_| {});

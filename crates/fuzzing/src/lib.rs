@@ -178,6 +178,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log_answers", run: log::answers, words: NUMBERS },
     Target { name: "log_segment", run: amcast_storage::fuzzing::segment, words: NUMBERS },
     Target { name: "log_state", run: amcast_storage::fuzzing::state, words: NUMBERS },
+    Target { name: "log_synced", run: amcast_storage::fuzzing::synced, words: NUMBERS },
     Target { name: "checkpoint", run: amcast_storage::fuzzing::checkpoint, words: NUMBERS },
 ];
 

@@ -114,5 +114,6 @@ each! {
     answers_of_the_log_are_none_or_read_back = "log_answers",
     a_segment_of_a_log_is_walked_to_its_end_or_its_damage = "log_segment",
     the_state_of_a_log_is_refused_or_sound = "log_state",
+    how_far_a_log_was_synced_is_refused_or_sound = "log_synced",
     a_checkpoint_is_read_to_its_end_or_its_damage = "checkpoint",
 }

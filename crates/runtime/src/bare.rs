@@ -76,7 +76,7 @@ impl Bare {
     /// # Errors
     /// When its logs cannot be made.
     pub fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
-        self.members.begin(now, above)
+        self.members.begin(now, above).map_err(|e| e.to_string())
     }
 
     /// Takes in what came: messages, and what logs have done. Whether there was anything.

@@ -6,29 +6,37 @@
 //! ([`amcast_core::Input::Checkpointed`]), and may forget what it kept for those before.
 //!
 //! # When
-//! After so many bytes of commands, or so long a time in which there were any, whichever is first; and
-//! not before there are as many bytes of commands as the last checkpoint has, so that writing costs no
-//! more than twice what is ordered. The nodes begin with different parts of that behind them, by their
-//! rank: they do not write all at one time. A state that another node gave is written as soon as it is
-//! in force: before that the others cannot rely on it, and keep what led to it.
+//! A checkpoint spares the next start the log that led to it, and lets that log be trimmed. So the log
+//! decides when one is due, and no clock does: when the logs of the node's processes have grown by as many
+//! bytes as the last checkpoint has, and by [`LOG_BYTES_LEAST`] at the least. Then writing checkpoints costs no
+//! more than writing the log does. It is also due when so much log was written that the next start would take
+//! long to read it ([`LOG_BYTES_MOST`]), or would need much memory for its records ([`LOG_RECORDS_MOST`]).
+//! What a start finds in the logs counts, too: a node whose lives are all short writes a checkpoint in one of
+//! them. A cluster without work writes none, although its nodes order a report of their clocks now and then.
+//!
+//! The nodes begin with different parts of the least behind them, by their rank: they do not write all at one
+//! time. A state that another node gave is written as soon as it is in force: before that the others cannot
+//! rely on it, and keep what led to it.
 
 use crate::application::{Application, Wake};
 use crate::home::Keeping;
-use amcast_core::{Gid, Span, Time};
+use crate::journal::LogVolume;
+use amcast_core::Gid;
 use amcast_storage::{Error, Saved, Saving};
 use std::io::{self, Read};
 
-/// A checkpoint is written after so many bytes of commands on a disk.
-const AFTER_BYTES: u64 = 64 << 20;
+/// No checkpoint is written before the logs on a disk have grown by so many bytes.
+const LOG_BYTES_LEAST: u64 = 64 << 20;
 
-/// The same where what is kept is in memory.
-const AFTER_BYTES_IN_MEMORY: u64 = 8 << 20;
+/// The same where the logs are in memory.
+const LOG_BYTES_LEAST_IN_MEMORY: u64 = 8 << 20;
 
-/// And after so long a time in which there were commands.
-const AFTER: Span = Span::secs(60);
+/// A checkpoint is written when the logs have grown by so many bytes, however large the state is: a start reads
+/// about 100 MB in a second.
+const LOG_BYTES_MOST: u64 = 4 << 30;
 
-/// What a command counts besides its bytes.
-const COMMAND_BYTES: u64 = 64;
+/// And by so many records: a process has the place of each in memory, some 100 bytes.
+const LOG_RECORDS_MOST: u64 = 2_000_000;
 
 /// About as many bytes are given in one round of a loop.
 const PIECE_BYTES: usize = 64 << 10;
@@ -74,7 +82,7 @@ impl Checkpoints {
     pub(crate) fn open<A: Application>(
         keeping: &Keeping,
         (rank, nodes): (usize, usize),
-        (groups, now): (usize, Time),
+        groups: usize,
         wake: Wake,
     ) -> Result<Opened<A::State>, Error> {
         let path = keeping.checkpoints();
@@ -93,8 +101,8 @@ impl Checkpoints {
                 None
             }
         });
-        let after_bytes = if keeping.lasts { AFTER_BYTES } else { AFTER_BYTES_IN_MEMORY };
-        let mut schedule = Schedule::new(after_bytes, (rank, nodes), now);
+        let least = if keeping.lasts { LOG_BYTES_LEAST } else { LOG_BYTES_LEAST_IN_MEMORY };
+        let mut schedule = Schedule::new(least, (rank, nodes));
         // Who goes on from a large one has enough to do with what came since.
         schedule.last_bytes = last_bytes;
         let (stage, piece) = (Stage::Idle, Vec::new());
@@ -102,9 +110,14 @@ impl Checkpoints {
         Ok(Opened { checkpoints, restored })
     }
 
-    /// A command of so many bytes was delivered.
-    pub(crate) const fn delivered(&mut self, bytes: usize) {
-        self.schedule.bytes += bytes as u64 + COMMAND_BYTES;
+    /// A command was delivered.
+    pub(crate) const fn delivered(&mut self) {
+        self.schedule.has_more = true;
+    }
+
+    /// The logs of the node's processes have come to so much since it started, with what it found in them.
+    pub(crate) const fn logged(&mut self, volume: LogVolume) {
+        self.schedule.logged = volume;
     }
 
     /// A state that another node gave is in force, at these positions.
@@ -113,8 +126,8 @@ impl Checkpoints {
     }
 
     /// Whether one is to be begun.
-    pub(crate) fn is_due(&self, now: Time) -> bool {
-        self.is_idle() && (self.unsaved.is_some() || self.schedule.is_due(now))
+    pub(crate) fn is_due(&self) -> bool {
+        self.is_idle() && (self.unsaved.is_some() || self.schedule.is_due())
     }
 
     /// Whether none is being written.
@@ -124,7 +137,7 @@ impl Checkpoints {
 
     /// Whether there is more than in the last one.
     pub(crate) const fn has_more(&self) -> bool {
-        self.schedule.bytes > 0 || self.unsaved.is_some()
+        self.schedule.has_more || self.unsaved.is_some()
     }
 
     /// Whether the application gives its state for one.
@@ -136,7 +149,6 @@ impl Checkpoints {
     /// in front of it.
     pub(crate) fn begin<A: Application>(
         &mut self,
-        now: Time,
         app: &mut A,
         positions: Vec<u64>,
         history: &[u8],
@@ -146,7 +158,7 @@ impl Checkpoints {
         self.disk.begin(positions.iter().sum());
         self.disk.give(&(history.len() as u64).to_le_bytes());
         self.disk.give(history);
-        self.schedule.begun(now);
+        self.schedule.begun();
         self.stage = Stage::Giving(positions);
     }
 
@@ -202,36 +214,52 @@ impl Checkpoints {
 
 /// When a state is to be saved.
 struct Schedule {
-    after_bytes: u64,
-    /// Bytes of commands since the last one.
-    bytes: u64,
+    /// The logs grow by so many bytes at the least.
+    least: u64,
+    /// What the logs have come to.
+    logged: LogVolume,
+    /// What they had come to when the last one was begun.
+    at_last: LogVolume,
+    /// The same of the one before, which counts if the last one is given up.
+    at_last_but_one: LogVolume,
     /// Bytes that count besides, for the first one.
     ahead: u64,
     /// How large the last one is.
     last_bytes: u64,
-    /// When the next one is due, if there were commands.
-    due_at: Time,
+    /// Whether commands were delivered since the last one.
+    has_more: bool,
 }
 
 impl Schedule {
-    fn new(after_bytes: u64, (rank, nodes): (usize, usize), now: Time) -> Self {
-        let part = |all: u64| all / nodes as u64 * rank as u64;
-        let due_at = now + Span(AFTER.0 - part(AFTER.0));
-        Self { after_bytes, bytes: 0, ahead: part(after_bytes), last_bytes: 0, due_at }
+    fn new(least: u64, (rank, nodes): (usize, usize)) -> Self {
+        let none = LogVolume::default();
+        let ahead = least / nodes as u64 * rank as u64;
+        Self {
+            least,
+            logged: none,
+            at_last: none,
+            at_last_but_one: none,
+            ahead,
+            last_bytes: 0,
+            has_more: false,
+        }
     }
 
-    fn is_due(&self, now: Time) -> bool {
-        let many = self.bytes + self.ahead >= self.after_bytes.max(self.last_bytes);
-        self.bytes > 0 && (many || now >= self.due_at)
+    fn is_due(&self) -> bool {
+        let since = self.logged.since(self.at_last);
+        let enough = self.last_bytes.clamp(self.least, LOG_BYTES_MOST);
+        let is_long = since.bytes + self.ahead >= enough || since.records >= LOG_RECORDS_MOST;
+        self.has_more && is_long
     }
 
-    fn begun(&mut self, now: Time) {
-        (self.bytes, self.ahead, self.due_at) = (0, 0, now + AFTER);
+    const fn begun(&mut self) {
+        self.at_last_but_one = self.at_last;
+        (self.at_last, self.ahead, self.has_more) = (self.logged, 0, false);
     }
 
-    /// The next one comes sooner.
-    fn failed(&mut self) {
-        self.ahead = self.after_bytes / 2;
+    /// The last one was given up: what it was begun for counts again.
+    const fn failed(&mut self) {
+        (self.at_last, self.has_more) = (self.at_last_but_one, true);
     }
 }
 

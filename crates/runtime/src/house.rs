@@ -18,6 +18,7 @@ use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
 use crate::door::Door;
 use crate::handover::{Fetched, Fetching, Giving, News};
+use crate::journal::LogVolume;
 use crate::reading::Reading;
 use crate::seat::{Above, Captured};
 use amcast_core::step::{Note, Ticket};
@@ -177,15 +178,17 @@ impl<A: Application> House<A> {
         }
     }
 
-    /// Saves the application's state when it is time; the positions of one that has come to be durable.
+    /// Saves the application's state when it is time, now that the replicas' logs have come to so much; the
+    /// positions of one that has come to be durable.
     ///
     /// # Errors
     /// When it cannot be saved.
-    pub(crate) fn checkpoint(&mut self, now: Time) -> Result<Option<Vec<u64>>, Error> {
+    pub(crate) fn checkpoint(&mut self, logged: LogVolume) -> Result<Option<Vec<u64>>, Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
+        checkpoints.logged(logged);
         let saved = checkpoints.poll()?;
-        if checkpoints.is_due(now) && self.may_save() {
-            self.save(now);
+        if checkpoints.is_due() && self.may_save() {
+            self.save();
         }
         Ok(saved)
     }
@@ -201,7 +204,7 @@ impl<A: Application> House<A> {
     }
 
     /// Begins to save the state as it is now.
-    fn save(&mut self, now: Time) {
+    fn save(&mut self) {
         let Some(checkpoints) = &mut self.checkpoints else { return };
         let mut history = Vec::new();
         if let Some(diary) = &self.diary {
@@ -209,16 +212,16 @@ impl<A: Application> House<A> {
         }
         let groups = self.cluster.all_groups();
         let positions = groups.iter().map(|g| self.app.delivered(g)).collect();
-        checkpoints.begin(now, &mut self.app, positions, &history);
+        checkpoints.begin(&mut self.app, positions, &history);
     }
 
     /// The node is to end: saves what was executed since the last time, whether it is due or not, so
     /// that the next life has little to read. Whether a state is on its way to the disk.
-    pub(crate) fn save_last(&mut self, now: Time) -> bool {
+    pub(crate) fn save_last(&mut self) -> bool {
         let may = self.may_save();
         let Some(checkpoints) = &self.checkpoints else { return false };
         if checkpoints.is_idle() && checkpoints.has_more() && may {
-            self.save(now);
+            self.save();
         }
         self.is_saving()
     }
@@ -288,7 +291,7 @@ impl<A: Application> House<A> {
                     }
                     self.inbox_bytes -= payload.len();
                     if let Some(checkpoints) = &mut self.checkpoints {
-                        checkpoints.delivered(payload.len());
+                        checkpoints.delivered();
                     }
                     if let Some(diary) = &mut self.diary {
                         diary.deliver(clock::now(), Gid(g as u8), delivery.position, delivery.msg);
@@ -605,7 +608,7 @@ impl<A: Application> Above for House<A> {
             let mut answer = answerer(&mut self.door, self.cluster);
             if self.app.deliver(command(group, delivery, payload), &mut answer) {
                 if let Some(checkpoints) = &mut self.checkpoints {
-                    checkpoints.delivered(payload.len());
+                    checkpoints.delivered();
                 }
                 if let Some(diary) = &mut self.diary {
                     // The round's time may be older than the multicast.

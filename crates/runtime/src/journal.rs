@@ -7,13 +7,16 @@
 //! it holds back itself.
 
 use crate::home::Keeping;
+use crate::log_ends::LogEnd;
 use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
-use amcast_storage::offline::LOST;
-use amcast_storage::{Done, Log, Options, Recovered, Refused, Wake};
+use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
+use amcast_storage::{Done, Log, LogId, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::iter::Sum;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -48,6 +51,39 @@ impl Kept {
                 Input::Loaded { ticket: *ticket, record: record.as_deref() }
             }
         }
+    }
+}
+
+/// How much is in logs, or was written to them.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct LogVolume {
+    /// How many records.
+    pub(crate) records: u64,
+    /// How many bytes of a log they take.
+    pub(crate) bytes: u64,
+}
+
+impl LogVolume {
+    /// A record's head in a log, in bytes.
+    const HEAD_BYTES: u64 = 32;
+
+    const fn add(&mut self, record: &[u8]) {
+        self.records += 1;
+        self.bytes += record.len() as u64 + Self::HEAD_BYTES;
+    }
+
+    /// How much more that is than what there was `before`.
+    pub(crate) const fn since(self, before: Self) -> Self {
+        Self { records: self.records - before.records, bytes: self.bytes - before.bytes }
+    }
+}
+
+impl Sum for LogVolume {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            records: sum.records + one.records,
+            bytes: sum.bytes + one.bytes,
+        })
     }
 }
 
@@ -87,6 +123,54 @@ pub(crate) fn mark_lost(path: &Path) -> io::Result<()> {
     Mark::set(path, LOST).map(drop)
 }
 
+/// Why a log cannot be opened; the sentence says what to do.
+#[derive(Debug)]
+pub(crate) enum Unopened {
+    /// It cannot be used as it is.
+    Unusable(String),
+    /// It had lost its end, and has been made to open: the next start has its process ask the others what it
+    /// had promised.
+    CutShort(String),
+}
+
+impl fmt::Display for Unopened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Unusable(why) | Self::CutShort(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// What follows from an error of the log in the directory `path`. A log of which only the end is missing, or
+/// that cannot prove that it is not, is made to open, and what is cut off is kept: what it is good for the
+/// other acceptors know. Any other damage is for people.
+fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
+    let unusable = Unopened::Unusable(why.to_string());
+    if !why.is_damage() && !matches!(why, amcast_storage::Error::Missing { .. }) {
+        return unusable;
+    }
+    match repair_end(path) {
+        Ok(Some(Cut { from, kept, .. })) => {
+            let kept: Vec<_> = kept.iter().map(|file| file.display().to_string()).collect();
+            let aside = match kept.is_empty() {
+                true => "nothing was left to keep".to_string(),
+                false => format!("what was there is kept in {}", kept.join(", ")),
+            };
+            let what = match why {
+                amcast_storage::Error::Damaged(damage) => damage.says(),
+                // It may be whole; nothing says so.
+                other => other.to_string(),
+            };
+            Unopened::CutShort(format!(
+                "{what}. The log in {} goes on from record {from}, and {aside}; the node asks the others \
+                 what it had promised before it votes again",
+                path.display()
+            ))
+        }
+        Ok(None) => unusable,
+        Err(e) => Unopened::Unusable(format!("{why} (it cannot be made to open: {e})")),
+    }
+}
+
 /// The end of the log may be missing. The log itself says so once, when it is opened.
 const DOUBT: &str = "doubt";
 
@@ -94,7 +178,10 @@ const DOUBT: &str = "doubt";
 #[derive(Debug)]
 pub(crate) struct Journal {
     log: Log,
+    id: LogId,
     holds: bool,
+    /// What was found in it, and what was appended.
+    volume: LogVolume,
     done: VecDeque<Kept>,
     /// Until something was written.
     doubt: Option<Mark>,
@@ -110,35 +197,53 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens the log in the directory, or makes it; `each` gets what survived, the oldest first.
     /// `wake` is called when there is something to [`take`](Self::take). The last result is whether
-    /// what was there before is gone.
+    /// what was there before is gone, or a part of it: the log must reach as far as `end` says.
     ///
     /// # Errors
-    /// When it is damaged or cannot be used; the sentence says what to do.
+    /// When it is damaged or cannot be used.
     pub(crate) fn open(
         path: &Path,
         keeping: &Keeping,
-        wake: Wake,
-        each: impl FnMut(u64, &[u8]),
-    ) -> Result<(Self, Recovered, bool), String> {
+        (wake, end): (Wake, Option<&LogEnd>),
+        mut each: impl FnMut(u64, &[u8]),
+    ) -> Result<(Self, Recovered, bool), Unopened> {
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
         let options = Options { segment_bytes, spares, ..Options::default() };
         let holds = keeping.holds;
-        let wrong = |e: io::Error| format!("{}: {e}", path.display());
+        let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
         let doubted = Mark::is_set(path, DOUBT);
         let doubt = Mark::set(path, DOUBT).map_err(wrong)?;
-        let is_lost = Mark::is_set(path, LOST) || !path.exists() && keeping.is_begun();
+        // An empty directory is no log either: one is made there that knows of no promise.
+        let mut is_lost = Mark::is_set(path, LOST) || !was_made(path) && keeping.is_begun();
         // Before the log is made: the next life could not tell it from one that was there.
-        let lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
-        let opened = Log::open(path, &options, wake, each);
-        let (log, mut recovered) = opened.map_err(|e| e.to_string())?;
+        let mut lost = is_lost.then(|| Mark::set(path, LOST)).transpose().map_err(wrong)?;
+        let mut volume = LogVolume::default();
+        let opened = Log::open(path, &options, wake, |number, record| {
+            volume.add(record);
+            each(number, record);
+        });
+        let (log, mut recovered) = opened.map_err(|e| mend(path, &e))?;
+        if let Some(end) = end.filter(|end| end.is_beyond(recovered.log, recovered.next))
+            && !is_lost
+        {
+            tracing::error!(
+                "{}: the log ends before record {}, and it was synced up to record {} when the node wrote a \
+                 checkpoint: it is an older one, or was cut short",
+                path.display(),
+                recovered.next,
+                end.synced
+            );
+            (is_lost, lost) = (true, Some(Mark::set(path, LOST).map_err(wrong)?));
+        }
         recovered.lossy |= doubted && recovered.life > 0;
         let mut doubt = Some(doubt);
         if !recovered.lossy {
             doubt.take().into_iter().for_each(Mark::clear);
         }
-        let journal =
-            Self { log, holds, done: VecDeque::new(), doubt, lost, refuses: false, failed: None };
+        let (done, refuses, failed) = (VecDeque::new(), false, None);
+        let id = recovered.log;
+        let journal = Self { log, id, holds, volume, done, doubt, lost, refuses, failed };
         Ok((journal, recovered, is_lost))
     }
 
@@ -147,7 +252,9 @@ impl Journal {
         for item in outbox.items() {
             match item {
                 Output::Persist { ticket, record, awaited } => {
-                    let appended = self.log.append(*ticket, outbox.bytes(*record), *awaited);
+                    let record = outbox.bytes(*record);
+                    self.volume.add(record);
+                    let appended = self.log.append(*ticket, record, *awaited);
                     if let Err(e) = appended {
                         self.refuses = true;
                         // Why it failed is said with what it has done.
@@ -213,6 +320,16 @@ impl Journal {
         self.log.room()
     }
 
+    /// What was found in it, and what was appended since.
+    pub(crate) const fn volume(&self) -> LogVolume {
+        self.volume
+    }
+
+    /// Which log it is, and how far it is synced.
+    pub(crate) fn end(&self) -> LogEnd {
+        LogEnd::new(self.id, self.log.synced())
+    }
+
     /// How often it was synced.
     pub(crate) fn syncs(&self) -> u64 {
         self.log.counts().syncs
@@ -238,7 +355,15 @@ mod tests {
     }
 
     fn open(keeping: &Keeping) -> (Journal, Recovered, bool) {
-        Journal::open(&keeping.path.join("g0"), keeping, Arc::new(|| {}), |_, _| {}).unwrap()
+        open_with(keeping, None).unwrap()
+    }
+
+    fn open_with(
+        keeping: &Keeping,
+        end: Option<&LogEnd>,
+    ) -> Result<(Journal, Recovered, bool), Unopened> {
+        let (path, wake) = (keeping.path.join("g0"), Arc::new(|| {}));
+        Journal::open(&path, keeping, (wake, end), |_, _| {})
     }
 
     /// Writes a record, and waits until the disk has it.
@@ -270,11 +395,48 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let keeping = keeping("lost");
         assert!(!open(&keeping).2, "there was none before");
-        fs::remove_dir_all(keeping.path.join("g0")).unwrap();
+        let log = keeping.path.join("g0");
         keeping.begun().unwrap();
-        assert!(open(&keeping).2 && open(&keeping).2, "again and again");
-        write(open(&keeping).0);
-        assert!(!open(&keeping).2);
+        let segment = log.join("00000000000000000000.segment");
+        let unwritten = fs::read(&segment).unwrap();
+        let empty = || {
+            for file in fs::read_dir(&log).unwrap() {
+                fs::remove_file(file.unwrap().path()).unwrap();
+            }
+        };
+        // As of a log that was being made.
+        let blank = || {
+            empty();
+            fs::write(&segment, &unwritten).unwrap();
+        };
+        let gone = || fs::remove_dir_all(&log).unwrap();
+        for lose in [&gone as &dyn Fn(), &empty, &blank] {
+            lose();
+            assert!(open(&keeping).2 && open(&keeping).2, "again and again");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+        }
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn the_volume_of_a_log_is_what_was_found_and_what_was_appended() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("volume");
+        let records: [&[u8]; 2] = [b"one", b"another"];
+        for lives in 1..4_u64 {
+            let (mut journal, ..) = open(&keeping);
+            let all = |lives: u64| LogVolume { records: 2 * lives, bytes: (2 * 32 + 10) * lives };
+            assert_eq!(journal.volume(), all(lives - 1));
+            let mut outbox: Outbox<Messages<u64>> = Outbox::default();
+            for record in records {
+                let record = outbox.fill(|to| to.extend_from_slice(record));
+                outbox.push(Output::Persist { ticket: Ticket(1), record, awaited: false });
+            }
+            journal.carry(&outbox);
+            assert_eq!(journal.volume(), all(lives));
+            assert_eq!(journal.volume().since(all(lives - 1)), all(1));
+        }
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 
@@ -293,10 +455,73 @@ mod tests {
         let at = bytes.windows(what.len()).position(|part| part == what).unwrap();
         bytes[at] ^= 1;
         fs::write(&segments[0], bytes).unwrap();
-        let opened = Journal::open(&log, &keeping, Arc::new(|| {}), |_, _| {});
-        assert!(opened.unwrap_err().contains("damaged"));
+        let opened = open_with(&keeping, None);
+        assert!(matches!(opened, Err(Unopened::Unusable(why)) if why.contains("damaged")));
         amcast_storage::offline::repair(&log, |_| true).unwrap().expect("it was damaged");
         assert!(open(&keeping).2);
+        fs::remove_dir_all(&keeping.path).unwrap();
+    }
+
+    #[test]
+    fn a_log_that_lost_its_end_is_made_to_open_and_is_lost_and_what_was_cut_is_kept() {
+        let _limit = amcast_test_policy::time_limit();
+        let zeroed = |file: &mut Vec<u8>| {
+            let end = file.iter().rposition(|&byte| byte != 0).unwrap();
+            file[end - 60..=end].fill(0);
+        };
+        let halved = |file: &mut Vec<u8>| file.truncate(5000);
+        for (name, damage, kept) in [
+            ("zeroed", &zeroed as &dyn Fn(&mut Vec<u8>), ".cut"),
+            ("halved", &halved, ".short.cut"),
+        ] {
+            let keeping = keeping(name);
+            let (log, end) = (keeping.path.join("g0"), b"what follows from that");
+            for _ in 0..40 {
+                write(open(&keeping).0);
+            }
+            let segment = log.join("00000000000000000000.segment");
+            let mut bytes = fs::read(&segment).unwrap();
+            let written = bytes.windows(end.len()).filter(|part| part == end).count();
+            assert_eq!(written, 40);
+            damage(&mut bytes);
+            fs::write(&segment, bytes).unwrap();
+            let opened = open_with(&keeping, None);
+            let why = opened.map(drop).unwrap_err();
+            assert!(matches!(&why, Unopened::CutShort(why) if why.contains(kept)), "{why}");
+            let (_, recovered, is_lost) = open(&keeping);
+            assert!(recovered.next < 40 && is_lost, "{recovered:?}");
+            assert!(open(&keeping).2, "until something is written");
+            write(open(&keeping).0);
+            assert!(!open(&keeping).2);
+            fs::remove_dir_all(&keeping.path).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_log_that_ends_before_a_checkpoint_of_its_node_is_lost() {
+        let _limit = amcast_test_policy::time_limit();
+        let keeping = keeping("beyond");
+        let (log, copy) = (keeping.path.join("g0"), keeping.path.join("copy"));
+        write(open(&keeping).0);
+        fs::create_dir(&copy).unwrap();
+        for file in fs::read_dir(&log).unwrap().map(Result::unwrap) {
+            fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+        }
+        let (journal, recovered, _) = open(&keeping);
+        let before = journal.end();
+        assert_eq!(before, LogEnd::new(recovered.log, 1));
+        write(journal);
+        let end = open(&keeping).0.end();
+        assert_eq!(end, LogEnd::new(recovered.log, 2));
+        assert!(!open_with(&keeping, Some(&end)).unwrap().2);
+        // The whole directory is an older one.
+        fs::remove_dir_all(&log).unwrap();
+        fs::rename(&copy, &log).unwrap();
+        assert!(!open_with(&keeping, Some(&before)).unwrap().2, "nothing shows it");
+        assert!(open_with(&keeping, Some(&end)).unwrap().2);
+        assert!(open(&keeping).2, "until something is written");
+        write(open(&keeping).0);
+        assert!(!open(&keeping).2);
         fs::remove_dir_all(&keeping.path).unwrap();
     }
 

@@ -33,6 +33,7 @@ mod house;
 pub mod ingress;
 mod journal;
 mod life;
+pub mod log_ends;
 mod member;
 pub mod node;
 mod ports;

@@ -15,7 +15,9 @@ use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
-use crate::journal::Journal;
+use crate::journal::{Journal, LogVolume, Unopened};
+use crate::log_ends::LogEnds;
+use crate::node::NodeError;
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
 use crate::seat::Above;
@@ -172,15 +174,20 @@ impl Members {
         &mut self,
         now: Time,
         group: Gid,
-        keeping: &Keeping,
+        (keeping, ends): (&Keeping, &LogEnds),
         above: &mut dyn Above,
-    ) -> Result<(), String> {
+    ) -> Result<(), NodeError> {
         let (path, wake) = (keeping.path.join(group.to_string()), self.wake());
+        let end = ends.0.get(&group.to_string());
         let (member, post) = (&mut self.members[group.index()], &mut self.post);
         let each = |number: u64, record: &[u8]| {
             member.step(now, &mut post.of(group), Input::Stored { number, record }, above);
         };
-        let (journal, found, is_lost) = Journal::open(&path, keeping, wake, each)?;
+        let opened = Journal::open(&path, keeping, (wake, end), each);
+        let (journal, found, is_lost) = opened.map_err(|why| match why {
+            Unopened::Unusable(why) => NodeError::Disk(why),
+            Unopened::CutShort(why) => NodeError::Anew(why),
+        })?;
         let name = self.cluster.name(self.cluster.replica(group, self.rank));
         let count = found.next - found.first;
         tracing::info!("{name}: its log has {count} records, up to number {}", found.next);
@@ -364,17 +371,23 @@ impl Replicas for Members {
         self.post.carrier.incarnation()
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
         self.begun_at = now;
         let (incarnation, keeping) = (self.life(), self.keeping.clone());
         if let Some(keeping) = &keeping {
-            let wrong = |e: std::io::Error| format!("{}: {e}", keeping.path.display());
+            let wrong =
+                |e: std::io::Error| NodeError::Disk(format!("{}: {e}", keeping.path.display()));
             if keeping.is_begun() {
                 // Also a life that ends before all logs are there leaves that they were there once.
                 keeping.begun().map_err(wrong)?;
             }
+            let ends = LogEnds::read(&keeping.path);
             for group in self.cluster.all_groups().iter() {
-                self.open_journal(now, group, keeping, above)?;
+                self.open_journal(now, group, (keeping, &ends), above)?;
+            }
+            if self.forgot {
+                // It is marked beside each log that lacks something.
+                LogEnds::forget(&keeping.path);
             }
             keeping.sync().and_then(|()| keeping.begun()).map_err(wrong)?;
         }
@@ -479,6 +492,19 @@ impl Replicas for Members {
         }
     }
 
+    fn logged(&self) -> LogVolume {
+        self.members.iter().filter_map(Dues::journal).map(Journal::volume).sum()
+    }
+
+    fn log_ends(&self) -> LogEnds {
+        let groups = self.cluster.all_groups();
+        let end = |group: Gid| {
+            let journal = self.members[group.index()].journal()?;
+            Some((group.to_string(), journal.end()))
+        };
+        LogEnds(groups.iter().filter_map(end).collect())
+    }
+
     fn failed(&self) -> Option<String> {
         let failed = |member: &Dues<Frames>| Some(member.journal()?.failed()?.to_string());
         self.standing.failed().cloned().or_else(|| self.members.iter().find_map(failed))
@@ -504,13 +530,15 @@ impl Replicas for Members {
         let works = self.cluster.replicas() - silent.len();
         if works > self.cluster.quorum() && self.forgot {
             return Some(
-                "it asks the others what it had promised on a disk that is gone".to_string(),
+                "it asks the others what it had promised on a disk that is gone, or in a log that was \
+                 cut short"
+                    .to_string(),
             );
         }
         if works >= self.cluster.quorum() && self.forgot {
             return Some(format!(
-                "it asks the others what it had promised on a disk that is gone, and waits for one that \
-                 is not heard: {} of them must answer ({})",
+                "it asks the others what it had promised on a disk that is gone, or in a log that was cut \
+                 short, and waits for one that is not heard: {} of them must answer ({})",
                 self.cluster.quorum(),
                 silent.join(", ")
             ));

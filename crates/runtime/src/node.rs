@@ -95,8 +95,8 @@ pub enum NodeError {
     Application(std::io::Error),
     /// What it keeps on disk; the sentence says what to do.
     Disk(String),
-    /// It lived before on a disk that is gone, as another node says: at its next start it asks the
-    /// others what it had promised.
+    /// It lived before on a disk that is gone, as another node says, or a log of it was cut short: at its
+    /// next start it asks the others what it had promised.
     Anew(String),
 }
 
@@ -234,7 +234,7 @@ fn keep_state<A: Application>(
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
-    let opened = Checkpoints::open::<A>(keeping, node, (groups, clock::now()), wake);
+    let opened = Checkpoints::open::<A>(keeping, node, groups, wake);
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
     house.keep_state(checkpoints, restored);
     Ok(())
@@ -329,7 +329,7 @@ impl<A: Application> Node<A> {
                 self.name
             );
         }
-        self.replicas.begin(clock::now(), &mut self.house).map_err(NodeError::Disk)?;
+        self.replicas.begin(clock::now(), &mut self.house)?;
         self.house.has_begun();
         self.catch_up(clock::now());
         if let Some(positions) = self.house.take_found() {
@@ -396,7 +396,7 @@ impl<A: Application> Node<A> {
     fn save_last(&mut self) -> Result<(), NodeError> {
         let begun = clock::now();
         self.keep(begun)?;
-        if !self.house.save_last(begun) {
+        if !self.house.save_last() {
             return Ok(());
         }
         while self.house.is_saving() {
@@ -427,9 +427,17 @@ impl<A: Application> Node<A> {
             self.joining = false;
             self.kept.iter().for_each(|(_, disk)| disk.has_joined());
         }
-        let saved = self.house.checkpoint(now).map_err(|e| NodeError::Disk(e.to_string()))?;
+        let saved = self
+            .house
+            .checkpoint(self.replicas.logged())
+            .map_err(|e| NodeError::Disk(e.to_string()))?;
         if let Some(positions) = saved {
             tracing::info!("the state is on disk, at {positions:?}");
+            if let Some((keeping, _)) = &self.kept
+                && let Err(e) = self.replicas.log_ends().write(&keeping.path)
+            {
+                tracing::warn!("how far the logs are synced is not kept beside the state: {e}");
+            }
             self.replicas.checkpointed(now, &positions, &mut self.house);
         }
         Ok(())

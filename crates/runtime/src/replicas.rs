@@ -3,6 +3,9 @@
 use crate::application::Wake;
 use crate::config::Place;
 use crate::control::{NetworkStatus, PeerStatus};
+use crate::journal::LogVolume;
+use crate::log_ends::LogEnds;
+use crate::node::NodeError;
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
@@ -19,8 +22,8 @@ pub(crate) trait Replicas {
     /// Gives each its first inputs. Once, before anything else.
     ///
     /// # Errors
-    /// When what one keeps on disk cannot be used; the sentence says what to do.
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String>;
+    /// When what one keeps on disk cannot be used, or can be at the next start only.
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError>;
 
     /// One round: what the medium says. Whether there was anything.
     fn round(&mut self, now: Time, above: &mut dyn Above) -> bool;
@@ -57,6 +60,17 @@ pub(crate) trait Replicas {
     /// The application's state with everything of each group up to its position survives the end of
     /// the machine.
     fn checkpointed(&mut self, _now: Time, _positions: &[u64], _above: &mut dyn Above) {}
+
+    /// What their logs have come to since the node started, with what it found in them; nothing where they
+    /// have none.
+    fn logged(&self) -> LogVolume {
+        LogVolume::default()
+    }
+
+    /// How far their logs are synced.
+    fn log_ends(&self) -> LogEnds {
+        LogEnds::default()
+    }
 
     /// Why they cannot go on, if they cannot.
     fn failed(&self) -> Option<String> {
@@ -117,7 +131,7 @@ impl Replicas for Seats {
         self.0.iter().map(Seat::incarnation).max().unwrap_or(0)
     }
 
-    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), String> {
+    fn begin(&mut self, now: Time, above: &mut dyn Above) -> Result<(), NodeError> {
         self.0.iter_mut().for_each(|seat| seat.begin(now, above));
         Ok(())
     }

@@ -120,7 +120,8 @@ pub enum Fault {
         span: Span,
     },
     /// One of the durable records of a process cannot be read any more. As long as the process lives it
-    /// is told so when it asks for it; at the next start its log is cut there, as a repair does, and it
+    /// is told so when it asks for it; at the next start its log is cut there, as a repair does and a start that
+    /// finds that the log was cut short: all durable records from there on are gone, and it
     /// is told that its log is lost. Spared is whose group could not do without what it had.
     Damage {
         /// Who.

@@ -108,6 +108,10 @@ pub enum Flaw {
     Bytes,
     /// A whole segment is missing, or says of itself something else than its name.
     Segment,
+    /// The file is shorter than it was made.
+    Length,
+    /// The log ends before the end that is kept apart from it.
+    End,
 }
 
 /// What is wrong with a file as a whole.
@@ -231,23 +235,33 @@ impl std::error::Error for Error {
     }
 }
 
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Damage {
+    /// What is wrong, without what to do.
+    pub fn says(&self) -> String {
         let flaw = match self.what {
             Flaw::Head => "is not there, though it was synced",
             Flaw::Bytes => "does not fit its sum, though it was synced",
             Flaw::Segment => "should begin this segment, which is missing or is another one",
+            Flaw::Length => "and what is behind it are gone: the file is shorter than it was made",
+            Flaw::End => {
+                "is not there, though it was synced: the log was cut short, as the file `synced` says"
+            }
         };
+        let (path, offset, number) = (self.path.display(), self.offset, self.number);
+        format!("{path}: damaged at byte {offset}: record {number} {flaw}")
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let log = self.path.parent().unwrap_or(&self.path).display();
         write!(
             f,
-            "{}: damaged at byte {}: record {} {flaw}; nothing was changed. Have the process \
+            "{}; nothing was changed. Have the process \
              start anew from the others' state (no older copy: it would lack what was promised since); \
              `amcast log-file verify {log}` shows what is whole, `amcast log-file repair {log}` says what \
              a cut there would lose",
-            self.path.display(),
-            self.offset,
-            self.number
+            self.says()
         )
     }
 }

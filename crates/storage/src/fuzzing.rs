@@ -6,6 +6,7 @@ use crate::format::checkpoint::{self, CheckpointHead, PIECE_HEAD_BYTES, piece_he
 use crate::format::record::{HEAD_BYTES, Head, Kind, Seed};
 use crate::format::segment::{RECORDS_AT, SegmentHead};
 use crate::format::state::State;
+use crate::format::synced;
 use crate::format::{self, LogId, put, u32_at};
 use crate::walk::{Stand, Step, Walk};
 use std::io;
@@ -123,6 +124,27 @@ pub fn state(bytes: &[u8]) {
     match State::decode(&bytes) {
         Ok(state) => assert_eq!(State::decode(&state.encode()), Ok(state)),
         Err(why) => assert!(!why.to_string().is_empty()),
+    }
+}
+
+/// How far a log was synced is refused, or says the same when it is written again. Heads whose sum is 0 get
+/// the right one.
+///
+/// # Panics
+/// If not.
+pub fn synced(bytes: &[u8]) {
+    let mut bytes = bytes.to_vec();
+    bytes.chunks_mut(synced::PLACE_BYTES).for_each(mend_head);
+    let log = LogId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
+    for (i, number) in synced::places(&bytes, log).into_iter().enumerate() {
+        let at = bytes.get(i * synced::PLACE_BYTES..).unwrap_or_default();
+        match synced::decode(at, log) {
+            Ok(found) => {
+                assert_eq!(number, Some(found));
+                assert_eq!(synced::decode(&synced::encode(log, found), log), Ok(found));
+            }
+            Err(why) => assert!(number.is_none() && !why.to_string().is_empty()),
+        }
     }
 }
 

@@ -47,6 +47,8 @@ pub(crate) enum Tail {
     Torn,
     /// A head from which follows that the next record had been durable.
     Proof,
+    /// Nothing: the file ends before the segment does, which was never so while it was written.
+    Short,
 }
 
 /// A walk over one segment.
@@ -126,6 +128,11 @@ impl<'f, F: File> Walk<'f, F> {
             }
             self.stand.offset = next;
         }
+    }
+
+    /// Whether the file is shorter than the segment was made.
+    pub(crate) fn is_short(&self) -> io::Result<bool> {
+        Ok(self.window.file().size()? < self.end)
     }
 
     /// Judges what is behind the last record; after [`Step::Nothing`].

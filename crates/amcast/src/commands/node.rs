@@ -269,7 +269,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     ended.map_err(end)
 }
 
-/// Why the node ends. One that lived before on another disk starts again instead.
+/// Why the node ends. One that lived before on another disk, or whose log was cut short, starts again instead.
 fn end(why: NodeError) -> Failure {
     if !matches!(why, NodeError::Anew(_)) {
         return Failure::failed(why);

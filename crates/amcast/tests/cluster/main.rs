@@ -11,6 +11,7 @@ mod operating;
 mod partitions;
 mod replaced;
 mod room;
+mod shortened;
 mod wire;
 
 use amcast::client::Answer;

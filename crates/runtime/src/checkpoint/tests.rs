@@ -81,7 +81,7 @@ impl Place {
     /// The checkpoints, and what is there: state and history.
     fn open(&self) -> (Checkpoints, Option<(String, Vec<u8>)>) {
         let wake: Wake = Arc::new(|| {});
-        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), (1, Time(1)), wake);
+        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), 1, wake);
         let Opened { checkpoints, restored } = opened.unwrap();
         (checkpoints, restored.map(|r| (r.state, r.history)))
     }
@@ -96,7 +96,7 @@ impl Drop for Place {
 fn begin(checkpoints: &mut Checkpoints, text: &str) -> Text {
     let mut app = Text { text: text.to_string(), given: 0 };
     let positions = vec![app.delivered(Gid(0))];
-    checkpoints.begin(Time(1), &mut app, positions, b"told");
+    checkpoints.begin(&mut app, positions, b"told");
     app
 }
 
@@ -183,26 +183,72 @@ fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
     save(&mut checkpoints, "whole again");
 }
 
+/// A schedule of node `rank` of three, in which commands were delivered and the logs have come to so much.
+fn schedule(rank: usize, records: u64, bytes: u64) -> Schedule {
+    let mut schedule = Schedule::new(1000, (rank, 3));
+    (schedule.has_more, schedule.logged) = (true, LogVolume { records, bytes });
+    schedule
+}
+
 #[test]
-fn one_is_due_after_many_bytes_or_a_long_time_and_nodes_take_turns() {
+fn one_is_due_when_the_logs_have_grown_by_the_least_and_nodes_take_turns() {
     let _limit = amcast_test_policy::time_limit();
-    let all = 1000;
-    let node = |rank| Schedule::new(all, (rank, 3), Time::ZERO);
-    let late = Time::ZERO + AFTER;
-    assert!(!node(0).is_due(late) && !node(2).is_due(late), "there were no commands");
-    let (mut first, mut last) = (node(0), node(2));
-    for schedule in [&mut first, &mut last] {
-        schedule.bytes = all / 2;
+    let due = |rank, bytes| schedule(rank, 1, bytes).is_due();
+    assert_eq!([999, 1000].map(|bytes| due(0, bytes)), [false, true]);
+    assert_eq!([666, 667].map(|bytes| due(1, bytes)), [false, true]);
+    assert_eq!([333, 334].map(|bytes| due(2, bytes)), [false, true]);
+    let mut last = schedule(2, 1, 400);
+    last.begun();
+    last.delivered_up_to(1399);
+    assert!(!last.is_due(), "it had a start ahead once");
+    last.delivered_up_to(1400);
+    assert!(last.is_due());
+    let mut none = schedule(0, 1, 1000);
+    none.has_more = false;
+    assert!(!none.is_due(), "there were no commands");
+}
+
+impl Schedule {
+    /// Commands were delivered, and the logs have come to so many bytes.
+    fn delivered_up_to(&mut self, bytes: u64) {
+        (self.has_more, self.logged.bytes) = (true, bytes);
     }
-    assert_eq!((first.is_due(Time(1)), last.is_due(Time(1))), (false, true));
-    assert!(first.is_due(late));
-    first.bytes = all;
-    assert!(first.is_due(Time(1)));
-    first.last_bytes = 2 * all;
-    assert!(!first.is_due(Time(1)), "the last one was larger than what came since");
-    last.begun(Time(1));
-    last.bytes = all / 2;
-    assert!(!last.is_due(Time(2)), "it had a start ahead once");
+}
+
+#[test]
+fn a_large_state_is_written_again_after_as_much_log_and_a_long_log_is_not_awaited() {
+    let _limit = amcast_test_policy::time_limit();
+    let due = |last_bytes, records, bytes| {
+        let mut schedule = schedule(0, records, bytes);
+        schedule.last_bytes = last_bytes;
+        schedule.is_due()
+    };
+    let large = 200 << 20;
+    assert_eq!([large - 1, large].map(|bytes| due(large, 1, bytes)), [false, true]);
+    // Six small writes a minute and the clocks of nine replicas, for an hour, and for a year.
+    assert!(!due(large, 20_000, 2 << 20) && due(large, 1, 17_520 << 20));
+    let huge = LOG_BYTES_MOST * 3;
+    assert_eq!([LOG_BYTES_MOST - 1, LOG_BYTES_MOST].map(|b| due(huge, 1, b)), [false, true]);
+    let many = LOG_RECORDS_MOST;
+    assert_eq!([many - 1, many].map(|records| due(huge, records, 1)), [false, true]);
+}
+
+#[test]
+fn what_a_start_finds_in_the_logs_counts_and_what_was_given_up_does_again() {
+    let _limit = amcast_test_policy::time_limit();
+    // Each life reads what the ones before wrote, and adds a little.
+    let lives: Vec<bool> = (1..=4).map(|life| schedule(0, life, 250 * life).is_due()).collect();
+    assert_eq!(lives, [false, false, false, true]);
+    let mut given_up = schedule(0, 1, 1500);
+    given_up.begun();
+    assert!(!given_up.is_due());
+    given_up.failed();
+    assert!(given_up.is_due(), "no other one has what it was begun for");
+    given_up.begun();
+    given_up.delivered_up_to(2499);
+    assert!(!given_up.is_due());
+    given_up.delivered_up_to(2500);
+    assert!(given_up.is_due());
 }
 
 #[test]
@@ -216,11 +262,11 @@ fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
     while checkpoints.poll().unwrap().is_none() {
         checkpoints.round(&mut older);
     }
-    assert!(checkpoints.is_due(Time(1)) && checkpoints.has_more());
+    assert!(checkpoints.is_due() && checkpoints.has_more());
     begin(&mut checkpoints, "from there");
-    assert!(!checkpoints.is_due(Time(1)), "it is being written");
+    assert!(!checkpoints.is_due(), "it is being written");
     checkpoints.give_up();
-    assert!(checkpoints.is_due(Time(1)));
+    assert!(checkpoints.is_due());
     save(&mut checkpoints, "from there");
-    assert!(!checkpoints.is_due(Time(1)) && !checkpoints.has_more());
+    assert!(!checkpoints.is_due() && !checkpoints.has_more());
 }

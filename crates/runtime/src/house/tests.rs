@@ -192,7 +192,7 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
 /// Lets the house save until it has; where its state stood.
 fn saved(house: &mut House<Stands>) -> Vec<u64> {
     loop {
-        if let Some(positions) = house.checkpoint(Time(1)).unwrap() {
+        if let Some(positions) = house.checkpoint(LogVolume::default()).unwrap() {
             return positions;
         }
         house.give_on();
@@ -210,19 +210,25 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     keeping.make().unwrap();
     let open = |house: &mut House<Stands>| {
         let wake: Wake = Arc::new(|| {});
-        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), (2, Time(1)), wake).unwrap();
+        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, wake).unwrap();
         house.keep_state(opened.checkpoints, opened.restored);
     };
     let (mut taking, [one, _]) = house(false);
     open(&mut taking);
     assert_eq!(taking.take_found(), None);
-    assert!(taking.checkpoint(Time(1)).unwrap().is_none() && !taking.is_saving(), "it has nothing");
+    assert!(
+        taking.checkpoint(LogVolume::default()).unwrap().is_none() && !taking.is_saving(),
+        "it has nothing"
+    );
     taking.note(Time(1), one, Note::Recovering);
     taking.install(Time(1), one, 10, &[], true);
     give(&mut taking, [12, 7]);
     // No command came, and no time has passed.
     assert_eq!(saved(&mut taking), [12, 7]);
-    assert!(taking.checkpoint(Time(1)).unwrap().is_none() && !taking.is_saving(), "once is enough");
+    assert!(
+        taking.checkpoint(LogVolume::default()).unwrap().is_none() && !taking.is_saving(),
+        "once is enough"
+    );
     drop(taking);
     let (mut next, _) = house(false);
     open(&mut next);

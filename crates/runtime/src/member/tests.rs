@@ -368,7 +368,7 @@ impl Lone {
         let processes = (vec![scribe as Process], Some(keeping.clone()));
         let members = Members::start(&net, &cluster, lives(0, life), processes, ASKS).unwrap();
         let mut lone = Self { members, told, delivered: Delivered::default() };
-        lone.members.begin(Time(1), &mut lone.delivered)?;
+        lone.members.begin(Time(1), &mut lone.delivered).map_err(|e| e.to_string())?;
         Ok(lone)
     }
 

@@ -88,6 +88,11 @@ impl FakeDisk {
         self.world().changes
     }
 
+    /// How many syncs of files there were since the faults were set.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.world().syncs
+    }
+
     /// The machine ends: what was not synced is there in part, as drawn. Without faults from now on.
     pub(crate) fn fail_machine(&self, rng: &mut Rng) {
         let mut world = self.world();

@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod record;
 pub(crate) mod segment;
 pub(crate) mod state;
+pub(crate) mod synced;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,8 @@
 //! ```text
 //!  0  8  magic "amcastLS"          16 16  id of the log
 //!  8  4  version, 1                32 16  the machine's run (kernel's boot id), 0 if unknown
-//! 12  4  life that writes          48 12  zero
+//! 12  4  life that writes          48  4  1 if the end of what was synced is kept, too
+//!                                  52  8  zero
 //!                                  60  4  crc32c of bytes 0 to 59
 //! ```
 
@@ -28,6 +29,8 @@ pub(crate) struct State {
     pub(crate) life: u32,
     /// The run of the machine in which it was opened last.
     pub(crate) boot: BootId,
+    /// Whether there is a file that says how far the log was synced; versions before made none.
+    pub(crate) keeps_end: bool,
 }
 
 impl State {
@@ -36,6 +39,7 @@ impl State {
         put(&mut bytes, 12, self.life.to_le_bytes());
         put(&mut bytes, 16, self.log.0.to_le_bytes());
         put(&mut bytes, 32, self.boot.0.to_le_bytes());
+        put(&mut bytes, 48, u32::from(self.keeps_end).to_le_bytes());
         seal(bytes)
     }
 
@@ -45,6 +49,7 @@ impl State {
             life: u32_at(bytes, 12),
             log: LogId(u128_at(bytes, 16)),
             boot: BootId(u128_at(bytes, 32)),
+            keeps_end: u32_at(bytes, 48) != 0,
         })
     }
 }

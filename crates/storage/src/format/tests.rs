@@ -4,6 +4,7 @@ use super::checkpoint::{self, CheckpointHead};
 use super::record::{Head, Kind, Seed};
 use super::segment::{self, SegmentHead};
 use super::state::State;
+use super::synced;
 use super::{BootId, LogId};
 use crate::error::Misfit;
 
@@ -50,18 +51,42 @@ fn version_1_of_a_segments_head() {
 
 #[test]
 fn version_1_of_a_state() {
-    let state = State { log: LOG, life: 3, boot: BootId(0xb007) };
-    let bytes = state.encode();
+    for (keeps_end, last) in
+        [(false, "00000000000000000000000025cd6434"), (true, "01000000000000000000000015191505")]
+    {
+        let state = State { log: LOG, life: 3, boot: BootId(0xb007), keeps_end };
+        let bytes = state.encode();
+        same(
+            &bytes,
+            &[
+                "616d636173744c530100000003000000",
+                "000102030405060708090a0b0c0d0e0f",
+                "07b00000000000000000000000000000",
+                last,
+            ],
+        );
+        assert_eq!(State::decode(&bytes), Ok(state));
+    }
+}
+
+#[test]
+fn version_1_of_the_end_of_what_was_synced() {
+    let bytes = synced::encode(LOG, 0x1122);
     same(
         &bytes,
         &[
-            "616d636173744c530100000003000000",
+            "616d636173744c4d0100000000000000",
             "000102030405060708090a0b0c0d0e0f",
-            "07b00000000000000000000000000000",
-            "00000000000000000000000025cd6434",
+            "22110000000000000000000000000000",
+            "0000000000000000000000003bd02657",
         ],
     );
-    assert_eq!(State::decode(&bytes), Ok(state));
+    assert_eq!(synced::decode(&bytes, LOG), Ok(0x1122));
+    assert_eq!(synced::decode(&bytes, LogId(1)), Err(Misfit::OtherLog));
+    let mut file = [0; synced::FILE_BYTES];
+    file[synced::PLACE_BYTES..][..bytes.len()].copy_from_slice(&bytes);
+    assert_eq!(synced::places(&file, LOG), [None, Some(0x1122), None]);
+    assert_eq!(synced::places(&bytes, LOG), [Some(0x1122), None, None]);
 }
 
 #[test]
@@ -88,7 +113,7 @@ fn version_1_of_a_record() {
 
 #[test]
 fn heads_of_other_files_and_versions_are_refused_in_words() {
-    let bytes = State { log: LOG, life: 3, boot: BootId(0) }.encode();
+    let bytes = State { log: LOG, life: 3, boot: BootId(0), keeps_end: false }.encode();
     assert_eq!(SegmentHead::decode(&bytes), Err(Misfit::Magic));
     assert_eq!(State::decode(&bytes[..63]), Err(Misfit::Short));
     for at in 12..64 {

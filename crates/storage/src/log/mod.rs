@@ -3,7 +3,8 @@
 //! Three threads do. The *writer* takes all that waits, writes it with one call, and, if anyone waits
 //! for it, syncs it with one more: what comes meanwhile is the next batch, so that the number of
 //! records in a sync follows from how many come while one lasts. The *reader* reads records again. The
-//! *keeper* makes the next segment before it is needed, and gives up trimmed ones.
+//! *keeper* makes the next segment before it is needed, gives up trimmed ones, and makes durable now and then how
+//! far the log is.
 
 mod desk;
 mod keeper;
@@ -30,7 +31,7 @@ use desk::Desk;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 /// Called by other threads when [`Log::take`] has something, if it had nothing before. It must not
@@ -51,6 +52,8 @@ pub struct Log {
     batch: Batch,
     /// The number of the next record.
     next: u64,
+    /// The records before this number are synced.
+    synced: Arc<AtomicU64>,
     record_bytes_max: usize,
     queue_bytes: usize,
     /// What [`Log::take`] works on, kept for its room.
@@ -127,6 +130,7 @@ impl Log {
             desk: desk.clone(),
             batch: Batch::default(),
             next,
+            synced: store.end().number().clone(),
             record_bytes_max: options.record_bytes_max(),
             queue_bytes: options.queue_bytes,
             taken: Vec::new(),
@@ -135,12 +139,13 @@ impl Log {
         };
         let (shelf, pace) = (store.shelf().clone(), *options);
         let (on, with) = (shelf.clone(), desk.clone());
+        let end = store.end().clone();
         // The writer first: it is the first to end.
         let path = store.shelf().disk.path().to_path_buf();
         let with_writer = desk.clone();
         log.spawn(&path, "log-writer", move || writer::run(store, &with_writer, &pace))?;
         log.spawn(&path, "log-reader", move || reader::run(&on, &with))?;
-        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &desk))?;
+        log.spawn(&path, "log-keeper", move || keeper::run(&shelf, &end, &desk))?;
         Ok(log)
     }
 
@@ -238,6 +243,11 @@ impl Log {
     /// there are more that are not awaited.
     pub fn written(&self) -> u64 {
         self.desk.written.load(Ordering::Acquire)
+    }
+
+    /// The records before this number are synced: no end of process or machine takes them.
+    pub fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
     }
 
     /// What it has done since it was opened.

@@ -8,7 +8,9 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-pub use repair::{Cut, LOST, repair};
+#[cfg(test)]
+pub(crate) use repair::cut as cut_of;
+pub use repair::{Cut, LOST, repair, repair_end};
 #[cfg(test)]
 pub(crate) use survey::survey as survey_of;
 pub use survey::{Record, SegmentEnd, SegmentSeen, Survey};
@@ -39,6 +41,12 @@ pub fn has_log(path: &Path) -> Result<bool, Error> {
     let log =
         |name: &String| segment::first_of(name).is_some() || name == crate::format::state::NAME;
     Ok(names.iter().any(log))
+}
+
+/// Whether a log was made in the directory: its state is written last, and stays. One that was being made
+/// has no record.
+pub fn was_made(path: &Path) -> bool {
+    path.join(crate::format::state::NAME).exists()
 }
 
 /// Looks at the log in a directory. `each` gets every whole record, also those behind damage.

@@ -7,6 +7,7 @@ use crate::format::segment;
 use crate::format::state::{self, State};
 use crate::format::{BootId, HEAD_BYTES};
 use crate::lock::Lock;
+use crate::store::{open_segment, synced};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,6 +52,15 @@ pub fn repair(path: &Path, agree: impl FnOnce(&Survey) -> bool) -> Result<Option
     cut
 }
 
+/// The same where the log has lost its end and nothing else, or cannot prove that it has not
+/// ([`Survey::is_cut_short`]); none if it is sound or damaged in another way.
+///
+/// # Errors
+/// As for [`repair`].
+pub fn repair_end(path: &Path) -> Result<Option<Cut>, Error> {
+    repair(path, Survey::is_cut_short)
+}
+
 /// Says beside the log in `path` that what it had is gone.
 fn mark(path: &Path) -> Result<(), Error> {
     let whole = path.canonicalize().map_err(|e| Error::of(path, "see where it is", e))?;
@@ -63,7 +73,7 @@ fn mark(path: &Path) -> Result<(), Error> {
         .map_err(fail)
 }
 
-pub(super) fn cut<D: Disk>(
+pub(crate) fn cut<D: Disk>(
     disk: &D,
     agree: impl FnOnce(&Survey) -> bool,
 ) -> Result<Option<Cut>, Error> {
@@ -100,16 +110,25 @@ pub(super) fn cut<D: Disk>(
     let path = disk.path_of(name);
     let file = disk.open(name).map_err(|e| Error::of(&path, "open it", e))?;
     let bytes = file.size().map_err(|e| Error::of(&path, "see how long it is", e))?;
+    let made = open_segment(disk, name).map_or(bytes, |(_, head)| head.bytes);
     let blank = blank(&file, end.offset, bytes).map_err(|e| Error::of(&path, "read it", e))?;
-    if !blank {
-        let aside = free(disk, &format!("{name}.from-{}.cut", end.offset))?;
-        copy(disk, &file, end.offset, bytes, &aside)?;
+    if !blank || bytes < made {
+        // Of a file that is too short all of it is kept: its length is what shows that it was.
+        let (from, aside) = match bytes < made {
+            true => (0, format!("{name}.short.cut")),
+            false => (end.offset, format!("{name}.from-{}.cut", end.offset)),
+        };
+        let aside = free(disk, &aside)?;
+        copy(disk, &file, from, bytes, &aside)?;
         kept.push(disk.path_of(&aside));
-        zero(&file, end.offset, bytes).map_err(|e| Error::of(&path, "write to it", e))?;
+        let until = bytes.max(made);
+        zero(&file, end.offset, until).map_err(|e| Error::of(&path, "write to it", e))?;
     }
+    // From here on the log ends there.
+    synced::replace(disk, log, end.number)?;
     // What was cut has lives up to this one, and nothing of it is left behind the cut.
     let life = survey.life.unwrap_or(0).max(survey.highest_life).saturating_add(1);
-    replace_state(disk, &State { log, life, boot: BootId(0) })?;
+    replace_state(disk, &State { log, life, boot: BootId(0), keeps_end: true })?;
     Ok(Some(Cut { from: end.number, whole: survey.beyond, kept }))
 }
 

@@ -6,7 +6,7 @@ use crate::format::LogId;
 use crate::format::record::Seed;
 use crate::format::segment::{self, SegmentHead};
 use crate::format::state::State;
-use crate::store::{Torn, beginning, judge, never_was, open_segment, read_state};
+use crate::store::{Torn, beginning, judge, never_was, open_segment, read_state, synced};
 use crate::walk::{Stand, Step, Tail, Walk};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,6 +37,10 @@ pub struct Survey {
     pub life: Option<u32>,
     /// What is wrong with its state.
     pub state: Option<Error>,
+    /// The records before this number were synced, as is kept apart from the log; none if nothing says it.
+    pub synced: Option<u64>,
+    /// What is wrong with the file that says it.
+    pub end: Option<Error>,
     /// The number of the first record.
     pub first: u64,
     /// The number that the record after the last gets; after the last one before damage.
@@ -57,6 +61,8 @@ pub struct Survey {
     pub(super) headless: Vec<(String, SegmentHead)>,
     /// The highest life in any head.
     pub(super) highest_life: u32,
+    /// Whether the state says that the end of what was synced is kept.
+    keeps_end: bool,
 }
 
 /// What is in a segment.
@@ -92,7 +98,15 @@ pub enum SegmentEnd {
 impl Survey {
     /// Whether a start would find nothing wrong.
     pub fn is_sound(&self) -> bool {
-        self.damage.is_none() && self.state.is_none() && self.headless.is_empty()
+        let files = self.state.is_none() && self.end.is_none();
+        self.damage.is_none() && files && self.headless.is_empty()
+    }
+
+    /// Whether the log has lost its end and nothing else, or cannot prove that it has not: no whole record is
+    /// behind what is missing. What is before is whole.
+    pub fn is_cut_short(&self) -> bool {
+        let lacks = self.damage.is_some() || self.end.is_some();
+        lacks && self.beyond == 0 && self.state.is_none() && self.headless.is_empty()
     }
 
     fn new() -> Self {
@@ -100,6 +114,8 @@ impl Survey {
             log: None,
             life: None,
             state: None,
+            synced: None,
+            end: None,
             first: 0,
             next: 0,
             closed: false,
@@ -110,6 +126,7 @@ impl Survey {
             cut: None,
             headless: Vec::new(),
             highest_life: 0,
+            keeps_end: false,
         }
     }
 
@@ -125,7 +142,10 @@ impl Survey {
 
     fn take_state(&mut self, read: Result<Option<State>, Error>, path: PathBuf) {
         match read {
-            Ok(Some(state)) => (self.log, self.life) = (Some(state.log), Some(state.life)),
+            Ok(Some(state)) => {
+                (self.log, self.life) = (Some(state.log), Some(state.life));
+                self.keeps_end = state.keeps_end;
+            }
             Ok(None) => self.state = Some(Error::Missing { path }),
             Err(e) => self.state = Some(e),
         }
@@ -165,7 +185,25 @@ pub(crate) fn survey<D: Disk>(
         let path = disk.path_of(&segment::name(0));
         survey.damage = Some(Damage { path, offset: 0, number: 0, what: Flaw::Segment });
     }
+    if only.is_none() {
+        judge_end(disk, &mut survey);
+    }
     Ok(survey)
+}
+
+/// Judges by what is kept apart from the log whether the log ends too early.
+fn judge_end<D: Disk>(disk: &D, survey: &mut Survey) {
+    let Some(log) = survey.log else { return };
+    match synced::read(disk, log, survey.keeps_end) {
+        Ok(synced) => survey.synced = synced,
+        Err(e) => survey.end = Some(e),
+    }
+    let (None, Some((last, end))) = (&survey.damage, &survey.cut) else { return };
+    if survey.synced.is_some_and(|synced| end.number < synced) {
+        let (path, offset, number) = (disk.path_of(last), end.offset, end.number);
+        survey.damage = Some(Damage { path, offset, number, what: Flaw::End });
+        survey.torn = None;
+    }
 }
 
 /// The first of these segments, if the log ends before it: it was begun, and what is before it is torn or it
@@ -238,11 +276,13 @@ fn look<D: Disk>(
         let tail = match behind {
             Some(behind) => judge(disk, head.log, &mut walk, behind, closed)?,
             // By itself it does not show whether the next one is there.
+            None if walk.is_short().map_err(read)? => Tail::Short,
             None if closed || stand.turned => Tail::Blank,
             None => walk.tail().map_err(read)?,
         };
         match tail {
-            Tail::Proof => {
+            Tail::Proof | Tail::Short => {
+                let what = if tail == Tail::Short { Flaw::Length } else { what };
                 flawed(survey, stand.offset, stand.number, what);
                 seen.end = SegmentEnd::Damaged;
                 if !walk.skip().map_err(read)? {

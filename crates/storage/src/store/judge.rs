@@ -23,6 +23,9 @@ pub(crate) fn judge<D: Disk>(
 ) -> Result<Tail, Error> {
     let stand = walk.stand();
     let read = |e| Error::of(disk.path(), "read it", e);
+    if walk.is_short().map_err(read)? {
+        return Ok(Tail::Short);
+    }
     let Some(until) = behind.first().and_then(|name| segment::first_of(name)) else {
         return match (closed, stand.turned) {
             (true, _) => Ok(Tail::Blank),

@@ -3,6 +3,7 @@
 mod aside;
 mod judge;
 mod recover;
+pub(crate) mod synced;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use crate::walk::{Stand, Step, Walk};
 use aside::{Aside, Order};
 use std::fmt;
 use std::sync::Arc;
+use synced::SyncedEnd;
 
 /// The writer's end of a log.
 pub(crate) struct Store<D: Disk> {
@@ -38,6 +40,8 @@ pub(crate) struct Store<D: Disk> {
     said: u64,
     /// How many bytes were written since the last sync began.
     dirty_bytes: u64,
+    /// Says how far the log is durable, apart from it.
+    end: Arc<SyncedEnd<D::File>>,
     /// Syncs what nobody waits for, if there is a thread for it.
     aside: Option<Aside<D::File>>,
 }
@@ -46,6 +50,11 @@ impl<D: Disk> Store<D> {
     /// What it shares with readers.
     pub(crate) fn shelf(&self) -> &Arc<Shelf<D>> {
         &self.shelf
+    }
+
+    /// What says, apart from the log, how far it is durable.
+    pub(crate) fn end(&self) -> &Arc<SyncedEnd<D::File>> {
+        &self.end
     }
 
     /// The number of the next record.
@@ -114,7 +123,7 @@ impl<D: Disk> Store<D> {
             self.dirty_bytes = 0;
         }
         self.durable = self.next;
-        Ok(())
+        self.note_end()
     }
 
     /// From now on [`Store::sync_aside`] does not wait.
@@ -151,6 +160,7 @@ impl<D: Disk> Store<D> {
         while let Some(ended) = self.aside.as_mut().and_then(Aside::poll) {
             self.durable = self.durable.max(ended?);
         }
+        self.note_end()?;
         Ok(self.aside.as_ref().is_none_or(|aside| aside.under_way() == 0))
     }
 
@@ -158,7 +168,17 @@ impl<D: Disk> Store<D> {
     fn await_aside(&mut self) -> Result<bool, Error> {
         let Some(ended) = self.aside.as_mut().and_then(Aside::wait) else { return Ok(false) };
         self.durable = self.durable.max(ended?);
+        self.note_end()?;
         Ok(true)
+    }
+
+    /// Says apart from the log how far it is durable. Not synced: the keeper does that now and then.
+    fn note_end(&self) -> Result<(), Error> {
+        self.end.note(self.durable).map_err(|e| self.end_error(e))
+    }
+
+    fn end_error(&self, e: std::io::Error) -> Error {
+        self.shelf.error(crate::format::synced::NAME, "write to it", e)
     }
 
     /// Says in the log that all before is durable, so that later damage to the last records is told
@@ -171,7 +191,8 @@ impl<D: Disk> Store<D> {
     pub(crate) fn close(&mut self) -> Result<(), Error> {
         self.sync()?;
         self.alone(Kind::Close)?;
-        self.sync()
+        self.sync()?;
+        self.end.settle().map_err(|e| self.end_error(e))
     }
 
     /// Writes a head without a record, unless the segment is full: then the next one says as much.

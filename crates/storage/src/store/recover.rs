@@ -2,12 +2,13 @@
 
 use super::Store;
 use super::judge::{judge, never_was};
+use super::synced::{self, SyncedEnd};
 use crate::disk::{Disk, File};
 use crate::error::{Damage, Error, Flaw, Misfit};
 use crate::format::record::{Head, Kind, Seed};
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
 use crate::format::state::{self, State};
-use crate::format::{HEAD_BYTES, LogId};
+use crate::format::{self, HEAD_BYTES, LogId};
 use crate::machine::Machine;
 use crate::shelf::{Segment, Shelf};
 use crate::walk::{Stand, Step, Tail, Walk};
@@ -95,10 +96,11 @@ impl<D: Disk> Store<D> {
             shelf.disk.remove(name).map_err(|e| shelf.error(name, "remove it", e))?;
         }
         let segment = shelf.begin(0)?;
-        let state = State { log: shelf.log, life: 0, boot: machine.boot };
-        write_state(&shelf, &state)?;
         let log = shelf.log;
-        let store = Self::at(shelf, segment, 0, RECORDS_AT, 0);
+        synced::replace(&shelf.disk, log, 0)?;
+        let state = State { log, life: 0, boot: machine.boot, keeps_end: true };
+        write_state(&shelf, &state)?;
+        let store = Self::at(shelf, segment, 0, RECORDS_AT, 0)?;
         Ok((store, Recovered { log, life: 0, first: 0, next: 0, torn: None, lossy: false }))
     }
 
@@ -109,7 +111,8 @@ impl<D: Disk> Store<D> {
         machine: &Machine,
         each: &mut dyn FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered), Error> {
-        let found = find(&shelf, names, old, each)?;
+        let end = synced::of(&shelf.disk, old.log, Some(&old))?;
+        let found = find(&shelf, names, (old, end), each)?;
         let Some((last, _, end)) = found.chain.last() else {
             return Err(Error::Missing { path: shelf.disk.path_of(&segment::name(0)) });
         };
@@ -123,18 +126,28 @@ impl<D: Disk> Store<D> {
         }
         settle(&shelf, &found)?;
         let life = old.life + 1;
-        write_state(&shelf, &State { life, boot: machine.boot, ..old })?;
+        let (log, first, next) = (old.log, shelf.first(), end.number);
+        let (at, boot) = (end.offset, machine.boot);
         let torn =
             found.torn.then(|| Torn { path: shelf.disk.path_of(&last.name), offset: end.offset });
-        let (log, first, next) = (old.log, shelf.first(), end.number);
         let recovered = Recovered { log, life, first, next, torn, lossy };
-        Ok((Self::at(shelf, last.clone(), life, end.offset, next), recovered))
+        let store = Self::at(shelf, last.clone(), life, at, next)?;
+        write_state(&store.shelf, &State { log, life, boot, keeps_end: true })?;
+        Ok((store, recovered))
     }
 
-    fn at(shelf: Shelf<D>, segment: Arc<Segment<D::File>>, life: u32, at: u64, next: u64) -> Self {
+    /// A log that is durable as far as it goes.
+    fn at(
+        shelf: Shelf<D>,
+        segment: Arc<Segment<D::File>>,
+        life: u32,
+        at: u64,
+        next: u64,
+    ) -> Result<Self, Error> {
         let seed = Seed::of(shelf.log);
+        let end = Arc::new(SyncedEnd::open(&shelf, next)?);
         let shelf = Arc::new(shelf);
-        Self {
+        Ok(Self {
             shelf,
             seed,
             life,
@@ -144,8 +157,9 @@ impl<D: Disk> Store<D> {
             durable: next,
             said: 0,
             dirty_bytes: 0,
+            end,
             aside: None,
-        }
+        })
     }
 }
 
@@ -217,7 +231,7 @@ fn sort<D: Disk>(disk: &D) -> Result<(Vec<String>, Vec<String>), Error> {
             segments.push(name);
         } else if segment::spare_of(&name).is_some() {
             spares.push(name);
-        } else if name == state::NEW_NAME {
+        } else if name == state::NEW_NAME || name == format::synced::NEW_NAME {
             disk.remove(&name).map_err(|e| Error::of(&disk.path_of(&name), "remove it", e))?;
             // Or the next one of that name might be lost and this one be renamed in its place.
             disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))?;
@@ -279,11 +293,12 @@ pub(crate) fn open_segment<D: Disk>(disk: &D, name: &str) -> Result<(D::File, Se
     Ok((file, head.map_err(|why| Error::Misfit { path, why })?))
 }
 
-/// Walks over all segments and puts them on the shelf. Changes nothing.
+/// Walks over all segments and puts them on the shelf. Changes nothing. The records before `synced` must be
+/// there, as far as that is known.
 fn find<'n, D: Disk>(
     shelf: &Shelf<D>,
     names: &'n [String],
-    state: State,
+    (state, synced): (State, Option<u64>),
     each: &mut dyn FnMut(u64, &[u8]),
 ) -> Result<Found<'n, D::File>, Error> {
     let mut found = Found { chain: Vec::new(), torn: false, proved: 0, behind: &[] };
@@ -318,6 +333,7 @@ fn find<'n, D: Disk>(
         let behind = &names[i + 1..];
         match judge(&shelf.disk, state.log, &mut walk, behind, closed)? {
             Tail::Proof => return damage(stand.offset, stand.number, flaw),
+            Tail::Short => return damage(stand.offset, stand.number, Flaw::Length),
             Tail::Torn => (found.torn, found.behind) = (true, behind),
             Tail::Blank => {}
         }
@@ -328,7 +344,13 @@ fn find<'n, D: Disk>(
             break;
         }
     }
-    Ok(found)
+    match found.chain.last() {
+        Some((last, _, end)) if synced.is_some_and(|synced| end.number < synced) => {
+            let (path, offset, number) = (shelf.disk.path_of(&last.name), end.offset, end.number);
+            Err(Error::Damaged(Damage { path, offset, number, what: Flaw::End }))
+        }
+        _ => Ok(found),
+    }
 }
 
 /// Gives the records of a segment, and what ends them.

@@ -1,5 +1,6 @@
 //! What was found in a log, for people and as JSON.
 
+use amcast_storage::Flaw;
 use amcast_storage::offline::{CheckpointSeen, SegmentEnd, SegmentSeen, Survey};
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -49,8 +50,17 @@ pub(super) fn lines(survey: &Survey) -> String {
     if let Some(e) = &survey.state {
         line(&e.to_string());
     }
+    if let Some(e) = &survey.end {
+        line(&format!("{e}: so nothing proves that the log was not cut short"));
+    }
     if let Some(damage) = &survey.damage {
         line(&damage.to_string());
+        if let (Flaw::End, Some(synced)) = (damage.what, survey.synced) {
+            line(&format!(
+                "the log was synced up to record {synced}, and ends before record {}",
+                survey.next
+            ));
+        }
         line(&format!("{} whole records are behind the damage", survey.beyond));
     }
     text
@@ -88,6 +98,8 @@ pub(super) fn document(survey: &Survey) -> Value {
         "sound": survey.is_sound(),
         "torn": torn,
         "damage": damage,
+        "synced": survey.synced,
+        "end": survey.end.as_ref().map(ToString::to_string),
         "state": survey.state.as_ref().map(ToString::to_string),
         "beyond": survey.beyond,
         "segments": segments.collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use super::told;
 use crate::commands::Failure;
+use amcast_runtime::log_ends::LogEnd;
 use amcast_storage::offline::{self, CheckpointSeen, Survey};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -23,16 +24,37 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let (survey, checkpoints) = look(&args.path)?;
     let whole = checkpoints.iter().all(|seen| seen.saved.is_ok());
-    let sound = whole && survey.as_ref().is_none_or(Survey::is_sound);
+    let short = survey.as_ref().and_then(|survey| short_of_checkpoint(&args.path, survey));
+    let sound = whole && short.is_none() && survey.as_ref().is_none_or(Survey::is_sound);
     if args.json {
         let checkpoints: Vec<_> = checkpoints.iter().map(told::checkpoint_document).collect();
         let log = survey.as_ref().map(told::document);
-        println!("{}", json!({"sound": sound, "log": log, "checkpoints": checkpoints}));
+        println!(
+            "{}",
+            json!({"sound": sound, "short": short, "log": log, "checkpoints": checkpoints})
+        );
     } else {
         survey.iter().for_each(|survey| print!("{}", told::lines(survey)));
+        short.iter().for_each(|says| println!("{says}"));
         checkpoints.iter().for_each(|seen| print!("{}", told::checkpoint(seen)));
     }
     if sound { Ok(()) } else { Err(Failure::Said) }
+}
+
+/// What to say of the log in a directory if a checkpoint of its node reaches beyond its end.
+fn short_of_checkpoint(path: &Path, survey: &Survey) -> Option<String> {
+    let end = LogEnd::beside(&path.canonicalize().ok()?)?;
+    let is_beyond = survey.log.is_some_and(|log| end.is_beyond(log, survey.next));
+    is_beyond.then(|| {
+        format!(
+            "{}: the log ends before record {}, and it was synced up to record {} when the node wrote a \
+             checkpoint: it is an older one, or was cut short. Start the node: it asks the others what it \
+             had promised",
+            path.display(),
+            survey.next,
+            end.synced
+        )
+    })
 }
 
 /// What is at the path.

@@ -1,0 +1,144 @@
+//! The end of what was synced, kept apart from the log: by it a log that was cut short is told from one whose
+//! end never reached the disk.
+//!
+//! The records of a log tell themselves which of those before them were durable. What they cannot tell is
+//! that the last of them are gone, with all heads behind. So a file of its own has the number of the
+//! first record that is not known to be synced, in three places:
+//! - the first is written after each sync of the log, and not synced: what the kernel has outlasts the
+//!   process. It costs a small write into the kernel's memory.
+//! - the other two are written in turns and synced, beside the writer, in every five seconds in which the number
+//!   grew, and when the log is closed or opened. One of them is whole whatever ends a write to the other.
+//!
+//! Each is written after the records that it speaks of are durable, so whatever of it reaches the disk is
+//! true. What follows from it when a log ends before it: synced records are gone. What is found so is
+//! every loss of records that were synced, but for those of about the last five seconds of a machine that
+//! failed.
+
+use crate::disk::{Disk, File};
+use crate::error::{Error, Misfit};
+use crate::format::LogId;
+use crate::format::state::State;
+use crate::format::synced::{self, FILE_BYTES, NAME, NEW_NAME, PLACE_BYTES, PLACES};
+use crate::shelf::{Shelf, locked};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The file of an open log.
+pub(crate) struct SyncedEnd<F> {
+    file: F,
+    log: LogId,
+    /// The records before this number are synced.
+    number: Arc<AtomicU64>,
+    durable: Mutex<DurablePlace>,
+}
+
+/// What the synced places say.
+struct DurablePlace {
+    /// The highest number that is on the disk for certain.
+    number: u64,
+    /// The place that is written next.
+    next: usize,
+}
+
+impl<F: File> SyncedEnd<F> {
+    /// Opens the file of a log whose records before `number` are synced, or makes it, and says that in it.
+    pub(crate) fn open<D: Disk<File = F>>(shelf: &Shelf<D>, number: u64) -> Result<Self, Error> {
+        let (disk, log) = (&shelf.disk, shelf.log);
+        let file = match disk.open(NAME) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                replace(disk, log, number)?;
+                disk.open(NAME)
+            }
+            opened => opened,
+        };
+        let file = file.map_err(|e| shelf.error(NAME, "open it", e))?;
+        let mut bytes = [0; FILE_BYTES];
+        file.read_at(&mut bytes, 0).map_err(|e| shelf.error(NAME, "read it", e))?;
+        let [_, second, third] = synced::places(&bytes, log);
+        // The one that says less is written over first.
+        let next = if second <= third { 1 } else { 2 };
+        let on_disk = DurablePlace { number: 0, next };
+        let end = Self { file, log, number: Arc::default(), durable: Mutex::new(on_disk) };
+        end.note(number)
+            .and_then(|()| end.settle())
+            .map_err(|e| shelf.error(NAME, "write to it", e))?;
+        Ok(end)
+    }
+
+    /// The records before this number are synced.
+    pub(crate) fn number(&self) -> &Arc<AtomicU64> {
+        &self.number
+    }
+
+    /// The records before `number` are synced: says so in a way that outlasts the process.
+    pub(crate) fn note(&self, number: u64) -> io::Result<()> {
+        if number > self.number.load(Ordering::Relaxed) {
+            self.file.write_at(&synced::encode(self.log, number), 0)?;
+            self.number.store(number, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Makes durable what was noted.
+    pub(crate) fn settle(&self) -> io::Result<()> {
+        let mut durable = locked(&self.durable);
+        let number = self.number.load(Ordering::Acquire);
+        if number <= durable.number {
+            return Ok(());
+        }
+        let place = (durable.next * PLACE_BYTES) as u64;
+        self.file.write_at(&synced::encode(self.log, number), place)?;
+        self.file.sync()?;
+        *durable = DurablePlace { number, next: PLACES - durable.next };
+        Ok(())
+    }
+}
+
+/// The number before which the records of a log were synced, as far as its file says it; none where there
+/// was no such file yet.
+///
+/// # Errors
+/// When it is missing although the log has had one, and when nothing in it is whole.
+pub(crate) fn read<D: Disk>(disk: &D, log: LogId, is_kept: bool) -> Result<Option<u64>, Error> {
+    let path = disk.path_of(NAME);
+    let file = match disk.open(NAME) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !is_kept => return Ok(None),
+        opened => opened.map_err(|e| Error::of(&path, "open it", e))?,
+    };
+    let mut bytes = [0; FILE_BYTES];
+    let got = file.read_at(&mut bytes, 0).map_err(|e| Error::of(&path, "read it", e))?;
+    let highest = synced::places(&bytes[..got], log).into_iter().max().flatten();
+    let why = || synced::decode(&bytes[..got], log).err().unwrap_or(Misfit::Sum);
+    highest.map(Some).ok_or_else(|| Error::Misfit { path, why: why() })
+}
+
+/// The same of a log with this state, if it has one.
+pub(crate) fn of<D: Disk>(
+    disk: &D,
+    log: LogId,
+    state: Option<&State>,
+) -> Result<Option<u64>, Error> {
+    read(disk, log, state.is_some_and(|state| state.keeps_end))
+}
+
+/// Replaces the file, whatever it says, by one that says this.
+pub(crate) fn replace<D: Disk>(disk: &D, log: LogId, number: u64) -> Result<(), Error> {
+    let fail = |e| Error::of(&disk.path_of(NEW_NAME), "write to it", e);
+    match disk.remove(NEW_NAME) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(fail(e)),
+        _ => {}
+    }
+    let file = disk.create(NEW_NAME).map_err(fail)?;
+    let mut bytes = [0; FILE_BYTES];
+    for place in bytes.chunks_mut(PLACE_BYTES) {
+        let head = synced::encode(log, number);
+        place[..head.len()].copy_from_slice(&head);
+    }
+    file.write_at(&bytes, 0).and_then(|()| file.sync()).map_err(fail)?;
+    disk.rename(NEW_NAME, NAME).map_err(fail)?;
+    disk.sync().map_err(|e| Error::of(disk.path(), "sync its names", e))
+}
+
+#[cfg(test)]
+mod tests;
