@@ -106,6 +106,9 @@ fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
     Ok((id, Session { used_ms, drop_below, ran }))
 }
 
+/// Bytes of an answer for which memory is kept, to build the next one in.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
 /// Runs a command on `sides`, those of its places, unless its session says that it ran before.
 pub(super) fn run<M: Machine>(
     machine: &M,
@@ -148,6 +151,9 @@ pub(super) fn run<M: Machine>(
             }
             on_answer(Answer { id, session, request, bytes: scratch });
         }
+    }
+    if scratch.capacity() > SCRATCH_BYTES_KEPT {
+        *scratch = Vec::new();
     }
     for side in sides {
         side.part.tidy(tidy.wall_ms);

@@ -1,5 +1,7 @@
 //! The key-value store: a state machine over shards that speaks Redis's commands.
 
+#[cfg(test)]
+mod answers;
 pub(crate) mod args;
 pub mod client;
 pub(crate) mod commands;
@@ -239,6 +241,7 @@ impl Machine for Kv {
             return map.refuse(command, answer);
         }
         let mut args = Vec::with_capacity(8);
+        let start = answer.len();
         let mut reply = Reply::new(answer);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
@@ -246,6 +249,7 @@ impl Machine for Kv {
         let At { id, dst, places } = *at;
         let mut context = Context { map, places, stores, dst, id, chance: None };
         run(&mut context, &args, &mut reply);
+        reply.finish(start);
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
@@ -299,7 +303,7 @@ impl Part for Store {
 
 /// Runs one command, alone or in a transaction; an error takes the place of its answer.
 pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) {
-    let start = reply.len();
+    let start = reply.mark();
     let outcome = match lookup(args[0]) {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
             Run::Front(_) => Err(registry::unknown(args)),
@@ -311,7 +315,7 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
         None => Err(registry::unknown(args)),
     };
     if let Err(error) = outcome {
-        reply.truncate(start);
+        reply.take_back(start);
         reply.error(&error);
     }
 }
