@@ -24,6 +24,11 @@ pub use place::Place;
 /// file says otherwise.
 const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
 
+/// What all keys may take in each node of a new cluster that does not say it, in MB of 10^6 bytes: it follows from no
+/// machine, since all nodes need the same, and leaves three nodes room on one with 16 GB while each of them
+/// holds what changes during a checkpoint twice.
+pub const MAXMEMORY_MB: u64 = 2000;
+
 /// Bits that count how often a node was replaced.
 const REPLACED_BITS: u32 = 8;
 
@@ -45,6 +50,11 @@ pub struct ClusterFile {
     /// None: as many as the node's share of this machine's cores has to spare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
+    /// What all keys may take in each node at first, in MB of 10^6 bytes, in equal parts for its shards; the command
+    /// AMCAST.MAXMEMORY sets another bound later. None: any amount. `amcast up` and `amcast config init` write
+    /// [`MAXMEMORY_MB`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maxmemory_mb: Option<u64>,
     /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_mb: Option<usize>,
@@ -210,6 +220,7 @@ impl Default for ClusterFile {
             clients: 8,
             overlay: "breadth".to_string(),
             workers: None,
+            maxmemory_mb: None,
             log_mb: None,
             log_dir: None,
             log_disk_mb: None,
@@ -426,7 +437,10 @@ impl ClusterFile {
             ("log_disk_mb", told(self.log_disk_mb)),
             ("log_dir", log_dir.to_string()),
         ];
-        let fixed = fixed.into_iter().map(|(name, value)| (name.to_string(), value));
+        // Clusters of before have none: it stays out of what they wrote.
+        let maxmemory = self.maxmemory_mb.map(|mb| ("maxmemory_mb", mb.to_string()));
+        let fixed = fixed.into_iter().chain(maxmemory);
+        let fixed = fixed.map(|(name, value)| (name.to_string(), value));
         let set = self.set.iter().filter(|(name, _)| **name != PATIENCE.0);
         fixed.chain(set.map(|(name, value)| (format!("set.{name}"), value.to_string()))).collect()
     }
@@ -688,6 +702,9 @@ mod tests {
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("partition = range (3, "));
         let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
         let says = "log_mb = 9, and what is there was written with its default";
+        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
+        let mut other = ClusterFile { maxmemory_mb: Some(9), ..like.clone() };
+        let says = "maxmemory_mb = 9, and what is there was written with its default";
         assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
         let mut other = ClusterFile { id: Some(8), ..like };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));

@@ -27,12 +27,25 @@ pub trait Hosted: Machine + Sized {
 /// The logs of this process, which is one node: a node's state is made anew wherever it is read.
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
-/// The store's first map of partitions, in this process.
-static PARTITIONS: OnceLock<Arc<Partitions>> = OnceLock::new();
+/// What the store of this process begins with.
+struct FirstStore {
+    partitions: Arc<Partitions>,
+    maxmemory_bytes: u64,
+}
 
-/// Has the store of [`StoreAndLog`] begin with this map, in this process. Once, before its node starts.
-pub fn host_partitions(first: Arc<Partitions>) {
-    assert!(PARTITIONS.set(first).is_ok(), "a process is one node");
+static STORE: OnceLock<FirstStore> = OnceLock::new();
+
+/// Has the store of [`StoreAndLog`] begin as the cluster's file says, in this process. Once, before its node starts.
+///
+/// # Errors
+/// When the file asks for partitions that cannot be; the sentence says why.
+pub fn host_store(file: &ClusterFile) -> Result<(), String> {
+    let first = FirstStore {
+        partitions: first_partitions(file)?.into(),
+        maxmemory_bytes: file.maxmemory_mb.unwrap_or(0).saturating_mul(1_000_000),
+    };
+    assert!(STORE.set(first).is_ok(), "a process is one node");
+    Ok(())
 }
 
 /// The first map of partitions of a cluster.
@@ -76,8 +89,11 @@ pub fn host_logs(logs: Logs) {
 impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
         let logs = LOGS.get_or_init(|| Logs::new(shards, NODE_BYTES)).clone();
-        let first = PARTITIONS.get_or_init(|| Arc::new(Partitions::by_slot(shards))).clone();
-        Self::new(Kv::over(first, SCAN_SEED), logs)
+        let usual =
+            || FirstStore { partitions: Arc::new(Partitions::by_slot(shards)), maxmemory_bytes: 0 };
+        let FirstStore { partitions, maxmemory_bytes } = STORE.get_or_init(usual);
+        let store = Kv::over(partitions.clone(), SCAN_SEED).with_maxmemory(*maxmemory_bytes);
+        Self::new(store, logs)
     }
 }
 
@@ -230,13 +246,16 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn figures(&self, group: Gid) -> Figures {
-        let Holds { items, expiring, due_ms, has_chore, .. } = self.executor.holds(group);
+        let holds = self.executor.holds(group);
+        let Holds { items, expiring, due_ms, has_chore, .. } = holds;
         Figures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,
             expiring: expiring as u64,
             due_ms,
             has_chore,
+            used_bytes: holds.used_bytes,
+            budget_bytes: holds.budget_bytes,
         }
     }
 }

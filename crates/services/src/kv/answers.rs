@@ -33,7 +33,8 @@ impl One {
         let now = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };
         let places = [Place { shard, position: self.position, now }];
         let id = MsgId { sender: Pid(0), seq: self.position };
-        let at = At { id, dst: GroupSet::one(shard), places: &places };
+        let dst = GroupSet::one(shard);
+        let at = At { id, dst, places: &places, exact: dst };
         self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
         answer
     }

@@ -3,11 +3,13 @@
 #[cfg(test)]
 mod answers;
 pub(crate) mod args;
+pub mod budget;
 pub mod client;
 pub(crate) mod commands;
 mod data;
 mod glob;
 pub(crate) mod hash;
+mod measured;
 #[cfg(test)]
 mod nonsense;
 pub(crate) mod number;
@@ -19,6 +21,7 @@ pub(crate) mod slots;
 mod snapshot;
 mod store;
 pub mod timing;
+mod usage;
 mod walk;
 
 pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
@@ -51,6 +54,8 @@ pub struct Kv {
     /// The first map of partitions.
     first: Arc<Partitions>,
     seed: u64,
+    /// What the keys of a shard may take at first, in bytes; 0 for any number.
+    budget: u64,
 }
 
 impl Kv {
@@ -62,7 +67,15 @@ impl Kv {
 
     /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
     pub fn over(first: Arc<Partitions>, seed: u64) -> Self {
-        Self { first, seed }
+        Self { first, seed, budget: 0 }
+    }
+
+    /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
+    /// cluster. 0 is any number.
+    #[must_use]
+    pub fn with_maxmemory(mut self, bytes: u64) -> Self {
+        self.budget = budget::share(bytes, self.first.shards());
+        self
     }
 }
 
@@ -219,8 +232,12 @@ impl Machine for Kv {
         access.whole = !by_key;
     }
 
+    fn growth(&self, command: &[u8]) -> u64 {
+        budget::growth(split_epoch(command).1)
+    }
+
     fn part(&self) -> Store {
-        Store::new(self.seed, self.first.clone())
+        Store::new(self.seed, self.first.clone(), self.budget)
     }
 
     fn apply<'a>(
@@ -246,10 +263,14 @@ impl Machine for Kv {
         if decode_args(command, &mut args).is_none() || args.is_empty() {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
         }
-        let At { id, dst, places } = *at;
+        let At { id, dst, places, exact } = *at;
         let mut context = Context { map, places, stores, dst, id, chance: None };
-        run(&mut context, &args, &mut reply);
+        match budget::admit(&mut context, exact, &args) {
+            Ok(()) => run(&mut context, &args, &mut reply),
+            Err(error) => reply.error(&error),
+        }
         reply.finish(start);
+        context.each_store().for_each(Store::count_lent);
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
@@ -264,6 +285,10 @@ impl Machine for Kv {
 }
 
 impl Part for Store {
+    fn memory(&self) -> (u64, u64) {
+        (self.used(), self.budget())
+    }
+
     fn items(&self) -> (usize, usize) {
         (self.len(), self.expiring())
     }

@@ -222,7 +222,7 @@ fn lset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let store = c.store(args[1]);
     let list = store.get_mut::<List>(args[1])?.ok_or(Error::NO_KEY)?;
     let i = index(int(args[2])?, list.len()).ok_or(Error::OUT_OF_RANGE)?;
-    list[i] = args[3].into();
+    list.set(i, args[3].into());
     store.touch(args[1]);
     reply.ok();
     Ok(())
@@ -277,8 +277,7 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     let store = c.store(args[1]);
     if let Some(list) = store.get_mut::<List>(args[1])? {
         let range = clamp(start, end, list.len());
-        list.truncate(range.end);
-        list.drain(..range.start.min(list.len()));
+        list.trim(range);
         store.settle(args[1], true);
     }
     reply.ok();

@@ -76,7 +76,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Removes a member; small sets keep their order, large ones move their last member.
 fn remove(set: &mut Set, member: &[u8]) -> bool {
-    if set.len() <= SMALL { set.shift_remove(member) } else { set.swap_remove(member) }
+    set.remove(member, set.len() <= SMALL)
 }
 
 fn sadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
@@ -137,7 +137,8 @@ fn spop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let n = usize::try_from(count).unwrap_or(len).min(len);
     // Which ones are taken is not known yet: they may be the longest.
     if n > 1 {
-        let longest = c.get::<Set>(key)?.into_iter().flatten().map(|m| m.len()).max();
+        let longest = c.get::<Set>(key)?.map(|s| s.iter().map(|m| m.len()));
+        let longest = longest.and_then(Iterator::max);
         fits_answer(std::iter::repeat_n(longest.unwrap_or(0), n), n)?;
     }
     let mut taken: Vec<Blob> = Vec::with_capacity(n);

@@ -28,6 +28,9 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
+/// Bytes of a list of what other keys hold that is stored: they are known only when it is made.
+pub(crate) const STORED_BYTES_MAX: usize = 32 << 20;
+
 /// How a collection is to be sorted, and what is asked of it.
 #[derive(Default)]
 struct Options<'a> {
@@ -106,6 +109,12 @@ fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
     !options.looks_elsewhere()
 }
 
+/// Where a `SORT` stores what it finds, and whether it looks for that in other keys.
+pub(crate) fn target<'b>(args: &[&'b [u8]]) -> Option<(&'b [u8], bool)> {
+    let options = Options::parse(args, true).ok()?;
+    Some((options.store?, !options.get.is_empty()))
+}
+
 fn sort(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     run(c, args, Options::parse(args, true)?, reply)
 }
@@ -139,16 +148,15 @@ fn run(
         });
         return Ok(());
     };
-    let (mut list, mut bytes) = (List::with_capacity(count), 0);
+    let mut list = List::default();
     each_value(c, wanted, &options, |value| {
         let value = value.unwrap_or_default();
-        bytes += value.len();
         list.push_back(value.into());
-        bytes <= ANSWER_BYTES_MAX
+        options.get.is_empty() || list.bytes() <= STORED_BYTES_MAX
     });
-    if bytes > ANSWER_BYTES_MAX {
+    if !options.get.is_empty() && list.bytes() > STORED_BYTES_MAX {
         return Err(Error::new(format!(
-            "ERR the list is larger than the limit of {ANSWER_BYTES_MAX} bytes"
+            "ERR the list is larger than the limit of {STORED_BYTES_MAX} bytes"
         )));
     }
     reply.count(count);
