@@ -83,6 +83,8 @@ pub enum Corrupt {
     Version(u8),
     /// It is of a cluster with so many shards.
     Shards(usize),
+    /// Its keys are in the order of hashes with another seed.
+    Seed,
 }
 
 impl fmt::Display for Corrupt {
@@ -93,6 +95,10 @@ impl fmt::Display for Corrupt {
             Self::Malformed => f.write_str("the state is malformed"),
             Self::Checksum => f.write_str("a checksum of the state does not match"),
             Self::Version(v) => write!(f, "the state has version {v}, which is not known here"),
+            Self::Seed => f.write_str(
+                "the state was written with another hash_seed than the cluster's file has: give all nodes the one \
+                 that the cluster was made with",
+            ),
             Self::Shards(n) => write!(f, "the state is of a cluster with {n} shards"),
         }
     }

@@ -61,6 +61,8 @@ clients = 8            # places in shared memory for fronts, benchmarks and tool
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
                        # refused; AMCAST.MAXMEMORY sets it later; left out: any, but `up` and `config init` write it
+hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
+                       # be chosen that take long to find; `up` and `config init` draw one
 log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
                        # directory; left out: in memory, or with `amcast up` on a disk in that directory
 log_disk_mb = 10000    # MB that the logs of a node may hold there
@@ -274,6 +276,7 @@ fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<
         replicas: hosts.len(),
         data: Some(data.to_path_buf()),
         maxmemory_mb: Some(MAXMEMORY_MB),
+        hash_seed: Some(random_word().map_err(Failure::failed)?),
         password: Some(random_word().map_err(Failure::failed)?),
         id: Some(
             u64::from_str_radix(&random_word().map_err(Failure::failed)?[..8], 16).unwrap_or(1),

@@ -18,6 +18,7 @@ use amcast_runtime::config::{
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
+use amcast_runtime::secret::random_word;
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use amcast_runtime::system::refuses_file;
 use std::ffi::OsString;
@@ -252,14 +253,19 @@ impl Args {
     }
 }
 
-/// Takes over what nobody says from the file that an earlier run left; a new cluster has the usual bound of memory.
-fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) {
+/// Takes over what nobody says from the file that an earlier run left; a new cluster has the usual bound of memory, and
+/// a seed of its own.
+fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io::Result<()> {
     let Some(kept) = kept else {
         file.maxmemory_mb = file.maxmemory_mb.or(Some(MAXMEMORY_MB));
-        return;
+        if file.hash_seed.is_none() {
+            file.hash_seed = Some(random_word()?);
+        }
+        return Ok(());
     };
     file.log_dir = file.log_dir.take().or_else(|| kept.log_dir.clone());
     file.maxmemory_mb = file.maxmemory_mb.or(kept.maxmemory_mb);
+    Ok(())
 }
 
 pub(super) fn run(args: Args) -> Result<(), Failure> {
@@ -282,7 +288,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
              knows where its nodes are: leave it out",
         ));
     }
-    keep_as_it_was(&mut file, kept.as_ref());
+    keep_as_it_was(&mut file, kept.as_ref()).map_err(Failure::failed)?;
     if let (Some(kept), Some(data)) = (&kept, &data) {
         file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
     }

@@ -4,7 +4,7 @@ use super::Reads;
 use amcast_core::{Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
-use amcast_services::kv::{Kv, Partitions};
+use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
     Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
@@ -13,9 +13,8 @@ use amcast_services::{
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
-/// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
-/// are trusted not to craft keys against it.
-const SCAN_SEED: u64 = 0x616d_6361_7374_6b76;
+/// What the hashes of keys are made with in clusters of before, which have no seed of their own.
+const FIXED_SEED: HashSeed = HashSeed::Fixed(0x616d_6361_7374_6b76);
 
 /// A service that nodes can be made of: it follows from the number of shards alone, so that the same
 /// is made on every node.
@@ -31,6 +30,7 @@ static LOGS: OnceLock<Logs> = OnceLock::new();
 struct FirstStore {
     partitions: Arc<Partitions>,
     maxmemory_bytes: u64,
+    seed: HashSeed,
 }
 
 static STORE: OnceLock<FirstStore> = OnceLock::new();
@@ -40,7 +40,12 @@ static STORE: OnceLock<FirstStore> = OnceLock::new();
 /// # Errors
 /// When the file asks for partitions that cannot be; the sentence says why.
 pub fn host_store(file: &ClusterFile) -> Result<(), String> {
+    let seed = match &file.hash_seed {
+        Some(digits) => HashSeed::parse(digits).ok_or("hash_seed: give 32 hexadecimal digits")?,
+        None => FIXED_SEED,
+    };
     let first = FirstStore {
+        seed,
         partitions: first_partitions(file)?.into(),
         maxmemory_bytes: file.maxmemory_mb.unwrap_or(0).saturating_mul(1_000_000),
     };
@@ -89,10 +94,13 @@ pub fn host_logs(logs: Logs) {
 impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
         let logs = LOGS.get_or_init(|| Logs::new(shards, NODE_BYTES)).clone();
-        let usual =
-            || FirstStore { partitions: Arc::new(Partitions::by_slot(shards)), maxmemory_bytes: 0 };
-        let FirstStore { partitions, maxmemory_bytes } = STORE.get_or_init(usual);
-        let store = Kv::over(partitions.clone(), SCAN_SEED).with_maxmemory(*maxmemory_bytes);
+        let usual = || FirstStore {
+            partitions: Arc::new(Partitions::by_slot(shards)),
+            maxmemory_bytes: 0,
+            seed: FIXED_SEED,
+        };
+        let FirstStore { partitions, maxmemory_bytes, seed } = STORE.get_or_init(usual);
+        let store = Kv::over(partitions.clone(), *seed).with_maxmemory(*maxmemory_bytes);
         Self::new(store, logs)
     }
 }

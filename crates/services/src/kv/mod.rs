@@ -25,6 +25,7 @@ mod usage;
 mod walk;
 
 pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
+pub use hash::HashSeed;
 pub use partitions::Partitions;
 pub use slots::{SLOTS, SlotMap, slot};
 
@@ -33,7 +34,6 @@ use crate::stream::{Piece, Source};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
 use data::{Data, Kind};
-use hash::hash_bytes;
 use partitions::Owner;
 use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
@@ -53,7 +53,7 @@ const TIDY_KEYS: usize = 4;
 pub struct Kv {
     /// The first map of partitions.
     first: Arc<Partitions>,
-    seed: u64,
+    seed: HashSeed,
     /// What the keys of a shard may take at first, in bytes; 0 for any number.
     budget: u64,
 }
@@ -61,13 +61,13 @@ pub struct Kv {
 impl Kv {
     /// A store of `shards` shards, each with as many slots. `seed` keys the hashes that `SCAN` walks
     /// by, so it must be the same on all nodes of a cluster and should not be known outside.
-    pub fn new(shards: usize, seed: u64) -> Self {
+    pub fn new(shards: usize, seed: impl Into<HashSeed>) -> Self {
         Self::over(Arc::new(Partitions::by_slot(shards)), seed)
     }
 
     /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
-    pub fn over(first: Arc<Partitions>, seed: u64) -> Self {
-        Self { first, seed, budget: 0 }
+    pub fn over(first: Arc<Partitions>, seed: impl Into<HashSeed>) -> Self {
+        Self { first, seed: seed.into(), budget: 0 }
     }
 
     /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
@@ -222,7 +222,7 @@ impl Machine for Kv {
         let Some(command) = lookup(args[0]) else { return };
         let write = command.writes();
         let by_key = key_hashes(command, &args, &mut |key| {
-            let hash = hash_bytes(self.seed, key);
+            let hash = self.seed.hash(key);
             let shards = match epoch {
                 0 if dst.len() > 1 => self.first.of_key(key).shards(),
                 _ => dst,

@@ -1,5 +1,5 @@
 //! One shard's keys as bytes: the map of partitions, and how far a move of keys came (a one if all have
-//! moved, and else a zero and the hash up to which they have); both only since version 7. Then what the keys may take in bytes, since version 9. Then entries in the order of their hashes, then the marks of watched
+//! moved, and else a zero and the hash up to which they have); both only since version 7. Then what the keys may take in bytes, and a mark of the seed of their hashes, since version 9. Then entries in the order of their hashes, then the marks of watched
 //! keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
 //! their dense order, which a random choice of a member depends on.
 //!
@@ -16,7 +16,8 @@ use crate::stream::{Piece, Source, follows, next};
 /// The version of the stream since which it holds the map of partitions; before, it was the first one.
 const PARTITIONS_SINCE: u8 = 7;
 
-/// The version of the stream since which it holds what the keys may take; before, that was any number.
+/// The version of the stream since which it holds what the keys may take, which was any number before, and which
+/// [seed](super::HashSeed) their hashes are made with, which was the same for all.
 const BUDGET_SINCE: u8 = 9;
 
 const STR: u8 = 0;
@@ -31,6 +32,7 @@ pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
     if let Some((map, moved, budget)) = cut.head.take() {
         give_map(&map, moved, piece);
         piece.word(budget);
+        piece.word(cut.seed.mark());
     }
     let room = |piece: &mut Piece<'_>| {
         piece.look();
@@ -174,7 +176,14 @@ pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corru
     if from.version() >= PARTITIONS_SINCE {
         read_map(from, store)?;
     }
-    let budget = if from.version() >= BUDGET_SINCE { from.word()? } else { 0 };
+    // Before, there was the one seed that stands in the source.
+    let (budget, mark) = match from.version() {
+        BUDGET_SINCE.. => (from.word()?, from.word()?),
+        _ => (0, 0),
+    };
+    if mark != store.seed().mark() {
+        return Err(Corrupt::Seed);
+    }
     store.set_budget(budget);
     while follows(from)? {
         let key = from.bytes()?;

@@ -2,7 +2,7 @@
 
 use super::Partitions;
 use super::data::{Data, Kind};
-use super::hash::hash_bytes;
+use super::hash::HashSeed;
 use super::reply::Error;
 use super::usage::Usage;
 use super::walk::Walk;
@@ -84,6 +84,7 @@ pub(crate) enum Moved {
 pub(super) struct Cut {
     /// The map of partitions, how far a move came, and what the keys may take, until they were given.
     pub(super) head: Option<(Arc<Partitions>, Moved, u64)>,
+    pub(super) seed: HashSeed,
     /// Over the entries; none once all were given.
     pub(super) entries: Option<Walk<u64, Bucket>>,
     /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
@@ -102,7 +103,7 @@ pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTree
 /// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
 #[derive(Debug)]
 pub struct Store {
-    seed: u64,
+    seed: HashSeed,
     map: Arc<Partitions>,
     /// Of the keys that move, which ones have.
     moved: Moved,
@@ -122,7 +123,7 @@ pub struct Store {
 }
 
 impl Store {
-    pub(crate) fn new(seed: u64, map: Arc<Partitions>, budget: u64) -> Self {
+    pub(crate) fn new(seed: HashSeed, map: Arc<Partitions>, budget: u64) -> Self {
         Self {
             seed,
             map,
@@ -218,7 +219,7 @@ impl Store {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        hash_bytes(self.seed, key)
+        self.seed.hash(key)
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
@@ -245,6 +246,11 @@ impl Store {
         if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(&hash)) {
             bucket.iter_mut().for_each(|entry| self.usage.count(entry));
         }
+    }
+
+    /// What the hashes of its keys are made with.
+    pub(crate) const fn seed(&self) -> HashSeed {
+        self.seed
     }
 
     /// Bytes that it takes, keys that expired but were not purged included.
@@ -528,7 +534,7 @@ impl Store {
         self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
         let head = Some((self.map.clone(), self.moved, self.usage.budget));
-        self.cut = Some(Box::new(Cut { head, entries, within: (0, None), marks }));
+        self.cut = Some(Box::new(Cut { head, seed: self.seed, entries, within: (0, None), marks }));
     }
 
     /// The cut, with the maps that it walks over.
