@@ -19,6 +19,9 @@ pub const LIVES_MAX: u32 = 1 << 24;
 /// Bytes of payload in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of one answer to a command.
+pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+
 const _: () = assert!(GROUPS_MAX <= u64::BITS as usize);
 // A view's members in a note are a bit each.
 const _: () = assert!(REPLICAS_MAX <= u32::BITS as usize);

@@ -55,8 +55,7 @@ const RING_LINES: u32 = 1 << 12;
 /// one that is taken may be as large as answers are.
 pub const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of one answer.
-pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+pub use amcast_core::limits::ANSWER_BYTES_MAX;
 
 /// How long a front may stand still before what waits for it is dropped: longer than any command's
 /// patience.

@@ -146,4 +146,10 @@ pub struct Figures {
     /// Whether it waits for commands that fronts send by themselves.
     #[serde(default)]
     pub has_chore: bool,
+    /// Bytes that the items take, about.
+    #[serde(default)]
+    pub used_bytes: u64,
+    /// Bytes that they may take; 0 for any number.
+    #[serde(default)]
+    pub budget_bytes: u64,
 }

@@ -24,6 +24,11 @@ pub use place::Place;
 /// file says otherwise.
 const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
 
+/// What all keys may take in each node of a new cluster that does not say it, in MB of 10^6 bytes: it follows from no
+/// machine, since all nodes need the same, and leaves three nodes room on one with 16 GB while each of them
+/// holds what changes during a checkpoint twice.
+pub const MAXMEMORY_MB: u64 = 2000;
+
 /// Bits that count how often a node was replaced.
 const REPLACED_BITS: u32 = 8;
 
@@ -45,6 +50,16 @@ pub struct ClusterFile {
     /// None: as many as the node's share of this machine's cores has to spare.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<usize>,
+    /// What all keys may take in each node at first, in MB of 10^6 bytes, in equal parts for its shards; the command
+    /// AMCAST.MAXMEMORY sets another bound later. None: any amount. `amcast up` and `amcast config init` write
+    /// [`MAXMEMORY_MB`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maxmemory_mb: Option<u64>,
+    /// What the hashes of keys are made with: 32 hexadecimal digits that nobody guesses, the same on every host and for
+    /// ever. None: what clusters had before, by which keys can be computed that take long to find. `amcast up` and
+    /// `amcast config init` draw one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash_seed: Option<String>,
     /// What the logs of a node may hold, in MB of 10^6 bytes. None: 200.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_mb: Option<usize>,
@@ -210,6 +225,8 @@ impl Default for ClusterFile {
             clients: 8,
             overlay: "breadth".to_string(),
             workers: None,
+            maxmemory_mb: None,
+            hash_seed: None,
             log_mb: None,
             log_dir: None,
             log_disk_mb: None,
@@ -372,6 +389,13 @@ impl ClusterFile {
             self.places().map_err(ConfigError::Relation)?;
         }
         self.ports.check().map_err(ConfigError::Relation)?;
+        let digits =
+            |seed: &String| seed.len() == 32 && seed.bytes().all(|b| b.is_ascii_hexdigit());
+        if !self.hash_seed.as_ref().is_none_or(digits) {
+            let why =
+                "hash_seed: give 32 hexadecimal digits, such as `openssl rand -hex 16` prints";
+            return Err(ConfigError::Relation(why.to_string()));
+        }
         Ok(config)
     }
 
@@ -426,7 +450,13 @@ impl ClusterFile {
             ("log_disk_mb", told(self.log_disk_mb)),
             ("log_dir", log_dir.to_string()),
         ];
-        let fixed = fixed.into_iter().map(|(name, value)| (name.to_string(), value));
+        // Clusters of before have none: it stays out of what they wrote.
+        let maxmemory = self.maxmemory_mb.map(|mb| ("maxmemory_mb", mb.to_string()));
+        // The seed itself is nobody's business: this is of text that tells two apart.
+        let mark = |seed: &String| Some(Secret::parse(seed.as_bytes()).ok()?.datagram_id(0));
+        let seed = self.hash_seed.as_ref().and_then(mark).map(|mark| format!("one ({mark:016x})"));
+        let fixed = fixed.into_iter().chain(maxmemory).chain(seed.map(|seed| ("hash_seed", seed)));
+        let fixed = fixed.map(|(name, value)| (name.to_string(), value));
         let set = self.set.iter().filter(|(name, _)| **name != PATIENCE.0);
         fixed.chain(set.map(|(name, value)| (format!("set.{name}"), value.to_string()))).collect()
     }
@@ -441,6 +471,7 @@ impl ClusterFile {
         let was = |what: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
             Err(format!("{what} = {here}, and what is there was written with {there}"))
         };
+        self.hash_seed = self.hash_seed.take().or_else(|| earlier.hash_seed.clone());
         let (here, there) = (self.decides(), earlier.decides());
         for what in here.iter().chain(&there).map(|(what, _)| what) {
             let of = |all: &[(String, String)]| {
@@ -689,6 +720,18 @@ mod tests {
         let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
         let says = "log_mb = 9, and what is there was written with its default";
         assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
+        let mut other = ClusterFile { maxmemory_mb: Some(9), ..like.clone() };
+        let says = "maxmemory_mb = 9, and what is there was written with its default";
+        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
+        let seed = |digit: &str| Some(digit.repeat(32));
+        let mut other = ClusterFile { hash_seed: seed("1"), ..like.clone() };
+        assert!(other.go_on_from(&earlier).unwrap_err().ends_with("was written with its default"));
+        let seeded = ClusterFile { hash_seed: seed("1"), ..earlier.clone() };
+        let mut same = like.clone();
+        assert_eq!((same.go_on_from(&seeded), same.hash_seed), (Ok(()), seed("1")));
+        let mut other = ClusterFile { hash_seed: seed("2"), ..like.clone() };
+        let why = other.go_on_from(&seeded).unwrap_err();
+        assert!(why.starts_with("hash_seed = one (") && !why.contains("1111"), "{why}");
         let mut other = ClusterFile { id: Some(8), ..like };
         assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));
     }

@@ -5,7 +5,8 @@
 //! the answers and the state must follow from those calls alone: no clock, no randomness of the
 //! operating system, no order that depends on addresses or hash seeds. Replicas may run commands
 //! that do not conflict in different orders, so neither answers nor state may depend on the relative
-//! order of two commands whose [`Access`] do not conflict.
+//! order of two commands whose [`Access`] do not conflict; but for what a shard takes as a whole, where
+//! [`At::exact`] says that it is the same.
 
 use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
@@ -55,7 +56,17 @@ pub struct At<'a> {
     pub dst: GroupSet,
     /// Its place in each destination, in ascending order of shards.
     pub places: &'a [Place],
+    /// The shards in which all that stands in front of it has run and nothing that stands behind it, so that what they
+    /// [take](Part::memory) as a whole is the same on all replicas. In any other destination there is room
+    /// for all that is in front of it.
+    pub exact: GroupSet,
 }
+
+/// More than any machine has memory: what a command makes a shard's items take for which that is not known.
+pub const ANY_GROWTH: u64 = 1 << 45;
+
+/// What stands for a command that changes how much a shard's items may take: more than all others together.
+pub const NEW_BUDGET: u64 = 1 << 60;
 
 /// Why a state was not read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +83,8 @@ pub enum Corrupt {
     Version(u8),
     /// It is of a cluster with so many shards.
     Shards(usize),
+    /// Its keys are in the order of hashes with another seed.
+    Seed,
 }
 
 impl fmt::Display for Corrupt {
@@ -82,6 +95,10 @@ impl fmt::Display for Corrupt {
             Self::Malformed => f.write_str("the state is malformed"),
             Self::Checksum => f.write_str("a checksum of the state does not match"),
             Self::Version(v) => write!(f, "the state has version {v}, which is not known here"),
+            Self::Seed => f.write_str(
+                "the state was written with another hash_seed than the cluster's file has: give all nodes the one \
+                 that the cluster was made with",
+            ),
             Self::Shards(n) => write!(f, "the state is of a cluster with {n} shards"),
         }
     }
@@ -111,6 +128,13 @@ pub trait Machine: Send + Sync + 'static {
         answer: &mut Vec<u8>,
     );
 
+    /// How many bytes more each shard's items may take for `command`, at most; [`ANY_GROWTH`] if that is not known, and
+    /// [`NEW_BUDGET`] where it changes how many they may take. A command for which it is 0 must not be refused for
+    /// lack of memory.
+    fn growth(&self, _command: &[u8]) -> u64 {
+        0
+    }
+
     /// Appends to `answer` what a client is told when its command was refused.
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }
@@ -119,6 +143,11 @@ pub trait Machine: Send + Sync + 'static {
 pub trait Part: Send + 'static {
     /// Items held, and how many of them will expire.
     fn items(&self) -> (usize, usize);
+
+    /// Bytes that the items take, about, and how many they may; 0 for any number.
+    fn memory(&self) -> (u64, u64) {
+        (0, 0)
+    }
 
     /// The latest ordered time, of the wall clock, at which everything held can still be seen: [`tidy`](Self::tidy) with
     /// a later one frees something. None if all that is held stays.

@@ -23,6 +23,10 @@ pub struct ShardStatus {
     pub due_ms: Option<u64>,
     /// Whether it waits for commands that fronts send by themselves, as where keys move.
     pub has_chore: bool,
+    /// Bytes that its keys take, about.
+    pub used_bytes: u64,
+    /// Bytes that they may take; 0 for any number.
+    pub budget_bytes: u64,
 }
 
 /// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.

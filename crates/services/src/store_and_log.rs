@@ -84,6 +84,10 @@ impl Machine for StoreAndLog {
         }
     }
 
+    fn growth(&self, command: &[u8]) -> u64 {
+        if Self::is_of_log(command) { 0 } else { self.store.growth(command) }
+    }
+
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         match Self::is_of_log(command) {
             true => self.logs.refuse(why, command, answer),
@@ -96,6 +100,10 @@ impl Part for StoreAndLogShard {
     /// The store's keys: what people ask the status for.
     fn items(&self) -> (usize, usize) {
         self.keys.items()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        self.keys.memory()
     }
 
     fn due_ms(&self) -> Option<u64> {

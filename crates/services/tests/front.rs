@@ -394,8 +394,8 @@ fn nothing_is_said_to_be_set_that_has_no_effect() {
         ("CONFIG SET appendonly no maxmemory 0", "+OK"),
         (
             "CONFIG SET appendonly no maxmemory 1gb",
-            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - can't set \
-             immutable config",
+            "-ERR CONFIG SET failed (possibly related to argument 'maxmemory') - it holds for all \
+             nodes: AMCAST.MAXMEMORY sets it",
         ),
         (
             "CONFIG SET SAVE '60 1'",

@@ -378,6 +378,8 @@ mod tests {
         let others = [
             ranges,
             ClusterFile { partitions: Some(2), ..usual.clone() },
+            ClusterFile { maxmemory_mb: Some(7), ..usual.clone() },
+            ClusterFile { hash_seed: Some("7".repeat(32)), ..usual.clone() },
             ClusterFile { log_mb: Some(7), ..usual.clone() },
             ClusterFile { log_disk_mb: Some(7), ..usual.clone() },
             ClusterFile { log_dir: Some("/x".into()), ..usual.clone() },

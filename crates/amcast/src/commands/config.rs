@@ -5,7 +5,7 @@ use super::{Failure, entry};
 use crate::service::first_partitions;
 use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
 use amcast_memory::Directory;
-use amcast_runtime::config::{ClusterFile, FileError, Place, explain, node_name};
+use amcast_runtime::config::{ClusterFile, FileError, MAXMEMORY_MB, Place, explain, node_name};
 use amcast_runtime::home::{Room, megabytes};
 use amcast_runtime::secret::{make, random_word};
 use amcast_runtime::system::refuses_file;
@@ -59,6 +59,10 @@ shards = 3             # groups of replicas, each with a part of the keys: 1 to 
 replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
 clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
+maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
+                       # refused; AMCAST.MAXMEMORY sets it later; left out: any, but `up` and `config init` write it
+hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
+                       # be chosen that take long to find; `up` and `config init` draw one
 log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
                        # directory; left out: in memory, or with `amcast up` on a disk in that directory
 log_disk_mb = 10000    # MB that the logs of a node may hold there
@@ -181,6 +185,10 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
         plural(*replicas, "replica"),
         plural(fail, "node"),
     )];
+    lines.push(match file.maxmemory_mb {
+        Some(mb) => format!("all keys may take {mb} MB in each node (maxmemory_mb)"),
+        None => "keys may take all memory of a node: maxmemory_mb is left out".to_string(),
+    });
     if let Some(etcd) = &file.etcd {
         lines.push(format!(
             "where the other nodes are is heard from etcd at {}",
@@ -267,6 +275,8 @@ fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<
         shards,
         replicas: hosts.len(),
         data: Some(data.to_path_buf()),
+        maxmemory_mb: Some(MAXMEMORY_MB),
+        hash_seed: Some(random_word().map_err(Failure::failed)?),
         password: Some(random_word().map_err(Failure::failed)?),
         id: Some(
             u64::from_str_radix(&random_word().map_err(Failure::failed)?[..8], 16).unwrap_or(1),

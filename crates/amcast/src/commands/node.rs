@@ -5,7 +5,7 @@ use super::journal::{self, Journal};
 use super::listening::{Addresses, Listening, address, given, ports_before};
 use super::notify::Notify;
 use super::{Failure, entry, warn_if_others_read};
-use crate::service::{Reads, ServiceNode, Watch, first_partitions, host_logs, host_partitions};
+use crate::service::{Reads, ServiceNode, Watch, host_logs, host_store};
 use amcast_core::{Config, Entry, Keeps};
 use amcast_log::{Growth, Hears};
 use amcast_memory::Idle;
@@ -335,7 +335,7 @@ fn service(
     let growth = growth.clone();
     let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
     host_logs(logs(file, home)?.telling(on_growth));
-    host_partitions(first_partitions(file).map_err(Failure::Misuse)?.into());
+    host_store(file).map_err(Failure::Misuse)?;
     Ok(ServiceNode::new(file.shards, workers).with_clock(entry, file))
 }
 

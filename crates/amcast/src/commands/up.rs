@@ -12,10 +12,13 @@ use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Propert
 use amcast_log::Hears;
 use amcast_memory::Idle;
 use amcast_runtime::clock;
-use amcast_runtime::config::{ClusterFile, Partition, Ports, Setting, multicasts, orders_all};
+use amcast_runtime::config::{
+    ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, multicasts, orders_all,
+};
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
 use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
+use amcast_runtime::secret::random_word;
 use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
 use amcast_runtime::system::refuses_file;
 use std::ffi::OsString;
@@ -75,6 +78,10 @@ pub(super) struct Args {
     /// that orders commands executes them, too [as many as its share of the cores has to spare]
     #[arg(long)]
     workers: Option<usize>,
+    /// MB that all keys may take in each node of a new cluster, in equal parts for its shards; beyond, commands that
+    /// may need more are refused. The Redis command AMCAST.MAXMEMORY sets it later [2000]
+    #[arg(long, value_name = "MB")]
+    maxmemory_mb: Option<u64>,
     /// MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused
     /// until logs are trimmed [200]
     #[arg(long, value_name = "MB")]
@@ -195,6 +202,7 @@ impl Args {
         file.shards = self.shards.unwrap_or(file.shards);
         file.replicas = self.replicas.unwrap_or(file.replicas);
         file.workers = self.workers.or(file.workers);
+        file.maxmemory_mb = self.maxmemory_mb.or(file.maxmemory_mb);
         file.log_mb = self.log_mb.or(file.log_mb);
         file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
         // What is there already may have one that is seen from its own directory.
@@ -245,6 +253,21 @@ impl Args {
     }
 }
 
+/// Takes over what nobody says from the file that an earlier run left; a new cluster has the usual bound of memory, and
+/// a seed of its own.
+fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io::Result<()> {
+    let Some(kept) = kept else {
+        file.maxmemory_mb = file.maxmemory_mb.or(Some(MAXMEMORY_MB));
+        if file.hash_seed.is_none() {
+            file.hash_seed = Some(random_word()?);
+        }
+        return Ok(());
+    };
+    file.log_dir = file.log_dir.take().or_else(|| kept.log_dir.clone());
+    file.maxmemory_mb = file.maxmemory_mb.or(kept.maxmemory_mb);
+    Ok(())
+}
+
 pub(super) fn run(args: Args) -> Result<(), Failure> {
     once_each(&args.set)?;
     let data = args.data()?;
@@ -265,8 +288,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
              knows where its nodes are: leave it out",
         ));
     }
-    // What nobody says stays as it was.
-    file.log_dir = file.log_dir.or_else(|| kept.as_ref()?.log_dir.clone());
+    keep_as_it_was(&mut file, kept.as_ref()).map_err(Failure::failed)?;
     if let (Some(kept), Some(data)) = (&kept, &data) {
         file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
     }

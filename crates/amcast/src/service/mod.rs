@@ -11,5 +11,5 @@ pub use backend::ClusterBackend;
 pub use calls::CallBook;
 pub use log::LogBackend;
 pub use reads::Reads;
-pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_partitions};
+pub use store::{Hosted, ServiceNode, first_partitions, host_logs, host_store};
 pub use watch::{LOST_AFTER, Lost, Watch, down, forgets, lost};

@@ -4,7 +4,7 @@ use super::Reads;
 use amcast_core::{Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
-use amcast_services::kv::{Kv, Partitions};
+use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
     Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
@@ -13,9 +13,8 @@ use amcast_services::{
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
-/// Keys the hashes that `SCAN` walks by. The same on every node; clients of one user on one machine
-/// are trusted not to craft keys against it.
-const SCAN_SEED: u64 = 0x616d_6361_7374_6b76;
+/// What the hashes of keys are made with in clusters of before, which have no seed of their own.
+const FIXED_SEED: HashSeed = HashSeed::Fixed(0x616d_6361_7374_6b76);
 
 /// A service that nodes can be made of: it follows from the number of shards alone, so that the same
 /// is made on every node.
@@ -27,12 +26,31 @@ pub trait Hosted: Machine + Sized {
 /// The logs of this process, which is one node: a node's state is made anew wherever it is read.
 static LOGS: OnceLock<Logs> = OnceLock::new();
 
-/// The store's first map of partitions, in this process.
-static PARTITIONS: OnceLock<Arc<Partitions>> = OnceLock::new();
+/// What the store of this process begins with.
+struct FirstStore {
+    partitions: Arc<Partitions>,
+    maxmemory_bytes: u64,
+    seed: HashSeed,
+}
 
-/// Has the store of [`StoreAndLog`] begin with this map, in this process. Once, before its node starts.
-pub fn host_partitions(first: Arc<Partitions>) {
-    assert!(PARTITIONS.set(first).is_ok(), "a process is one node");
+static STORE: OnceLock<FirstStore> = OnceLock::new();
+
+/// Has the store of [`StoreAndLog`] begin as the cluster's file says, in this process. Once, before its node starts.
+///
+/// # Errors
+/// When the file asks for partitions that cannot be; the sentence says why.
+pub fn host_store(file: &ClusterFile) -> Result<(), String> {
+    let seed = match &file.hash_seed {
+        Some(digits) => HashSeed::parse(digits).ok_or("hash_seed: give 32 hexadecimal digits")?,
+        None => FIXED_SEED,
+    };
+    let first = FirstStore {
+        seed,
+        partitions: first_partitions(file)?.into(),
+        maxmemory_bytes: file.maxmemory_mb.unwrap_or(0).saturating_mul(1_000_000),
+    };
+    assert!(STORE.set(first).is_ok(), "a process is one node");
+    Ok(())
 }
 
 /// The first map of partitions of a cluster.
@@ -76,8 +94,14 @@ pub fn host_logs(logs: Logs) {
 impl Hosted for StoreAndLog {
     fn over(shards: usize) -> Self {
         let logs = LOGS.get_or_init(|| Logs::new(shards, NODE_BYTES)).clone();
-        let first = PARTITIONS.get_or_init(|| Arc::new(Partitions::by_slot(shards))).clone();
-        Self::new(Kv::over(first, SCAN_SEED), logs)
+        let usual = || FirstStore {
+            partitions: Arc::new(Partitions::by_slot(shards)),
+            maxmemory_bytes: 0,
+            seed: FIXED_SEED,
+        };
+        let FirstStore { partitions, maxmemory_bytes, seed } = STORE.get_or_init(usual);
+        let store = Kv::over(partitions.clone(), *seed).with_maxmemory(*maxmemory_bytes);
+        Self::new(store, logs)
     }
 }
 
@@ -230,13 +254,16 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn figures(&self, group: Gid) -> Figures {
-        let Holds { items, expiring, due_ms, has_chore, .. } = self.executor.holds(group);
+        let holds = self.executor.holds(group);
+        let Holds { items, expiring, due_ms, has_chore, .. } = holds;
         Figures {
             waiting: self.executor.waiting(group) as u64,
             items: items as u64,
             expiring: expiring as u64,
             due_ms,
             has_chore,
+            used_bytes: holds.used_bytes,
+            budget_bytes: holds.budget_bytes,
         }
     }
 }

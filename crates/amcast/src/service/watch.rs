@@ -262,6 +262,8 @@ impl Status for Watch {
                 expiring: most.map_or(0, |r| r.figures.expiring as usize),
                 due_ms: most.and_then(|r| r.figures.due_ms),
                 has_chore: most.is_some_and(|r| r.figures.has_chore),
+                used_bytes: most.map_or(0, |r| r.figures.used_bytes),
+                budget_bytes: most.map_or(0, |r| r.figures.budget_bytes),
             }
         };
         self.cluster.all_groups().iter().map(shard).collect()

@@ -73,7 +73,8 @@ impl Status for LocalBackend {
         let inner = lock(&self.inner);
         let count = inner.positions.len() as u8;
         let tell = |shard| {
-            let Holds { items, expiring, due_ms, has_chore, .. } = inner.executor.holds(shard);
+            let holds = inner.executor.holds(shard);
+            let Holds { items, expiring, due_ms, has_chore, .. } = holds;
             ShardStatus {
                 shard,
                 leader: Some("local".into()),
@@ -84,6 +85,8 @@ impl Status for LocalBackend {
                 expiring,
                 due_ms,
                 has_chore,
+                used_bytes: holds.used_bytes,
+                budget_bytes: holds.budget_bytes,
             }
         };
         (0..count).map(Gid).map(tell).collect()

@@ -37,6 +37,12 @@
 //! shards and they share a shard. Replicas may therefore run non-conflicting commands in different
 //! orders; nothing a machine answers may depend on that.
 //!
+//! There is one exception: a machine may refuse a command where a shard's items take too much memory, and all
+//! commands in front of it have a part in that. As long as there surely is room for all that waits, nothing is
+//! refused, in whatever order it runs. Where that is not sure, a command that may need room waits for all in front of
+//! it, and all behind it waits: it then sees what it would see in the order of positions, on every replica
+//! ([`At::exact`](crate::machine::At::exact)).
+//!
 //! # Where it runs
 //!
 //! Either in the thread that delivers, or, with [`Executor::employ`], in [threads of
@@ -66,7 +72,7 @@ pub use pool::{Wake, workers};
 pub use snapshot::State;
 
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{Machine, Part, Place};
+use crate::machine::{Machine, NEW_BUDGET, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use clocks::{Clocks, bound};
 use pool::{Job, Pool};
@@ -74,7 +80,7 @@ use sessions::{Floors, Progress};
 use side::{Side, Turn};
 use snapshot::Cut;
 use std::sync::Arc;
-use waiting::{Entry, Lanes};
+use waiting::{Arrival, Entry, Lanes};
 
 /// How much an executor may hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -172,6 +178,15 @@ impl Head {
     }
 }
 
+/// What decides about a command whose turn has come, beside its shards' data.
+#[derive(Clone, Copy)]
+struct Judged {
+    /// What its retries are judged by.
+    floor: u64,
+    /// See [`At::exact`](crate::machine::At::exact).
+    exact: GroupSet,
+}
+
 /// What commands run on.
 enum Engine<M: Machine> {
     /// The shards, in this thread.
@@ -196,6 +211,10 @@ pub struct Holds {
     pub executed: u64,
     /// Whether it waits for commands that nobody asks for.
     pub has_chore: bool,
+    /// Bytes that the items take, about.
+    pub used_bytes: u64,
+    /// Bytes that they may take; 0 for any number.
+    pub budget_bytes: u64,
 }
 
 impl Holds {
@@ -203,7 +222,8 @@ impl Holds {
         let (items, expiring) = side.part.items();
         let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
         let (executed, has_chore) = (side.executed, side.part.has_chore());
-        Self { items, expiring, due_ms, kept, executed, has_chore }
+        let (used_bytes, budget_bytes) = side.part.memory();
+        Self { items, expiring, due_ms, kept, executed, has_chore, used_bytes, budget_bytes }
     }
 }
 
@@ -360,7 +380,8 @@ impl<M: Machine> Executor<M> {
         let before = mine.delivered;
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
-            self.give_turn((id, dst), &[(place, before)], floor, &envelope, payload, on_answer);
+            let judged = Judged { floor, exact: dst };
+            self.give_turn((id, dst), &[(place, before)], judged, &envelope, payload, on_answer);
             return Ok(Delivered::Taken);
         }
         if self.lanes.waiting(shard) >= self.limits.waiting
@@ -369,8 +390,12 @@ impl<M: Machine> Executor<M> {
             return Err(Full);
         }
         let floor = self.took(place, dst, &envelope);
+        let growth = if envelope.read_only { 0 } else { self.machine.growth(body) };
+        // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run before them.
+        let exact = growth > 0 && !self.has_room(shard);
+        let arrival = Arrival { place, before, floor, growth, exact };
         let machine = &self.machine;
-        let ready = self.lanes.enter((id, dst), (place, before), floor, payload, |access| {
+        let ready = self.lanes.enter((id, dst), arrival, payload, |access| {
             machine.access(body, dst, access);
         });
         if let Some(entry) = ready {
@@ -388,6 +413,22 @@ impl<M: Machine> Executor<M> {
         }
     }
 
+    /// Whether what `shard` takes surely is within its budget when all has run that had its turn there and that waits.
+    fn has_room(&self, shard: Gid) -> bool {
+        // What runs meanwhile may count twice, and never not at all: it is looked at in this order.
+        let running = match &self.engine {
+            Engine::Here(_) => 0,
+            Engine::Pool(pool) => pool.growth(shard),
+        };
+        let growth = running + self.lanes.growth(shard);
+        let Holds { used_bytes, budget_bytes, .. } = self.holds(shard);
+        match budget_bytes {
+            // There may be one by then.
+            0 => growth < u128::from(NEW_BUDGET),
+            _ => u128::from(used_bytes) + growth <= u128::from(budget_bytes),
+        }
+    }
+
     /// Notes a delivery; in the command's lowest shard, where its session is kept, the floor for
     /// its retries.
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
@@ -402,11 +443,12 @@ impl<M: Machine> Executor<M> {
         let mut ready = vec![ticket];
         while let Some(ticket) = ready.pop() {
             let (entry, befores) = self.lanes.leave(ticket, &mut ready);
-            let Entry { id, dst, places, payload, floor, .. } = entry;
+            let Entry { id, dst, places, payload, floor, exact, .. } = entry;
             let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
             places.sort_by_key(|(p, _)| p.shard);
             let (envelope, _) = Envelope::decode(&payload).expect("it was decoded when it came");
-            self.give_turn((id, dst), &places, floor, &envelope, &payload, on_answer);
+            let judged = Judged { floor, exact };
+            self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
         }
     }
 
@@ -416,7 +458,7 @@ impl<M: Machine> Executor<M> {
         &mut self,
         (id, dst): (MsgId, GroupSet),
         places: &[(Place, u64)],
-        floor: u64,
+        judged: Judged,
         envelope: &Envelope,
         payload: &[u8],
         on_answer: OnAnswer<'_>,
@@ -424,7 +466,7 @@ impl<M: Machine> Executor<M> {
         let home = places[0].0.shard;
         let head = &self.heads[home.index()];
         let progress = Progress {
-            floor: head.floors.of(envelope.session).max(floor),
+            floor: head.floors.of(envelope.session).max(judged.floor),
             applied: self.applied(home),
             delivered: head.delivered,
         };
@@ -438,12 +480,16 @@ impl<M: Machine> Executor<M> {
         }
         match &mut self.engine {
             Engine::Pool(pool) => {
-                pool.run(Job { id, dst, floor, progress, tidy, payload: payload.into() }, places);
+                let body = Envelope::decode(payload).filter(|(envelope, _)| !envelope.read_only);
+                let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
+                let payload = payload.into();
+                pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
             }
             Engine::Here(sides) => {
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
                 let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
-                    let turn = Turn { id, dst, places, floor, progress, tidy, payload, is_awaited };
+                    let turn =
+                        Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
                     let scratch = &mut self.scratch;
                     side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
                 };

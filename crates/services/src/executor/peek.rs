@@ -64,7 +64,8 @@ impl<M: Machine> Executor<M> {
         }
         let (places, dst) =
             ([Place { shard, position: head.delivered, now }], GroupSet::one(shard));
-        let at = At { id: unsent(&envelope), dst, places: &places };
+        let exact = GroupSet::EMPTY;
+        let at = At { id: unsent(&envelope), dst, places: &places, exact };
         self.machine.apply(&at, &mut [&mut side.part], command, answer);
         Peek::Answered
     }
@@ -114,7 +115,8 @@ impl<M: Machine> Executor<M> {
             .map(|(_, side)| &mut side.part)
             .collect();
         let id = unsent(&envelope);
-        self.machine.apply(&At { id, dst, places: &places }, &mut parts, command, answer);
+        let at = At { id, dst, places: &places, exact: GroupSet::EMPTY };
+        self.machine.apply(&at, &mut parts, command, answer);
         Peek::Answered
     }
 }

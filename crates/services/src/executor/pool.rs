@@ -48,7 +48,7 @@
 
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
-use super::{Answer, Holds, Limits, OnAnswer};
+use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::envelope::Stamp;
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -79,9 +79,11 @@ const LOOKS: usize = 200;
 pub(super) struct Job {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
-    pub(super) floor: u64,
+    pub(super) judged: Judged,
     pub(super) progress: Progress,
     pub(super) tidy: Stamp,
+    /// By how much it may make what each of its shards takes grow.
+    pub(super) growth: u64,
     pub(super) payload: Box<[u8]>,
 }
 
@@ -197,6 +199,8 @@ struct Desk<P> {
     kept: AtomicUsize,
     executed: AtomicU64,
     has_chore: AtomicBool,
+    used_bytes: AtomicU64,
+    budget_bytes: AtomicU64,
 }
 
 impl<P: crate::machine::Part> Desk<P> {
@@ -211,6 +215,8 @@ impl<P: crate::machine::Part> Desk<P> {
             kept: AtomicUsize::new(0),
             executed: AtomicU64::new(0),
             has_chore: AtomicBool::new(false),
+            used_bytes: AtomicU64::new(0),
+            budget_bytes: AtomicU64::new(0),
         };
         it.tell(&lock(&it.side));
         it
@@ -233,7 +239,10 @@ impl<P: crate::machine::Part> Desk<P> {
     }
 
     fn tell(&self, side: &Side<P>) {
-        let Holds { items, expiring, due_ms, kept, executed, has_chore } = Holds::of(side);
+        let holds = Holds::of(side);
+        let Holds { items, expiring, due_ms, kept, executed, has_chore, .. } = holds;
+        self.used_bytes.store(holds.used_bytes, Ordering::Relaxed);
+        self.budget_bytes.store(holds.budget_bytes, Ordering::Relaxed);
         self.items.store(items, Ordering::Relaxed);
         self.expiring.store(expiring, Ordering::Relaxed);
         self.due_ms.store(due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -278,10 +287,22 @@ impl<M: Machine> Shared<M> {
 struct Unrun {
     sent: u64,
     befores: VecDeque<(u64, u64)>,
+    /// By how much each of those that may make the shard's items take more may, with the number of its task, and the
+    /// sum.
+    growths: VecDeque<(u64, u64)>,
+    growth: u128,
 }
 
 impl Unrun {
-    fn sent(&mut self, done: u64, before: Option<u64>) {
+    fn sent(&mut self, done: u64, before: Option<u64>, growth: u64) {
+        while let Some((_, ran)) = self.growths.front().filter(|(task, _)| *task < done) {
+            self.growth -= u128::from(*ran);
+            self.growths.pop_front();
+        }
+        if growth > 0 {
+            self.growths.push_back((self.sent, growth));
+            self.growth += u128::from(growth);
+        }
         while self.befores.front().is_some_and(|(task, _)| *task < done) {
             self.befores.pop_front();
         }
@@ -353,6 +374,8 @@ impl<M: Machine> Pool<M> {
             kept: desk.kept.load(Ordering::Relaxed),
             executed: desk.executed.load(Ordering::Relaxed),
             has_chore: desk.has_chore.load(Ordering::Relaxed),
+            used_bytes: desk.used_bytes.load(Ordering::Relaxed),
+            budget_bytes: desk.budget_bytes.load(Ordering::Relaxed),
         }
     }
 
@@ -367,9 +390,16 @@ impl<M: Machine> Pool<M> {
         self.shared.desks[shard].done.load(Ordering::Acquire)
     }
 
-    fn put(&mut self, shard: usize, task: Task, before: Option<u64>) {
+    /// By how much what was given to `shard` and may not have run may make its items take more, at most.
+    pub(super) fn growth(&self, shard: Gid) -> u128 {
+        let (done, unrun) = (self.done(shard.index()), &self.unrun[shard.index()]);
+        let ran = unrun.growths.iter().take_while(|(task, _)| *task < done);
+        unrun.growth - ran.map(|(_, growth)| u128::from(*growth)).sum::<u128>()
+    }
+
+    fn put(&mut self, shard: usize, task: Task, before: Option<u64>, growth: u64) {
         let done = self.done(shard);
-        self.unrun[shard].sent(done, before);
+        self.unrun[shard].sent(done, before, growth);
         self.shared.inbox(shard).put(shard, task);
     }
 
@@ -378,13 +408,15 @@ impl<M: Machine> Pool<M> {
         self.open += 1;
         self.open_bytes += job.payload.len();
         if let [(place, before)] = *places {
-            return self.put(place.shard.index(), Task::One(Box::new((job, place))), Some(before));
+            let growth = job.growth;
+            let task = Task::One(Box::new((job, place)));
+            return self.put(place.shard.index(), task, Some(before), growth);
         }
-        let missing = AtomicUsize::new(places.len());
+        let (missing, growth) = (AtomicUsize::new(places.len()), job.growth);
         let just_places = places.iter().map(|(place, _)| *place).collect();
         let meeting = Arc::new(Meeting { job, places: just_places, missing });
         for (place, before) in places {
-            self.put(place.shard.index(), Task::Many(meeting.clone()), Some(*before));
+            self.put(place.shard.index(), Task::Many(meeting.clone()), Some(*before), growth);
         }
     }
 
@@ -405,14 +437,14 @@ impl<M: Machine> Pool<M> {
     pub(super) fn capture(&mut self) {
         self.cut.clear();
         for shard in 0..self.unrun.len() {
-            self.put(shard, Task::Capture, None);
+            self.put(shard, Task::Capture, None, 0);
             self.cut.push(self.unrun[shard].sent);
         }
     }
 
     pub(super) fn release(&mut self) {
         self.cut.clear();
-        (0..self.unrun.len()).for_each(|shard| self.put(shard, Task::Release, None));
+        (0..self.unrun.len()).for_each(|shard| self.put(shard, Task::Release, None, 0));
     }
 
     /// Does something to a shard in which the cut was begun, behind the command that runs there just
@@ -581,9 +613,9 @@ impl<'a, M: Machine> Worker<'a, M> {
 
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
-        let Job { id, dst, floor, progress, tidy, ref payload } = *job;
+        let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
         let is_awaited = true;
-        let turn = Turn { id, dst, places, floor, progress, tidy, payload, is_awaited };
+        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
         let Shared { machine, limits, .. } = self.shared;
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {

@@ -1,7 +1,7 @@
 //! One shard's data and what ran on it: what a command needs at the moment at which it runs.
 
 use super::sessions::{Progress, Session, Sessions, Table, Verdict};
-use super::{Answer, Limits};
+use super::{Answer, Judged, Limits};
 use crate::envelope::{Envelope, Stamp};
 use crate::machine::{At, Corrupt, Machine, Part, Place};
 use crate::stream::{Piece, Source, follows, next};
@@ -24,8 +24,7 @@ pub(super) struct Turn<'a> {
     pub(super) dst: GroupSet,
     /// Its place in each destination, in ascending order of shards.
     pub(super) places: &'a [Place],
-    /// What its retries are judged by.
-    pub(super) floor: u64,
+    pub(super) judged: Judged,
     /// How far its lowest shard was when it was given to be run.
     pub(super) progress: Progress,
     /// No command that has not run in any of its shards is earlier than this, on either clock.
@@ -106,6 +105,9 @@ fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
     Ok((id, Session { used_ms, drop_below, ran }))
 }
 
+/// Bytes of an answer for which memory is kept, to build the next one in.
+const SCRATCH_BYTES_KEPT: usize = 1 << 20;
+
 /// Runs a command on `sides`, those of its places, unless its session says that it ran before.
 pub(super) fn run<M: Machine>(
     machine: &M,
@@ -115,7 +117,8 @@ pub(super) fn run<M: Machine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
-    let Turn { id, dst, places, floor, progress, tidy, payload, is_awaited } = *turn;
+    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited } = *turn;
+    let Judged { floor, exact } = judged;
     let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
@@ -136,7 +139,7 @@ pub(super) fn run<M: Machine>(
         }
         Verdict::New => {
             home.executed += 1;
-            let at = At { id, dst, places };
+            let at = At { id, dst, places, exact };
             if let [one] = sides {
                 machine.apply(&at, &mut [&mut one.part], body, scratch);
             } else {
@@ -148,6 +151,9 @@ pub(super) fn run<M: Machine>(
             }
             on_answer(Answer { id, session, request, bytes: scratch });
         }
+    }
+    if scratch.capacity() > SCRATCH_BYTES_KEPT {
+        *scratch = Vec::new();
     }
     for side in sides {
         side.part.tidy(tidy.wall_ms);

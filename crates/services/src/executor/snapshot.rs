@@ -16,7 +16,7 @@
 use super::clocks::Clocks;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
-use super::waiting::{Entry, Lanes};
+use super::waiting::{Arrival, Entry, Lanes};
 use super::{Engine, Executor, Head};
 use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
@@ -31,6 +31,9 @@ use std::sync::Arc;
 
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
+
+/// The first version of the stream in which waiting commands say where all waits for them.
+const EXACT_SINCE: u8 = 9;
 
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
@@ -64,6 +67,8 @@ struct Waiting {
     id: MsgId,
     dst: GroupSet,
     floor: u64,
+    /// Where it waits for all in front of it, and all behind waits.
+    exact: GroupSet,
     /// Each with the position of the command in front of it.
     places: Vec<(Place, u64)>,
     payload: Arc<[u8]>,
@@ -72,12 +77,19 @@ struct Waiting {
 impl Waiting {
     fn of(e: &Entry, lanes: &Lanes) -> Self {
         let places = e.places.iter().map(|p| (*p, lanes.before(p))).collect();
-        Self { id: e.id, dst: e.dst, floor: e.floor, places, payload: e.payload.clone() }
+        Self {
+            id: e.id,
+            dst: e.dst,
+            floor: e.floor,
+            exact: e.exact,
+            places,
+            payload: e.payload.clone(),
+        }
     }
 
     fn give(&self, to: &mut Piece<'_>) {
-        let Self { id, dst, floor, places, payload } = self;
-        for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, places.len() as u64] {
+        let Self { id, dst, floor, exact, places, payload } = self;
+        for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, exact.0, places.len() as u64] {
             to.word(word);
         }
         for (p, before) in places {
@@ -91,7 +103,9 @@ impl Waiting {
     fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
         let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
         let id = MsgId { sender: Pid(sender), seq: from.word()? };
-        let (dst, floor, count) = (GroupSet(from.word()?), from.word()?, from.word()?);
+        let (dst, floor) = (GroupSet(from.word()?), from.word()?);
+        let exact = if from.version() >= EXACT_SINCE { from.word()? } else { 0 };
+        let (exact, count) = (GroupSet(exact), from.word()?);
         if !dst.within(GroupSet::first(shards)) || count == 0 || count > dst.len() as u64 {
             return Err(Corrupt::Malformed);
         }
@@ -115,7 +129,7 @@ impl Waiting {
             return Err(Corrupt::Malformed);
         }
         Envelope::decode(&payload).ok_or(Corrupt::Malformed)?;
-        Ok(Self { id, dst, floor, places, payload: payload.into() })
+        Ok(Self { id, dst, floor, exact, places, payload: payload.into() })
     }
 }
 
@@ -313,12 +327,15 @@ impl<M: Machine> State<M> {
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
-            let body = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?.1;
-            let ready =
-                self.lanes.enter((w.id, w.dst), place, Some(w.floor), &w.payload, |access| {
-                    machine.access(body, w.dst, access);
-                });
-            if ready.is_some() || place.0.position > self.heads[place.0.shard.index()].delivered {
+            let (envelope, body) = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?;
+            let (place, before) = place;
+            let exact = w.exact.contains(place.shard);
+            let growth = if envelope.read_only { 0 } else { machine.growth(body) };
+            let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
+            let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
+                machine.access(body, w.dst, access);
+            });
+            if ready.is_some() || place.position > self.heads[place.shard.index()].delivered {
                 return Err(Corrupt::Malformed);
             }
         }

@@ -20,6 +20,10 @@ pub(super) struct Entry {
     /// What its session's retries are judged by, from its lowest destination's delivery.
     pub(super) floor: u64,
     access: Access,
+    /// By how much it may make what each of its shards takes grow.
+    growth: u64,
+    /// Those of its shards where it waits for all in front of it, and all behind waits for it.
+    pub(super) exact: GroupSet,
     /// Earlier conflicting commands that have not run.
     blockers: usize,
     /// Later commands that wait for this one, as often as they count it.
@@ -39,6 +43,19 @@ struct Tail {
     readers: Vec<u64>,
 }
 
+/// A command that was delivered in one of its shards.
+pub(super) struct Arrival {
+    pub(super) place: Place,
+    /// The position in front of it.
+    pub(super) before: u64,
+    /// What its session's retries are judged by, if this is its lowest destination.
+    pub(super) floor: Option<u64>,
+    /// By how much it may make what each of its shards takes grow.
+    pub(super) growth: u64,
+    /// Whether it waits for all in front of it, and all behind it waits: what the shard takes then decides about it.
+    pub(super) exact: bool,
+}
+
 /// What stood in a shard when a command that waits there came.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Since {
@@ -54,6 +71,8 @@ struct Lane {
     /// By position.
     positions: BTreeMap<u64, Since>,
     bytes: usize,
+    /// By how much they may make what the shard takes grow.
+    growth: u128,
     tails: BTreeMap<u64, Tail>,
     /// The last waiting command that touches the whole shard.
     whole: Option<u64>,
@@ -88,6 +107,11 @@ impl Lanes {
         self.lanes[shard.index()].bytes
     }
 
+    /// By how much the commands that wait in `shard` may make what it takes grow.
+    pub(super) fn growth(&self, shard: Gid) -> u128 {
+        self.lanes[shard.index()].growth
+    }
+
     /// What stood in `shard` when its first waiting command came.
     pub(super) fn first_waiting(&self, shard: Gid) -> Option<Since> {
         self.lanes[shard.index()].positions.first_key_value().map(|(_, since)| *since)
@@ -119,11 +143,11 @@ impl Lanes {
     pub(super) fn enter(
         &mut self,
         (id, dst): (MsgId, GroupSet),
-        (place, before): (Place, u64),
-        floor: Option<u64>,
+        arrival: Arrival,
         payload: &[u8],
         access: impl FnOnce(&mut Access),
     ) -> Option<u64> {
+        let Arrival { place, before, floor, growth, exact } = arrival;
         let known = if dst.len() > 1 { self.gathering.get(&id).copied() } else { None };
         let ticket = known.unwrap_or_else(|| {
             let mut entry = Entry {
@@ -133,6 +157,8 @@ impl Lanes {
                 payload: payload.into(),
                 floor: 0,
                 access: Access::default(),
+                growth,
+                exact: GroupSet::EMPTY,
                 blockers: 0,
                 blocks: Vec::new(),
             };
@@ -148,10 +174,15 @@ impl Lanes {
         lane.positions.insert(place.position, Since { now: place.now, before });
         let entry = self.entries.get_mut(&ticket).expect("it waits");
         lane.bytes += entry.payload.len();
+        lane.growth += u128::from(entry.growth);
+        if exact {
+            entry.exact = entry.exact.with(place.shard);
+        }
         entry.places.push(place);
         entry.floor = floor.unwrap_or(entry.floor);
         let mut blockers = Vec::new();
-        lane.line_up(ticket, place.shard, &entry.access, &mut blockers);
+        let whole = exact || entry.access.whole;
+        lane.line_up(ticket, place.shard, (&entry.access, whole), &mut blockers);
         entry.blockers += blockers.len();
         let ready = entry.ready();
         for blocker in blockers {
@@ -171,6 +202,7 @@ impl Lanes {
             let since = lane.positions.remove(&place.position).expect("it waits there");
             befores.push(since.before);
             lane.bytes -= entry.payload.len();
+            lane.growth -= u128::from(entry.growth);
             lane.step_out(ticket, place.shard, &entry.access);
         }
         for later in std::mem::take(&mut entry.blocks) {
@@ -186,9 +218,15 @@ impl Lanes {
 
 impl Lane {
     /// Puts a command behind those that it conflicts with in this shard, and lists them.
-    fn line_up(&mut self, ticket: u64, shard: Gid, access: &Access, blockers: &mut Vec<u64>) {
+    fn line_up(
+        &mut self,
+        ticket: u64,
+        shard: Gid,
+        (access, whole): (&Access, bool),
+        blockers: &mut Vec<u64>,
+    ) {
         blockers.extend(self.whole);
-        if access.whole {
+        if whole {
             blockers.extend(std::mem::take(&mut self.others));
             self.whole = Some(ticket);
             return;

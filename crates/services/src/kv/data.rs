@@ -1,18 +1,15 @@
 //! The kinds of values that a key can hold.
 
 use super::hash::Keyed;
+pub(crate) use super::measured::{Hash, List, Set};
 use super::ranked::Ranked;
-use indexmap::{IndexMap, IndexSet};
+use indexmap::IndexMap;
 use std::cmp::Ordering;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A member, field or element.
 pub(crate) type Blob = Box<[u8]>;
 pub(crate) type Str = Vec<u8>;
-pub(crate) type List = VecDeque<Blob>;
-pub(crate) type Hash = IndexMap<Blob, Blob, Keyed>;
-pub(crate) type Set = IndexSet<Blob, Keyed>;
 
 /// Up to so many members a collection keeps the order of insertion and is scanned in one step.
 pub(crate) const SMALL: usize = 128;
@@ -48,14 +45,14 @@ impl Data {
         }
     }
 
-    /// Bytes it takes, about.
+    /// Bytes it takes, about: they follow from what it holds alone.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Str(s) => s.capacity() + 24,
-            Self::List(l) => l.iter().map(|b| b.len() + 24).sum(),
-            Self::Hash(h) => h.iter().map(|(k, v)| k.len() + v.len() + 56).sum(),
-            Self::Set(s) => s.iter().map(|b| b.len() + 40).sum(),
-            Self::Sorted(z) => z.iter_from(0).map(|(m, _)| m.len() + 88).sum(),
+            Self::Str(s) => s.len(),
+            Self::List(l) => l.bytes(),
+            Self::Hash(h) => h.bytes(),
+            Self::Set(s) => s.bytes(),
+            Self::Sorted(z) => z.bytes,
         }
     }
 }
@@ -110,7 +107,12 @@ impl Ord for Score {
 pub(crate) struct Sorted {
     scores: IndexMap<Arc<[u8]>, f64, Keyed>,
     order: Ranked<(Score, Arc<[u8]>)>,
+    /// Bytes that it takes, about.
+    bytes: usize,
 }
+
+/// What a member of a sorted set takes beside its bytes, in both tables, and what the allocator adds.
+const MEMBER_BYTES: usize = 128;
 
 impl Sorted {
     pub(crate) fn len(&self) -> usize {
@@ -134,6 +136,7 @@ impl Sorted {
             }
             return Some(before);
         }
+        self.bytes += MEMBER_BYTES + member.len();
         let shared: Arc<[u8]> = member.into();
         self.scores.insert(shared.clone(), score);
         self.order.insert((Score(score), shared));
@@ -142,6 +145,10 @@ impl Sorted {
 
     pub(crate) fn remove(&mut self, member: &[u8]) -> Option<f64> {
         let (shared, score) = self.scores.swap_remove_entry(member)?;
+        self.bytes -= MEMBER_BYTES + member.len();
+        if self.scores.capacity() / 4 > self.scores.len().max(SMALL) {
+            self.scores.shrink_to(2 * self.scores.len());
+        }
         self.order.remove(&(Score(score), shared));
         Some(score)
     }

@@ -1,11 +1,15 @@
 //! The key-value store: a state machine over shards that speaks Redis's commands.
 
+#[cfg(test)]
+mod answers;
 pub(crate) mod args;
+pub mod budget;
 pub mod client;
 pub(crate) mod commands;
 mod data;
 mod glob;
 pub(crate) mod hash;
+mod measured;
 #[cfg(test)]
 mod nonsense;
 pub(crate) mod number;
@@ -17,9 +21,11 @@ pub(crate) mod slots;
 mod snapshot;
 mod store;
 pub mod timing;
+mod usage;
 mod walk;
 
 pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
+pub use hash::HashSeed;
 pub use partitions::Partitions;
 pub use slots::{SLOTS, SlotMap, slot};
 
@@ -28,7 +34,6 @@ use crate::stream::{Piece, Source};
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
 use data::{Data, Kind};
-use hash::hash_bytes;
 use partitions::Owner;
 use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
@@ -48,19 +53,29 @@ const TIDY_KEYS: usize = 4;
 pub struct Kv {
     /// The first map of partitions.
     first: Arc<Partitions>,
-    seed: u64,
+    seed: HashSeed,
+    /// What the keys of a shard may take at first, in bytes; 0 for any number.
+    budget: u64,
 }
 
 impl Kv {
     /// A store of `shards` shards, each with as many slots. `seed` keys the hashes that `SCAN` walks
     /// by, so it must be the same on all nodes of a cluster and should not be known outside.
-    pub fn new(shards: usize, seed: u64) -> Self {
+    pub fn new(shards: usize, seed: impl Into<HashSeed>) -> Self {
         Self::over(Arc::new(Partitions::by_slot(shards)), seed)
     }
 
     /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
-    pub fn over(first: Arc<Partitions>, seed: u64) -> Self {
-        Self { first, seed }
+    pub fn over(first: Arc<Partitions>, seed: impl Into<HashSeed>) -> Self {
+        Self { first, seed: seed.into(), budget: 0 }
+    }
+
+    /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
+    /// cluster. 0 is any number.
+    #[must_use]
+    pub fn with_maxmemory(mut self, bytes: u64) -> Self {
+        self.budget = budget::share(bytes, self.first.shards());
+        self
     }
 }
 
@@ -207,7 +222,7 @@ impl Machine for Kv {
         let Some(command) = lookup(args[0]) else { return };
         let write = command.writes();
         let by_key = key_hashes(command, &args, &mut |key| {
-            let hash = hash_bytes(self.seed, key);
+            let hash = self.seed.hash(key);
             let shards = match epoch {
                 0 if dst.len() > 1 => self.first.of_key(key).shards(),
                 _ => dst,
@@ -217,8 +232,12 @@ impl Machine for Kv {
         access.whole = !by_key;
     }
 
+    fn growth(&self, command: &[u8]) -> u64 {
+        budget::growth(split_epoch(command).1)
+    }
+
     fn part(&self) -> Store {
-        Store::new(self.seed, self.first.clone())
+        Store::new(self.seed, self.first.clone(), self.budget)
     }
 
     fn apply<'a>(
@@ -239,13 +258,19 @@ impl Machine for Kv {
             return map.refuse(command, answer);
         }
         let mut args = Vec::with_capacity(8);
+        let start = answer.len();
         let mut reply = Reply::new(answer);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
         }
-        let At { id, dst, places } = *at;
+        let At { id, dst, places, exact } = *at;
         let mut context = Context { map, places, stores, dst, id, chance: None };
-        run(&mut context, &args, &mut reply);
+        match budget::admit(&mut context, exact, &args) {
+            Ok(()) => run(&mut context, &args, &mut reply),
+            Err(error) => reply.error(&error),
+        }
+        reply.finish(start);
+        context.each_store().for_each(Store::count_lent);
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
@@ -260,6 +285,10 @@ impl Machine for Kv {
 }
 
 impl Part for Store {
+    fn memory(&self) -> (u64, u64) {
+        (self.used(), self.budget())
+    }
+
     fn items(&self) -> (usize, usize) {
         (self.len(), self.expiring())
     }
@@ -299,7 +328,7 @@ impl Part for Store {
 
 /// Runs one command, alone or in a transaction; an error takes the place of its answer.
 pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) {
-    let start = reply.len();
+    let start = reply.mark();
     let outcome = match lookup(args[0]) {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
             Run::Front(_) => Err(registry::unknown(args)),
@@ -311,7 +340,7 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
         None => Err(registry::unknown(args)),
     };
     if let Err(error) = outcome {
-        reply.truncate(start);
+        reply.take_back(start);
         reply.error(&error);
     }
 }

@@ -256,7 +256,12 @@ impl Shards {
             stores.filter(|(i, _)| dst.contains(Gid(*i as u8))).map(|(_, s)| s).collect();
         let mut answer = Vec::new();
         self.kv.access(&command, dst, &mut Default::default());
-        self.kv.apply(&At { id, dst, places: &places }, &mut parts, &command, &mut answer);
+        self.kv.apply(
+            &At { id, dst, places: &places, exact: dst },
+            &mut parts,
+            &command,
+            &mut answer,
+        );
         answer
     }
 

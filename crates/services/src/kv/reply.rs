@@ -5,7 +5,11 @@
 //! in RESP3 and flat in RESP2.
 
 use super::number;
+use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::borrow::Cow;
+
+/// Bytes that a number takes with what is around it, at most.
+const NUMBER_BYTES_MAX: usize = 64;
 
 /// An error as Redis words it: its first word is its code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,62 +31,102 @@ impl Error {
         Self(text.into())
     }
 
+    pub(crate) fn answer_too_large() -> Self {
+        Self::new(format!(
+            "ERR the answer is larger than the limit of {ANSWER_BYTES_MAX} bytes; ask for less at a \
+             time; the command was executed"
+        ))
+    }
+
+    pub(crate) fn too_many_taken() -> Self {
+        Self::new(format!(
+            "ERR the answer could be larger than the limit of {ANSWER_BYTES_MAX} bytes; take fewer at a \
+             time; the command was not executed"
+        ))
+    }
+
     pub(crate) fn arity(name: &str) -> Self {
         Self(format!("ERR wrong number of arguments for '{name}' command").into())
     }
 }
 
-/// Appends an answer to a buffer.
-pub struct Reply<'a>(&'a mut Vec<u8>);
+/// Appends an answer to a buffer, which it never makes longer than [`ANSWER_BYTES_MAX`]: an answer can be
+/// larger by far than its question. What does not fit is left out, with all that follows, and
+/// [`finish`](Self::finish) puts an error in place of the answer. Who gathers much before it is written asks
+/// [`is_over`](Self::is_over) on the way.
+pub struct Reply<'a> {
+    out: &'a mut Vec<u8>,
+    /// Something was left out.
+    over: bool,
+}
 
 impl<'a> Reply<'a> {
     /// Answers go to the end of `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
-        Self(out)
-    }
-
-    /// A reply to the same place, for a shorter time.
-    pub fn again(&mut self) -> Reply<'_> {
-        Reply(self.0)
+        Self { out, over: false }
     }
 
     /// How many bytes were written so far.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.out.len()
     }
 
     /// Whether nothing was written.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.out.is_empty()
     }
 
-    /// Takes back all bytes from `len` on.
-    pub fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
+    /// Whether the answer is larger than answers may be: nothing is added to it any more.
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Where it stands, to be [taken back](Self::take_back) to.
+    pub(crate) fn mark(&self) -> (usize, bool) {
+        (self.out.len(), self.over)
+    }
+
+    /// Takes back all that was written since `mark`.
+    pub(crate) fn take_back(&mut self, (len, over): (usize, bool)) {
+        self.out.truncate(len);
+        self.over = over;
+    }
+
+    /// Ends the answer that began at `start`: one that was too large gives way to an error.
+    pub fn finish(&mut self, start: usize) {
+        if self.over {
+            self.take_back((start, false));
+            self.error(&Error::answer_too_large());
+        }
     }
 
     /// `+OK`.
     pub fn ok(&mut self) {
-        self.0.extend_from_slice(b"+OK\r\n");
+        self.raw(b"+OK\r\n");
     }
 
     /// A simple string, which must not hold a line's end.
     pub fn simple(&mut self, text: &str) {
-        self.line(b'+', text.as_bytes());
+        if self.takes(text.len() + 3) {
+            self.out.push(b'+');
+            self.out.extend_from_slice(text.as_bytes());
+            self.out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// An error. Ends of lines become spaces.
     pub fn error(&mut self, error: &Error) {
-        self.0.push(b'-');
-        self.0.extend(error.0.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
-        self.0.extend_from_slice(b"\r\n");
+        if self.takes(error.0.len() + 3) {
+            let text = error.0.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b });
+            self.out.push(b'-');
+            self.out.extend(text);
+            self.out.extend_from_slice(b"\r\n");
+        }
     }
 
     /// An integer.
     pub fn int(&mut self, n: i64) {
-        self.0.push(b':');
-        number::push_int(self.0, n);
-        self.0.extend_from_slice(b"\r\n");
+        self.number(b':', |out| number::push_int(out, n));
     }
 
     /// A length or count as an integer.
@@ -92,14 +136,12 @@ impl<'a> Reply<'a> {
 
     /// 1 or 0.
     pub fn flag(&mut self, yes: bool) {
-        self.0.extend_from_slice(if yes { b":1\r\n" } else { b":0\r\n" });
+        self.raw(if yes { b":1\r\n" } else { b":0\r\n" });
     }
 
     /// A string of bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        self.head(b'$', bytes.len());
-        self.0.extend_from_slice(bytes);
-        self.0.extend_from_slice(b"\r\n");
+        self.string(b'$', b"", bytes);
     }
 
     /// A string of bytes or null.
@@ -112,27 +154,22 @@ impl<'a> Reply<'a> {
 
     /// Text for people: verbatim in RESP3.
     pub fn text(&mut self, text: &str) {
-        self.head(b'=', text.len() + 4);
-        self.0.extend_from_slice(b"txt:");
-        self.0.extend_from_slice(text.as_bytes());
-        self.0.extend_from_slice(b"\r\n");
+        self.string(b'=', b"txt:", text.as_bytes());
     }
 
     /// A double.
     pub fn double(&mut self, d: f64) {
-        self.0.push(b',');
-        number::push_double(self.0, d);
-        self.0.extend_from_slice(b"\r\n");
+        self.number(b',', |out| number::push_double(out, d));
     }
 
     /// Null where a string or number might have been.
     pub fn null(&mut self) {
-        self.0.extend_from_slice(b"_\r\n");
+        self.raw(b"_\r\n");
     }
 
     /// Null where an array might have been.
     pub fn null_array(&mut self) {
-        self.0.extend_from_slice(b"*-1\r\n");
+        self.raw(b"*-1\r\n");
     }
 
     /// The head of an array; `n` elements follow.
@@ -157,18 +194,37 @@ impl<'a> Reply<'a> {
 
     /// Bytes that are an answer already.
     pub fn raw(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
+        if self.takes(bytes.len()) {
+            self.out.extend_from_slice(bytes);
+        }
     }
 
     fn head(&mut self, mark: u8, n: usize) {
-        self.0.push(mark);
-        number::push_int(self.0, n as i64);
-        self.0.extend_from_slice(b"\r\n");
+        self.number(mark, |out| number::push_int(out, n as i64));
     }
 
-    fn line(&mut self, mark: u8, text: &[u8]) {
-        self.0.push(mark);
-        self.0.extend_from_slice(text);
-        self.0.extend_from_slice(b"\r\n");
+    fn number(&mut self, mark: u8, push: impl FnOnce(&mut Vec<u8>)) {
+        if self.takes(NUMBER_BYTES_MAX) {
+            self.out.push(mark);
+            push(self.out);
+            self.out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Bytes behind their number; `before` is among them.
+    fn string(&mut self, mark: u8, before: &[u8], bytes: &[u8]) {
+        let len = before.len() + bytes.len();
+        if self.takes(len.saturating_add(NUMBER_BYTES_MAX + 2)) {
+            self.head(mark, len);
+            self.out.extend_from_slice(before);
+            self.out.extend_from_slice(bytes);
+            self.out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    /// Whether `n` more bytes fit: if not, nothing does any more.
+    fn takes(&mut self, n: usize) -> bool {
+        self.over |= n > ANSWER_BYTES_MAX.saturating_sub(self.out.len());
+        !self.over
     }
 }

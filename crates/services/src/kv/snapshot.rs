@@ -1,5 +1,5 @@
 //! One shard's keys as bytes: the map of partitions, and how far a move of keys came (a one if all have
-//! moved, and else a zero and the hash up to which they have); both only since version 7. Then entries in the order of their hashes, then the marks of watched
+//! moved, and else a zero and the hash up to which they have); both only since version 7. Then what the keys may take in bytes, and a mark of the seed of their hashes, since version 9. Then entries in the order of their hashes, then the marks of watched
 //! keys, each behind a byte that says that one follows; a zero ends either list. Collections keep
 //! their dense order, which a random choice of a member depends on.
 //!
@@ -16,6 +16,10 @@ use crate::stream::{Piece, Source, follows, next};
 /// The version of the stream since which it holds the map of partitions; before, it was the first one.
 const PARTITIONS_SINCE: u8 = 7;
 
+/// The version of the stream since which it holds what the keys may take, which was any number before, and which
+/// [seed](super::HashSeed) their hashes are made with, which was the same for all.
+const BUDGET_SINCE: u8 = 9;
+
 const STR: u8 = 0;
 const LIST: u8 = 1;
 const HASH: u8 = 2;
@@ -25,8 +29,10 @@ const SORTED: u8 = 4;
 /// Gives the next part of the store's cut; false if that was all.
 pub(crate) fn give(store: &mut Store, piece: &mut Piece<'_>) -> bool {
     let Some((cut, by_hash, marks)) = store.cut() else { return false };
-    if let Some((map, moved)) = cut.map.take() {
+    if let Some((map, moved, budget)) = cut.head.take() {
         give_map(&map, moved, piece);
+        piece.word(budget);
+        piece.word(cut.seed.mark());
     }
     let room = |piece: &mut Piece<'_>| {
         piece.look();
@@ -92,7 +98,7 @@ fn give_bucket(
     (entry, within): &mut (usize, Option<usize>),
     piece: &mut Piece<'_>,
 ) -> Given {
-    for Entry { key, data, version, deadline_ms } in bucket.iter().skip(*entry) {
+    for Entry { key, data, version, deadline_ms, .. } in bucket.iter().skip(*entry) {
         let from = within.unwrap_or_else(|| {
             next(true, piece);
             piece.bytes(key);
@@ -170,6 +176,15 @@ pub(crate) fn read(from: &mut Source<'_>, store: &mut Store) -> Result<(), Corru
     if from.version() >= PARTITIONS_SINCE {
         read_map(from, store)?;
     }
+    // Before, there was the one seed that stands in the source.
+    let (budget, mark) = match from.version() {
+        BUDGET_SINCE.. => (from.word()?, from.word()?),
+        _ => (0, 0),
+    };
+    if mark != store.seed().mark() {
+        return Err(Corrupt::Seed);
+    }
+    store.set_budget(budget);
     while follows(from)? {
         let key = from.bytes()?;
         let (version, deadline_ms) = (from.word()?, from.word()?);
@@ -201,7 +216,7 @@ fn read_data(from: &mut Source<'_>) -> Result<Data, Corrupt> {
         HASH => {
             let mut hash = Hash::default();
             for _ in 0..len {
-                hash.insert(from.bytes()?.into(), from.bytes()?.into());
+                hash.set(&from.bytes()?, from.bytes()?.into());
             }
             Data::Hash(hash)
         }

@@ -2,8 +2,9 @@
 
 use super::Partitions;
 use super::data::{Data, Kind};
-use super::hash::hash_bytes;
+use super::hash::HashSeed;
 use super::reply::Error;
+use super::usage::Usage;
 use super::walk::Walk;
 use amcast_core::Gid;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,22 @@ pub(crate) struct Entry {
     pub(crate) version: u64,
     /// Ordered time after which the key is gone; [`NEVER_MS`] if it stays.
     pub(crate) deadline_ms: u64,
+    /// Bytes that it was counted with in what the shard uses.
+    pub(super) counted: u64,
+}
+
+/// What an entry takes beside its key and data: its places in the store's tables.
+const ENTRY_BYTES: usize = 200;
+
+impl Entry {
+    fn new(key: Key, data: Data, version: u64, deadline_ms: u64) -> Self {
+        Self { key, data, version, deadline_ms, counted: 0 }
+    }
+
+    /// Bytes that it takes, about: they follow from what it holds alone.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.data.bytes() + self.key.len() + ENTRY_BYTES) as u64
+    }
 }
 
 /// Keys with the same 64-bit hash: one, but for chance.
@@ -65,8 +82,9 @@ pub(crate) enum Moved {
 /// A cut through the store that is being given; see [`super::snapshot`].
 #[derive(Debug)]
 pub(super) struct Cut {
-    /// The map of partitions, and how far a move came, until they were given.
-    pub(super) map: Option<(Arc<Partitions>, Moved)>,
+    /// The map of partitions, how far a move came, and what the keys may take, until they were given.
+    pub(super) head: Option<(Arc<Partitions>, Moved, u64)>,
+    pub(super) seed: HashSeed,
     /// Over the entries; none once all were given.
     pub(super) entries: Option<Walk<u64, Bucket>>,
     /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
@@ -85,7 +103,7 @@ pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTree
 /// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
 #[derive(Debug)]
 pub struct Store {
-    seed: u64,
+    seed: HashSeed,
     map: Arc<Partitions>,
     /// Of the keys that move, which ones have.
     moved: Moved,
@@ -99,10 +117,13 @@ pub struct Store {
     marks: BTreeMap<Key, Mark>,
     marks_by_deadline: BTreeSet<(u64, Key)>,
     cut: Option<Box<Cut>>,
+    usage: Usage,
+    /// The hash of an entry that was given out to be changed, and may have to be counted again.
+    lent: Option<u64>,
 }
 
 impl Store {
-    pub(crate) fn new(seed: u64, map: Arc<Partitions>) -> Self {
+    pub(crate) fn new(seed: HashSeed, map: Arc<Partitions>, budget: u64) -> Self {
         Self {
             seed,
             map,
@@ -115,6 +136,8 @@ impl Store {
             marks: BTreeMap::new(),
             marks_by_deadline: BTreeSet::new(),
             cut: None,
+            usage: Usage::new(budget),
+            lent: None,
         }
     }
 
@@ -196,7 +219,7 @@ impl Store {
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
-        hash_bytes(self.seed, key)
+        self.seed.hash(key)
     }
 
     pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
@@ -208,10 +231,53 @@ impl Store {
     /// The entry to change; the caller calls [`Self::touch`] or [`Self::settle`] if it did.
     pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
         let hash = self.hash(key);
+        if self.lent != Some(hash) {
+            self.count_lent();
+        }
         self.keep(hash);
+        self.lent = Some(hash);
         let bucket = self.by_hash.get_mut(&hash)?;
         let entry = bucket.iter_mut().find(|e| *e.key == *key)?;
         (entry.deadline_ms >= self.now_ms).then_some(entry)
+    }
+
+    /// Counts an entry again that may have been changed.
+    pub(crate) fn count_lent(&mut self) {
+        if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(&hash)) {
+            bucket.iter_mut().for_each(|entry| self.usage.count(entry));
+        }
+    }
+
+    /// What the hashes of its keys are made with.
+    pub(crate) const fn seed(&self) -> HashSeed {
+        self.seed
+    }
+
+    /// Bytes that it takes, keys that expired but were not purged included.
+    pub(crate) const fn used(&self) -> u64 {
+        self.usage.used
+    }
+
+    /// Bytes that it may take; 0 if as many as there are.
+    pub(crate) const fn budget(&self) -> u64 {
+        self.usage.budget
+    }
+
+    pub(crate) fn set_budget(&mut self, bytes: u64) {
+        self.usage.budget = bytes;
+    }
+
+    /// Whether what lives at the running command's time takes more than it may: what expired is purged until it does
+    /// not. All commands in front of this one have run here, so none can still see that.
+    pub(crate) fn is_over_budget(&mut self) -> bool {
+        while !self.usage.is_within() {
+            let used = self.usage.used;
+            self.purge(self.now_ms, 1);
+            if used == self.usage.used {
+                return true;
+            }
+        }
+        false
     }
 
     /// What `key` holds, if it is of kind `K`.
@@ -244,6 +310,7 @@ impl Store {
         if let Some(e) = self.find_mut(key) {
             e.version = version;
         }
+        self.count_lent();
     }
 
     /// Ends a change of a collection: an empty one is deleted, a changed one gets a new version.
@@ -256,6 +323,7 @@ impl Store {
             Some(e) if changed => e.version = version,
             _ => {}
         }
+        self.count_lent();
     }
 
     /// Sets `key`, whatever it held.
@@ -267,6 +335,7 @@ impl Store {
         if let Some(e) = known {
             let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
             (e.data, e.version) = (data, version);
+            self.usage.count(e);
             if was != deadline_ms {
                 let key = e.key.clone();
                 self.move_deadline(key, was, deadline_ms);
@@ -276,7 +345,8 @@ impl Store {
         let key: Key = key.into();
         self.by_key.insert(key.clone());
         self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
-        let entry = Entry { key, data, version, deadline_ms };
+        let mut entry = Entry::new(key, data, version, deadline_ms);
+        self.usage.count(&mut entry);
         match self.by_hash.get_mut(&hash) {
             Some(bucket) => bucket.rest.push(entry),
             None => {
@@ -325,13 +395,14 @@ impl Store {
         self.keep(hash);
         let bucket = self.by_hash.get_mut(&hash)?;
         let i = bucket.iter().position(|e| *e.key == *key)?;
-        let entry = match i {
+        let mut entry = match i {
             0 if bucket.rest.is_empty() => self.by_hash.remove(&hash)?.first,
             0 => std::mem::replace(&mut bucket.first, bucket.rest.swap_remove(0)),
             i => bucket.rest.swap_remove(i - 1),
         };
         self.by_key.remove(&entry.key);
         self.move_deadline(entry.key.clone(), entry.deadline_ms, NEVER_MS);
+        self.usage.uncount(&mut entry);
         Some(entry)
     }
 
@@ -346,6 +417,7 @@ impl Store {
         }
         self.by_key.clear();
         self.by_deadline.clear();
+        self.usage = Usage::new(self.usage.budget);
     }
 
     /// Drops up to `most` keys whose deadline was before `now_ms`.
@@ -461,8 +533,8 @@ impl Store {
     pub(super) fn begin_cut(&mut self) {
         self.end_cut();
         let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
-        let map = Some((self.map.clone(), self.moved));
-        self.cut = Some(Box::new(Cut { map, entries, within: (0, None), marks }));
+        let head = Some((self.map.clone(), self.moved, self.usage.budget));
+        self.cut = Some(Box::new(Cut { head, seed: self.seed, entries, within: (0, None), marks }));
     }
 
     /// The cut, with the maps that it walks over.
@@ -491,6 +563,7 @@ impl Store {
     /// All that a cut should hold, told in another way than the cut does.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> String {
-        format!("{:?}{:?}{:?}{:?}", self.map, self.moved, self.by_hash, self.marks)
+        let usage = (self.usage.used, self.usage.budget);
+        format!("{:?}{:?}{:?}{:?}{usage:?}", self.map, self.moved, self.by_hash, self.marks)
     }
 }

@@ -118,11 +118,16 @@ fn damage_truncation_and_other_shapes_are_errors() {
         damaged[at] ^= 1 << rng.below(8);
         assert!(read(&damaged).is_err(), "byte {at}");
     }
+    let seed = crate::kv::HashSeed::parse(&"5".repeat(32)).unwrap();
+    for state in [&bytes[..], &include_bytes!("state-8")[..]] {
+        let other = State::read(&Kv::new(SHARDS, seed), SHARDS, &mut &*state).err();
+        assert_eq!(other, Some(Corrupt::Seed), "its keys are in another order");
+    }
     let two = State::read(&Kv::new(2, 1), 2, &mut &bytes[..]).err();
     assert_eq!(two, Some(Corrupt::Shards(3)));
     let mut later = bytes.clone();
-    later[4] = 9;
-    assert_eq!(read(&later).err(), Some(Corrupt::Version(9)));
+    later[4] = crate::stream::VERSION + 1;
+    assert_eq!(read(&later).err(), Some(Corrupt::Version(crate::stream::VERSION + 1)));
 }
 
 #[test]
@@ -171,13 +176,13 @@ fn the_bytes_of_a_state_are_golden() {
     node.run(&cast(20, 8, 9, "PEXPIRE h 100"));
     node.deliver(0, &cast(21, 9, 8, &format!("MSET {} a {} b", key(0), key(2)))).unwrap();
     let bytes = node.stream();
-    assert_eq!(bytes[..8], *b"amKV\x08\x03\0\0");
+    assert_eq!(bytes[..8], *b"amKV\x09\x03\0\0");
     assert_eq!((bytes.len(), crc32c::crc32c(&bytes[8..])), GOLDEN, "the format changed");
     node.restart();
     assert_eq!(node.stream(), bytes, "a restored node gives the same bytes");
 }
 
-const GOLDEN: (usize, u32) = (1055, 2_422_214_039);
+const GOLDEN: (usize, u32) = (1111, 2_709_976_108);
 
 /// What the same commands came to before there were maps of partitions: checkpoints of that time are
 /// still read. Versions of keys were positions then.
@@ -205,6 +210,19 @@ fn a_state_of_version_7_is_read() {
     drop(node.executor.adopt(read(before).unwrap()));
     node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
     assert_eq!(node.run(&cast(30, 30, 10, &format!("GET {}", key(1)))), "$1\r\nv\r\n");
+}
+
+/// The same of the version before shards had budgets.
+#[test]
+fn a_state_of_version_8_is_read_and_has_no_budget() {
+    let before = include_bytes!("state-8");
+    assert_eq!((before[4], before.len()), (8, 1055));
+    let kv = Kv::new(SHARDS, 1).with_maxmemory(3);
+    let mut node = Node::new();
+    drop(node.executor.adopt(State::read(&kv, SHARDS, &mut &before[..]).unwrap()));
+    node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
+    assert_eq!(node.executor.waiting(Gid(0)), 1);
+    assert_eq!(node.run(&cast(30, 30, 10, &format!("SET {} w", key(1)))), "+OK\r\n");
 }
 
 /// Bytes that a piece may be longer than asked for: one element, and the frames round it.

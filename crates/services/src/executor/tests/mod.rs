@@ -1,5 +1,6 @@
 //! The executor with the store as its machine.
 
+mod budget;
 mod clocks;
 mod cut;
 mod moves;

@@ -355,21 +355,22 @@ impl<B: Backend> Connection<B> {
         };
         let mut parts = parts.into_iter();
         let mut whole = Vec::new();
-        Reply::new(&mut whole).array(commands.len());
+        let mut reply = Reply::new(&mut whole);
+        reply.array(commands.len());
         for command in commands {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
             match registry::lookup(args[0]).map(|c| c.run) {
                 Some(Run::Front(f)) => {
-                    let mut reply = Reply::new(&mut whole);
-                    let start = reply.len();
+                    let start = reply.mark();
                     if let Err(e) = f(&mut self.client, &args, &mut reply) {
-                        reply.truncate(start);
+                        reply.take_back(start);
                         reply.error(&e);
                     }
                 }
-                _ => whole.extend_from_slice(parts.next().unwrap_or(b"_\r\n")),
+                _ => reply.raw(parts.next().unwrap_or(b"_\r\n")),
             }
         }
+        reply.finish(0);
         // The transaction may have chosen another version: it holds from the next command on.
         resp::write(&whole, version, out);
     }

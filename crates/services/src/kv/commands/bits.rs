@@ -347,10 +347,19 @@ fn parse_fields(args: &[&[u8]]) -> Result<Vec<(Field, Change, Overflow)>, Error>
     Ok(fields)
 }
 
+/// Bytes that a string has after a `BITFIELD`, at least; none if it writes nothing.
+pub(crate) fn written_bytes(args: &[&[u8]]) -> Option<usize> {
+    written_bits(&parse_fields(args).ok()?).map(|bits| bits.div_ceil(8))
+}
+
+fn written_bits(fields: &[(Field, Change, Overflow)]) -> Option<usize> {
+    let written = fields.iter().filter(|(_, change, _)| !matches!(change, Change::Get));
+    written.map(|(field, ..)| field.at + field.bits).max()
+}
+
 fn bitfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (key, fields) = (args[1], parse_fields(args)?);
-    let written = fields.iter().filter(|(_, change, _)| !matches!(change, Change::Get));
-    let Some(end) = written.map(|(field, ..)| field.at + field.bits).max() else {
+    let Some(end) = written_bits(&fields) else {
         return read_fields(c, key, &fields, reply);
     };
     let store = c.store(key);

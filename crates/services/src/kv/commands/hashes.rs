@@ -54,9 +54,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Removes a field; small hashes keep their order, large ones move their last field.
 fn remove(hash: &mut Hash, field: &[u8]) -> bool {
-    let removed =
-        if hash.len() <= SMALL { hash.shift_remove(field) } else { hash.swap_remove(field) };
-    removed.is_some()
+    hash.remove(field, hash.len() <= SMALL)
 }
 
 /// Sets fields; how many are new.
@@ -68,13 +66,7 @@ fn set_fields(c: &mut Context<'_>, args: &[&[u8]], name: &str) -> Result<usize, 
     let hash = store.get_or_new::<Hash>(args[1])?;
     let mut new = 0;
     for pair in args[2..].chunks_exact(2) {
-        match hash.get_mut(pair[0]) {
-            Some(value) => *value = pair[1].into(),
-            None => {
-                hash.insert(pair[0].into(), pair[1].into());
-                new += 1;
-            }
-        }
+        new += usize::from(hash.set(pair[0], pair[1].into()));
     }
     store.touch(args[1]);
     Ok(new)
@@ -96,7 +88,7 @@ fn hsetnx(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
     let store = c.store(args[1]);
     let there = store.get::<Hash>(args[1])?.is_some_and(|h| h.contains_key(args[2]));
     if !there {
-        store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), args[3].into());
+        store.get_or_new::<Hash>(args[1])?.set(args[2], args[3].into());
         store.touch(args[1]);
     }
     reply.flag(!there);
@@ -178,7 +170,7 @@ fn hincrby(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
     let sum = sum.ok_or(Error::new("ERR increment or decrement would overflow"))?;
     let mut text = Vec::new();
     push_int(&mut text, sum);
-    store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), text.into());
+    store.get_or_new::<Hash>(args[1])?.set(args[2], text.into());
     store.touch(args[1]);
     reply.int(sum);
     Ok(())
@@ -195,7 +187,7 @@ fn hincrbyfloat(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
     let sum = plain_sum(now, args[3])?;
     let text = sum.ok_or(Error::new("ERR increment would produce NaN or Infinity"))?;
     reply.bulk(&text);
-    store.get_or_new::<Hash>(args[1])?.insert(args[2].into(), text.into());
+    store.get_or_new::<Hash>(args[1])?.set(args[2], text.into());
     store.touch(args[1]);
     Ok(())
 }

@@ -360,8 +360,7 @@ fn memory(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<
         return Err(unknown_subcommand(args, "MEMORY"));
     }
     match c.find(args[2]) {
-        // The entry, its key shared by two indices, and the indices' nodes.
-        Some(e) => reply.count(e.data.bytes() + 2 * args[2].len() + 160),
+        Some(e) => reply.int(e.bytes() as i64),
         None => reply.null(),
     }
     Ok(())

@@ -6,6 +6,10 @@ use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
 use super::strings::clamp;
+use amcast_core::limits::{ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX};
+
+/// What an element takes in an answer beside its bytes, a score included.
+const ELEMENT_BYTES: usize = 64;
 
 const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
 
@@ -138,6 +142,11 @@ fn take(
     let store = c.store(key);
     let Some(list) = store.get_mut::<List>(key)? else { return Ok(None) };
     let n = count.min(list.len());
+    let lens = list.iter().map(|e| e.len());
+    match end {
+        End::Head => fits_answer(lens, n),
+        End::Tail => fits_answer(lens.rev(), n),
+    }?;
     let taken: Vec<Blob> = (0..n).filter_map(|_| end.pop(list)).collect();
     store.settle(key, !taken.is_empty());
     Ok(Some(taken))
@@ -213,7 +222,7 @@ fn lset(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let store = c.store(args[1]);
     let list = store.get_mut::<List>(args[1])?.ok_or(Error::NO_KEY)?;
     let i = index(int(args[2])?, list.len()).ok_or(Error::OUT_OF_RANGE)?;
-    list[i] = args[3].into();
+    list.set(i, args[3].into());
     store.touch(args[1]);
     reply.ok();
     Ok(())
@@ -268,8 +277,7 @@ fn ltrim(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     let store = c.store(args[1]);
     if let Some(list) = store.get_mut::<List>(args[1])? {
         let range = clamp(start, end, list.len());
-        list.truncate(range.end);
-        list.drain(..range.start.min(list.len()));
+        list.trim(range);
         store.settle(args[1], true);
     }
     reply.ok();
@@ -354,6 +362,17 @@ fn rpoplpush(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Resu
 fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let ends = (End::parse(args[3])?, End::parse(args[4])?);
     move_element(c, (args[1], args[2]), ends, reply)
+}
+
+/// Refuses to take `n` elements out, the first ones of these or any, whose answer might be too large: they would be
+/// lost.
+pub(crate) fn fits_answer(lens: impl Iterator<Item = usize>, n: usize) -> Result<(), Error> {
+    // As many of the longest elements that there can be would fit.
+    if n <= ANSWER_BYTES_MAX / (PAYLOAD_BYTES_MAX + ELEMENT_BYTES) {
+        return Ok(());
+    }
+    let bytes: usize = lens.take(n).map(|len| len + ELEMENT_BYTES).sum();
+    if bytes <= ANSWER_BYTES_MAX { Ok(()) } else { Err(Error::too_many_taken()) }
 }
 
 /// A part of a command's arguments.

@@ -8,6 +8,7 @@ pub(crate) mod hashes;
 pub(crate) mod hyperloglog;
 pub(crate) mod keys;
 pub(crate) mod lists;
+pub(crate) mod memory;
 pub(crate) mod partitions;
 pub(crate) mod scan;
 pub(crate) mod server;
@@ -42,4 +43,5 @@ pub(crate) static FAMILIES: &[(&str, &[Command])] = &[
     ("server", server::COMMANDS),
     ("server", watching::COMMANDS),
     ("server", partitions::COMMANDS),
+    ("server", memory::COMMANDS),
 ];

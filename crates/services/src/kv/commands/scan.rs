@@ -18,6 +18,7 @@ use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::Entry;
 use amcast_core::{Gid, GroupSet};
+use std::borrow::Cow;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered(
@@ -195,7 +196,7 @@ fn step(at: u64, count: usize, len: usize) -> (std::ops::Range<usize>, u64) {
 fn members<'a>(
     reply: &mut Reply<'_>,
     next: u64,
-    found: impl Iterator<Item = (&'a [u8], Option<Vec<u8>>)>,
+    found: impl Iterator<Item = (&'a [u8], Option<Cow<'a, [u8]>>)>,
 ) {
     let found: Vec<_> = found.collect();
     reply.array(2);
@@ -223,7 +224,7 @@ fn hscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     let options = Options::parse(if hash.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, hash.map_or(0, Hash::len));
     let found = range.filter_map(|i| hash.and_then(|h| h.get_index(i)));
-    let found = found.filter(|(f, _)| options.matches(f)).map(|(f, v)| (&**f, Some(v.to_vec())));
+    let found = found.filter(|(f, _)| options.matches(f)).map(|(f, v)| (&**f, Some((&**v).into())));
     members(reply, next, found);
     Ok(())
 }
@@ -236,7 +237,7 @@ fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     let found = found.filter(|(m, _)| options.matches(m)).map(|(m, score)| {
         let mut text = Vec::new();
         super::super::number::push_double(&mut text, score);
-        (m, Some(text))
+        (m, Some(text.into()))
     });
     members(reply, next, found);
     Ok(())
@@ -262,25 +263,19 @@ fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     }
     // The first ones of all shards are among the first ones of each.
     let mut found = Vec::new();
-    for store in c.each_store() {
-        let store = &*store;
-        found.extend(store.range(args[1], args[2]).take(limit).map(|e| {
-            (
-                e.key.clone(),
-                match &e.data {
-                    Data::Str(s) if with_values => Some(s.clone()),
-                    _ => None,
-                },
-            )
-        }));
+    for store in &*c.stores {
+        found.extend(store.range(args[1], args[2]).take(limit));
     }
-    found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     found.truncate(limit);
     reply.array(found.len() * if with_values { 2 } else { 1 });
-    for (key, value) in &found {
-        reply.bulk(key);
+    for entry in found {
+        reply.bulk(&entry.key);
         if with_values {
-            reply.bulk_or_null(value.as_deref());
+            reply.bulk_or_null(match &entry.data {
+                Data::Str(value) => Some(value),
+                _ => None,
+            });
         }
     }
     Ok(())

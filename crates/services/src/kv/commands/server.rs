@@ -127,17 +127,19 @@ impl Settings {
         self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
     }
 
-    /// Whether parameter `name` has `value` already: to set it so is fine.
+    /// Whether parameter `name` has `value` already: to set it so is fine. The cluster's `maxmemory` is given.
     ///
     /// # Errors
     /// When it has another one, or there is no such parameter: nothing can be set here.
-    fn keeps(&self, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    fn keeps(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), Error> {
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         let why = match (self.0.get(name.as_str()), name.as_str()) {
-            (Some(has), _) if has.as_bytes() == value => return Ok(()),
+            (Some(_), "maxmemory") if maxmemory.to_string().as_bytes() == value => return Ok(()),
+            (Some(has), name) if has.as_bytes() == value && name != "maxmemory" => return Ok(()),
             (Some(_), "requirepass") => {
                 "a password holds for all fronts of a cluster: start it with --password-file"
             }
+            (Some(_), "maxmemory") => "it holds for all nodes: AMCAST.MAXMEMORY sets it",
             (Some(_), _) => "can't set immutable config",
             (None, _) => {
                 return Err(Error::new(format!(
@@ -166,14 +168,16 @@ fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
                 patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()))
             };
             let found: Vec<_> = settings.0.iter().filter(|(k, _)| wanted(k)).collect();
+            let budget = maxmemory(c).to_string();
             reply.map(found.len());
             for (name, value) in found {
                 reply.bulk(name.as_bytes());
-                reply.bulk(value.as_bytes());
+                reply.bulk(if *name == "maxmemory" { &budget } else { value }.as_bytes());
             }
         }
         (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => {
-            pairs.chunks_exact(2).try_for_each(|pair| settings.keeps(pair[0], pair[1]))?;
+            let now = maxmemory(c);
+            pairs.chunks_exact(2).try_for_each(|pair| settings.keeps(pair[0], pair[1], now))?;
             reply.ok();
         }
         (b"resetstat", []) => {
@@ -234,9 +238,14 @@ const SECTIONS: &[(&str, Section)] = &[
             ("blocked_clients", &0),
         ])
     }),
-    ("Memory", |_| {
+    ("Memory", |c| {
         let mut known = own_memory();
-        known.extend(facts(&[("maxmemory", &0), ("maxmemory_policy", &"noeviction")]));
+        let used: u64 = c.server.status.shards().iter().map(|shard| shard.used_bytes).sum();
+        known.extend(facts(&[
+            ("used_memory_dataset", &used),
+            ("maxmemory", &maxmemory(c)),
+            ("maxmemory_policy", &"noeviction"),
+        ]));
         known
     }),
     ("Persistence", |_| {
@@ -296,6 +305,11 @@ fn own_memory() -> Vec<(String, String)> {
     let page_bytes = rustix::param::page_size();
     let own = resident.saturating_sub(shared) * page_bytes;
     facts(&[("used_memory", &own), ("used_memory_rss", &(resident * page_bytes))])
+}
+
+/// Bytes that all keys of a node may take; 0 for any number.
+fn maxmemory(c: &Client) -> u64 {
+    c.server.status.shards().iter().map(|shard| shard.budget_bytes).sum()
 }
 
 fn facts(pairs: &[(&str, &dyn std::fmt::Display)]) -> Vec<(String, String)> {

@@ -2,12 +2,14 @@
 
 use super::super::Context;
 use super::super::data::{Blob, Data, Kind, SMALL, Set};
+use super::super::hash::Keyed;
 use super::super::number::parse_int;
 use super::super::registry::{Command, EACH, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
 use super::hashes::choose;
-use super::lists::counted;
+use super::lists::{counted, fits_answer};
+use indexmap::IndexSet;
 
 const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
 
@@ -74,7 +76,7 @@ pub(crate) const COMMANDS: &[Command] = &[
 
 /// Removes a member; small sets keep their order, large ones move their last member.
 fn remove(set: &mut Set, member: &[u8]) -> bool {
-    if set.len() <= SMALL { set.shift_remove(member) } else { set.swap_remove(member) }
+    set.remove(member, set.len() <= SMALL)
 }
 
 fn sadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
@@ -133,6 +135,12 @@ fn spop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     };
     let len = c.get::<Set>(key)?.map_or(0, Set::len);
     let n = usize::try_from(count).unwrap_or(len).min(len);
+    // Which ones are taken is not known yet: they may be the longest.
+    if n > 1 {
+        let longest = c.get::<Set>(key)?.map(|s| s.iter().map(|m| m.len()));
+        let longest = longest.and_then(Iterator::max);
+        fits_answer(std::iter::repeat_n(longest.unwrap_or(0), n), n)?;
+    }
     let mut taken: Vec<Blob> = Vec::with_capacity(n);
     for left in (len - n + 1..=len).rev() {
         let i = c.pick(left);
@@ -199,22 +207,27 @@ enum Mix {
 }
 
 /// The sets mixed; every key is looked at first, so that a wrong kind is an error in any case.
-fn mix(c: &Context<'_>, keys: &[&[u8]], how: Mix, limit: usize) -> Result<Set, Error> {
+fn mix<'a>(
+    c: &'a Context<'_>,
+    keys: &[&[u8]],
+    how: Mix,
+    limit: usize,
+) -> Result<IndexSet<&'a Blob, Keyed>, Error> {
     let sets = keys.iter().map(|k| c.get::<Set>(k)).collect::<Result<Vec<_>, _>>()?;
-    let mut out = Set::default();
+    let mut out = IndexSet::default();
     match how {
-        Mix::Any => sets.iter().flatten().for_each(|s| out.extend(s.iter().cloned())),
+        Mix::Any => sets.into_iter().flatten().for_each(|s| out.extend(s)),
         Mix::First => {
             let others = &sets[1..];
             let lone = |m: &&Blob| !others.iter().flatten().any(|s| s.contains(*m));
-            out.extend(sets[0].into_iter().flatten().filter(lone).cloned());
+            out.extend(sets[0].into_iter().flatten().filter(lone));
         }
         Mix::All => {
             let sets: Option<Vec<&Set>> = sets.into_iter().collect();
             let Some(sets) = sets else { return Ok(out) };
-            let smallest = sets.iter().min_by_key(|s| s.len()).expect("a set at least");
+            let smallest = *sets.iter().min_by_key(|s| s.len()).expect("a set at least");
             let shared = |m: &&Blob| sets.iter().all(|s| s.contains(*m));
-            out.extend(smallest.iter().filter(shared).take(limit).cloned());
+            out.extend(smallest.iter().filter(shared).take(limit));
         }
     }
     Ok(out)
@@ -240,7 +253,7 @@ fn sdiff(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 }
 
 fn keep(c: &mut Context<'_>, args: &[&[u8]], how: Mix, reply: &mut Reply<'_>) -> Result<(), Error> {
-    let set = mix(c, &args[2..], how, usize::MAX)?;
+    let set: Set = mix(c, &args[2..], how, usize::MAX)?.into_iter().cloned().collect();
     reply.count(set.len());
     store_or_delete(c, args[1], set);
     Ok(())

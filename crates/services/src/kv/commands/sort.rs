@@ -6,6 +6,7 @@ use super::super::number::int;
 use super::super::registry::{Command, Keys};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::cmp::Ordering;
 
 pub(crate) const COMMANDS: &[Command] = &[
@@ -26,6 +27,9 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Sorts a list, set or sorted set.",
     ),
 ];
+
+/// Bytes of a list of what other keys hold that is stored: they are known only when it is made.
+pub(crate) const STORED_BYTES_MAX: usize = 32 << 20;
 
 /// How a collection is to be sorted, and what is asked of it.
 #[derive(Default)]
@@ -105,6 +109,12 @@ fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
     !options.looks_elsewhere()
 }
 
+/// Where a `SORT` stores what it finds, and whether it looks for that in other keys.
+pub(crate) fn target<'b>(args: &[&'b [u8]]) -> Option<(&'b [u8], bool)> {
+    let options = Options::parse(args, true).ok()?;
+    Some((options.store?, !options.get.is_empty()))
+}
+
 fn sort(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     run(c, args, Options::parse(args, true)?, reply)
 }
@@ -129,26 +139,52 @@ fn run(
         elements = in_order(c, elements, &options)?;
     }
     let wanted = &elements[options.range(elements.len())];
-    let mut values: Vec<Option<Blob>> = Vec::new();
-    for element in wanted {
-        if options.get.is_empty() {
-            values.push(Some(element.clone()));
-        }
-        values.extend(options.get.iter().map(|p| look(c, p, element).map(Into::into)));
-    }
+    let count = wanted.len() * options.get.len().max(1);
     let Some(to) = options.store else {
-        reply.array(values.len());
-        values.iter().for_each(|v| reply.bulk_or_null(v.as_deref()));
+        reply.array(count);
+        each_value(c, wanted, &options, |value| {
+            reply.bulk_or_null(value);
+            !reply.is_over()
+        });
         return Ok(());
     };
-    reply.count(values.len());
-    if values.is_empty() {
+    let mut list = List::default();
+    each_value(c, wanted, &options, |value| {
+        let value = value.unwrap_or_default();
+        list.push_back(value.into());
+        options.get.is_empty() || list.bytes() <= STORED_BYTES_MAX
+    });
+    if !options.get.is_empty() && list.bytes() > STORED_BYTES_MAX {
+        return Err(Error::new(format!(
+            "ERR the list is larger than the limit of {STORED_BYTES_MAX} bytes"
+        )));
+    }
+    reply.count(count);
+    if list.is_empty() {
         c.store(to).delete(to);
     } else {
-        let list: List = values.into_iter().map(Option::unwrap_or_default).collect();
         c.put(to, Data::List(list), NEVER_MS);
     }
     Ok(())
+}
+
+/// Tells what is asked of each element, until `tell` is false: values may be large, and the same one may be asked for
+/// again and again.
+fn each_value(
+    c: &Context<'_>,
+    elements: &[Blob],
+    options: &Options<'_>,
+    mut tell: impl FnMut(Option<&[u8]>) -> bool,
+) {
+    for element in elements {
+        let go_on = match &*options.get {
+            [] => tell(Some(element)),
+            get => get.iter().all(|pattern| tell(look(c, pattern, element))),
+        };
+        if !go_on {
+            return;
+        }
+    }
 }
 
 /// Whether the elements stay in the order that they are in.
@@ -181,17 +217,24 @@ fn in_order(
     elements: Vec<Blob>,
     options: &Options<'_>,
 ) -> Result<Vec<Blob>, Error> {
-    let mut keyed = Vec::with_capacity(elements.len());
-    for element in elements {
+    let (mut keyed, mut texts) = (Vec::with_capacity(elements.len()), 0);
+    for element in &elements {
         let by = match options.by {
-            Some(pattern) => look(c, pattern, &element),
-            None => Some(&*element),
+            Some(pattern) => look(c, pattern, element),
+            None => Some(&**element),
         };
         let (mut score, mut text) = (0.0, None);
         if !options.alpha {
             score = by.map_or(Ok(0.0), number)?;
         } else if options.by.is_some() {
-            text = by.map(Blob::from);
+            text = by;
+            // The same large text may stand for each of many elements, and is compared as often.
+            texts += by.map_or(0, <[u8]>::len);
+            if texts > ANSWER_BYTES_MAX {
+                return Err(Error::new(format!(
+                    "ERR what to sort by is larger than the limit of {ANSWER_BYTES_MAX} bytes"
+                )));
+            }
         }
         keyed.push((score, text, element));
     }
@@ -204,7 +247,7 @@ fn in_order(
         };
         if options.descending { order.reverse() } else { order }
     });
-    Ok(keyed.into_iter().map(|(.., element)| element).collect())
+    Ok(keyed.into_iter().map(|(.., element)| element.clone()).collect())
 }
 
 /// A number as C's `strtod` reads it, which Redis uses here: spaces in front and nothing at all are

@@ -7,7 +7,7 @@ use super::super::number::{double, int, parse_int};
 use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::hashes::choose;
-use super::lists::{counted, mpop_count};
+use super::lists::{counted, fits_answer, mpop_count};
 
 const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
 
@@ -212,6 +212,12 @@ type Taken = Vec<(std::sync::Arc<[u8]>, f64)>;
 fn take(c: &mut Context<'_>, key: &[u8], highest: bool, count: usize) -> Result<Taken, Error> {
     let store = c.store(key);
     let Some(sorted) = store.get_mut::<Sorted>(key)? else { return Ok(Vec::new()) };
+    let n = count.min(sorted.len());
+    if highest {
+        fits_answer(sorted.iter_back_from(sorted.len() - 1).map(|(m, _)| m.len()), n)?;
+    } else {
+        fits_answer(sorted.iter_from(0).map(|(m, _)| m.len()), n)?;
+    }
     let taken: Taken = if highest {
         let back = sorted.iter_back_from(sorted.len() - 1);
         back.take(count).map(|(m, s)| (m.clone(), s)).collect()

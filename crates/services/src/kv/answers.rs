@@ -1,0 +1,101 @@
+//! Answers that would be larger than answers may be: they are not built.
+
+use super::{Kv, Store, encode_args, encode_epoch};
+use crate::envelope::Stamp;
+use crate::machine::{At, Machine, Place};
+use amcast_core::limits::ANSWER_BYTES_MAX;
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+
+/// One shard, to which commands are applied one after the other.
+pub(super) struct One {
+    pub(super) kv: Kv,
+    pub(super) store: Store,
+    pub(super) position: u64,
+    pub(super) now_ms: u64,
+}
+
+impl One {
+    pub(super) fn over(kv: Kv) -> Self {
+        let store = kv.part();
+        Self { kv, store, position: 0, now_ms: 1_000 }
+    }
+
+    pub(super) fn new() -> Self {
+        Self::over(Kv::new(1, 7))
+    }
+
+    /// Applies a command; its answer as it was built.
+    pub(super) fn bytes(&mut self, args: &[&[u8]]) -> Vec<u8> {
+        self.position += 1;
+        let (shard, mut command, mut answer) = (Gid(0), Vec::new(), Vec::new());
+        encode_epoch(0, &mut command);
+        encode_args(args, &mut command);
+        let now = Stamp { wall_ms: self.now_ms, host_ms: self.now_ms };
+        let places = [Place { shard, position: self.position, now }];
+        let id = MsgId { sender: Pid(0), seq: self.position };
+        let dst = GroupSet::one(shard);
+        let at = At { id, dst, places: &places, exact: dst };
+        self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
+        answer
+    }
+
+    /// The same with words, and the answer as text.
+    pub(super) fn run(&mut self, line: &str) -> String {
+        let args: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+        String::from_utf8_lossy(&self.bytes(&args)).into_owned()
+    }
+}
+
+#[test]
+fn an_answer_is_bounded_while_it_is_built() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut one = One::new();
+    // Each of these would be an answer of many times the memory of any machine.
+    assert_eq!(one.run("SETRANGE big 60000000 x"), ":60000001\r\n");
+    let times = |head: &str, word: &str, n: usize| format!("{head}{}", word.repeat(n));
+    one.run(&times("RPUSH l", " 1", 50_000));
+    one.run("RENAME big w_1");
+    one.run("HSET h f v");
+    let script = times("EXEC 0 40000", " 2 GET w_1", 40_000);
+    for line in [
+        times("MGET", " w_1", 100_000),
+        "SORT_RO l GET w_*".to_string(),
+        times("SORT l", " GET w_*", 100),
+        script,
+    ] {
+        let answer = one.bytes(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+        let shown = String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+        assert!(answer.starts_with(b"-ERR the answer is larger than the limit of "), "{shown}");
+        assert!(answer.capacity() <= 2 * ANSWER_BYTES_MAX, "{}", answer.capacity());
+    }
+    assert!(one.run("SORT l GET w_* STORE to").starts_with("-ERR the list is larger than"));
+    assert!(one.run("SORT l BY w_* ALPHA").starts_with("-ERR what to sort by is larger than"));
+    assert_eq!(one.run("EXISTS to"), ":0\r\n");
+    // What fits is answered, also behind an error that took back what did not.
+    assert_eq!(one.bytes(&[b"MGET", b"w_1", b"w_1"]).len(), 120_000_032);
+    assert_eq!(one.run("STRLEN w_1"), ":60000001\r\n");
+}
+
+#[test]
+fn what_an_answer_cannot_hold_is_not_taken_out() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut one = One::new();
+    let long = vec![b'x'; 1_000_000];
+    for i in 0..140_u32 {
+        let mut member = long.clone();
+        member.extend_from_slice(&i.to_be_bytes());
+        one.bytes(&[b"RPUSH", b"l", &member]);
+        one.bytes(&[b"SADD", b"s", &member]);
+        one.bytes(&[b"ZADD", b"z", b"1", &member]);
+    }
+    for line in ["LPOP l 140", "RPOP l 140", "LMPOP 1 l LEFT COUNT 140", "SPOP s 140"] {
+        assert!(one.run(line).starts_with("-ERR the answer could be larger"), "{line}");
+    }
+    for line in ["ZPOPMIN z 140", "ZPOPMAX z 140", "ZMPOP 1 z MIN COUNT 140"] {
+        assert!(one.run(line).starts_with("-ERR the answer could be larger"), "{line}");
+    }
+    for (line, len) in [("LLEN l", 140), ("SCARD s", 140), ("ZCARD z", 140)] {
+        assert_eq!(one.run(line), format!(":{len}\r\n"));
+    }
+    assert!(one.bytes(&[b"LPOP", b"l", b"120"]).starts_with(b"*120\r\n"));
+}
