@@ -78,9 +78,10 @@ impl Failed {
 
     fn take(&mut self, word: &str) {
         let (settings, raw) = (&mut self.settings, &mut self.raw);
-        if word == "kept" {
-            settings.replaces = false;
-            return;
+        match word {
+            "kept" => return settings.replaces = false,
+            "successions" => return settings.successions = true,
+            _ => {}
         }
         let Some((name, value)) = word.split_once('=') else {
             *raw = match word {

@@ -22,6 +22,10 @@ const MERGED_MAX: u64 = 1 << 51;
 /// How many times as long as `retry` an answer is waited for, at least and at most.
 const PATIENCE: (u64, u64) = (4, 256);
 
+/// But at most not less than this, however short `retry` is: who gives up before an answer can be there gives up
+/// for ever.
+const PATIENCE_LONGEST: Span = Span::secs(1);
+
 /// The state on its way to this process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Intake {
@@ -66,14 +70,18 @@ impl MultiRing {
     }
 
     fn patience(&self) -> Span {
-        let (least, most) = PATIENCE;
-        self.shape.retry.times((least << self.intake.patience.min(16)).min(most))
+        self.shape.retry.times(PATIENCE.0 << self.intake.patience.min(16)).min(self.longest_wait())
+    }
+
+    /// How long an answer, or the next question of a reader, is waited for at the most.
+    fn longest_wait(&self) -> Span {
+        self.shape.retry.times(PATIENCE.1).max(PATIENCE_LONGEST)
     }
 
     /// When a donation that nobody asks for is over.
     pub(super) fn donations_at(&self) -> Time {
         let ends = self.donations.iter().flatten();
-        let patience = self.shape.retry.times(PATIENCE.1);
+        let patience = self.longest_wait();
         ends.map(|d| d.asked_at + patience).min().unwrap_or(Time::NEVER)
     }
 
@@ -164,11 +172,12 @@ impl MultiRing {
 
     /// Forgets donations to those that are gone.
     pub(super) fn end_donations(&mut self, out: &mut Outbox<Messages<Packet>>) {
+        let patience = self.longest_wait();
         for rank in 0..self.donations.len() {
             let reader = self.shape.cluster.replica(self.group, rank);
             let gone = self.donations[rank].is_some_and(|d| {
                 d.life != self.lives[reader.index()]
-                    || self.now >= d.asked_at + self.shape.retry.times(PATIENCE.1)
+                    || self.now >= d.asked_at + patience
                     || self.heartbeat.suspects(self.now, reader.index())
             });
             if gone {
