@@ -7,6 +7,7 @@ mod durable;
 mod ends;
 mod harness;
 mod interrupted;
+mod large_answers;
 mod operating;
 mod partitions;
 mod replaced;
