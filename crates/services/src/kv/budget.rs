@@ -92,12 +92,12 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
         Keys::Inner => Some(Script::parse(args).ok_or(Error::SYNTAX)?),
         _ => None,
     };
-    let may_grow = match &script {
+    let may_grow = || match &script {
         Some(script) => script.commands.iter().any(|inner| denies(lookup(inner[0]))),
         None => denies(Some(command)),
     };
     let mut stores = c.places.iter().zip(&mut *c.stores).filter(|(p, _)| exact.contains(p.shard));
-    if may_grow && stores.any(|(_, store)| store.is_over_budget()) {
+    if stores.any(|(_, store)| !store.is_within_budget() && may_grow() && store.is_over_budget()) {
         const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
         return Err(match script {
             Some(_) => Error::new(format!("EXECABORT Transaction discarded because of: {OOM}")),

@@ -267,6 +267,11 @@ impl Store {
         self.usage.budget = bytes;
     }
 
+    /// Whether it surely takes no more than it may.
+    pub(crate) const fn is_within_budget(&self) -> bool {
+        self.usage.is_within()
+    }
+
     /// Whether what lives at the running command's time takes more than it may: what expired is purged until it does
     /// not. All commands in front of this one have run here, so none can still see that.
     pub(crate) fn is_over_budget(&mut self) -> bool {
@@ -306,24 +311,28 @@ impl Store {
 
     /// Says that `key` was changed.
     pub(crate) fn touch(&mut self, key: &[u8]) {
-        let version = self.version;
-        if let Some(e) = self.find_mut(key) {
-            e.version = version;
+        self.end_change(key, true);
+    }
+
+    /// The same, if it was `changed`; the entry is counted again, without looking for it once more.
+    fn end_change(&mut self, key: &[u8], changed: bool) {
+        let hash = self.hash(key);
+        self.keep(hash);
+        let bucket = self.by_hash.get_mut(&hash);
+        let Some(e) = bucket.and_then(|b| b.iter_mut().find(|e| *e.key == *key)) else { return };
+        if changed && e.deadline_ms >= self.now_ms {
+            e.version = self.version;
         }
-        self.count_lent();
+        self.usage.count(e);
+        self.lent = self.lent.filter(|lent| *lent != hash);
+        if e.data.is_empty() {
+            self.delete(key);
+        }
     }
 
     /// Ends a change of a collection: an empty one is deleted, a changed one gets a new version.
     pub(crate) fn settle(&mut self, key: &[u8], changed: bool) {
-        let version = self.version;
-        match self.find_mut(key) {
-            Some(e) if e.data.is_empty() => {
-                self.delete(key);
-            }
-            Some(e) if changed => e.version = version,
-            _ => {}
-        }
-        self.count_lent();
+        self.end_change(key, changed);
     }
 
     /// Sets `key`, whatever it held.
