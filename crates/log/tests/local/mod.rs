@@ -111,6 +111,8 @@ impl Status for Ready {
             expiring: 0,
             due_ms: None,
             has_chore: false,
+            used_bytes: 0,
+            budget_bytes: 0,
         };
         vec![none(Gid(0))]
     }
