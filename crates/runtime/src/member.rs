@@ -546,8 +546,11 @@ impl Replicas for Members {
         if works >= self.cluster.quorum() {
             return Some("it waits to be taken into the group".to_string());
         }
+        // One that never heard a majority in this life has not begun yet.
+        let met = 1 + self.others().filter(|&rank| self.heard[rank] != Time::ZERO).count();
+        let what = if met >= self.cluster.quorum() { "has stopped" } else { "starts" };
         Some(format!(
-            "it has stopped: {works} of {} members are heard, and {} are needed ({})",
+            "it {what}: {works} of {} members are heard, and {} are needed ({})",
             self.cluster.replicas(),
             self.cluster.quorum(),
             silent.join(", ")

@@ -207,9 +207,9 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let mut board = Board::begin(&file, rank)?;
     // What this host heard from the others in an earlier life.
     let before = home.file().ok().filter(|before| before.id == file.id);
-    home.make_on_host(&file)?;
+    home.make_on_host(&mut file)?;
     board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
-    home.prepare_host(&file)?;
+    home.prepare_host(&mut file)?;
     let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = NodeOptions {

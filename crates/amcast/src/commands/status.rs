@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 
 /// Shows the groups, leaders and replicas of a running cluster.
 ///
-/// Of each group: decided is the position in its order up to which it is known to be decided, and behind
-/// how many positions the last of the replicas that answer has not delivered of that. Positions are no
-/// commands: with rings, all that a ring skips has positions, too, thousands a second, so that they grow
-/// while nobody asks for anything; a number that goes back to 0 again and again is a replica that
-/// follows, one that only grows is one that does not. waiting is how many commands replicas have
-/// accepted and not delivered yet; items are the keys. In JSON, behind is `lag`.
+/// Of each group: its leader; how many replicas are in sync, which have the state and follow the order; applied,
+/// the position in the order up to which commands were executed; and behind, how many positions the last of
+/// the replicas that answer has not delivered of what is decided. Positions are no commands: with rings,
+/// all that a ring skips has positions, too, thousands a second, so that they grow while nobody asks for
+/// anything; a number that goes back to 0 again and again is a replica that follows, one that only grows
+/// is one that does not. waiting is how many commands replicas have accepted and not delivered yet; items are
+/// the keys. JSON says more: the epoch of the leader, and decided; behind is `lag`.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The cluster's directory [of the only cluster that runs]
@@ -49,6 +50,8 @@ struct GroupStatus {
     epoch: u64,
     /// The position in the group's order that some replica knows to be decided.
     decided: u64,
+    /// The position up to which the replica that is furthest has executed.
+    applied: u64,
     /// How far the last of the replicas that answer is behind that, in positions.
     lag: u64,
     /// Commands that the replicas that answer have accepted and not delivered, of the one that has most.
@@ -191,6 +194,7 @@ fn group(
         leader: newest.and_then(|r| r.leader.clone()),
         epoch: newest.map_or(0, |r| r.epoch),
         decided,
+        applied: all().map(|r| r.applied).max().unwrap_or(0),
         lag: decided - slowest,
         waiting: all().map(|r| r.backlog).max().unwrap_or(0),
         replicas_fit: fit().count(),
@@ -207,17 +211,16 @@ fn print(cluster: &ClusterStatus) {
         println!("{}", ports(fronts));
     }
     println!(
-        "\n{:<6} {:<7} {:<11} {:<6} {:<12} {:<18} {:<8} items",
-        "group", "leader", "epoch", "fit", "decided at", "behind (positions)", "waiting"
+        "\n{:<6} {:<7} {:<8} {:<12} {:<18} {:<8} items",
+        "group", "leader", "in sync", "applied", "behind (positions)", "waiting"
     );
     for g in &cluster.groups {
         println!(
-            "{:<6} {:<7} {:<11} {:<6} {:<12} {:<18} {:<8} {}",
+            "{:<6} {:<7} {:<8} {:<12} {:<18} {:<8} {}",
             g.group,
             g.leader.as_deref().unwrap_or("-"),
-            g.epoch,
             format!("{}/{}", g.replicas_fit, g.replicas),
-            g.decided,
+            g.applied,
             g.lag,
             g.waiting,
             g.items,

@@ -20,7 +20,7 @@ const PIECE_BYTES: u64 = 64 << 10;
 const MERGED_MAX: u64 = 1 << 51;
 
 /// How many times as long as `retry` an answer is waited for, at least and at most.
-const PATIENCE: (u64, u64) = (4, 256);
+const PATIENCE: (u64, u64) = (8, 256);
 
 /// But at most not less than this, however short `retry` is: who gives up before an answer can be there gives up
 /// for ever.
@@ -70,7 +70,8 @@ impl MultiRing {
     }
 
     fn patience(&self) -> Span {
-        self.shape.retry.times(PATIENCE.0 << self.intake.patience.min(16)).min(self.longest_wait())
+        let doubled = self.intake.patience.saturating_sub(1).min(16);
+        self.shape.retry.times(PATIENCE.0 << doubled).min(self.longest_wait())
     }
 
     /// How long an answer, or the next question of a reader, is waited for at the most.
@@ -130,7 +131,9 @@ impl MultiRing {
         if !intake.wanted || intake.attempt != attempt || intake.donor.is_some() {
             return;
         }
-        intake.offers[rank] = Some(position);
+        // Before it has asked there is no place for one.
+        let Some(place) = intake.offers.get_mut(rank) else { return };
+        *place = Some(position);
         let offers = intake.offers.iter().enumerate();
         let offers: Vec<(u64, usize)> = offers.filter_map(|(r, o)| o.map(|o| (o, r))).collect();
         if offers.len() + 1 < quorum.max(2) {
@@ -320,5 +323,55 @@ impl MultiRing {
         {
             self.end_donation(rank, out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::keep::Storage;
+    use super::super::{MEMORY, Shape};
+    use super::*;
+    use alloc::string::String;
+    use amcast_core::messages::In;
+    use amcast_core::{Entry as _, Input, Protocol, RawConfig};
+
+    /// One of three replicas that has lost its memory and asks for a state.
+    fn reader(set: &[(&str, &str)]) -> MultiRing {
+        let mut raw = RawConfig { groups: 1, clients: 0, ..RawConfig::default() };
+        raw.set =
+            set.iter().map(|(name, value)| (String::from(*name), String::from(*value))).collect();
+        let config = raw.check(MEMORY.about().params).expect("a sound configuration");
+        let shape = Arc::new(Shape::of(Storage::Memory, &config).expect("a sound shape"));
+        let mut reader = MultiRing::new(Pid(0), &shape);
+        step(&mut reader, Time(1), Input::Start { incarnation: 1 });
+        reader.want_state(&mut Outbox::default());
+        reader
+    }
+
+    fn step(reader: &mut MultiRing, now: Time, input: Input<'_, Messages<Packet>>) {
+        reader.step(now, (), input, &mut Outbox::default());
+    }
+
+    #[test]
+    fn an_offer_that_nobody_asked_for_changes_nothing() {
+        let mut reader = reader(&[]);
+        let word = Word::Offer { attempt: 0, position: 7 };
+        step(&mut reader, Time(1), Input::Medium(In::From(Pid(1), Packet { life: 0, word })));
+        assert!(reader.intake.wanted && reader.intake.donor.is_none());
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_ever_longer_up_to_a_second_however_short_a_retry_is() {
+        let mut reader =
+            reader(&[("retry_us", "200"), ("heartbeat_us", "50"), ("suspect_us", "200")]);
+        let mut waits = Vec::new();
+        for _ in 0..14 {
+            reader.now = reader.intake_at();
+            reader.ask_for_state();
+            waits.push(reader.intake_at().since(reader.now));
+        }
+        assert!(waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
+        assert!(waits[0] < Span::millis(10));
+        assert_eq!(waits.last(), Some(&Span::secs(1)));
     }
 }

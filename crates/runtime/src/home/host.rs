@@ -25,11 +25,12 @@ impl Home {
         }
     }
 
-    /// Makes the directory if need be, and sees to it that this cluster may use it.
+    /// Makes the directory if need be, and sees to it that this cluster may use it. A seed of hashes that the
+    /// file lacks is taken over from the one there: what is kept there was written with it.
     ///
     /// # Errors
     /// When it cannot be made, others may write in it, or it is of another cluster.
-    pub fn make_on_host(&self, file: &ClusterFile) -> Result<(), HomeError> {
+    pub fn make_on_host(&self, file: &mut ClusterFile) -> Result<(), HomeError> {
         if file.data.is_none() {
             return Ok(());
         }
@@ -47,8 +48,10 @@ impl Home {
         }
         if self.file_path().exists() {
             let before = self.file()?;
-            let same = file.clone().go_on_from(&before);
-            same.map_err(|why| HomeError::Another(self.path.clone(), why))?;
+            let mut same = file.clone();
+            let checked = same.go_on_from(&before);
+            checked.map_err(|why| HomeError::Another(self.path.clone(), why))?;
+            file.hash_seed = same.hash_seed;
         }
         Ok(())
     }
@@ -58,7 +61,7 @@ impl Home {
     ///
     /// # Errors
     /// As [`make_on_host`](Self::make_on_host), and when the file cannot be written.
-    pub fn prepare_host(&self, file: &ClusterFile) -> Result<(), HomeError> {
+    pub fn prepare_host(&self, file: &mut ClusterFile) -> Result<(), HomeError> {
         self.make_on_host(file)?;
         if file.data.is_none() { Ok(()) } else { self.write_file(file) }
     }
@@ -148,19 +151,25 @@ mod tests {
         let file = ClusterFile { data: data.clone(), id: Some(7), ..ClusterFile::default() };
         let home = Home::of_host(&file, Path::new("/etc/amcast/cluster.toml"));
         assert_eq!(home.path(), base.join("data"));
+        let seeded = ClusterFile { hash_seed: Some("0f".repeat(16)), ..file.clone() };
+        home.prepare_host(&mut seeded.clone()).unwrap();
+        assert_eq!(home.file().unwrap(), seeded);
         for _ in 0..2 {
-            home.prepare_host(&file).unwrap();
-            assert_eq!(home.file().unwrap(), file);
+            // A later file that does not say it does not make it forgotten.
+            let mut lacks = file.clone();
+            home.prepare_host(&mut lacks).unwrap();
+            assert_eq!((home.file().unwrap(), lacks), (seeded.clone(), seeded.clone()));
         }
+        let file = seeded;
         assert_eq!(home.disk_word(1).unwrap(), None);
         let word = home.give_disk_word(1).unwrap();
         assert_eq!(home.disk_word(1).unwrap(), Some(word));
         assert_eq!(home.disk_word(0).unwrap(), None);
-        let other = ClusterFile { id: Some(8), ..file.clone() };
-        let why = home.prepare_host(&other).unwrap_err();
+        let mut other = ClusterFile { id: Some(8), ..file.clone() };
+        let why = home.prepare_host(&mut other).unwrap_err();
         assert!(why.is_misuse() && why.to_string().contains("id = 8, and what is there"), "{why}");
-        let deep = ClusterFile { data: Some(base.join("no/where")), ..file };
-        let why = Home::of_host(&deep, Path::new("x")).prepare_host(&deep).unwrap_err();
+        let mut deep = ClusterFile { data: Some(base.join("no/where")), ..file };
+        let why = Home::of_host(&deep, Path::new("x")).prepare_host(&mut deep).unwrap_err();
         assert!(matches!(why, HomeError::NoParent(_)), "{why}");
         fs::remove_dir_all(&base).unwrap();
     }

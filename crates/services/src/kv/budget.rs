@@ -43,28 +43,42 @@ pub(super) fn growth(command: &[u8]) -> u64 {
     };
     let name = || command.get(8..8_usize.checked_add(word(4)?)?);
     let Some(found) = name().and_then(lookup) else { return 0 };
-    let args = word(0).unwrap_or(0) as u64;
-    match found.keys {
-        _ if !found.writes() => 0,
-        _ if found.name == memory::MAXMEMORY => NEW_BUDGET,
-        // What moves between shards may be large.
-        _ if found.name == partitions::MOVE => ANY_GROWTH,
-        Keys::Inner => {
-            let mut args = Vec::new();
-            let script = decode_args(command, &mut args).and_then(|()| Script::parse(&args));
-            let moves = |script: Script<'_>| script.commands.iter().any(|inner| renames(inner[0]));
-            if script.is_none_or(moves) { ANY_GROWTH } else { GROWTH_BYTES_MAX }
+    let args = u64::from(word(0).unwrap_or(0) as u32);
+    let bytes = (command.len() as u64).saturating_add(args.saturating_mul(ARG_BYTES));
+    if !matches!(found.keys, Keys::Inner) {
+        return growth_of(found, bytes);
+    }
+    let mut args = Vec::new();
+    match decode_args(command, &mut args).and_then(|()| Script::parse(&args)) {
+        None => ANY_GROWTH,
+        Some(script) => {
+            let inner = script.commands.iter().filter_map(|inner| lookup(inner[0]));
+            let of = |inner: &Command| match moves(inner.name) {
+                // Each may be small, and all together are not.
+                true => ANY_GROWTH,
+                false => growth_of(inner, bytes),
+            };
+            inner.map(of).max().unwrap_or(0)
         }
-        _ if renames(found.name.as_bytes()) => ANY_GROWTH,
-        _ if asks_for_much(found.name) => GROWTH_BYTES_MAX,
-        _ if denies(Some(found)) => command.len() as u64 + args.saturating_mul(ARG_BYTES),
+    }
+}
+
+/// As [`growth`], of a command, or of a transaction that has it and is of so many bytes with what stands beside them.
+fn growth_of(command: &Command, bytes: u64) -> u64 {
+    match command.name {
+        _ if !command.writes() => 0,
+        memory::MAXMEMORY => NEW_BUDGET,
+        // What moves between shards may be large.
+        partitions::MOVE | "rename" | "renamenx" => ANY_GROWTH,
+        name if asks_for_much(name) => GROWTH_BYTES_MAX,
+        _ if denies(Some(command)) => bytes,
         _ => 0,
     }
 }
 
-/// Whether a command moves a whole value, of any size, perhaps from another shard.
-fn renames(name: &[u8]) -> bool {
-    name.eq_ignore_ascii_case(b"rename") || name.eq_ignore_ascii_case(b"renamenx")
+/// Whether what a command moves from one key to another, perhaps in another shard, was paid for at the first.
+fn moves(name: &str) -> bool {
+    matches!(name, "rename" | "renamenx" | "lmove" | "rpoplpush" | "smove" | partitions::MOVE)
 }
 
 /// Whether a command can make the state grow by much more than its own bytes.
@@ -107,7 +121,7 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
     if script.is_none() && !asks_for_much(command.name) || missing(command, args, c) {
         return Ok(());
     }
-    let mut forecast = Forecast { sizes: BTreeMap::new(), growth: 0 };
+    let mut forecast = Forecast::default();
     match &script {
         Some(script) => script.commands.iter().for_each(|inner| forecast.add(c, inner)),
         None => forecast.add(c, args),
@@ -126,36 +140,84 @@ fn denies(command: Option<&Command>) -> bool {
     command.is_some_and(|command| command.is("denyoom"))
 }
 
+/// What a key may hold while commands run one after the other.
+#[derive(Clone, Copy)]
+struct Held {
+    /// Bytes that it surely has no more than.
+    most: u64,
+    /// Bytes of it that were there before, or are counted in the growth, and are of no other key.
+    paid: u64,
+}
+
 /// How much commands may make the state grow, one after the other: never less than they will.
+#[derive(Default)]
 struct Forecast<'a> {
-    /// What keys may take that were looked at.
-    sizes: BTreeMap<&'a [u8], u64>,
+    /// Keys that were looked at.
+    held: BTreeMap<&'a [u8], Held>,
+    /// What they took before.
+    before: u64,
     growth: u64,
 }
 
 impl<'a> Forecast<'a> {
-    /// What a key may take when the next command comes.
-    fn size(&self, c: &Context<'_>, key: &[u8]) -> u64 {
-        let known = self.sizes.get(key).copied();
-        known.unwrap_or_else(|| c.find(key).map_or(0, |entry| entry.bytes()))
+    /// What a key may hold when the next command comes.
+    fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> Held {
+        if let Some(held) = self.held.get(key) {
+            return *held;
+        }
+        let bytes = c.find(key).map_or(0, |entry| entry.bytes());
+        self.before = self.before.saturating_add(bytes);
+        let held = Held { most: bytes, paid: bytes };
+        self.held.insert(key, held);
+        held
+    }
+
+    /// How many bytes that are at the most.
+    fn size(&mut self, c: &Context<'_>, key: &'a [u8]) -> u64 {
+        self.held(c, key).most
     }
 
     /// The same of all keys together.
-    fn sum(&self, c: &Context<'_>, keys: &[&[u8]]) -> u64 {
+    fn sum(&mut self, c: &Context<'_>, keys: &[&'a [u8]]) -> u64 {
         keys.iter().fold(0, |sum: u64, key| sum.saturating_add(self.size(c, key)))
+    }
+
+    /// The same of the smallest of them.
+    fn least(&mut self, c: &Context<'_>, keys: &[&'a [u8]]) -> u64 {
+        keys.iter().map(|key| self.size(c, key)).min().unwrap_or(0)
+    }
+
+    /// So many bytes more are in the state.
+    fn count(&mut self, bytes: u64) {
+        self.growth = self.growth.saturating_add(bytes);
     }
 
     /// A key may come to take so much.
     fn grow(&mut self, c: &Context<'_>, key: &'a [u8], to: u64) {
-        let was = self.size(c, key);
-        self.growth = self.growth.saturating_add(to.saturating_sub(was));
-        self.sizes.insert(key, was.max(to));
+        let Held { most, paid } = self.held(c, key);
+        self.count(to.saturating_sub(paid));
+        self.held.insert(key, Held { most: most.max(to), paid: paid.max(to) });
     }
 
-    /// A key may come to take so much more than what others take less.
+    /// A key may come to take so much more, which is counted already, or comes from others.
     fn take_over(&mut self, c: &Context<'_>, key: &'a [u8], bytes: u64) {
-        let size = self.size(c, key).saturating_add(bytes);
-        self.sizes.insert(key, size);
+        let held = self.held(c, key);
+        // No key holds more than all of them did, and what came since.
+        let all = self.before.saturating_add(self.growth);
+        let most = held.most.saturating_add(bytes).min(all.max(held.most));
+        self.held.insert(key, Held { most, ..held });
+    }
+
+    /// What is of one key, or a part of it, may come to be of another: what grows there again is new, and so is
+    /// what grows at the other one.
+    fn pass(&mut self, c: &Context<'_>, from: &'a [u8], to: &'a [u8], beside: u64) {
+        self.count(beside);
+        let bytes = self.size(c, from).saturating_add(beside);
+        self.take_over(c, to, bytes);
+        for key in [from, to] {
+            let held = self.held(c, key);
+            self.held.insert(key, Held { paid: 0, ..held });
+        }
     }
 
     fn add(&mut self, c: &Context<'_>, args: &[&'a [u8]]) {
@@ -183,15 +245,9 @@ impl<'a> Forecast<'a> {
                 let size = self.size(c, args[1]).saturating_add(args[2].len() as u64);
                 self.grow(c, args[2], size);
             }
-            "rename" | "renamenx" => {
-                self.growth += args[2].len() as u64;
-                let size = self.size(c, args[1]);
-                self.take_over(c, args[2], size);
-            }
+            "rename" | "renamenx" => self.pass(c, args[1], args[2], args[2].len() as u64),
             "lmove" | "rpoplpush" | "smove" => {
-                self.growth += ARG_BYTES + args[2].len() as u64;
-                let size = self.size(c, args[1]);
-                self.take_over(c, args[2], size.saturating_add(ARG_BYTES));
+                self.pass(c, args[1], args[2], ARG_BYTES + args[2].len() as u64);
             }
             "pfadd" | "pfmerge" => {
                 self.grow(c, args[1], COUNTER_BYTES + args[1].len() as u64);
@@ -199,7 +255,7 @@ impl<'a> Forecast<'a> {
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
                 let bytes = args[1..].iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
-                self.growth = self.growth.saturating_add(bytes);
+                self.count(bytes);
                 command.keys_of(args, &mut |key| self.take_over(c, key, bytes));
             }
         }
@@ -210,9 +266,7 @@ impl<'a> Forecast<'a> {
         // A member of a set takes twice as much in a sorted set.
         let (to, found) = match name {
             "sunionstore" => (args[1], self.sum(c, &args[2..])),
-            "sinterstore" => {
-                (args[1], args[2..].iter().map(|key| self.size(c, key)).min().unwrap_or(0))
-            }
+            "sinterstore" => (args[1], self.least(c, &args[2..])),
             "sdiffstore" | "zrangestore" => (args[1], self.size(c, args[2])),
             "sort" => {
                 let Some((to, looks_elsewhere)) = sort::target(args) else { return };
@@ -222,9 +276,8 @@ impl<'a> Forecast<'a> {
             _ => {
                 let n = parse_int(args[2]).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
                 let keys = args[3..].get(..n).unwrap_or_default();
-                let sizes = keys.iter().map(|key| self.size(c, key));
                 let found = match name {
-                    "zinterstore" => sizes.min().unwrap_or(0),
+                    "zinterstore" => self.least(c, keys),
                     "zdiffstore" => keys.first().map_or(0, |key| self.size(c, key)),
                     _ => self.sum(c, keys),
                 };
@@ -232,5 +285,40 @@ impl<'a> Forecast<'a> {
             }
         };
         self.grow(c, to, found.saturating_add(ARG_BYTES + to.len() as u64));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::args::encode_args;
+    use super::*;
+
+    fn growth_of_text(text: &str) -> u64 {
+        let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+        let mut command = Vec::new();
+        encode_args(&args, &mut command);
+        growth(&command)
+    }
+
+    #[test]
+    fn a_transaction_makes_a_shard_grow_as_the_worst_of_its_commands() {
+        for (text, bytes) in [
+            ("EXEC 0 2 2 GET a 2 DEL a", 0),
+            ("EXEC 0 2 2 DEL a 4 SETRANGE a 1 x", GROWTH_BYTES_MAX),
+            ("EXEC 0 2 3 SET a 1 5 LMOVE a b LEFT LEFT", ANY_GROWTH),
+            ("EXEC 0 1 3 RPOPLPUSH a b", ANY_GROWTH),
+            ("EXEC 0 1 4 SMOVE a b m", ANY_GROWTH),
+            ("EXEC 0 2 3 RENAME a b 2 AMCAST.MAXMEMORY 1gb", NEW_BUDGET),
+            ("EXEC 0 1 3 AMCAST.MOVE 0 1", ANY_GROWTH),
+            ("EXEC nonsense", ANY_GROWTH),
+            ("LMOVE a b LEFT LEFT", GROWTH_BYTES_MAX),
+            ("RENAME a b", ANY_GROWTH),
+            ("AMCAST.MAXMEMORY 1gb", NEW_BUDGET),
+            ("GET a", 0),
+        ] {
+            assert_eq!(growth_of_text(text), bytes, "{text}");
+        }
+        let small = growth_of_text("EXEC 0 1 3 SET a 1");
+        assert!((1..5_000).contains(&small), "{small}");
     }
 }

@@ -66,12 +66,18 @@ fn what_expired_does_not_count() {
 }
 
 /// A node that is given the commands of each shard in order, the shards in any.
-fn shuffled(
+fn shuffled(casts: &[Cast], seed: u64, with: (bool, usize)) -> (Node, Vec<(u64, String)>) {
+    shuffled_on(node(), casts, seed, with)
+}
+
+/// The same on this one.
+fn shuffled_on(
+    mut node: Node,
     casts: &[Cast],
     seed: u64,
     (restarts, workers): (bool, usize),
 ) -> (Node, Vec<(u64, String)>) {
-    let (mut node, mut rng) = (node(), Rng::new(seed));
+    let mut rng = Rng::new(seed);
     node.executor.employ(workers, std::sync::Arc::new(|| {})).unwrap();
     let mut at = [0; SHARDS];
     while at.iter().any(|i| *i < casts.len()) {
@@ -108,13 +114,44 @@ fn shuffled(
 #[test]
 fn replicas_that_run_commands_in_other_orders_refuse_the_same() {
     let _limit = amcast_test_policy::time_limit();
-    let mut rng = Rng::new(5);
+    all_refuse_the_same(5, false);
+}
+
+#[test]
+fn so_they_do_where_the_budget_changes_alone_and_in_transactions() {
+    let _limit = amcast_test_policy::time_limit();
+    (6..10).for_each(|seed| all_refuse_the_same(seed, true));
+}
+
+#[test]
+fn a_first_budget_in_a_transaction_holds_for_what_is_behind_it_on_all_replicas() {
+    let _limit = amcast_test_policy::time_limit();
+    let (x, y) = (key(0), key(1));
+    let texts = [
+        format!("SET {x} {}", "v".repeat(900)),
+        format!("SET {y} {}", "v".repeat(900)),
+        "EXEC 0 1 2 AMCAST.MAXMEMORY 600".to_string(),
+        format!("SET {x} 1"),
+        format!("SET {y} 1"),
+    ];
+    let numbered = (1..).zip(&texts);
+    let casts: Vec<Cast> = numbered.map(|(seq, text)| cast(seq, seq, seq, text)).collect();
+    for seed in 0..40 {
+        let (_, answers) = shuffled_on(Node::new(), &casts, seed, (false, 0));
+        let answers: Vec<_> = answers.iter().map(|(_, answer)| answer.as_str()).collect();
+        let expected = ["+OK\r\n", "+OK\r\n", "*1\r\n+OK\r\n", OOM, OOM];
+        assert_eq!(answers, expected, "seed {seed}");
+    }
+}
+
+fn all_refuse_the_same(seed: u64, budget_changes: bool) {
+    let mut rng = Rng::new(seed);
     let keys: Vec<String> = (0..24).map(|i| format!("k{i}")).collect();
     let casts: Vec<Cast> = (1..2_500)
         .map(|seq| {
             let mut k = || keys[rng.below(24) as usize].clone();
             let (a, b, c) = (k(), k(), k());
-            let text = match rng.below(11) {
+            let text = match rng.below(20) {
                 0 | 1 => format!("SET {a} {}", "v".repeat(rng.below(900) as usize)),
                 2 => format!("MSET {a} {} {b} 1 {c} 2", "w".repeat(rng.below(700) as usize)),
                 3 => format!("DEL {a}"),
@@ -124,6 +161,19 @@ fn replicas_that_run_commands_in_other_orders_refuse_the_same() {
                 7 => format!("RENAME {a} {b}"),
                 8 => format!("APPEND {a} {}", "z".repeat(100)),
                 9 => format!("EXEC 0 2 3 SET {a} 1 2 DEL {b}"),
+                10 => format!("RPUSH l{a} {}", "e".repeat(rng.below(300) as usize)),
+                11 => format!("EXEC 0 2 5 LMOVE l{a} l{b} LEFT RIGHT 3 RENAME {b} {c}"),
+                12 => {
+                    format!("EXEC 0 3 5 LMOVE l{a} l{b} LEFT RIGHT 3 RPOPLPUSH l{b} l{c} 2 DEL {c}")
+                }
+                13 => format!("LMOVE l{a} l{b} RIGHT LEFT"),
+                14 if budget_changes => {
+                    let bytes = SHARDS as u64 * (SHARD_BYTES / 2 + rng.below(SHARD_BYTES));
+                    match rng.below(2) {
+                        0 => format!("AMCAST.MAXMEMORY {bytes}"),
+                        _ => format!("EXEC 0 2 2 AMCAST.MAXMEMORY {bytes} 3 SET {a} 1"),
+                    }
+                }
                 _ => format!("STRLEN {a}"),
             };
             cast(seq, seq, seq * 3, &text)
@@ -143,6 +193,55 @@ fn replicas_that_run_commands_in_other_orders_refuse_the_same() {
             std::thread::yield_now();
         }
         assert_eq!(used(&first), used(&other), "seed {seed}");
+    }
+}
+
+/// Runs a transaction that is to be refused, and to change nothing.
+fn is_refused(node: &mut Node, seq: &mut u64, commands: &[String]) {
+    *seq += 1;
+    let before = used(node);
+    let words: Vec<_> = commands.iter().map(|c| format!("{} {c}", c.split(' ').count())).collect();
+    let text = format!("EXEC 0 {} {}", commands.len(), words.join(" "));
+    let answer = node.run(&cast(*seq, *seq, 0, &text));
+    assert!(answer.starts_with("-ERR this may take "), "{answer}");
+    assert_eq!(before, used(node));
+}
+
+#[test]
+fn what_moves_away_does_not_pay_for_what_grows_in_its_place() {
+    let _limit = amcast_test_policy::time_limit();
+    let (mut node, mut seq) = (Node::new(), 0);
+    let large = |key: &str| format!("SETRANGE {{a}}{key} 67000000 x");
+    for mover in ["RENAME {a}k {a}i", "RENAMENX {a}k {a}i"] {
+        let commands: Vec<_> =
+            (0..120).flat_map(|i| [large("k"), mover.replace('i', &format!("i{i}"))]).collect();
+        is_refused(&mut node, &mut seq, &commands);
+    }
+    // A set of many members that moves away, and comes again from what is still there.
+    let mut members = vec![];
+    for i in 0..30 {
+        let some: Vec<_> = (0..1_000).map(|n| format!("{i}.{n}")).collect();
+        members.push(format!("SADD {{a}}s {}", some.join(" ")));
+    }
+    for command in &members {
+        seq += 1;
+        node.run(&cast(seq, seq, 0, command));
+    }
+    let store = "SUNIONSTORE {a}t {a}s".to_string();
+    let commands: Vec<_> =
+        (0..200).flat_map(|i| [store.clone(), format!("RENAME {{a}}t {{a}}t{i}")]).collect();
+    is_refused(&mut node, &mut seq, &commands);
+    // Keys that are named together do not each have what all of them have.
+    let names: Vec<_> = (0..1_000).map(|i| format!("{{a}}{i}")).collect();
+    let mut commands = vec![format!("DEL {}", names.join(" ")); 60];
+    commands.extend((0..30).map(|i| format!("SETRANGE {{a}}{i} 12000000 x")));
+    is_refused(&mut node, &mut seq, &commands);
+    // No sum begins anew at nothing.
+    let mut commands: Vec<_> = (0..120).map(|i| large(&i.to_string())).collect();
+    commands.extend(["y", "z"].map(|key| format!("SETRANGE {{a}}{key} 9223372036854775807 x")));
+    for mover in ["RENAME {a}0 {a}q", "LMOVE {a}0 {a}q LEFT LEFT", "SMOVE {a}0 {a}q m"] {
+        commands.push(mover.to_string());
+        is_refused(&mut node, &mut seq, &commands);
     }
 }
 

@@ -5,8 +5,9 @@ use super::super::data::{Blob, List};
 use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
+use super::sort::STORED_BYTES_MAX;
 use super::strings::clamp;
-use amcast_core::limits::{ANSWER_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use amcast_core::limits::ANSWER_BYTES_MAX;
 
 /// What an element takes in an answer beside its bytes, a score included.
 const ELEMENT_BYTES: usize = 64;
@@ -367,8 +368,8 @@ fn lmove(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
 /// Refuses to take `n` elements out, the first ones of these or any, whose answer might be too large: they would be
 /// lost.
 pub(crate) fn fits_answer(lens: impl Iterator<Item = usize>, n: usize) -> Result<(), Error> {
-    // As many of the longest elements that there can be would fit.
-    if n <= ANSWER_BYTES_MAX / (PAYLOAD_BYTES_MAX + ELEMENT_BYTES) {
+    // As many of the longest elements that there can be would fit: `SORT` with `STORE` makes them.
+    if n <= ANSWER_BYTES_MAX / (STORED_BYTES_MAX + ELEMENT_BYTES) {
         return Ok(());
     }
     let bytes: usize = lens.take(n).map(|len| len + ELEMENT_BYTES).sum();
