@@ -128,6 +128,12 @@ impl FakeDisk {
         world.names.get(name).map(|&inode| world.inodes[inode].bytes.clone())
     }
 
+    /// How many bytes of a file would survive the end of the machine.
+    pub(crate) fn durable_bytes(&self, name: &str) -> usize {
+        let world = self.world();
+        world.names.get(name).map_or(0, |&inode| world.inodes[inode].durable.len())
+    }
+
     /// Changes the bytes of a file behind everybody's back.
     pub(crate) fn change(&self, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
         let mut world = self.world();
