@@ -301,7 +301,6 @@ pub(crate) fn size_of(c: &Context<'_>, key: &[u8]) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::super::answers::One;
-    use std::time::{Duration, Instant};
 
     const REFUSED: &str = "-ERR this may take too long";
 
@@ -312,7 +311,7 @@ mod tests {
             assert_eq!(one.run(&format!("SETRANGE {key} 60000000 x")), ":60000001\r\n");
         }
         let members = |from: u32| (from..from + 10_000).map(|n| n.to_string()).collect::<Vec<_>>();
-        for from in (0..200_000).step_by(10_000) {
+        for from in (0..60_000).step_by(10_000) {
             one.run(&format!("SADD set {}", members(from).join(" ")));
             one.run(&format!("RPUSH list {}", members(from).join(" ")));
             let scored: Vec<String> = members(from).iter().map(|m| format!("1 {m}")).collect();
@@ -332,6 +331,7 @@ mod tests {
         format!("EXEC 0 {times}{}", format!(" {words} {command}").repeat(times))
     }
 
+    /// Executed, some of these would take hours.
     #[test]
     fn what_would_take_long_is_refused_before_it_is_begun() {
         let _limit = amcast_test_policy::time_limit();
@@ -363,7 +363,6 @@ mod tests {
             script(10_000, "ZRANGESTORE d sorted 0 -1"),
             script(10_000, "KEYS *b"),
         ];
-        let began = Instant::now();
         for line in &long {
             let answer = one.run(line);
             let shown = |text: &str| text.chars().take(120).collect::<String>();
@@ -372,10 +371,8 @@ mod tests {
         assert_eq!(one.run("EXISTS d"), ":0\r\n");
         assert_eq!(
             (one.run("SCARD set"), one.run("LLEN list")),
-            (":200000\r\n".into(), ":200000\r\n".into())
+            (":60000\r\n".into(), ":60000\r\n".into())
         );
-        // Executed, some of these would take hours.
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
 
     #[test]
@@ -385,12 +382,12 @@ mod tests {
         for (line, answer) in [
             ("BITCOUNT s", ":4\r\n"),
             ("BITOP AND d s t", ":60000001\r\n"),
-            ("SINTERCARD 2 set set", ":200000\r\n"),
-            ("SUNIONSTORE d set set", ":200000\r\n"),
-            ("ZINTERSTORE d 2 set sorted", ":200000\r\n"),
-            ("ZDIFFSTORE d 2 sorted none", ":200000\r\n"),
+            ("SINTERCARD 2 set set", ":60000\r\n"),
+            ("SUNIONSTORE d set set", ":60000\r\n"),
+            ("ZINTERSTORE d 2 set sorted", ":60000\r\n"),
+            ("ZDIFFSTORE d 2 sorted none", ":60000\r\n"),
             ("SORT list LIMIT 0 1", "*1\r\n$1\r\n0\r\n"),
-            ("LPOS list 199999", ":199999\r\n"),
+            ("LPOS list 59999", ":59999\r\n"),
             ("LCS a b LEN", ":2000\r\n"),
             ("KEYS *tes*", "*0\r\n"),
             ("KEYS se*", "*1\r\n$3\r\nset\r\n"),
@@ -416,10 +413,9 @@ mod tests {
 
     #[test]
     fn reads_behind_an_answer_that_is_too_large_are_not_executed() {
+        let _limit = amcast_test_policy::time_limit();
         let mut one = large();
-        let began = Instant::now();
         let answer = one.run(&script(40_000, "SMEMBERS set"));
         assert!(answer.starts_with("-ERR the answer is larger than"), "{answer}");
-        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
     }
 }
