@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod args;
 pub mod budget;
 pub mod client;
+pub(crate) mod command_stats;
 pub(crate) mod commands;
 mod data;
 mod glob;

@@ -14,9 +14,10 @@ use super::router::{Lane, Mail, Post};
 use super::strangers::Entrance;
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
 use crate::backend::Backend;
-use crate::clock::Now;
+use crate::clock::{Now, host_ns};
 use crate::kv::Partitions;
 use crate::kv::client::{Client, Info, Said, lock, wall_us};
+use crate::kv::command_stats::{Call, Outcome, ThreadStats};
 use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
 use amcast_core::GroupSet;
@@ -45,12 +46,12 @@ enum Then {
 /// An answer in the order of commands.
 enum Slot {
     /// Being ordered.
-    Open { request: u64, then: Then, resp: u8, silent: bool },
+    Open { request: u64, then: Then, resp: u8, silent: bool, call: Call },
     /// Not executed, since its shards go by another map of partitions, or another time than this host's clock
     /// said: to be ordered again, with these arguments.
-    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool },
-    /// To be sent once all before it are.
-    Ready(Vec<u8>),
+    Refused { args: Vec<u8>, then: Then, resp: u8, silent: bool, call: Call },
+    /// To be sent once all before it are; it ends this call, if any.
+    Ready(Vec<u8>, Option<Call>),
 }
 
 /// An ordered command that could not be sent yet.
@@ -63,6 +64,7 @@ struct Pending {
     /// Whether it is a read that need not be ordered.
     apart: bool,
     then: Then,
+    call: Call,
 }
 
 /// Reads input, tells what may happen next.
@@ -78,6 +80,12 @@ struct Connection<B: Backend> {
     client: Client,
     lane: Lane,
     mail: Mail,
+    /// What its thread counts.
+    stats: Arc<ThreadStats>,
+    /// When the input was read last, by the host's clock: every command that is in it was whole then.
+    read_ns: u64,
+    /// When answers were collected last.
+    collected_ns: u64,
     parser: Parser,
     /// The input holds no whole command.
     starved: bool,
@@ -126,6 +134,7 @@ pub(super) fn open<B: Backend>(
     peer: SocketAddr,
     shared: &Arc<Shared<B>>,
     post: &Arc<Post>,
+    stats: &Arc<ThreadStats>,
 ) -> io::Result<impl Future<Output = ()> + Send + use<B>> {
     stream.set_nodelay(true)?;
     let local = stream.local_addr()?;
@@ -158,6 +167,9 @@ pub(super) fn open<B: Backend>(
         last_request: lane.last_request,
         lane,
         mail: Mail::default(),
+        stats: Arc::clone(stats),
+        read_ns: 0,
+        collected_ns: 0,
         parser: Parser::default(),
         starved: true,
         held_back: false,
@@ -300,10 +312,11 @@ impl<B: Backend> Connection<B> {
             Step::Drop(n) => self.wire.used += n,
             Step::TooLarge(n) => {
                 self.wire.used += n;
+                self.stats.unknown();
                 self.refuse(&self.too_large());
             }
             Step::Error(e) => {
-                self.answer(|reply| reply.error(&Error::new(format!("ERR {e}"))));
+                self.answer(None, |reply| reply.error(&Error::new(format!("ERR {e}"))));
                 self.closing = true;
             }
             Step::Command(n) => {
@@ -343,7 +356,7 @@ impl<B: Backend> Connection<B> {
         if let Some(transaction) = &mut self.client.transaction {
             transaction.spoiled = true;
         }
-        self.answer(|reply| reply.error(error));
+        self.answer(None, |reply| reply.error(error));
     }
 
     /// Refuses what is no command. If it looks like HTTP, somebody may have a browser send commands
@@ -365,15 +378,18 @@ impl<B: Backend> Connection<B> {
 
     /// Runs or orders one command.
     fn run(&mut self, args: &[&[u8]]) {
-        self.shared.server.commands.fetch_add(1, Ordering::Relaxed);
-        let Some(command) = registry::lookup(args[0]) else {
+        self.stats.took();
+        let Some((number, command)) = registry::find(args[0]) else {
+            self.stats.unknown();
             return self.refuse_unknown(args);
         };
         self.last_command = command.name;
         if !self.client.authenticated && !command.is("no_auth") {
+            self.stats.reject(number);
             return self.refuse(&Error::new("NOAUTH Authentication required."));
         }
         if let Err(e) = command.check_arity(args.len()) {
+            self.stats.reject(number);
             return self.refuse(&e);
         }
         let gathers = self.client.transaction.is_some()
@@ -381,17 +397,27 @@ impl<B: Backend> Connection<B> {
         if gathers {
             let pushed = self.client.transaction.as_mut().map(|t| t.push(args));
             return match pushed {
-                Some(Err(e)) => self.refuse(&e),
-                _ => self.answer(|reply| reply.simple("QUEUED")),
+                Some(Err(e)) => {
+                    self.stats.reject(number);
+                    self.refuse(&e);
+                }
+                _ => self.answer(None, |reply| reply.simple("QUEUED")),
             };
         }
+        let call = Call { number, outcome: Outcome::Executed, read_ns: self.read_ns };
         match command.run {
-            Run::Shards(_) => self.order(command, args, Then::Show),
-            Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args),
+            Run::Shards(_) => self.order(command, args, Then::Show, call),
+            Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args, call),
         }
     }
 
-    fn run_here(&mut self, command: &'static Command, f: registry::OnFront, args: &[&[u8]]) {
+    fn run_here(
+        &mut self,
+        command: &'static Command,
+        f: registry::OnFront,
+        args: &[&[u8]],
+        mut call: Call,
+    ) {
         let mut answer = Vec::new();
         let version = self.client.resp;
         let wrong = self.client.wrong_passwords;
@@ -400,19 +426,24 @@ impl<B: Backend> Connection<B> {
             self.refuse_password();
         }
         match outcome {
-            Err(e) => self.answer(|reply| reply.error(&e)),
+            Err(e) => {
+                call.outcome = Outcome::Failed;
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
             Ok(Next::Watch) => {
                 let keys = args[1..].iter().map(|k| (*k).into()).collect();
-                self.order(command, args, Then::Watch(keys));
+                self.order(command, args, Then::Watch(keys), call);
                 self.barrier = true;
             }
-            Ok(Next::Transaction) => self.order_transaction(command),
+            Ok(Next::Transaction) => self.order_transaction(command, call),
             Ok(next) => {
                 let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
                 // `HELLO` answers in the version that it chose.
                 let version = if command.name == "hello" { self.client.resp } else { version };
-                if !self.client.silent && !skipped {
-                    self.put(&answer, version);
+                call.outcome = Outcome::of(&answer);
+                match self.client.silent || skipped {
+                    true => self.stats.answered(call, host_ns()),
+                    false => self.put(&answer, version, Some(call)),
                 }
                 self.closing |= next == Next::Close;
             }
@@ -438,6 +469,7 @@ impl<B: Backend> Connection<B> {
             match strange {
                 true => {
                     if let Some(idlest) = self.shared.strangers.enter(info.clone()) {
+                        self.shared.server.refusals.strangers.fetch_add(1, Ordering::Relaxed);
                         self.shared.warnings.strangers.warn(|| {
                             let most = self.shared.strangers.most();
                             let peer = idlest.peer;
@@ -458,6 +490,13 @@ impl<B: Backend> Connection<B> {
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         let waits = self.barrier || self.pending.is_some() || self.refused > 0;
         let stuck = self.full() || waits || !self.is_calm();
-        if stuck { Poll::Pending } else { self.wire.read(cx).map_err(drop) }
+        if stuck {
+            return Poll::Pending;
+        }
+        let read = self.wire.read(cx);
+        if read.is_ready() {
+            self.read_ns = host_ns();
+        }
+        read.map_err(drop)
     }
 }

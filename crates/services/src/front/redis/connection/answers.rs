@@ -5,6 +5,8 @@ use super::super::router::Frame;
 use super::written::has_effect;
 use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
 use crate::backend::Backend;
+use crate::clock::host_ns;
+use crate::kv::command_stats::{Call, Outcome};
 use crate::kv::registry::{self, Run};
 use crate::kv::reply::Reply;
 use std::borrow::Cow;
@@ -14,6 +16,9 @@ impl<B: Backend> Connection<B> {
     pub(super) fn collect(&mut self) {
         let mut mail = std::mem::take(&mut self.mail);
         self.lane.mailbox.take(&mut mail);
+        if !mail.frames.is_empty() {
+            self.collected_ns = host_ns();
+        }
         let mut at = 0;
         for (low, frame) in mail.frames.drain(..) {
             match frame {
@@ -36,8 +41,8 @@ impl<B: Backend> Connection<B> {
         self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
         let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
         let Some(i) = self.slots.iter().position(mine) else { return };
-        let Slot::Open { request, then, resp, silent } =
-            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
+        let Slot::Open { request, then, resp, silent, mut call } =
+            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new(), None))
         else {
             return;
         };
@@ -53,40 +58,50 @@ impl<B: Backend> Connection<B> {
         self.written.answered(request, refusal.is_none() && has_effect(&answer));
         if let Some(args) = refusal {
             (self.refused, self.drains) = (self.refused + 1, true);
-            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
+            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent, call };
             return;
         }
-        match answer {
-            _ if silent => _ = self.finished(then, &answer, resp, Vec::new()),
-            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => {
-                self.slot_bytes += bytes.len();
-                self.slots[i] = Slot::Ready(bytes);
+        call.outcome = Outcome::of(&answer);
+        let shown = match answer {
+            _ if silent => {
+                self.finished(then, &answer, resp, call, Vec::new());
+                Vec::new()
             }
+            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => bytes,
             _ if i == 0 => {
                 let output = std::mem::take(&mut self.wire.output);
-                self.wire.output = self.finished(then, &answer, resp, output);
+                self.wire.output = self.finished(then, &answer, resp, call, output);
+                Vec::new()
             }
-            _ => {
-                let shown = self.finished(then, &answer, resp, Vec::new());
-                self.slot_bytes += shown.len();
-                self.slots[i] = Slot::Ready(shown);
-            }
-        }
-        while let Some(Slot::Ready(next)) = self.slots.front_mut() {
+            _ => self.finished(then, &answer, resp, call, Vec::new()),
+        };
+        self.slot_bytes += shown.len();
+        self.slots[i] = Slot::Ready(shown, Some(call));
+        while let Some(Slot::Ready(next, call)) = self.slots.front_mut() {
             self.slot_bytes -= next.len();
             self.wire.put(std::mem::take(next));
+            if let Some(call) = call.take() {
+                self.stats.answered(call, self.collected_ns);
+            }
             self.slots.pop_front();
         }
     }
 
     /// Appends what the client sees of an ordered command's answer to `out`.
-    fn finished(&mut self, then: Then, answer: &[u8], resp: u8, mut out: Vec<u8>) -> Vec<u8> {
-        self.finish(then, answer, resp, &mut out);
+    fn finished(
+        &mut self,
+        then: Then,
+        answer: &[u8],
+        resp: u8,
+        call: Call,
+        mut out: Vec<u8>,
+    ) -> Vec<u8> {
+        self.finish(then, answer, resp, call, &mut out);
         out
     }
 
     /// Turns an ordered command's answer into what the client sees.
-    fn finish(&mut self, then: Then, answer: &[u8], version: u8, out: &mut Vec<u8>) {
+    fn finish(&mut self, then: Then, answer: &[u8], version: u8, call: Call, out: &mut Vec<u8>) {
         match then {
             Then::Show => resp::write(answer, version, out),
             Then::Watch(keys) => {
@@ -106,17 +121,23 @@ impl<B: Backend> Connection<B> {
                     None => resp::write(answer, version, out),
                 }
             }
-            Then::Transaction(commands) => self.finish_transaction(&commands, answer, version, out),
+            Then::Transaction(commands) => {
+                self.finish_transaction(&commands, answer, version, call, out);
+            }
         }
     }
 
+    /// Puts the answers of the commands that the gateway runs itself into a transaction's. Each of its commands
+    /// counts as called when the transaction was.
     pub(super) fn finish_transaction(
         &mut self,
         commands: &[Vec<Box<[u8]>>],
         answer: &[u8],
         version: u8,
+        call: Call,
         out: &mut Vec<u8>,
     ) {
+        let now_ns = host_ns();
         let Some(parts) = resp::elements(answer) else {
             return resp::write(answer, version, out);
         };
@@ -126,15 +147,27 @@ impl<B: Backend> Connection<B> {
         reply.array(commands.len());
         for command in commands {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
-            match registry::lookup(args[0]).map(|c| c.run) {
+            let found = registry::find(args[0]);
+            let outcome = match found.map(|(_, c)| c.run) {
                 Some(Run::Front(f)) => {
                     let start = reply.mark();
-                    if let Err(e) = f(&mut self.client, &args, &mut reply) {
-                        reply.take_back(start);
-                        reply.error(&e);
+                    match f(&mut self.client, &args, &mut reply) {
+                        Ok(_) => Outcome::Executed,
+                        Err(e) => {
+                            reply.take_back(start);
+                            reply.error(&e);
+                            Outcome::Failed
+                        }
                     }
                 }
-                _ => reply.raw(parts.next().unwrap_or(b"_\r\n")),
+                _ => {
+                    let part = parts.next().unwrap_or(b"_\r\n");
+                    reply.raw(part);
+                    Outcome::of(part)
+                }
+            };
+            if let Some((number, _)) = found {
+                self.stats.answered(Call { number, outcome, ..call }, now_ns);
             }
         }
         reply.finish(0);
@@ -142,29 +175,35 @@ impl<B: Backend> Connection<B> {
         resp::write(&whole, version, out);
     }
 
-    /// Answers from here, in its turn.
-    pub(super) fn answer(&mut self, fill: impl FnOnce(&mut Reply<'_>)) {
+    /// Answers from here, in its turn. That ends `call`, if there is one.
+    pub(super) fn answer(&mut self, call: Option<Call>, fill: impl FnOnce(&mut Reply<'_>)) {
         if self.client.silent || std::mem::take(&mut self.client.skip_next) {
+            if let Some(call) = call {
+                self.stats.answered(call, host_ns());
+            }
             return;
         }
         let mut answer = Vec::new();
         fill(&mut Reply::new(&mut answer));
-        self.put(&answer, self.client.resp);
+        self.put(&answer, self.client.resp, call);
     }
 
-    pub(super) fn put(&mut self, answer: &[u8], version: u8) {
+    pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<Call>) {
         if self.slots.is_empty() {
             resp::write(answer, version, &mut self.wire.output);
+            if let Some(call) = call {
+                self.stats.answered(call, host_ns());
+            }
         } else {
             let mut shown = Vec::new();
             resp::write(answer, version, &mut shown);
-            self.hold(shown);
+            self.hold(shown, call);
         }
     }
 
     /// Puts an answer behind those that are to come.
-    pub(super) fn hold(&mut self, shown: Vec<u8>) {
+    pub(super) fn hold(&mut self, shown: Vec<u8>, call: Option<Call>) {
         self.slot_bytes += shown.len();
-        self.slots.push_back(Slot::Ready(shown));
+        self.slots.push_back(Slot::Ready(shown, call));
     }
 }

@@ -6,8 +6,10 @@ use super::super::router::token;
 use super::{Connection, Pending, Slot, Then};
 use crate::backend::{Backend, Busy, Wrote};
 use crate::clock::Now;
+use crate::clock::host_ns;
 use crate::envelope::Envelope;
 use crate::kv::client::Level;
+use crate::kv::command_stats::{Call, Outcome};
 use crate::kv::commands::transactions::Script;
 use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Run};
@@ -24,11 +26,12 @@ impl<B: Backend> Connection<B> {
         cx: &mut Context<'_>,
         now: Now,
     ) -> Option<Pending> {
+        let call = pending.call;
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
                 let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
                 let resp = self.client.resp;
-                self.slots.push_back(Slot::Open { request, then, resp, silent });
+                self.slots.push_back(Slot::Open { request, then, resp, silent, call });
                 None
             }
             Err(pending) => Some(pending),
@@ -52,7 +55,7 @@ impl<B: Backend> Connection<B> {
         self.hand_in(pending, now)
     }
 
-    pub(super) fn order_transaction(&mut self, exec: &'static Command) {
+    pub(super) fn order_transaction(&mut self, exec: &'static Command, call: Call) {
         let Some(gathered) = self.client.transaction.take() else { return };
         let ordered = |c: &&Vec<Box<[u8]>>| {
             registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
@@ -60,29 +63,43 @@ impl<B: Backend> Connection<B> {
         let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
         if for_shards.is_empty() && self.client.watched.len() == 0 {
             let mut shown = Vec::new();
-            self.finish_transaction(&gathered.commands, b"*0\r\n", self.client.resp, &mut shown);
+            let version = self.client.resp;
+            self.finish_transaction(&gathered.commands, b"*0\r\n", version, call, &mut shown);
             match self.slots.is_empty() {
-                true => self.wire.output.append(&mut shown),
-                false => self.hold(shown),
+                true => {
+                    self.wire.output.append(&mut shown);
+                    self.stats.answered(call, host_ns());
+                }
+                false => self.hold(shown, Some(call)),
             }
             return;
         }
         let script = Script::encode(&self.client, &for_shards);
         self.client.watched.clear();
         let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
-        self.order(exec, &args, Then::Transaction(gathered.commands));
+        self.order(exec, &args, Then::Transaction(gathered.commands), call);
         self.barrier = true;
     }
 
     /// Encodes a command to be ordered; it is sent at once or when its turn comes.
-    pub(super) fn order(&mut self, command: &'static Command, args: &[&[u8]], then: Then) {
+    pub(super) fn order(
+        &mut self,
+        command: &'static Command,
+        args: &[&[u8]],
+        then: Then,
+        call: Call,
+    ) {
         if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
             let error = self.too_large();
-            return self.answer(|reply| reply.error(&error));
+            let call = Call { outcome: Outcome::Rejected, ..call };
+            return self.answer(Some(call), |reply| reply.error(&error));
         }
-        match self.prepare(command, args, then) {
+        match self.prepare(command, args, then, call) {
             Ok(pending) => self.pending = Some(pending),
-            Err(e) => self.answer(|reply| reply.error(&e)),
+            Err(e) => {
+                let call = Call { outcome: Outcome::Failed, ..call };
+                self.answer(Some(call), |reply| reply.error(&e));
+            }
         }
     }
 
@@ -92,6 +109,7 @@ impl<B: Backend> Connection<B> {
         command: &'static Command,
         args: &[&[u8]],
         then: Then,
+        call: Call,
     ) -> Result<Pending, Error> {
         // Commands under way that are refused must not be overtaken by one that goes by a later map and is
         // not: those that are under way together go by one map.
@@ -118,7 +136,7 @@ impl<B: Backend> Connection<B> {
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
-        Ok(Pending { dst, keys, read_only, here, apart, then })
+        Ok(Pending { dst, keys, read_only, here, apart, then, call })
     }
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
