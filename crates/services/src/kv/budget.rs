@@ -92,6 +92,7 @@ fn asks_for_much(name: &str) -> bool {
             | "copy"
             | "pfadd"
             | "pfmerge"
+            | "pfdebug"
             | "sort"
             | "lmove"
             | "rpoplpush"
@@ -252,6 +253,7 @@ impl<'a> Forecast<'a> {
             "pfadd" | "pfmerge" => {
                 self.grow(c, args[1], COUNTER_BYTES + args[1].len() as u64);
             }
+            "pfdebug" => self.grow(c, args[2], COUNTER_BYTES + args[2].len() as u64),
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
                 let bytes = args[1..].iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();

@@ -5,7 +5,7 @@ use super::super::number::parse_int;
 use super::super::registry::{self, Command, Keys, Next};
 use super::super::reply::{Error, Reply};
 use super::super::{Context, Partitions, glob, slots};
-use super::info;
+use super::{hyperloglog, info};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
@@ -115,6 +115,7 @@ impl Settings {
         .map(|(k, v)| (k, v.to_owned()))
         .into();
         all.insert("requirepass", password.unwrap_or_default());
+        all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
         all.insert("maxclients", clients_max.to_string());
         all.insert("proto-max-bulk-len", PAYLOAD_BYTES_MAX.to_string());
         Self(all)
