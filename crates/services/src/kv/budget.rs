@@ -256,7 +256,8 @@ impl<'a> Forecast<'a> {
             "pfdebug" => self.grow(c, args[2], COUNTER_BYTES + args[2].len() as u64),
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
-                let bytes = args[1..].iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
+                // That of the name is for what no argument has, as the digits of `INCR`.
+                let bytes = args.iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
                 self.count(bytes);
                 command.keys_of(args, &mut |key| self.take_over(c, key, bytes));
             }
@@ -288,6 +289,19 @@ impl<'a> Forecast<'a> {
         };
         self.grow(c, to, found.saturating_add(ARG_BYTES + to.len() as u64));
     }
+}
+
+/// By how many bytes a command or a transaction may make all shards together grow.
+#[cfg(test)]
+pub(super) fn forecast(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let mut forecast = Forecast::default();
+    let inner = lookup(args[0]).is_some_and(|command| matches!(command.keys, Keys::Inner));
+    match Script::parse(args).filter(|_| inner) {
+        Some(script) => script.commands.iter().for_each(|inner| forecast.add(c, inner)),
+        None if inner => {}
+        None => forecast.add(c, args),
+    }
+    forecast.growth
 }
 
 #[cfg(test)]
