@@ -143,7 +143,7 @@ fn denies(command: Option<&Command>) -> bool {
 
 /// What a key may hold while commands run one after the other.
 #[derive(Clone, Copy)]
-struct Held {
+struct SizeBound {
     /// Bytes that it surely has no more than.
     most: u64,
     /// Bytes of it that were there before, or are counted in the growth, and are of no other key.
@@ -154,7 +154,7 @@ struct Held {
 #[derive(Default)]
 struct Forecast<'a> {
     /// Keys that were looked at.
-    held: BTreeMap<&'a [u8], Held>,
+    held: BTreeMap<&'a [u8], SizeBound>,
     /// What they took before.
     before: u64,
     growth: u64,
@@ -162,13 +162,13 @@ struct Forecast<'a> {
 
 impl<'a> Forecast<'a> {
     /// What a key may hold when the next command comes.
-    fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> Held {
+    fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> SizeBound {
         if let Some(held) = self.held.get(key) {
             return *held;
         }
         let bytes = c.find(key).map_or(0, |entry| entry.bytes());
         self.before = self.before.saturating_add(bytes);
-        let held = Held { most: bytes, paid: bytes };
+        let held = SizeBound { most: bytes, paid: bytes };
         self.held.insert(key, held);
         held
     }
@@ -195,9 +195,9 @@ impl<'a> Forecast<'a> {
 
     /// A key may come to take so much.
     fn grow(&mut self, c: &Context<'_>, key: &'a [u8], to: u64) {
-        let Held { most, paid } = self.held(c, key);
+        let SizeBound { most, paid } = self.held(c, key);
         self.count(to.saturating_sub(paid));
-        self.held.insert(key, Held { most: most.max(to), paid: paid.max(to) });
+        self.held.insert(key, SizeBound { most: most.max(to), paid: paid.max(to) });
     }
 
     /// A key may come to take so much more, which is counted already, or comes from others.
@@ -206,7 +206,7 @@ impl<'a> Forecast<'a> {
         // No key holds more than all of them did, and what came since.
         let all = self.before.saturating_add(self.growth);
         let most = held.most.saturating_add(bytes).min(all.max(held.most));
-        self.held.insert(key, Held { most, ..held });
+        self.held.insert(key, SizeBound { most, ..held });
     }
 
     /// What is of one key, or a part of it, may come to be of another: what grows there again is new, and so is
@@ -217,7 +217,7 @@ impl<'a> Forecast<'a> {
         self.take_over(c, to, bytes);
         for key in [from, to] {
             let held = self.held(c, key);
-            self.held.insert(key, Held { paid: 0, ..held });
+            self.held.insert(key, SizeBound { paid: 0, ..held });
         }
     }
 
