@@ -33,18 +33,14 @@ pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<M
 struct Nodes<'a>(&'a [Option<NodeStatus>]);
 
 impl Nodes<'_> {
-    /// A metric with a sample for each node of which something is known.
-    fn each(
-        &self,
-        (name, help, kind): (&'static str, &'static str, Kind),
-        value: impl Fn(&NodeStatus) -> Option<Value>,
-    ) -> Metric {
+    /// The metric with a sample for each node of which something is known.
+    fn each(&self, metric: Metric, value: impl Fn(&NodeStatus) -> Option<Value>) -> Metric {
         let said = self.0.iter().enumerate();
         let known = said.filter_map(|(rank, node)| {
             let value = node.as_ref().and_then(&value)?;
             Some((node_name(rank), value))
         });
-        Metric::new(name, help, kind).with_each("node", known)
+        metric.with_each("node", known)
     }
 
     fn presence(&self) -> Vec<Metric> {
@@ -53,18 +49,19 @@ impl Nodes<'_> {
             said.map(|(rank, node)| (node_name(rank), Value::Count(u64::from(node.is_some()))));
         let up =
             Metric::new("node_up", "1 while the node answers", Kind::Gauge).with_each("node", up);
-        let ready = ("node_ready", "1 while the node has its place in all shards", Kind::Gauge);
-        let life = (
+        let ready =
+            Metric::new("node_ready", "1 while the node has its place in all shards", Kind::Gauge);
+        let life = Metric::new(
             "node_incarnation",
             "Which life of the node this is, from 0 on: each start begins one",
             Kind::Gauge,
         );
-        let memory = (
+        let memory = Metric::new(
             "node_resident_memory",
             "Memory that the node's process has, with what it shares with others",
             Kind::Gauge,
         );
-        let dropped = (
+        let dropped = Metric::new(
             "node_answers_dropped",
             "Answers dropped because gateways did not keep up",
             Kind::Counter,
@@ -93,12 +90,16 @@ impl Nodes<'_> {
                 used = used.with(labels, Value::Count(bytes));
             }
         }
-        let free = (
+        let free = Metric::new(
             "node_disk_free",
             "What the file system of the node's files still has for it",
             Kind::Gauge,
         );
-        let size = ("node_disk_size", "Size of the file system of the node's files", Kind::Gauge);
+        let size = Metric::new(
+            "node_disk_size",
+            "Size of the file system of the node's files",
+            Kind::Gauge,
+        );
         let of = |node: &NodeStatus| node.resources.and_then(|of| of.disk);
         vec![
             used.measured_in(Unit::Bytes),
@@ -111,20 +112,22 @@ impl Nodes<'_> {
 
     fn logs(&self) -> Vec<Metric> {
         let seconds = |ns: u64| Value::Seconds(ns as f64 / 1e9);
-        let records = ("node_log_records", "Records written to the node's logs", Kind::Counter);
-        let bytes = ("node_log_written", "Bytes written to the node's logs", Kind::Counter);
-        let syncs = ("node_log_syncs", "Syncs of the node's logs", Kind::Counter);
-        let durations = (
+        let records =
+            Metric::new("node_log_records", "Records written to the node's logs", Kind::Counter);
+        let bytes =
+            Metric::new("node_log_written", "Bytes written to the node's logs", Kind::Counter);
+        let syncs = Metric::new("node_log_syncs", "Syncs of the node's logs", Kind::Counter);
+        let durations = Metric::new(
             "node_log_sync_duration",
             "How long those syncs of the node's logs took that a record waited for",
             Kind::Histogram,
         );
-        let slowest = (
+        let slowest = Metric::new(
             "node_log_sync_slowest",
             "The longest of those syncs since the node started",
             Kind::Gauge,
         );
-        let under_way = (
+        let under_way = Metric::new(
             "node_log_sync_under_way",
             "How long the sync lasts that has not ended; grows while a disk hangs",
             Kind::Gauge,
@@ -147,19 +150,21 @@ impl Nodes<'_> {
     fn network(&self) -> Vec<Metric> {
         let connected =
             ("node_peers_connected", "Nodes that the node is connected to", Kind::Gauge);
-        let backlog = (
+        let backlog = Metric::new(
             "node_network_backlog",
             "Bytes that wait to go out to the slowest of them",
             Kind::Gauge,
         );
-        let sent = ("node_messages_sent", "Messages that the node sent", Kind::Counter);
-        let received = ("node_messages_received", "Messages that came to the node", Kind::Counter);
-        let dropped = (
+        let sent = Metric::new("node_messages_sent", "Messages that the node sent", Kind::Counter);
+        let received =
+            Metric::new("node_messages_received", "Messages that came to the node", Kind::Counter);
+        let dropped = Metric::new(
             "node_messages_dropped",
             "Messages and datagrams that the node dropped",
             Kind::Counter,
         );
-        let breaks = ("node_connection_breaks", "Connections to nodes that broke", Kind::Counter);
+        let breaks =
+            Metric::new("node_connection_breaks", "Connections to nodes that broke", Kind::Counter);
         let count = |n: u64| Some(Value::Count(n));
         vec![
             self.each(connected, |node| count(node.network?.connected as u64)),
