@@ -13,9 +13,11 @@ use super::super::data::{Data, Str};
 use super::super::registry::{Command, EACH, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted."),
+    Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted.")
+        .taking(work::of_pfadd),
     Command::ordered(
         "pfcount",
         -2,
@@ -23,7 +25,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         pfcount,
         "Estimates how many different elements were counted.",
-    ),
+    )
+    .taking(work::of_counters),
     Command::ordered(
         "pfmerge",
         -2,
@@ -31,7 +34,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         pfmerge,
         "Makes a counter of all that others counted.",
-    ),
+    )
+    .taking(work::of_pfmerge),
     Command::ordered(
         "pfdebug",
         3,
@@ -39,7 +43,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Keys::Range { first: 2, last: 2, step: 1 },
         pfdebug,
         "Shows how a counter is kept, or has it kept in the long form.",
-    ),
+    )
+    .taking(work::of_pfdebug),
 ];
 
 pub(crate) use sparse::BYTES_MAX as SPARSE_BYTES_MAX;
@@ -110,14 +115,14 @@ fn kept_estimate(counter: &[u8]) -> Option<u64> {
     (counter[HEAD_BYTES - 1] & STALE == 0).then(|| u64::from_le_bytes(bytes))
 }
 
-/// Calls `each` with the value of all registers, in order.
-fn each_register(counter: &[u8], mut each: impl FnMut(usize, u8)) {
+/// Calls `each` with the registers in order: where some begin that have the same value, how many, and the value.
+fn each_run(counter: &[u8], mut each: impl FnMut(usize, usize, u8)) {
     if counter[ENCODING_AT] == DENSE {
-        return (0..REGISTERS).for_each(|i| each(i, register(counter, i)));
+        return (0..REGISTERS).for_each(|i| each(i, 1, register(counter, i)));
     }
     let mut index = 0;
     for run in sparse::runs(counter) {
-        (index..index + run.len).for_each(|i| each(i, run.value));
+        each(index, run.len, run.value);
         index += run.len;
     }
 }
@@ -254,14 +259,20 @@ fn highest(c: &Context<'_>, keys: &[&[u8]]) -> Result<(Vec<u8>, bool), Error> {
     for key in keys {
         let Some(bytes) = counter(c, key)? else { continue };
         any_dense |= bytes[ENCODING_AT] == DENSE;
-        each_register(bytes, |i, rank| all[i] = rank.max(all[i]));
+        each_run(bytes, |first, len, rank| {
+            // Most of a short one are zero, and cost nothing.
+            if rank > 0 {
+                all[first..first + len]
+                    .iter_mut()
+                    .for_each(|highest| *highest = rank.max(*highest));
+            }
+        });
     }
     Ok((all, any_dense))
 }
 
 fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let mut histogram = [0_u32; 64];
-    let mut count = |_, rank: u8| histogram[usize::from(rank)] += 1;
     if let [key] = &args[1..] {
         let Some(bytes) = counter(c, key)? else {
             reply.int(0);
@@ -271,10 +282,10 @@ fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
             reply.int(kept as i64);
             return Ok(());
         }
-        each_register(bytes, count);
+        each_run(bytes, |_, len, rank| histogram[usize::from(rank)] += len as u32);
     } else {
         let (all, _) = highest(c, &args[1..])?;
-        all.into_iter().enumerate().for_each(|(i, rank)| count(i, rank));
+        all.into_iter().for_each(|rank| histogram[usize::from(rank)] += 1);
     }
     reply.int(estimate(&histogram) as i64);
     Ok(())
@@ -329,7 +340,7 @@ fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result
             make_dense(c, key)?;
             let bytes = counter(c, key)?.ok_or(BAD)?;
             reply.array(REGISTERS);
-            each_register(bytes, |_, rank| reply.int(i64::from(rank)));
+            each_run(bytes, |_, _, rank| reply.int(i64::from(rank)));
         }
         _ => {
             let word = String::from_utf8_lossy(args[1]);
