@@ -354,6 +354,16 @@ fn nothing_panics_and_errors_change_nothing() {
     assert!(errors > 10_000 && refused.len() > 90, "{errors} errors of {}", refused.len());
 }
 
+#[test]
+fn a_transaction_with_a_command_of_too_few_words_is_answered() {
+    let mut shards = Shards::new();
+    for text in ["EXEC 0 1 2 RANGE a", "EXEC 0 1 1 AMCAST.TIDY", "EXEC 0 1 2 AMCAST.MOVE 0"] {
+        let args: Vec<Vec<u8>> = text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let answer = shards.run(&args, GroupSet::first(SHARDS));
+        assert_eq!(behind(&answer), Some(&b""[..]), "{text}: {}", answer.escape_ascii());
+    }
+}
+
 /// One of its arguments is as long as values are, now and then.
 fn lengthen(args: &mut [Vec<u8>], rng: &mut Rng) {
     if args.len() > 1 && rng.chance(200_000) {
