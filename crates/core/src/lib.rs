@@ -14,6 +14,7 @@ pub mod codec;
 pub mod config;
 pub mod entry;
 pub mod groupcast;
+pub mod histogram;
 pub mod id;
 pub mod limits;
 pub mod memory;

@@ -25,7 +25,7 @@ const GREETING: Duration = Duration::from_secs(5);
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Accepts connections and hands them on, until nobody takes them.
-pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<Held>>) {
+pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<PlacedStream>>) {
     let places = Places::new(CONNECTIONS_MAX);
     loop {
         let accepted = tokio::select! {
@@ -39,19 +39,19 @@ pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<He
         // Without it answers only come later.
         let _ = stream.set_nodelay(true);
         let held = Placed::new(stream, &places, Manner::Together(GREETING_BYTES, GREETING));
-        if to.send(Ok(Held(held))).await.is_err() {
+        if to.send(Ok(PlacedStream(held))).await.is_err() {
             return;
         }
     }
 }
 
 /// A connection that has a place.
-pub(crate) struct Held(Placed);
+pub(crate) struct PlacedStream(Placed);
 
 /// What a request knows of its connection.
 pub(crate) type From = Arc<Place>;
 
-impl Connected for Held {
+impl Connected for PlacedStream {
     type ConnectInfo = From;
 
     fn connect_info(&self) -> From {
@@ -59,7 +59,7 @@ impl Connected for Held {
     }
 }
 
-impl AsyncRead for Held {
+impl AsyncRead for PlacedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl AsyncRead for Held {
     }
 }
 
-impl AsyncWrite for Held {
+impl AsyncWrite for PlacedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -1,7 +1,9 @@
 //! What a front did, for the metrics page.
 
-use amcast_services::Count;
+use amcast_services::Metric;
+use amcast_services::metrics::{Kind, SharedHistogram, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 use tonic::{Code, Status};
 
 /// What a front did since it began.
@@ -18,6 +20,42 @@ pub(crate) struct Done {
     /// Requests that were not answered in time.
     unanswered: AtomicU64,
     wrong_passwords: AtomicU64,
+    /// How long requests took that were looked at, by method.
+    durations: [SharedHistogram; METHODS.len()],
+}
+
+/// The methods of the service that answer once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Method {
+    Append,
+    MultiAppend,
+    Read,
+    Trim,
+    Info,
+    List,
+}
+
+/// Each by its name in the service's description, in the order of their numbers.
+const METHODS: [(Method, &str); 6] = [
+    (Method::Append, "Append"),
+    (Method::MultiAppend, "MultiAppend"),
+    (Method::Read, "Read"),
+    (Method::Trim, "Trim"),
+    (Method::Info, "Info"),
+    (Method::List, "List"),
+];
+
+/// A request that is being served, and since when.
+pub(crate) struct RequestTimer {
+    method: Method,
+    begun: Instant,
+}
+
+impl Method {
+    /// A request of it begins.
+    pub(crate) fn begin(self) -> RequestTimer {
+        RequestTimer { method: self, begun: Instant::now() }
+    }
 }
 
 /// What a request asked for.
@@ -37,7 +75,14 @@ fn more(count: &AtomicU64, by: u64) {
 
 impl Done {
     /// Counts a request, and gives back how it ended.
-    pub(crate) fn note<T>(&self, asked: Asked, ended: Result<T, Status>) -> Result<T, Status> {
+    pub(crate) fn note<T>(
+        &self,
+        timer: RequestTimer,
+        asked: Asked,
+        ended: Result<T, Status>,
+    ) -> Result<T, Status> {
+        let ns = u64::try_from(timer.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        self.durations[timer.method as usize].observe(ns);
         match ended.as_ref().map_err(Status::code) {
             Ok(_) => match asked {
                 Asked::Append(values) => {
@@ -63,11 +108,14 @@ impl Done {
     }
 
     /// All figures, with the number of streams that are open.
-    pub(crate) fn counts(&self, streams: usize) -> Vec<Count> {
+    pub(crate) fn counts(&self, streams: usize) -> Vec<Metric> {
         let grown = |name, help, value: &AtomicU64| {
-            let value = value.load(Ordering::Relaxed);
-            Count { name, help, value, grows: true }
+            Metric::counter(name, help, value.load(Ordering::Relaxed))
         };
+        let durations = METHODS.iter().filter_map(|(method, name)| {
+            let all = self.durations[*method as usize].read();
+            (all.count() > 0).then(|| (name.to_string(), Value::Durations(Box::new(all))))
+        });
         vec![
             grown("log_appends", "Appends by this front that took effect", &self.appends),
             grown("log_values", "Values that they appended", &self.values),
@@ -80,12 +128,13 @@ impl Done {
                 "Wrong passwords given to this front",
                 &self.wrong_passwords,
             ),
-            Count {
-                name: "log_streams",
-                help: "Streams that are open at this front",
-                value: streams as u64,
-                grows: false,
-            },
+            Metric::gauge("log_streams", "Streams that are open at this front", streams as u64),
+            Metric::new(
+                "log_request_duration",
+                "How long requests of the log took at this front, by method",
+                Kind::Histogram,
+            )
+            .with_each("method", durations),
         ]
     }
 }
@@ -98,16 +147,44 @@ mod tests {
     fn requests_count_by_how_they_end() {
         let done = Done::default();
         let failed = |why| Err::<(), _>(why);
-        assert!(done.note(Asked::Append(3), Ok(())).is_ok());
-        assert!(done.note(Asked::Append(1), Ok(())).is_ok());
-        assert!(done.note(Asked::Append(9), failed(Status::resource_exhausted("full"))).is_err());
-        assert!(done.note(Asked::Append(9), failed(Status::deadline_exceeded("late"))).is_err());
-        assert!(done.note(Asked::Read, failed(Status::not_found("no log"))).is_err());
-        assert!(done.note(Asked::Trim, Ok(())).is_ok());
+        assert!(done.note(Method::Append.begin(), Asked::Append(3), Ok(())).is_ok());
+        assert!(done.note(Method::Append.begin(), Asked::Append(1), Ok(())).is_ok());
+        assert!(
+            done.note(
+                Method::Append.begin(),
+                Asked::Append(9),
+                failed(Status::resource_exhausted("full"))
+            )
+            .is_err()
+        );
+        assert!(
+            done.note(
+                Method::Append.begin(),
+                Asked::Append(9),
+                failed(Status::deadline_exceeded("late"))
+            )
+            .is_err()
+        );
+        assert!(
+            done.note(Method::Info.begin(), Asked::Read, failed(Status::not_found("no log")))
+                .is_err()
+        );
+        assert!(done.note(Method::Trim.begin(), Asked::Trim, Ok(())).is_ok());
         let counts = done.counts(5);
-        let of = |name: &str| counts.iter().find(|c| c.name == name).map(|c| c.value);
+        let of = |name: &str| counts.iter().find(|c| c.name == name).and_then(Metric::count);
         let names = ["appends", "values", "trims", "reads", "refused", "unanswered", "streams"];
         let values: Vec<_> = names.iter().map(|n| of(&format!("log_{n}")).unwrap()).collect();
         assert_eq!(values, [2, 4, 1, 1, 1, 1, 5]);
+        let durations = counts.iter().find(|c| c.name == "log_request_duration").unwrap();
+        let by_method = durations.samples.iter().map(|(labels, value)| {
+            let Value::Durations(all) = value else { panic!("no histogram: {value:?}") };
+            (labels[0].1.as_str(), all.count())
+        });
+        let by_method: Vec<_> = by_method.collect();
+        assert_eq!(by_method, [("Append", 4), ("Trim", 1), ("Info", 1)]);
+    }
+    #[test]
+    fn each_method_has_its_own_durations() {
+        assert!(METHODS.iter().enumerate().all(|(at, (method, _))| *method as usize == at));
     }
 }

@@ -19,7 +19,7 @@ use crate::service::{Service, Shared, TAILS_MAX};
 use crate::session::Sessions;
 use crate::tail::Through;
 use amcast_services::kv::SlotMap;
-use amcast_services::{Clock, Counts, Status as ClusterStatus};
+use amcast_services::{Clock, Metrics, Status as ClusterStatus};
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -163,7 +163,7 @@ impl Front {
     }
 
     /// What tells how much it did, for the metrics page.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> Metrics {
         let (done, tails) = (Arc::clone(&self.done), Arc::clone(&self.tails));
         Box::new(move || done.counts(TAILS_MAX - tails.available_permits()))
     }

@@ -3,7 +3,7 @@
 use crate::answers::{Tailed, ToTail, Unread, read_bytes};
 use crate::backend::{Backend, Effect, Unanswered};
 use crate::connections::From;
-use crate::counts::{Asked, Done};
+use crate::counts::{Asked, Done, Method};
 use crate::follow::Follows;
 use crate::proto::log_server::Log;
 use crate::proto::{self, info_response, list_response, multi_append_request};
@@ -241,10 +241,11 @@ impl Log for Service {
         &self,
         request: Request<proto::AppendRequest>,
     ) -> Result<Response<proto::AppendResponse>, Status> {
+        let timer = Method::Append.begin();
         let proto::AppendRequest { log, value, session } = request.into_inner();
         let additions = vec![Addition { log: named(&log)?, value: &value }];
         let positions = self.0.append(additions, session.as_ref()).await;
-        let positions = self.0.done.note(Asked::Append(1), positions)?;
+        let positions = self.0.done.note(timer, Asked::Append(1), positions)?;
         let position = positions.first().copied().ok_or_else(wrong_answer)?;
         Ok(Response::new(proto::AppendResponse { position }))
     }
@@ -253,13 +254,14 @@ impl Log for Service {
         &self,
         request: Request<proto::MultiAppendRequest>,
     ) -> Result<Response<proto::MultiAppendResponse>, Status> {
+        let timer = Method::MultiAppend.begin();
         let proto::MultiAppendRequest { additions, session } = request.into_inner();
         counted("additions", additions.len())?;
         let one = |a: &'_ multi_append_request::Addition| named(&a.log).map(|_| ());
         additions.iter().try_for_each(one)?;
         let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
         let positions = self.0.append(each.collect(), session.as_ref()).await;
-        let positions = self.0.done.note(Asked::Append(additions.len()), positions)?;
+        let positions = self.0.done.note(timer, Asked::Append(additions.len()), positions)?;
         Ok(Response::new(proto::MultiAppendResponse { positions }))
     }
 
@@ -267,6 +269,7 @@ impl Log for Service {
         &self,
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::ReadResponse>, Status> {
+        let timer = Method::Read.begin();
         let connection = request.extensions().get::<From>().cloned();
         let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
         let command = Command::Read {
@@ -275,7 +278,7 @@ impl Log for Service {
             values_max: asked(max_values, USUAL_VALUES, READ_VALUES_MAX),
             bytes_max: asked(max_bytes, USUAL_BYTES, READ_BYTES_MAX),
         };
-        let answer = self.0.done.note(Asked::Read, self.0.read(&command).await)?;
+        let answer = self.0.done.note(timer, Asked::Read, self.0.read(&command).await)?;
         let Answer::Values { from, extent: e, values } = answer else {
             return Err(wrong_answer());
         };
@@ -293,10 +296,12 @@ impl Log for Service {
         &self,
         request: Request<proto::TrimRequest>,
     ) -> Result<Response<proto::TrimResponse>, Status> {
+        let timer = Method::Trim.begin();
         let proto::TrimRequest { log, before, session } = request.into_inner();
         let command = Command::Trim { log: named(&log)?, before };
         let answer = self.0.write(&command, session.as_ref()).await;
-        let Answer::Trimmed { extent: e, .. } = self.0.done.note(Asked::Trim, answer)? else {
+        let Answer::Trimmed { extent: e, .. } = self.0.done.note(timer, Asked::Trim, answer)?
+        else {
             return Err(wrong_answer());
         };
         Ok(Response::new(proto::TrimResponse { extent: Some(extent(e)) }))
@@ -329,11 +334,12 @@ impl Log for Service {
         &self,
         request: Request<proto::InfoRequest>,
     ) -> Result<Response<proto::InfoResponse>, Status> {
+        let timer = Method::Info.begin();
         let proto::InfoRequest { logs } = request.into_inner();
         counted("logs", logs.len())?;
         let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
         let answer = self.0.read(&Command::Extents(names)).await;
-        let Answer::Extents(extents) = self.0.done.note(Asked::Read, answer)? else {
+        let Answer::Extents(extents) = self.0.done.note(timer, Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
@@ -345,6 +351,7 @@ impl Log for Service {
         &self,
         request: Request<proto::ListRequest>,
     ) -> Result<Response<proto::ListResponse>, Status> {
+        let timer = Method::List.begin();
         let proto::ListRequest { after, max_logs } = request.into_inner();
         if after.len() > NAME_BYTES_MAX {
             named(&after)?;
@@ -352,7 +359,7 @@ impl Log for Service {
         let most = asked(max_logs, USUAL_VALUES, LIST_MAX as u32) as u16;
         let command = Command::List { after: after.as_bytes(), most };
         let answer = self.0.read(&command).await;
-        let Answer::Listed(logs) = self.0.done.note(Asked::Read, answer)? else {
+        let Answer::Listed(logs) = self.0.done.note(timer, Asked::Read, answer)? else {
             return Err(wrong_answer());
         };
         let listed = |(log, e): (Vec<u8>, Extent)| list_response::Listed {

@@ -12,6 +12,7 @@ use crate::application::{Figures, Wake};
 use crate::at::{At, Key, Stream};
 use crate::config::Place;
 use crate::handover::PROGRESS_TIMEOUT;
+use crate::resources::{LogStatus, ResourceStatus, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt;
@@ -69,6 +70,15 @@ pub struct NodeStatus {
     pub answers_dropped: u64,
     /// Rounds of its loop that found work, and that parked.
     pub rounds: (u64, u64),
+    /// Which life of the node this is: 0 for the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub life: Option<u32>,
+    /// Its logs, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogStatus>,
+    /// What it takes of its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceStatus>,
 }
 
 /// What a node knows of another one.
@@ -221,7 +231,7 @@ impl Mover {
 }
 
 /// Serves the socket at `path` from threads of its own; requests come out of the receiver. `far` is
-/// an address where the same is served to who knows the key. `wake` wakes the loop
+/// an address where the same is served to who knows the key. `resources` tell what the node takes. `wake` wakes the loop
 /// for requests. The mover asks the same loop.
 ///
 /// # Errors
@@ -229,6 +239,7 @@ impl Mover {
 pub(crate) fn serve(
     path: &Path,
     far: Option<(SocketAddr, Key)>,
+    resources: Resources,
     wake: Wake,
 ) -> io::Result<(Receiver<Request>, Mover)> {
     match std::fs::remove_file(path) {
@@ -247,13 +258,13 @@ pub(crate) fn serve(
         }
     };
     let mover = Mover { to: to_loop.clone(), wake: Arc::clone(&wake) };
+    let loops = Loop { to: to_loop, wake, resources: Arc::new(resources), strangers: None };
     if let Some((listener, key)) = far {
-        let loops = Loop { to: to_loop.clone(), wake: Arc::clone(&wake), strangers: None };
+        let loops = loops.clone();
         let strangers = Arc::new(Strangers { key, waiting: Mutex::default() });
         let accept = move || listener.accept().map(|(stream, _)| Stream::Tcp(stream));
         take(accept, Loop { strangers: Some(strangers), ..loops })?;
     }
-    let loops = Loop { to: to_loop, wake, strangers: None };
     take(move || listener.accept().map(|(stream, _)| Stream::Unix(stream)), loops)?;
     Ok((requests, mover))
 }
@@ -263,6 +274,7 @@ pub(crate) fn serve(
 struct Loop {
     to: SyncSender<Request>,
     wake: Wake,
+    resources: Arc<Resources>,
     /// Those who have proved nothing yet, where strangers may come.
     strangers: Option<Arc<Strangers>>,
 }
@@ -366,7 +378,9 @@ fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
         Some("status") => {
             let (reply, answer) = sync_channel(1);
             of.ask(Request::Status(reply))?;
-            let status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
+            let mut status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
+            // Here, and not in the loop, since it reads files.
+            status.resources = Some(of.resources.read());
             let mut said = serde_json::to_vec(&status)?;
             said.push(b'\n');
             stream.write_all(&said)
@@ -514,6 +528,9 @@ mod tests {
             network: None,
             answers_dropped: 0,
             rounds: (0, 0),
+            life: Some(1),
+            log: None,
+            resources: None,
         };
         let said = serde_json::to_string(&status).unwrap();
         let node = thread::spawn(move || {
@@ -544,7 +561,8 @@ mod tests {
         };
         let strangers = Strangers { key: key(7, b's'), waiting: Mutex::default() };
         let strangers = Some(Arc::new(strangers));
-        let of = Loop { to, wake: Arc::new(|| {}), strangers };
+        let resources = Arc::new(Resources::of(None));
+        let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };
         take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
         let far = |key| At::Address(at, key, "/nowhere/n0.sock".into());
         // The number, which travels in clear, is not enough.

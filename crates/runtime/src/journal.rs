@@ -11,7 +11,7 @@ use crate::log_ends::LogEnd;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
 use amcast_core::{Gid, Input};
 use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
-use amcast_storage::{Done, Log, LogId, Misfit, Options, Recovered, Refused, Wake};
+use amcast_storage::{Counts, Done, Log, LogId, Misfit, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -340,6 +340,11 @@ impl Journal {
     /// How often it was synced.
     pub(crate) fn syncs(&self) -> u64 {
         self.log.counts().syncs
+    }
+
+    /// What the log has done since it was opened.
+    pub(crate) fn counts(&self) -> Counts {
+        self.log.counts()
     }
 
     /// Why it cannot go on, if it cannot.

@@ -43,6 +43,7 @@ mod reading;
 mod ready;
 pub mod record;
 mod replicas;
+pub mod resources;
 pub mod seat;
 pub mod secret;
 mod standing;

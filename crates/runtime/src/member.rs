@@ -496,6 +496,10 @@ impl Replicas for Members {
         self.members.iter().filter_map(Dues::journal).map(Journal::volume).sum()
     }
 
+    fn log_status(&self) -> Option<LogStatus> {
+        LogStatus::of(self.members.iter().filter_map(Dues::journal).map(Journal::counts))
+    }
+
     fn log_ends(&self) -> LogEnds {
         let groups = self.cluster.all_groups();
         let end = |group: Gid| {

@@ -20,6 +20,7 @@ use crate::ingress::{Ingress, Taken};
 use crate::life::{Life, Name};
 use crate::member::{Members, Process};
 use crate::replicas::{Replicas, Seats};
+use crate::resources::Resources;
 use crate::seat::{Seat, SeatError};
 use crate::standing::Dismissal;
 use crate::system::refuses_file;
@@ -257,7 +258,8 @@ impl<A: Application> Node<A> {
             Ground::Memory(_) => None,
             Ground::Net(net) => net.control(rank),
         };
-        let requests = control::serve(&socket, far, replicas.wake());
+        let resources = Resources::of(options.keeping.as_ref());
+        let requests = control::serve(&socket, far, resources, replicas.wake());
         let (requests, mover) = requests.map_err(|e| NodeError::Io(socket, e))?;
         let diary = match &options.record {
             None => None,
@@ -680,6 +682,9 @@ impl<A: Application> Node<A> {
             network: self.replicas.network(),
             answers_dropped: self.house.door.dropped(),
             rounds: (counts.busy, counts.parks),
+            life: Some(self.replicas.life()),
+            log: self.replicas.log_status(),
+            resources: None,
         }
     }
 }

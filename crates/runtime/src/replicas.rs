@@ -6,6 +6,7 @@ use crate::control::{NetworkStatus, PeerStatus};
 use crate::journal::LogVolume;
 use crate::log_ends::LogEnds;
 use crate::node::NodeError;
+use crate::resources::LogStatus;
 use crate::seat::{Above, Seat};
 use crate::standing::Dismissal;
 use amcast_core::step::{Status, Ticket};
@@ -65,6 +66,11 @@ pub(crate) trait Replicas {
     /// have none.
     fn logged(&self) -> LogVolume {
         LogVolume::default()
+    }
+
+    /// What their logs did since the node started; none where they have none.
+    fn log_status(&self) -> Option<LogStatus> {
+        None
     }
 
     /// How far their logs are synced.

@@ -18,6 +18,12 @@ pub(crate) fn host_us() -> u64 {
     t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
 }
 
+/// The same in nanoseconds.
+pub(crate) fn host_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 /// What a front's clocks said at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {

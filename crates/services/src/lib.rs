@@ -16,6 +16,8 @@ pub mod front;
 pub mod kv;
 pub mod log;
 pub mod machine;
+pub mod metrics;
+mod process;
 pub mod status;
 pub mod store_and_log;
 pub mod stream;
@@ -28,6 +30,7 @@ pub use executor::{
     Answer, Awaits, Delivered, Executor, Full, Holds, Limits, Peek, State, Wake, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
-pub use status::{Count, Counts, ShardStatus, Status};
+pub use metrics::{Metric, Metrics};
+pub use status::{ShardStatus, Status};
 pub use store_and_log::{StoreAndLog, StoreAndLogShard};
 pub use whole::{Seen, Shard, StateMachine, Touch, Whole};

@@ -1,5 +1,6 @@
 //! What the program knows about its cluster and the fronts show.
 
+use crate::metrics::Metric;
 use amcast_core::Gid;
 
 /// One shard, as this node sees it.
@@ -59,20 +60,9 @@ pub trait Status: Send + Sync + 'static {
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
-}
 
-/// A figure of a service beside the store, for the metrics page.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Count {
-    /// Its name in metrics, without the program's in front.
-    pub name: &'static str,
-    /// What it counts, for people.
-    pub help: &'static str,
-    /// How many.
-    pub value: u64,
-    /// Whether it only ever grows.
-    pub grows: bool,
+    /// What else is to be told on the metrics page: of the nodes, as far as this process knows of them.
+    fn metrics(&self) -> Vec<Metric> {
+        Vec::new()
+    }
 }
-
-/// Tells figures as they are now.
-pub type Counts = Box<dyn Fn() -> Vec<Count> + Send + Sync>;

@@ -268,6 +268,19 @@ const TEMPLATES: &[&str] = &[
     "PFMERGE P P P",
     "PFMERGE P",
     "PFMERGE P H",
+    "PFDEBUG ENCODING P",
+    "PFDEBUG DECODE P",
+    "PFDEBUG decode P",
+    "PFDEBUG GETREG p9",
+    "PFDEBUG TODENSE p9",
+    "PFDEBUG NOTHING P",
+    "PFDEBUG ENCODING nope",
+    "PFDEBUG ENCODING H",
+    "STRLEN P",
+    // Where the estimate is kept that PFCOUNT puts there on a real server is not looked at.
+    "GETRANGE P 0 7",
+    "GETRANGE P 16 -1",
+    "DEL P",
     "SLOWLOG LEN",
     "LATENCY LATEST",
     "ACL WHOAMI",
@@ -703,4 +716,64 @@ fn large_and_malformed_commands_are_refused_in_words() {
     c.0.get_mut().write_all(b"*1\r\nPING\r\n").unwrap();
     assert_eq!(c.read(), Value::Error("ERR Protocol error: expected '$', got 'P'".into()));
     assert_eq!(c.0.read(&mut [0]).unwrap(), 0, "the connection is closed");
+}
+
+#[test]
+fn counters_have_the_bytes_that_redis_gives_them() {
+    let _limit = amcast_test_policy::time_limit();
+    let Some(real) = RealRedis::start() else {
+        return skip("counters_have_the_bytes_that_redis_gives_them", NO_REDIS);
+    };
+    let (front, mut rng) = (ours(2), Rng::new(11));
+    let (mut theirs, mut ours) = (Client::connect(real.1), Client::connect(front.address()));
+    let mut same = |command: &str| {
+        let args = words(command);
+        let (wanted, got) = (theirs.call(&args), ours.call(&args));
+        assert_eq!(got, wanted, "{command}");
+        wanted
+    };
+    let mut dense = 0;
+    for step in 0..1200 {
+        let key = format!("{{p}}{}", rng.below(5));
+        let elements = (0..rng.below(25)).map(|_| format!(" {}", rng.below(1 << 20)));
+        same(&format!("PFADD {key}{}", elements.collect::<String>()));
+        // Where the estimate is kept that PFCOUNT of a real server puts there is not looked at.
+        same(&format!("GETRANGE {key} 0 7"));
+        same(&format!("GETRANGE {key} 16 -1"));
+        if same(&format!("PFDEBUG ENCODING {key}")) == Value::Text("sparse".into()) {
+            same(&format!("PFDEBUG DECODE {key}"));
+        } else {
+            dense += 1;
+        }
+        match rng.below(60) {
+            0 => same(&format!("PFMERGE {key} {{p}}0 {{p}}1")),
+            1 => same(&format!("PFDEBUG TODENSE {key}")),
+            2 => same(&format!("PFDEBUG GETREG {key}")),
+            3..6 => same(&format!("DEL {key}")),
+            6 => same("PFCOUNT {p}0 {p}1 {p}2 {p}3 {p}4"),
+            _ => same(&format!("PFCOUNT {key}")),
+        };
+        assert!(step < 1199 || dense > 20, "{dense} steps with a dense one");
+    }
+    for damage in ["APPEND d x", "SETRANGE d 17 ?"] {
+        for command in ["DEL d", "PFADD d a b c", damage, "PFCOUNT d", "PFMERGE e d", "STRLEN d"] {
+            same(command);
+        }
+    }
+    for bad in ["SETRANGE d 4 ~", "SETRANGE d 0 hyll", "SET d HYLL", "SET d 1", "LPUSH f 1"] {
+        let key = if bad.starts_with("LPUSH") { "f" } else { "d" };
+        for command in ["DEL d f", "PFADD d a b c", bad] {
+            same(command);
+        }
+        for command in ["PFCOUNT", "PFADD", "PFMERGE e", "PFDEBUG ENCODING", "PFDEBUG DECODE"] {
+            same(&format!("{command} {key}"));
+        }
+    }
+    // An estimate that the string holds is believed until it is stale.
+    for command in ["DEL d", "PFADD d a b", "SETRANGE d 8 0123456!", "PFCOUNT d", "PFADD d a"] {
+        same(command);
+    }
+    for command in ["PFCOUNT d", "PFADD d c", "PFCOUNT d", "PFDEBUG TODENSE d", "PFCOUNT d"] {
+        same(command);
+    }
 }

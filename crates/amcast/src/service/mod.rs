@@ -3,6 +3,7 @@
 mod backend;
 mod calls;
 mod log;
+mod node_metrics;
 mod reads;
 mod store;
 mod watch;

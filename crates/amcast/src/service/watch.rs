@@ -1,5 +1,6 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
+use super::node_metrics::node_metrics;
 use amcast_core::{Cluster, Gid, Keeps};
 use amcast_protocols::catalog;
 use amcast_runtime::at::At;
@@ -7,7 +8,7 @@ use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
-use amcast_services::{ShardStatus, Status};
+use amcast_services::{Metric, ShardStatus, Status};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -112,6 +113,7 @@ pub struct Watch {
     own: Option<usize>,
     protocol: String,
     cluster: Cluster,
+    home: Arc<Home>,
     nodes: Arc<Mutex<Vec<At>>>,
     board: Arc<Mutex<Board>>,
     /// Its process serves no more clients.
@@ -180,7 +182,8 @@ impl Watch {
         let thread = std::thread::Builder::new().name("watch".to_string()).spawn(look)?;
         let leaves = AtomicBool::new(false);
         let own = node_rank(&name);
-        Ok(Self { name, own, protocol, cluster, nodes, board, leaves, stop, thread: Some(thread) })
+        let thread = Some(thread);
+        Ok(Self { name, own, protocol, cluster, home, nodes, board, leaves, stop, thread })
     }
 
     /// The shape of the cluster.
@@ -296,6 +299,30 @@ impl Status for Watch {
     fn remarks(&self) -> Vec<String> {
         lock(&self.board).down.clone()
     }
+
+    fn metrics(&self) -> Vec<Metric> {
+        node_metrics(&lock(&self.board).said, &self.home.lives())
+    }
+}
+
+/// What a node says that has nothing to say.
+#[cfg(test)]
+pub(super) fn silent_node() -> NodeStatus {
+    NodeStatus {
+        name: String::new(),
+        os_pid: 1,
+        ready: true,
+        why: String::new(),
+        replicas: Vec::new(),
+        view: None,
+        peers: Vec::new(),
+        network: None,
+        answers_dropped: 0,
+        rounds: (0, 0),
+        life: None,
+        log: None,
+        resources: None,
+    }
 }
 
 #[cfg(test)]
@@ -322,16 +349,9 @@ mod tests {
             figures: Default::default(),
         };
         Some(NodeStatus {
-            name: String::new(),
-            os_pid: 1,
             ready: fit == [true; 2],
-            why: String::new(),
             replicas: [0, 1].into_iter().zip(follows.into_iter().zip(fit)).map(replica).collect(),
-            view: None,
-            peers: Vec::new(),
-            network: None,
-            answers_dropped: 0,
-            rounds: (0, 0),
+            ..silent_node()
         })
     }
 

@@ -63,6 +63,19 @@ fn a_cluster_over_rings_serves_several_shards_from_every_node() {
         let page = up.page("/metrics");
         assert!(page.contains(&format!("amcast_shard_replicas_up{{shard=\"{g}\"}} 3")), "{page}");
     }
+    let page = up.page("/metrics");
+    for n in 0..3 {
+        for figure in ["up{node=\"nN\"} 1", "ready{node=\"nN\"} 1", "starts_total{node=\"nN\"} 1"] {
+            let line = format!("\namcast_node_{}\n", figure.replace('N', &n.to_string()));
+            assert!(page.contains(&line), "{line} in {page}");
+        }
+        let memory = format!("\namcast_node_resident_memory_bytes{{node=\"n{n}\"}} ");
+        assert!(page.contains(&memory), "{page}");
+    }
+    assert!(
+        page.contains("\namcast_command_duration_seconds_count{command=\"mset\"} 1\n"),
+        "{page}"
+    );
     assert_eq!(up.stop(), Some(0));
     assert!(!exists(&up.data), "{} stays", up.data.display());
     let checked = run(&["check", &dir]);

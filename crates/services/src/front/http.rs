@@ -1,6 +1,6 @@
 //! A page for people, metrics for Prometheus, and health checks.
 //!
-//! `/` shows the shards, `/metrics` the counters, `/healthz` answers while the process lives, and
+//! `/` shows the shards, `/metrics` the figures, `/healthz` answers while the process lives, and
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
 use super::limited::Limited;
@@ -11,15 +11,10 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
-use prometheus_client::registry::Registry;
 use std::fmt::Write;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -125,57 +120,9 @@ fn told(ready: Result<(), String>, server: &Server) -> (StatusCode, String) {
     }
 }
 
-type Labels = Vec<(&'static str, String)>;
-
 async fn metrics(State(server): State<Arc<Server>>) -> impl IntoResponse {
-    let mut registry = Registry::with_prefix("amcast");
-    let commands = ConstCounter::new(server.commands.load(Relaxed));
-    registry.register("commands", "Commands taken by the Redis front", commands);
-    let connections = ConstCounter::new(server.connections.load(Relaxed));
-    registry.register("connections", "Connections accepted by the Redis front", connections);
-    let wrong = ConstCounter::new(server.wrong_passwords.load(Relaxed));
-    registry.register("wrong_passwords", "Wrong passwords given to the Redis front", wrong);
-    let connected = ConstGauge::new(server.connected() as i64);
-    registry.register("connected_clients", "Connections to the Redis front now", connected);
-    for (name, help, ready) in [
-        ("ready", "1 while commands that come here can be served", server.status.ready_here()),
-        ("cluster_ready", "1 while the cluster serves commands", server.status.ready()),
-    ] {
-        registry.register(name, help, ConstGauge::new(i64::from(ready.is_ok())));
-    }
-    for count in server.others.get().map(|others| others()).unwrap_or_default() {
-        match count.grows {
-            true => registry.register(count.name, count.help, ConstCounter::new(count.value)),
-            false => registry.register(count.name, count.help, ConstGauge::new(count.value as i64)),
-        }
-    }
-    let shards = server.status.shards();
-    let family = |value: &dyn Fn(&crate::ShardStatus) -> usize| {
-        use prometheus_client::metrics::family::Family;
-        use prometheus_client::metrics::gauge::Gauge;
-        let family = Family::<Labels, Gauge>::default();
-        for s in &shards {
-            let labels = vec![("shard", s.shard.0.to_string())];
-            family.get_or_create(&labels).set(value(s) as i64);
-        }
-        family
-    };
-    for (name, help, values) in [
-        (
-            "shard_applied",
-            "Position up to which commands were executed",
-            family(&|s| s.applied as usize),
-        ),
-        ("shard_waiting", "Commands delivered but not executed", family(&|s| s.waiting)),
-        ("shard_keys", "Keys held", family(&|s| s.keys)),
-        ("shard_replicas_up", "Replicas that are up", family(&|s| s.replicas.0)),
-        ("shard_replicas", "Replicas there are", family(&|s| s.replicas.1)),
-    ] {
-        registry.register(name, help, values);
-    }
-    let mut text = String::new();
-    match encode(&mut text, &registry) {
-        Ok(()) => {
+    match super::metrics::text(&server) {
+        Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()
         }
@@ -222,6 +169,6 @@ async fn page(State(server): State<Arc<Server>>) -> Html<String> {
         node = escaped(&status.node()),
         protocol = escaped(&status.protocol()),
         clients = server.connected(),
-        commands = server.commands.load(Relaxed),
+        commands = server.commands(),
     ))
 }

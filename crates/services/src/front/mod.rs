@@ -2,6 +2,7 @@
 
 pub mod http;
 mod limited;
+mod metrics;
 pub mod places;
 pub mod redis;
 pub mod seldom;

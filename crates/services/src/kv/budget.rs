@@ -92,6 +92,7 @@ fn asks_for_much(name: &str) -> bool {
             | "copy"
             | "pfadd"
             | "pfmerge"
+            | "pfdebug"
             | "sort"
             | "lmove"
             | "rpoplpush"
@@ -143,7 +144,7 @@ fn denies(command: Option<&Command>) -> bool {
 
 /// What a key may hold while commands run one after the other.
 #[derive(Clone, Copy)]
-struct Held {
+struct SizeBound {
     /// Bytes that it surely has no more than.
     most: u64,
     /// Bytes of it that were there before, or are counted in the growth, and are of no other key.
@@ -154,7 +155,7 @@ struct Held {
 #[derive(Default)]
 struct Forecast<'a> {
     /// Keys that were looked at.
-    held: BTreeMap<&'a [u8], Held>,
+    held: BTreeMap<&'a [u8], SizeBound>,
     /// What they took before.
     before: u64,
     growth: u64,
@@ -162,13 +163,13 @@ struct Forecast<'a> {
 
 impl<'a> Forecast<'a> {
     /// What a key may hold when the next command comes.
-    fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> Held {
+    fn held(&mut self, c: &Context<'_>, key: &'a [u8]) -> SizeBound {
         if let Some(held) = self.held.get(key) {
             return *held;
         }
         let bytes = c.find(key).map_or(0, |entry| entry.bytes());
         self.before = self.before.saturating_add(bytes);
-        let held = Held { most: bytes, paid: bytes };
+        let held = SizeBound { most: bytes, paid: bytes };
         self.held.insert(key, held);
         held
     }
@@ -195,9 +196,9 @@ impl<'a> Forecast<'a> {
 
     /// A key may come to take so much.
     fn grow(&mut self, c: &Context<'_>, key: &'a [u8], to: u64) {
-        let Held { most, paid } = self.held(c, key);
+        let SizeBound { most, paid } = self.held(c, key);
         self.count(to.saturating_sub(paid));
-        self.held.insert(key, Held { most: most.max(to), paid: paid.max(to) });
+        self.held.insert(key, SizeBound { most: most.max(to), paid: paid.max(to) });
     }
 
     /// A key may come to take so much more, which is counted already, or comes from others.
@@ -206,7 +207,7 @@ impl<'a> Forecast<'a> {
         // No key holds more than all of them did, and what came since.
         let all = self.before.saturating_add(self.growth);
         let most = held.most.saturating_add(bytes).min(all.max(held.most));
-        self.held.insert(key, Held { most, ..held });
+        self.held.insert(key, SizeBound { most, ..held });
     }
 
     /// What is of one key, or a part of it, may come to be of another: what grows there again is new, and so is
@@ -217,7 +218,7 @@ impl<'a> Forecast<'a> {
         self.take_over(c, to, bytes);
         for key in [from, to] {
             let held = self.held(c, key);
-            self.held.insert(key, Held { paid: 0, ..held });
+            self.held.insert(key, SizeBound { paid: 0, ..held });
         }
     }
 
@@ -253,9 +254,11 @@ impl<'a> Forecast<'a> {
             "pfadd" | "pfmerge" => {
                 self.grow(c, args[1], COUNTER_BYTES + args[1].len() as u64);
             }
+            "pfdebug" => self.grow(c, args[2], COUNTER_BYTES + args[2].len() as u64),
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
-                let bytes = args[1..].iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
+                // That of the name is for what no argument has, as the digits of `INCR`.
+                let bytes = args.iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
                 self.count(bytes);
                 command.keys_of(args, &mut |key| self.take_over(c, key, bytes));
             }
@@ -287,6 +290,19 @@ impl<'a> Forecast<'a> {
         };
         self.grow(c, to, found.saturating_add(ARG_BYTES + to.len() as u64));
     }
+}
+
+/// By how many bytes a command or a transaction may make all shards together grow.
+#[cfg(test)]
+pub(super) fn forecast(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let mut forecast = Forecast::default();
+    let inner = lookup(args[0]).is_some_and(|command| matches!(command.keys, Keys::Inner));
+    match Script::parse(args).filter(|_| inner) {
+        Some(script) => script.commands.iter().for_each(|inner| forecast.add(c, inner)),
+        None if inner => {}
+        None => forecast.add(c, args),
+    }
+    forecast.growth
 }
 
 #[cfg(test)]

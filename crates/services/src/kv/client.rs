@@ -1,9 +1,11 @@
 //! What a front knows about itself and about each connected client.
 
 use super::Partitions;
+use super::command_stats::AllStats;
 use super::commands::server::Settings;
 use crate::clock::host_us;
-use crate::status::{Counts, Status};
+use crate::metrics::Metrics;
+use crate::status::Status;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -34,14 +36,18 @@ pub struct Server {
     pub other_replicas: usize,
     /// The cluster's state.
     pub status: Arc<dyn Status>,
-    /// Commands taken so far, and connections.
-    pub commands: AtomicU64,
+    /// What its commands came to.
+    pub(crate) stats: AllStats,
+    /// Connections that were refused or cut off so far.
+    pub(crate) refusals: Refusals,
     /// Connections accepted so far.
     pub connections: AtomicU64,
+    /// Those of them that were accepted when clients reset the statistics last.
+    pub(crate) connections_reset: AtomicU64,
     /// Wrong passwords that were given so far.
     pub wrong_passwords: AtomicU64,
     /// What the metrics page tells beside that, of a service that is none of the store's.
-    pub others: OnceLock<Counts>,
+    pub others: OnceLock<Metrics>,
     /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
     pub(crate) run_id: String,
     /// By the host's clock.
@@ -66,8 +72,10 @@ impl Server {
             clients_max,
             other_replicas,
             status,
-            commands: AtomicU64::new(0),
+            stats: AllStats::default(),
+            refusals: Refusals::default(),
             connections: AtomicU64::new(0),
+            connections_reset: AtomicU64::new(0),
             wrong_passwords: AtomicU64::new(0),
             others: OnceLock::new(),
             run_id: run_id(),
@@ -96,10 +104,34 @@ impl Server {
         }
     }
 
+    /// Commands taken so far, whatever came of them.
+    pub fn commands(&self) -> u64 {
+        self.stats.taken()
+    }
+
+    /// `INFO` counts anew from here on; metrics do not.
+    pub(crate) fn reset_stats(&self) {
+        self.stats.reset();
+        self.connections_reset.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
     /// Connections now.
     pub fn connected(&self) -> usize {
         lock(&self.clients).len()
     }
+}
+
+/// Connections that a gateway refused or cut off, by the reason.
+#[derive(Default)]
+pub(crate) struct Refusals {
+    /// There were as many as are served at a time.
+    pub(crate) clients: AtomicU64,
+    /// Its client did not read its answers.
+    pub(crate) output: AtomicU64,
+    /// It held most, and all together held too much.
+    pub(crate) memory: AtomicU64,
+    /// Too many clients had not given the password.
+    pub(crate) strangers: AtomicU64,
 }
 
 /// 160 bits that nobody else draws, in hexadecimal digits.

@@ -5,6 +5,7 @@ mod answers;
 pub(crate) mod args;
 pub mod budget;
 pub mod client;
+pub(crate) mod command_stats;
 pub(crate) mod commands;
 mod data;
 mod glob;
@@ -171,7 +172,9 @@ pub fn destinations(
     let mut dst = GroupSet::EMPTY;
     match command.keys {
         Keys::All => dst = map.all(),
-        Keys::Shards(find) => dst = find(args, map),
+        // One of too few words in a transaction touches nothing: it is answered with an error.
+        Keys::Shards(find) if command.check_arity(args.len()).is_ok() => dst = find(args, map),
+        Keys::Shards(_) => {}
         Keys::Told(keys) => {
             if !keys(args, &mut |key| dst = dst.or(map.of_key(key).shards())) {
                 dst = map.all();

@@ -2,7 +2,7 @@
 //! error, or that only reads, must leave everything as it was. `AMCAST_LONG=1` tries many more.
 
 use super::registry::{self, Command, Run};
-use super::{Kv, Store, encode_args, encode_epoch};
+use super::{Context, Kv, Store, budget, encode_args, encode_epoch};
 use crate::envelope::Stamp;
 use crate::machine::{At, Machine, Part, Place};
 use crate::stream::{Piece, Progress};
@@ -56,6 +56,9 @@ const SENSE: &[&str] = &[
     "PFADD p1 a b",
     "PFMERGE p2 p1",
     "PFCOUNT p1 p2",
+    "PFDEBUG TODENSE p1",
+    "PFDEBUG GETREG p2",
+    "PFDEBUG DECODE p1",
     "SCAN 0 MATCH s* COUNT 3 TYPE string",
     "HSCAN h1 0 COUNT 2",
     "RANGE a z LIMIT 3",
@@ -233,6 +236,12 @@ fn behind(answer: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
+/// How many bytes a command may make a shard grow, and all of them, as is forecast before it runs.
+struct Forecast {
+    shard: u64,
+    all: u64,
+}
+
 struct Shards {
     kv: Kv,
     stores: Vec<Store>,
@@ -240,6 +249,34 @@ struct Shards {
 }
 
 impl Shards {
+    fn new() -> Self {
+        let kv = Kv::new(SHARDS, 1);
+        let stores = (0..SHARDS).map(|_| kv.part()).collect();
+        Self { kv, stores, position: 0 }
+    }
+
+    /// What is forecast of a command of all shards.
+    fn forecast(&mut self, args: &[Vec<u8>]) -> Forecast {
+        let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
+        let mut command = Vec::new();
+        encode_epoch(self.stores[0].map().epoch(), &mut command);
+        encode_args(&args, &mut command);
+        let shard = self.kv.growth(&command);
+        let (dst, now) = (GroupSet::first(SHARDS), Stamp { wall_ms: 1_000_000, host_ms: 1 });
+        let place = |shard| Place { shard, position: self.position, now };
+        let places: Vec<Place> = dst.iter().map(place).collect();
+        let mut stores: Vec<&mut Store> = self.stores.iter_mut().collect();
+        let map = stores[0].map().clone();
+        let id = MsgId { sender: Pid(1), seq: self.position };
+        let c = Context { map, places: &places, stores: &mut stores, dst, id, chance: None };
+        Forecast { shard, all: budget::forecast(&c, &args) }
+    }
+
+    /// Bytes that each shard holds.
+    fn used(&self) -> Vec<u64> {
+        self.stores.iter().map(Store::used).collect()
+    }
+
     fn run(&mut self, args: &[Vec<u8>], dst: GroupSet) -> Vec<u8> {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let mut command = Vec::new();
@@ -288,9 +325,7 @@ fn nothing_panics_and_errors_change_nothing() {
     let (mut errors, mut refused) = (0, std::collections::BTreeSet::new());
     let long = std::env::var_os("AMCAST_LONG").is_some_and(|v| v == "1");
     for seed in 0..if long { 500 } else { 6 } {
-        let kv = Kv::new(SHARDS, 1);
-        let stores = (0..SHARDS).map(|_| kv.part()).collect();
-        let mut shards = Shards { kv, stores, position: 0 };
+        let mut shards = Shards::new();
         let mut rng = Rng::new(seed);
         let mut before = shards.state();
         for _ in 0..5000 {
@@ -317,4 +352,79 @@ fn nothing_panics_and_errors_change_nothing() {
         }
     }
     assert!(errors > 10_000 && refused.len() > 90, "{errors} errors of {}", refused.len());
+}
+
+#[test]
+fn a_transaction_with_a_command_of_too_few_words_is_answered() {
+    let mut shards = Shards::new();
+    for text in ["EXEC 0 1 2 RANGE a", "EXEC 0 1 1 AMCAST.TIDY", "EXEC 0 1 2 AMCAST.MOVE 0"] {
+        let args: Vec<Vec<u8>> = text.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+        let answer = shards.run(&args, GroupSet::first(SHARDS));
+        assert_eq!(behind(&answer), Some(&b""[..]), "{text}: {}", answer.escape_ascii());
+    }
+}
+
+/// One of its arguments is as long as values are, now and then.
+fn lengthen(args: &mut [Vec<u8>], rng: &mut Rng) {
+    if args.len() > 1 && rng.chance(200_000) {
+        let at = 1 + rng.below(args.len() as u64 - 1) as usize;
+        let letter = b'a' + rng.below(3) as u8;
+        args[at] = vec![letter; rng.below(2000) as usize];
+    }
+}
+
+/// Some commands, wrapped as a transaction that a gateway sends.
+fn transaction(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let mut script = vec![b"EXEC".to_vec(), b"0".to_vec()];
+    let count = 1 + rng.below(5);
+    script.push(count.to_string().into_bytes());
+    for _ in 0..count {
+        let mut inner = if rng.chance(500_000) { sense(rng) } else { spoiled(rng) };
+        lengthen(&mut inner, rng);
+        script.push(inner.len().to_string().into_bytes());
+        script.append(&mut inner);
+    }
+    script
+}
+
+#[test]
+fn no_command_makes_the_state_grow_by_more_than_was_forecast() {
+    let all = registry::families().iter().flat_map(|(_, list)| list.iter());
+    let ordered: Vec<&Command> = all.filter(|c| !matches!(c.run, Run::Front(_))).collect();
+    let long = std::env::var_os("AMCAST_LONG").is_some_and(|v| v == "1");
+    let (mut grew, mut of) = (0, std::collections::BTreeSet::new());
+    for seed in 0..if long { 500 } else { 6 } {
+        let (mut shards, mut rng) = (Shards::new(), Rng::new(1000 + seed));
+        for _ in 0..5000 {
+            let mut args = match rng.below(6) {
+                0 | 1 => sense(&mut rng),
+                2 => nonsense(&mut rng, &ordered),
+                3 => transaction(&mut rng),
+                _ => spoiled(&mut rng),
+            };
+            if !args[0].eq_ignore_ascii_case(b"exec") {
+                lengthen(&mut args, &mut rng);
+            }
+            // What moves whole parts of the keys is bounded in another way.
+            if args.iter().any(|arg| arg.len() > 6 && arg[..6].eq_ignore_ascii_case(b"amcast")) {
+                continue;
+            }
+            let (forecast, before) = (shards.forecast(&args), shards.used());
+            shards.run(&args, GroupSet::first(SHARDS));
+            let after = shards.used();
+            let shown = || args.iter().map(|a| a.escape_ascii().to_string()).collect::<Vec<_>>();
+            for (before, after) in before.iter().zip(&after) {
+                let more = after.saturating_sub(*before);
+                assert!(more <= forecast.shard, "{:?}: {more} of {}", shown(), forecast.shard);
+            }
+            let (before, after): (u64, u64) = (before.iter().sum(), after.iter().sum());
+            let more = after.saturating_sub(before);
+            assert!(more <= forecast.all, "{:?}: {more} of {}", shown(), forecast.all);
+            if more > 0 {
+                grew += 1;
+                of.insert(args[0].to_ascii_lowercase());
+            }
+        }
+    }
+    assert!(grew > 2000 && of.len() > 35, "{grew} commands of {} names grew", of.len());
 }

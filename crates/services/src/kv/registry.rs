@@ -176,18 +176,25 @@ const NAME_BYTES_MAX: usize = 24;
 /// Places of the table below: a power of two, with room to spare.
 const PLACES: usize = 1024;
 
+/// A command with its number: its place among [`all`].
+pub(crate) type Numbered = (u16, &'static Command);
+
+/// All commands, in the order of their numbers.
+pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
+    commands::FAMILIES.iter().flat_map(|family| family.1)
+}
+
 /// All commands, each at the first free place from that of its name on.
-fn table() -> &'static [Option<&'static Command>; PLACES] {
-    static TABLE: OnceLock<[Option<&'static Command>; PLACES]> = OnceLock::new();
+fn table() -> &'static [Option<Numbered>; PLACES] {
+    static TABLE: OnceLock<[Option<Numbered>; PLACES]> = OnceLock::new();
     TABLE.get_or_init(|| {
         let mut table = [None; PLACES];
-        let all = commands::FAMILIES.iter().flat_map(|family| family.1);
-        for command in all {
+        for (number, command) in all().enumerate() {
             let mut place = place(command.name.as_bytes());
             while table[place].is_some() {
                 place = (place + 1) % PLACES;
             }
-            table[place] = Some(command);
+            table[place] = Some((number as u16, command));
         }
         table
     })
@@ -213,13 +220,18 @@ pub fn families() -> &'static [(&'static str, &'static [Command])] {
 
 /// The command of that name, in any case.
 pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+    find(name).map(|(_, command)| command)
+}
+
+/// The command of that name, in any case, and its number.
+pub(crate) fn find(name: &[u8]) -> Option<Numbered> {
     if name.len() > NAME_BYTES_MAX {
         return None;
     }
     let (table, mut at) = (table(), place(name));
-    while let Some(command) = table[at] {
+    while let Some((number, command)) = table[at] {
         if command.name.as_bytes().eq_ignore_ascii_case(name) {
-            return Some(command);
+            return Some((number, command));
         }
         at = (at + 1) % PLACES;
     }
@@ -259,7 +271,7 @@ mod tests {
             mixed[0].make_ascii_uppercase();
             assert!(std::ptr::eq(lookup(&mixed).unwrap(), *command), "{}", command.name);
             let mut at = place(name);
-            while !std::ptr::eq(table()[at].unwrap(), *command) {
+            while !std::ptr::eq(table()[at].unwrap().1, *command) {
                 (at, steps) = ((at + 1) % PLACES, steps + 1);
             }
             mixed.push(b'x');

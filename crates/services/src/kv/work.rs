@@ -11,6 +11,7 @@
 //! that are removed (each was added once), and some hundred nanoseconds for each argument.
 
 use super::Context;
+use super::commands::hyperloglog::SPARSE_BYTES_MAX;
 use super::data::{Data, Hash};
 use super::glob;
 use super::number::parse_int;
@@ -38,6 +39,9 @@ const FIND_KEY_NS: u64 = 150;
 
 /// Nanoseconds for each byte of a counter of different elements that is estimated or merged.
 const COUNTER_BYTE_NS: u64 = 5;
+
+/// Bytes of a counter in the short form, with its head, at the most.
+const SHORT_COUNTER_BYTES: u64 = SPARSE_BYTES_MAX as u64 + 16;
 
 /// What a command, or a transaction, may still take.
 pub(crate) struct Work(Cell<u64>);
@@ -264,6 +268,37 @@ pub(crate) fn of_counters(c: &Context<'_>, args: &[&[u8]]) -> u64 {
     args[1..].iter().fold(0, |ns: u64, key| {
         ns.saturating_add(FIND_KEY_NS + size(c, key).bytes.saturating_mul(COUNTER_BYTE_NS))
     })
+}
+
+/// Nanoseconds of raising a register of a counter in the short form that has so many bytes then: its runs are read from
+/// the first on.
+fn raise_ns(bytes: u64) -> u64 {
+    2 * bytes.min(SHORT_COUNTER_BYTES)
+}
+
+/// `PFADD`: an element raises a register.
+pub(crate) fn of_pfadd(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let (bytes, elements) = (size(c, args[1]).bytes, args.len() as u64 - 2);
+    if bytes > SHORT_COUNTER_BYTES {
+        return 0;
+    }
+    // One makes three bytes more, at the most.
+    elements.saturating_mul(raise_ns(bytes + 16 + 3 * elements))
+}
+
+/// `PFMERGE`: every register is read, and raised where the result is in the short form.
+pub(crate) fn of_pfmerge(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let sizes: Vec<u64> = args[1..].iter().map(|key| size(c, key).bytes).collect();
+    let bytes = sizes.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes));
+    let is_short = sizes.iter().all(|bytes| *bytes <= SHORT_COUNTER_BYTES);
+    // A byte says of four registers at most that they are not zero, and a longer result becomes dense.
+    let raised = if is_short { 4 * bytes.min(SHORT_COUNTER_BYTES) } else { 0 };
+    of_counters(c, args).saturating_add(raised.saturating_mul(raise_ns(bytes)))
+}
+
+/// `PFDEBUG`: every register is read.
+pub(crate) fn of_pfdebug(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    of_counters(c, &args[1..])
 }
 
 /// `HINCRBYFLOAT`: all digits of the field are read.

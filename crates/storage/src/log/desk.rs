@@ -5,6 +5,7 @@ use crate::batch::Batch;
 use crate::error::Error;
 use crate::shelf::locked;
 use crate::store::Unreadable;
+use amcast_core::histogram::Histogram;
 use amcast_core::step::Ticket;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -36,7 +37,7 @@ pub enum Done {
 }
 
 /// What a log has done since it was opened, for status pages.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Records written.
     pub records: u64,
@@ -48,6 +49,8 @@ pub struct Counts {
     pub synced: Duration,
     /// The longest.
     pub slowest: Duration,
+    /// How long each took that a record waited for.
+    pub durations: Histogram,
     /// How long the one lasts that has not ended. A disk that hangs shows here, and nowhere else.
     pub under_way: Option<Duration>,
 }

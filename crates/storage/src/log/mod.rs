@@ -253,7 +253,7 @@ impl Log {
     /// What it has done since it was opened.
     pub fn counts(&self) -> Counts {
         let counting = locked(&self.desk.counting);
-        Counts { under_way: counting.begun.map(|begun| begun.elapsed()), ..counting.counts }
+        Counts { under_way: counting.begun.map(|begun| begun.elapsed()), ..counting.counts.clone() }
     }
 
     /// The longest record that is taken, in bytes.

@@ -108,6 +108,11 @@ fn what_is_awaited_is_told_durable_in_order() {
     let counts = looping.log.counts();
     assert_eq!((counts.records, counts.bytes, counts.under_way), (50, 50 * 136, None));
     assert!((1..=50).contains(&counts.syncs) && counts.slowest <= counts.synced, "{counts:?}");
+    let durations = &counts.durations;
+    assert_eq!(
+        (durations.count(), durations.sum_ns),
+        (counts.syncs, counts.synced.as_nanos() as u64)
+    );
     assert_eq!(looping.log.room(), OPTIONS.queue_bytes);
     looping.log.close().expect("nothing failed");
     let (looping, recovered) = Loop::open(&disk);

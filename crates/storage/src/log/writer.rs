@@ -117,6 +117,7 @@ fn sync<D: Disk>(store: &mut Store<D>, desk: &Desk) -> Result<(), Error> {
     counting.begun = None;
     counting.counts.syncs += 1;
     counting.counts.synced += lasted;
+    counting.counts.durations.observe(u64::try_from(lasted.as_nanos()).unwrap_or(u64::MAX));
     counting.counts.slowest = counting.counts.slowest.max(lasted);
     synced
 }

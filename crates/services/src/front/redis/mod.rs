@@ -230,6 +230,7 @@ async fn accept<B: Backend>(
 ) {
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let post = Arc::new(Post::default());
+    let stats = shared.server.stats.of_thread();
     tokio::spawn(post.clone().go_round());
     loop {
         let accepted = tokio::select! {
@@ -239,12 +240,13 @@ async fn accept<B: Backend>(
         match accepted {
             Ok((stream, peer)) => {
                 if shared.server.connected() >= shared.clients_max {
+                    shared.server.refusals.clients.fetch_add(1, Ordering::Relaxed);
                     // What cannot be written is not missed: the connection is refused anyway.
                     let _ = stream.try_write(b"-ERR max number of clients reached\r\n");
                     continue;
                 }
                 shared.server.connections.fetch_add(1, Ordering::Relaxed);
-                if let Ok(serving) = connection::open(stream, peer, &shared, &post) {
+                if let Ok(serving) = connection::open(stream, peer, &shared, &post, &stats) {
                     tokio::spawn(serving);
                 }
             }

@@ -1,18 +1,23 @@
 //! How many different elements were seen, about: HyperLogLog with Redis's hash and estimate, so that
 //! counts are the same.
 //!
-//! A counter is a string: a head of 16 bytes, then 16384 registers of 6 bits, as Redis's dense form
-//! has it. Redis keeps small counters in a shorter form; here all have this one, of 12 KiB.
+//! A counter is a string: a head of 16 bytes, then 16384 registers, in one of two forms. The long one (dense) has 6 bits
+//! for each, 12 KiB in all; the short one ([`sparse`]) has runs of equal ones, and is what a counter begins with. The
+//! bytes are those of Redis. The head has room for the last estimate: `PFCOUNT` uses one that is there, and, other
+//! than that of Redis, puts none there, since what reads changes nothing here.
+
+mod sparse;
 
 use super::super::Context;
 use super::super::data::{Data, Str};
-use super::super::registry::{Command, EACH, ONE};
+use super::super::registry::{Command, EACH, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted."),
+    Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted.")
+        .taking(work::of_pfadd),
     Command::ordered(
         "pfcount",
         -2,
@@ -30,8 +35,19 @@ pub(crate) const COMMANDS: &[Command] = &[
         pfmerge,
         "Makes a counter of all that others counted.",
     )
-    .taking(work::of_counters),
+    .taking(work::of_pfmerge),
+    Command::ordered(
+        "pfdebug",
+        3,
+        "write denyoom admin",
+        Keys::Range { first: 2, last: 2, step: 1 },
+        pfdebug,
+        "Shows how a counter is kept, or has it kept in the long form.",
+    )
+    .taking(work::of_pfdebug),
 ];
+
+pub(crate) use sparse::BYTES_MAX as SPARSE_BYTES_MAX;
 
 /// Bits of a hash that choose the register.
 const INDEX_BITS: usize = 14;
@@ -44,25 +60,87 @@ const HEAD_BYTES: usize = 16;
 const BYTES: usize = HEAD_BYTES + REGISTERS * REGISTER_BITS / 8;
 const MAGIC: &[u8] = b"HYLL";
 
+/// Where the head says in which form the registers are.
+const ENCODING_AT: usize = MAGIC.len();
+const DENSE: u8 = 0;
+const SPARSE: u8 = 1;
+
+/// Where the head has the last estimate; the highest bit of its last byte says that it is not of these registers.
+const ESTIMATE_AT: usize = 8;
+const STALE: u8 = 0x80;
+
 const BAD: Error =
     Error(std::borrow::Cow::Borrowed("WRONGTYPE Key is not a valid HyperLogLog string value."));
+const CORRUPT: Error =
+    Error(std::borrow::Cow::Borrowed("INVALIDOBJ Corrupted HLL object detected"));
 
-/// An empty counter. The highest bit of the head's last byte says that no estimate is kept there.
-fn empty() -> Vec<u8> {
+/// An empty counter in the long form.
+fn empty_dense() -> Vec<u8> {
     let mut bytes = vec![0; BYTES];
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-    bytes[HEAD_BYTES - 1] = 0x80;
     bytes
 }
 
+/// Whether the string is a counter in the short form.
+///
+/// # Errors
+/// When it is no counter.
+fn is_sparse(bytes: &[u8]) -> Result<bool, Error> {
+    if bytes.len() < HEAD_BYTES || !bytes.starts_with(MAGIC) {
+        return Err(BAD);
+    }
+    match bytes[ENCODING_AT] {
+        DENSE if bytes.len() == BYTES => Ok(false),
+        SPARSE => Ok(true),
+        _ => Err(BAD),
+    }
+}
+
+/// Refuses what is no counter, and one whose registers are not all there.
 fn checked(bytes: &Str) -> Result<&Str, Error> {
-    let good = bytes.len() == BYTES && bytes.starts_with(MAGIC) && bytes[MAGIC.len()] == 0;
-    if good { Ok(bytes) } else { Err(BAD) }
+    match is_sparse(bytes)? && !sparse::is_whole(bytes) {
+        true => Err(CORRUPT),
+        false => Ok(bytes),
+    }
 }
 
 /// The counter of a key, if there is one.
 fn counter<'a>(c: &'a Context<'_>, key: &[u8]) -> Result<Option<&'a Str>, Error> {
     c.get::<Str>(key)?.map(checked).transpose()
+}
+
+/// The estimate that its head has, if it is of its registers.
+fn kept_estimate(counter: &[u8]) -> Option<u64> {
+    let bytes = counter[ESTIMATE_AT..HEAD_BYTES].try_into().expect("eight bytes");
+    (counter[HEAD_BYTES - 1] & STALE == 0).then(|| u64::from_le_bytes(bytes))
+}
+
+/// Calls `each` with the registers in order: where some begin that have the same value, how many, and the value.
+fn each_run(counter: &[u8], mut each: impl FnMut(usize, usize, u8)) {
+    if counter[ENCODING_AT] == DENSE {
+        return (0..REGISTERS).for_each(|i| each(i, 1, register(counter, i)));
+    }
+    let mut index = 0;
+    for run in sparse::runs(counter) {
+        each(index, run.len, run.value);
+        index += run.len;
+    }
+}
+
+/// Has a register of a whole counter have `rank` at least; whether that is new.
+fn raise(counter: &mut Str, index: usize, rank: u8) -> bool {
+    if counter[ENCODING_AT] == SPARSE {
+        match sparse::raise(counter, index, rank) {
+            sparse::Raise::Kept => return false,
+            sparse::Raise::Raised => return true,
+            sparse::Raise::NeedsDense => *counter = sparse::to_dense(counter),
+        }
+    }
+    let rises = register(counter, index) < rank;
+    if rises {
+        set_register(counter, index, rank);
+    }
+    rises
 }
 
 /// The register at `index`; the last one ends with the string.
@@ -110,12 +188,10 @@ fn murmur(bytes: &[u8]) -> u64 {
     hash ^ hash >> 47
 }
 
-/// How many different elements a counter has seen: Ertl's estimate, as in Redis since version 4.
-fn estimate(bytes: &[u8]) -> u64 {
+/// How many different elements a counter has seen of whose registers so many have each value: Ertl's estimate, as in Redis since version 4.
+fn estimate(histogram: &[u32; 64]) -> u64 {
     const ALPHA: f64 = 0.721_347_520_444_481_7;
     let m = REGISTERS as f64;
-    let mut histogram = [0_u32; 64];
-    (0..REGISTERS).for_each(|i| histogram[usize::from(register(bytes, i))] += 1);
     let mut z = m * tau((m - f64::from(histogram[RANK_BITS + 1])) / m);
     for count in histogram[1..=RANK_BITS].iter().rev() {
         z = (z + f64::from(*count)) * 0.5;
@@ -159,15 +235,15 @@ fn tau(mut x: f64) -> f64 {
 fn pfadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (key, known) = (args[1], counter(c, args[1])?.is_some());
     if !known {
-        c.put(key, Data::Str(empty()), NEVER_MS);
+        c.put(key, Data::Str(sparse::empty()), NEVER_MS);
     }
     let (store, mut changed) = (c.store(key), !known);
     if let Some(bytes) = store.get_mut::<Str>(key)? {
         for (index, rank) in args[2..].iter().map(|element| place(element)) {
-            if register(bytes, index) < rank {
-                set_register(bytes, index, rank);
-                changed = true;
-            }
+            changed |= raise(bytes, index, rank);
+        }
+        if changed {
+            bytes[HEAD_BYTES - 1] |= STALE;
         }
     }
     if changed {
@@ -177,34 +253,136 @@ fn pfadd(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     Ok(())
 }
 
-/// A counter of all that those of `keys` counted.
-fn merged(c: &Context<'_>, keys: &[&[u8]]) -> Result<Vec<u8>, Error> {
-    let mut all = empty();
+/// The highest value that each register has in any of the counters, and whether one of them is in the long form.
+fn highest(c: &Context<'_>, keys: &[&[u8]]) -> Result<(Vec<u8>, bool), Error> {
+    let (mut all, mut any_dense) = (vec![0; REGISTERS], false);
     for key in keys {
         let Some(bytes) = counter(c, key)? else { continue };
-        for i in 0..REGISTERS {
-            let rank = register(bytes, i);
-            if register(&all, i) < rank {
-                set_register(&mut all, i, rank);
+        any_dense |= bytes[ENCODING_AT] == DENSE;
+        each_run(bytes, |first, len, rank| {
+            // Most of a short one are zero, and cost nothing.
+            if rank > 0 {
+                all[first..first + len]
+                    .iter_mut()
+                    .for_each(|highest| *highest = rank.max(*highest));
             }
-        }
+        });
     }
-    Ok(all)
+    Ok((all, any_dense))
 }
 
 fn pfcount(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let count = match &args[1..] {
-        [key] => counter(c, key)?.map_or(0, |bytes| estimate(bytes)),
-        keys => estimate(&merged(c, keys)?),
-    };
-    reply.int(count as i64);
+    let mut histogram = [0_u32; 64];
+    if let [key] = &args[1..] {
+        let Some(bytes) = counter(c, key)? else {
+            reply.int(0);
+            return Ok(());
+        };
+        if let Some(kept) = kept_estimate(bytes) {
+            reply.int(kept as i64);
+            return Ok(());
+        }
+        each_run(bytes, |_, len, rank| histogram[usize::from(rank)] += len as u32);
+    } else {
+        let (all, _) = highest(c, &args[1..])?;
+        all.into_iter().for_each(|rank| histogram[usize::from(rank)] += 1);
+    }
+    reply.int(estimate(&histogram) as i64);
     Ok(())
 }
 
 fn pfmerge(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let all = merged(c, &args[1..])?;
-    let deadline_ms = c.find(args[1]).map_or(NEVER_MS, |e| e.deadline_ms);
-    c.put(args[1], Data::Str(all), deadline_ms);
+    let key = args[1];
+    let (all, any_dense) = highest(c, &args[1..])?;
+    let mut into = counter(c, key)?.map_or_else(sparse::empty, Clone::clone);
+    if any_dense && into[ENCODING_AT] == SPARSE {
+        into = sparse::to_dense(&into);
+    }
+    for (index, rank) in all.into_iter().enumerate().filter(|(_, rank)| *rank > 0) {
+        raise(&mut into, index, rank);
+    }
+    into[HEAD_BYTES - 1] |= STALE;
+    let deadline_ms = c.find(key).map_or(NEVER_MS, |e| e.deadline_ms);
+    c.put(key, Data::Str(into), deadline_ms);
     reply.ok();
     Ok(())
+}
+
+/// Has a counter kept in the long form; whether it was not.
+fn make_dense(c: &mut Context<'_>, key: &[u8]) -> Result<bool, Error> {
+    let store = c.store(key);
+    let Some(bytes) = store.get::<Str>(key)? else { return Ok(false) };
+    if checked(bytes)?[ENCODING_AT] == DENSE {
+        return Ok(false);
+    }
+    if let Some(bytes) = store.get_mut::<Str>(key)? {
+        *bytes = sparse::to_dense(bytes);
+    }
+    store.touch(key);
+    Ok(true)
+}
+
+fn pfdebug(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let key = args[2];
+    let Some(bytes) = c.get::<Str>(key)? else {
+        return Err(Error::new("ERR The specified key does not exist"));
+    };
+    let is_sparse = is_sparse(bytes)?;
+    match args[1].to_ascii_lowercase().as_slice() {
+        b"encoding" => reply.simple(if is_sparse { "sparse" } else { "dense" }),
+        b"decode" if is_sparse => reply.simple(&sparse::told(checked(bytes)?)),
+        b"decode" => return Err(Error::new("ERR HLL encoding is not sparse")),
+        b"todense" => {
+            let changed = make_dense(c, key)?;
+            reply.flag(changed);
+        }
+        b"getreg" => {
+            make_dense(c, key)?;
+            let bytes = counter(c, key)?.ok_or(BAD)?;
+            reply.array(REGISTERS);
+            each_run(bytes, |_, _, rank| reply.int(i64::from(rank)));
+        }
+        _ => {
+            let word = String::from_utf8_lossy(args[1]);
+            return Err(Error::new(format!("ERR Unknown PFDEBUG subcommand '{word}'")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_estimate_is_used_until_it_is_stale() {
+        let mut counter = sparse::empty();
+        assert_eq!(kept_estimate(&counter), Some(0));
+        counter[ESTIMATE_AT..HEAD_BYTES].copy_from_slice(&77_u64.to_le_bytes());
+        assert_eq!(kept_estimate(&counter), Some(77));
+        counter[HEAD_BYTES - 1] |= STALE;
+        assert_eq!(kept_estimate(&counter), None);
+    }
+
+    #[test]
+    fn what_no_run_can_say_makes_a_counter_dense_with_the_same_registers() {
+        let mut counter = sparse::empty();
+        assert!(raise(&mut counter, 5, 7) && raise(&mut counter, 9, 51));
+        assert_eq!((counter.len(), counter[ENCODING_AT]), (BYTES, DENSE));
+        assert_eq!([5, 9, 10].map(|i| register(&counter, i)), [7, 51, 0]);
+        assert!(!raise(&mut counter, 9, 50) && raise(&mut counter, 10, 1));
+    }
+
+    #[test]
+    fn what_is_no_counter_is_refused_and_a_damaged_one_is_told_apart() {
+        let sparse = sparse::empty();
+        let cut = sparse[..sparse.len() - 1].to_vec();
+        let other = [&sparse[..ENCODING_AT], &[2], &sparse[ENCODING_AT + 1..]].concat();
+        let why = |bytes: &Vec<u8>| checked(bytes).err().map(|e| e.0.into_owned());
+        assert_eq!(why(&sparse), None);
+        assert!(why(&cut).is_some_and(|why| why.starts_with("INVALIDOBJ")));
+        for bad in [other, b"HYLL".to_vec(), empty_dense()[1..].to_vec(), vec![0; BYTES]] {
+            assert!(why(&bad).is_some_and(|why| why.starts_with("WRONGTYPE Key is not")));
+        }
+    }
 }

@@ -6,6 +6,7 @@ pub(crate) mod common_subsequence;
 pub(crate) mod connection;
 pub(crate) mod hashes;
 pub(crate) mod hyperloglog;
+mod info;
 pub(crate) mod keys;
 pub(crate) mod lists;
 pub(crate) mod memory;

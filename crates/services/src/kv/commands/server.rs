@@ -5,18 +5,16 @@ use super::super::number::parse_int;
 use super::super::registry::{self, Command, Keys, Next};
 use super::super::reply::{Error, Reply};
 use super::super::{Context, Partitions, glob, slots};
-use crate::clock::host_us;
+use super::{hyperloglog, info};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet};
 use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The version of Redis whose commands are followed.
 pub(crate) const VERSION: &str = "7.0.15";
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::local("info", -1, "loading stale", info, "Tells about the server."),
+    Command::local("info", -1, "loading stale", info::info, "Tells about the server."),
     Command::local("command", -1, "loading stale", command, "Tells about commands."),
     Command::local(
         "config",
@@ -117,6 +115,7 @@ impl Settings {
         .map(|(k, v)| (k, v.to_owned()))
         .into();
         all.insert("requirepass", password.unwrap_or_default());
+        all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
         all.insert("maxclients", clients_max.to_string());
         all.insert("proto-max-bulk-len", PAYLOAD_BYTES_MAX.to_string());
         Self(all)
@@ -181,8 +180,7 @@ fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
             reply.ok();
         }
         (b"resetstat", []) => {
-            c.server.commands.store(0, Relaxed);
-            c.server.connections.store(0, Relaxed);
+            c.server.reset_stats();
             reply.ok();
         }
         _ => return Err(subcommand(args, "CONFIG")),
@@ -190,130 +188,9 @@ fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next,
     DONE
 }
 
-fn info(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
-    let wanted: Vec<String> =
-        args[1..].iter().map(|a| String::from_utf8_lossy(a).to_ascii_lowercase()).collect();
-    let all = wanted.is_empty()
-        || wanted.iter().any(|w| matches!(w.as_str(), "all" | "default" | "everything"));
-    let mut text = String::new();
-    for (name, section) in SECTIONS {
-        if all || wanted.iter().any(|w| w == &name.to_ascii_lowercase()) {
-            if !text.is_empty() {
-                text.push_str("\r\n");
-            }
-            text.push_str(&format!("# {name}\r\n"));
-            for (key, value) in section(c) {
-                write!(text, "{key}:{value}\r\n").expect("a string takes all");
-            }
-        }
-    }
-    reply.text(&text);
-    DONE
-}
-
-type Section = fn(&Client) -> Vec<(String, String)>;
-
-const SECTIONS: &[(&str, Section)] = &[
-    ("Server", |c| {
-        let up = (host_us() - c.server.started_us) / 1_000_000;
-        facts(&[
-            ("redis_version", &VERSION),
-            ("redis_mode", &"standalone"),
-            ("os", &std::env::consts::OS),
-            ("arch_bits", &usize::BITS),
-            ("process_id", &std::process::id()),
-            ("run_id", &c.server.run_id),
-            ("tcp_port", &c.info.local.port()),
-            ("uptime_in_seconds", &up),
-            ("uptime_in_days", &(up / 86_400)),
-            ("amcast_version", &env!("CARGO_PKG_VERSION")),
-            ("amcast_node", &c.server.status.node()),
-            ("amcast_protocol", &c.server.status.protocol()),
-        ])
-    }),
-    ("Clients", |c| {
-        facts(&[
-            ("connected_clients", &c.server.connected()),
-            ("maxclients", &c.server.clients_max),
-            ("blocked_clients", &0),
-        ])
-    }),
-    ("Memory", |c| {
-        let mut known = own_memory();
-        let used: u64 = c.server.status.shards().iter().map(|shard| shard.used_bytes).sum();
-        known.extend(facts(&[
-            ("used_memory_dataset", &used),
-            ("maxmemory", &maxmemory(c)),
-            ("maxmemory_policy", &"noeviction"),
-        ]));
-        known
-    }),
-    ("Persistence", |_| {
-        facts(&[
-            ("loading", &0),
-            ("rdb_bgsave_in_progress", &0),
-            ("aof_enabled", &0),
-            ("aof_rewrite_in_progress", &0),
-        ])
-    }),
-    ("Stats", |c| {
-        facts(&[
-            ("total_connections_received", &c.server.connections.load(Relaxed)),
-            ("total_commands_processed", &c.server.commands.load(Relaxed)),
-            ("acl_access_denied_auth", &c.server.wrong_passwords.load(Relaxed)),
-        ])
-    }),
-    ("Replication", |c| {
-        facts(&[
-            ("role", &"master"),
-            ("connected_slaves", &c.server.other_replicas),
-            ("master_replid", &c.server.run_id),
-            ("master_repl_offset", &0),
-        ])
-    }),
-    ("CPU", |_| Vec::new()),
-    ("Cluster", |_| facts(&[("cluster_enabled", &0)])),
-    ("Shards", |c| {
-        let shards = c.server.status.shards();
-        let line = |s: &crate::status::ShardStatus| {
-            let leader = s.leader.as_deref().unwrap_or("?");
-            let (up, of) = s.replicas;
-            format!(
-                "leader={leader},replicas={up}/{of},applied={},waiting={},keys={}",
-                s.applied, s.waiting, s.keys
-            )
-        };
-        shards.iter().map(|s| (format!("shard{}", s.shard.0), line(s))).collect()
-    }),
-    ("Keyspace", |c| {
-        let shards = c.server.status.shards();
-        let keys: usize = shards.iter().map(|s| s.keys).sum();
-        let expiring: usize = shards.iter().map(|s| s.expiring).sum();
-        if keys == 0 {
-            return Vec::new();
-        }
-        facts(&[("db0", &format!("keys={keys},expires={expiring},avg_ttl=0"))])
-    }),
-];
-
-/// Memory of the process that answers, in bytes: what it has for itself, and that with what it
-/// shares with others. Nothing where the system does not tell.
-fn own_memory() -> Vec<(String, String)> {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|n| n.parse::<usize>().ok());
-    let (Some(resident), Some(shared)) = (pages.next(), pages.next()) else { return Vec::new() };
-    let page_bytes = rustix::param::page_size();
-    let own = resident.saturating_sub(shared) * page_bytes;
-    facts(&[("used_memory", &own), ("used_memory_rss", &(resident * page_bytes))])
-}
-
 /// Bytes that all keys of a node may take; 0 for any number.
-fn maxmemory(c: &Client) -> u64 {
+pub(super) fn maxmemory(c: &Client) -> u64 {
     c.server.status.shards().iter().map(|shard| shard.budget_bytes).sum()
-}
-
-fn facts(pairs: &[(&str, &dyn std::fmt::Display)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(k, v)| ((*k).to_owned(), v.to_string())).collect()
 }
 
 fn key_spec(c: &Command) -> (i64, i64, i64) {

@@ -8,6 +8,7 @@
 use super::{Connection, Pending, Slot, Then};
 use crate::backend::Backend;
 use crate::clock::Now;
+use crate::kv::command_stats::Call;
 use crate::kv::registry;
 use crate::kv::{decode_args, split_epoch};
 use std::task::Context;
@@ -47,15 +48,15 @@ impl<B: Backend> Connection<B> {
             return;
         }
         let bytes = bytes.to_vec();
-        self.pending = Some(self.prepare_again(&bytes, pending.then));
+        self.pending = Some(self.prepare_again(&bytes, pending.then, pending.call));
     }
 
     /// Finds where a command goes by the map that is known now, and encodes it.
-    fn prepare_again(&mut self, bytes: &[u8], then: Then) -> Pending {
+    fn prepare_again(&mut self, bytes: &[u8], then: Then, call: Call) -> Pending {
         let mut args = Vec::new();
         decode_args(bytes, &mut args).expect("it was prepared before");
         let command = registry::lookup(args[0]).expect("it was prepared before");
-        match self.prepare(command, &args, then) {
+        match self.prepare(command, &args, then, call) {
             Ok(pending) => pending,
             Err(e) => unreachable!("it had destinations before: {e:?}"),
         }
@@ -63,17 +64,17 @@ impl<B: Backend> Connection<B> {
 
     /// Sends the refused command at `index` of the slots again; false if it cannot be sent now.
     fn send_one_refused(&mut self, index: usize, cx: &mut Context<'_>, now: Now) -> bool {
-        let taken = std::mem::replace(&mut self.slots[index], Slot::Ready(Vec::new()));
-        let Slot::Refused { args: bytes, then, resp, silent } = taken else { return true };
-        let pending = self.prepare_again(&bytes, then);
+        let taken = std::mem::replace(&mut self.slots[index], Slot::Ready(Vec::new(), None));
+        let Slot::Refused { args: bytes, then, resp, silent, call } = taken else { return true };
+        let pending = self.prepare_again(&bytes, then, call);
         match self.hand_in_or_wait(pending, cx, now) {
             Ok((request, then)) => {
-                self.slots[index] = Slot::Open { request, then, resp, silent };
+                self.slots[index] = Slot::Open { request, then, resp, silent, call };
                 self.refused -= 1;
                 true
             }
             Err(Pending { then, .. }) => {
-                self.slots[index] = Slot::Refused { args: bytes, then, resp, silent };
+                self.slots[index] = Slot::Refused { args: bytes, then, resp, silent, call };
                 false
             }
         }

@@ -76,6 +76,7 @@ impl<B: Backend> Connection<B> {
         let (config, peer) = (&self.shared.config, self.client.info.peer);
         let answers = self.answer_bytes();
         if answers > config.output_bytes_max {
+            self.shared.server.refusals.output.fetch_add(1, Ordering::Relaxed);
             self.shared.warnings.slow.warn(|| {
                 let most = config.output_bytes_max;
                 format!(
@@ -107,6 +108,7 @@ impl<B: Backend> Connection<B> {
         let me = largest.id == self.client.info.id;
         // One that ends already holds what it held until it is gone.
         if me || !largest.killed.load(Ordering::Acquire) {
+            self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
             self.shared.warnings.full.warn(|| {
                 let (peer, most) = (largest.peer, self.shared.config.held_bytes_max);
                 let held = largest.held.load(Ordering::Relaxed);

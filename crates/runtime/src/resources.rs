@@ -1,0 +1,195 @@
+//! What a node takes of its machine: memory, files, and the time of its syncs.
+
+use crate::home::Keeping;
+use amcast_core::histogram::{BUCKETS, Histogram};
+use amcast_storage::Counts;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, read_to_string};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// For how long the sizes of a node's files are believed.
+const SIZES_HOLD: Duration = Duration::from_secs(2);
+
+/// How deep directories are looked into.
+const DEPTH_MOST: u32 = 4;
+
+/// The logs of a node's processes, together, since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogStatus {
+    /// Records written.
+    pub records: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Syncs that ended or, where no record waits for them, began.
+    pub syncs: u64,
+    /// How long each of those took that a record waited for, by bucket of [`amcast_core::histogram`].
+    pub sync_buckets: Vec<u64>,
+    /// How long those took together, in nanoseconds.
+    pub sync_ns: u64,
+    /// How long the longest of those took, in nanoseconds.
+    pub slowest_ns: u64,
+    /// How long the one lasts that has not ended, in nanoseconds; 0 if there is none.
+    pub under_way_ns: u64,
+}
+
+fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl LogStatus {
+    /// Of logs that did this.
+    pub(crate) fn of(logs: impl Iterator<Item = Counts>) -> Option<Self> {
+        let (mut all, mut durations, mut any) = (Self::default(), Histogram::default(), false);
+        for counts in logs {
+            any = true;
+            all.records += counts.records;
+            all.bytes += counts.bytes;
+            all.syncs += counts.syncs;
+            durations.add(&counts.durations);
+            all.slowest_ns = all.slowest_ns.max(ns(counts.slowest));
+            all.under_way_ns = all.under_way_ns.max(counts.under_way.map_or(0, ns));
+        }
+        all.sync_buckets = durations.buckets.to_vec();
+        all.sync_ns = durations.sum_ns;
+        any.then_some(all)
+    }
+
+    /// How long its syncs took; none if a node of another version has other buckets.
+    pub fn durations(&self) -> Option<Histogram> {
+        let buckets: [u64; BUCKETS] = self.sync_buckets.as_slice().try_into().ok()?;
+        Some(Histogram { buckets, sum_ns: self.sync_ns })
+    }
+}
+
+/// The files of a node, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// In the logs of its processes.
+    pub log_bytes: u64,
+    /// In the states that it saved.
+    pub checkpoint_bytes: u64,
+    /// What the file system still has for it.
+    pub free_bytes: u64,
+    /// What the file system has in all.
+    pub size_bytes: u64,
+}
+
+/// What a node takes of its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResourceStatus {
+    /// Memory that its process has, with what it shares with others, in bytes.
+    pub resident_bytes: u64,
+    /// Its files, if it keeps any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskStatus>,
+}
+
+/// Where a node's files are, and what they came to when that was looked at last.
+pub(crate) struct Resources {
+    files: Option<Files>,
+    known: Mutex<Option<(Instant, DiskStatus)>>,
+}
+
+/// The files of a node.
+struct Files {
+    /// All of them are here; logs are those that are not states.
+    path: PathBuf,
+    checkpoints: PathBuf,
+}
+
+impl Resources {
+    /// Of a node that keeps this.
+    pub(crate) fn of(keeping: Option<&Keeping>) -> Self {
+        let files = keeping.map(|keeping| Files {
+            path: keeping.path.clone(),
+            checkpoints: keeping.checkpoints(),
+        });
+        Self { files, known: Mutex::new(None) }
+    }
+
+    /// What the node takes now. Reads files, so the node's loop must not ask.
+    pub(crate) fn read(&self) -> ResourceStatus {
+        let statm = read_to_string("/proc/self/statm").unwrap_or_default();
+        let pages = statm.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+        let resident_bytes = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+        ResourceStatus { resident_bytes, disk: self.disk() }
+    }
+
+    fn disk(&self) -> Option<DiskStatus> {
+        let files = self.files.as_ref()?;
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, disk)) = *known
+            && at.elapsed() < SIZES_HOLD
+        {
+            return Some(disk);
+        }
+        let system = rustix::fs::statvfs(&files.path).ok()?;
+        let checkpoint_bytes = bytes_in(&files.checkpoints, DEPTH_MOST);
+        let all = bytes_in(&files.path, DEPTH_MOST);
+        let disk = DiskStatus {
+            log_bytes: all.saturating_sub(checkpoint_bytes),
+            checkpoint_bytes,
+            free_bytes: system.f_bavail.saturating_mul(system.f_frsize),
+            size_bytes: system.f_blocks.saturating_mul(system.f_frsize),
+        };
+        *known = Some((Instant::now(), disk));
+        Some(disk)
+    }
+}
+
+/// Bytes of the files in a directory and those in it. A file that goes meanwhile has none.
+fn bytes_in(path: &Path, depth: u32) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else { return 0 };
+    let bytes = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(of) if of.is_file() => of.len(),
+        Ok(of) if of.is_dir() && depth > 0 => bytes_in(&entry.path(), depth - 1),
+        _ => 0,
+    };
+    entries.flatten().map(bytes).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_logs_and_of_states_are_told_apart() {
+        let dir = std::env::temp_dir().join(format!("amcast-resources-{}", std::process::id()));
+        let write = |name: &str, bytes: usize| {
+            let path = dir.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, vec![0; bytes]).unwrap();
+        };
+        write("g0/a.log", 1000);
+        write("g1/b.log", 500);
+        write("state/c", 70);
+        let files = Files { path: dir.clone(), checkpoints: dir.join("state") };
+        let resources = Resources { files: Some(files), known: Mutex::new(None) };
+        let status = resources.read();
+        let disk = status.disk.unwrap();
+        assert_eq!((disk.log_bytes, disk.checkpoint_bytes), (1500, 70));
+        assert!(disk.size_bytes >= disk.free_bytes && disk.free_bytes > 0, "{disk:?}");
+        assert!(status.resident_bytes > 1 << 20, "{status:?}");
+        fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(Resources::of(None).read().disk, None);
+    }
+
+    #[test]
+    fn logs_are_added_up_and_other_buckets_are_no_durations() {
+        let log = |ms: u64| {
+            let mut durations = Histogram::default();
+            durations.observe(ms * 1_000_000);
+            let slowest = Duration::from_millis(ms);
+            Counts { records: 2, bytes: 100, syncs: 1, slowest, durations, ..Counts::default() }
+        };
+        let all = LogStatus::of([log(3), log(8)].into_iter()).unwrap();
+        assert_eq!((all.records, all.bytes, all.syncs), (4, 200, 2));
+        assert_eq!((all.slowest_ns, all.sync_ns), (8_000_000, 11_000_000));
+        assert_eq!(all.durations().unwrap().count(), 2);
+        let other = LogStatus { sync_buckets: vec![1, 2], ..all };
+        assert_eq!(other.durations(), None);
+        assert_eq!(LogStatus::of(std::iter::empty()), None);
+    }
+}

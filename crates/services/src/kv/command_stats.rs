@@ -1,0 +1,195 @@
+//! What the commands of a gateway came to: how many, how they ended, how long they took.
+//!
+//! Each thread of a gateway counts for itself, and alone: counting takes no lock and no locked instruction. Who
+//! asks adds up what all threads counted. Nothing is ever set back, so that metrics only grow; `CONFIG RESETSTAT`
+//! notes what there was, and `INFO` tells the difference.
+
+use super::client::lock;
+use super::registry;
+use crate::metrics::{SharedHistogram, add_alone};
+use amcast_core::histogram::Histogram;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+/// How a command ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// It was executed.
+    Executed,
+    /// It was executed, or would have been, and its answer is an error.
+    Failed,
+    /// It was refused before anything of it was executed.
+    Rejected,
+}
+
+impl Outcome {
+    /// What a command's answer says of that.
+    pub(crate) fn of(answer: &[u8]) -> Self {
+        match answer.first() {
+            Some(b'-') if answer.starts_with(b"-OOM ") => Self::Rejected,
+            Some(b'-') => Self::Failed,
+            _ => Self::Executed,
+        }
+    }
+}
+
+/// One command that a client sent, from when it was read whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// The command's number.
+    pub(crate) number: u16,
+    /// How it ended; until that is known, that it was executed.
+    pub(crate) outcome: Outcome,
+    /// When it was read whole, by the host's clock, in nanoseconds.
+    pub(crate) read_ns: u64,
+}
+
+/// What one thread counts of one command.
+#[derive(Default)]
+struct Cells {
+    /// Of those that were executed or failed.
+    latency: SharedHistogram,
+    failed: AtomicU64,
+    rejected: AtomicU64,
+}
+
+/// What one thread of a gateway counts.
+pub(crate) struct ThreadStats {
+    /// Commands taken, known or not.
+    taken: AtomicU64,
+    unknown: AtomicU64,
+    /// By number.
+    commands: Box<[Cells]>,
+}
+
+impl ThreadStats {
+    fn new() -> Self {
+        Self {
+            taken: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            commands: registry::all().map(|_| Cells::default()).collect(),
+        }
+    }
+
+    /// A command was taken from a client.
+    pub(crate) fn took(&self) {
+        add_alone(&self.taken, 1);
+    }
+
+    /// It is no command.
+    pub(crate) fn unknown(&self) {
+        add_alone(&self.unknown, 1);
+    }
+
+    /// The command of this number was refused before anything of it was executed.
+    pub(crate) fn reject(&self, number: u16) {
+        add_alone(&self.commands[usize::from(number)].rejected, 1);
+    }
+
+    /// A command is answered at `now_ns`.
+    pub(crate) fn answered(&self, call: Call, now_ns: u64) {
+        let cells = &self.commands[usize::from(call.number)];
+        match call.outcome {
+            Outcome::Rejected => return add_alone(&cells.rejected, 1),
+            Outcome::Failed => add_alone(&cells.failed, 1),
+            Outcome::Executed => {}
+        }
+        cells.latency.observe_alone(now_ns.saturating_sub(call.read_ns));
+    }
+}
+
+/// What all threads counted of one command.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct CommandStats {
+    /// How long those took that were executed or failed.
+    pub(crate) latency: Histogram,
+    /// Those whose answer was an error.
+    pub(crate) failed: u64,
+    /// Those that were refused before anything of them was executed.
+    pub(crate) rejected: u64,
+}
+
+/// What all threads counted.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct GatewayStats {
+    /// Commands taken, known or not.
+    pub(crate) taken: u64,
+    /// Those of a name that no command has.
+    pub(crate) unknown: u64,
+    /// By number of the command.
+    pub(crate) commands: Vec<CommandStats>,
+}
+
+impl GatewayStats {
+    /// Those commands that were called or refused, with their names.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (&'static str, &CommandStats)> {
+        let named = registry::all().map(|command| command.name).zip(&self.commands);
+        named.filter(|(_, of)| of.rejected > 0 || of.latency.count() > 0)
+    }
+
+    /// Answers that were errors.
+    pub(crate) fn errors(&self) -> u64 {
+        self.unknown + self.commands.iter().map(|of| of.failed + of.rejected).sum::<u64>()
+    }
+
+    fn subtract(&mut self, earlier: &Self) {
+        self.taken = self.taken.saturating_sub(earlier.taken);
+        self.unknown = self.unknown.saturating_sub(earlier.unknown);
+        for (of, before) in self.commands.iter_mut().zip(&earlier.commands) {
+            of.latency.subtract(&before.latency);
+            of.failed = of.failed.saturating_sub(before.failed);
+            of.rejected = of.rejected.saturating_sub(before.rejected);
+        }
+    }
+}
+
+/// The counts of a gateway.
+#[derive(Default)]
+pub(crate) struct AllStats {
+    threads: Mutex<Vec<Arc<ThreadStats>>>,
+    /// What there was when clients reset the statistics.
+    reset: Mutex<GatewayStats>,
+}
+
+impl AllStats {
+    /// Counts for one more thread, which alone may count there.
+    pub(crate) fn of_thread(&self) -> Arc<ThreadStats> {
+        let stats = Arc::new(ThreadStats::new());
+        lock(&self.threads).push(Arc::clone(&stats));
+        stats
+    }
+
+    /// What was counted since the gateway began.
+    pub(crate) fn total(&self) -> GatewayStats {
+        let commands = registry::all().map(|_| CommandStats::default()).collect();
+        let mut all = GatewayStats { commands, ..GatewayStats::default() };
+        for thread in &*lock(&self.threads) {
+            all.taken += thread.taken.load(Relaxed);
+            all.unknown += thread.unknown.load(Relaxed);
+            for (of, cells) in all.commands.iter_mut().zip(&thread.commands) {
+                of.latency.add(&cells.latency.read());
+                of.failed += cells.failed.load(Relaxed);
+                of.rejected += cells.rejected.load(Relaxed);
+            }
+        }
+        all
+    }
+
+    /// Commands taken since the gateway began.
+    pub(crate) fn taken(&self) -> u64 {
+        lock(&self.threads).iter().map(|thread| thread.taken.load(Relaxed)).sum()
+    }
+
+    /// What was counted since clients reset the statistics last.
+    pub(crate) fn since_reset(&self) -> GatewayStats {
+        let mut all = self.total();
+        all.subtract(&lock(&self.reset));
+        all
+    }
+
+    /// Counts anew for [`AllStats::since_reset`].
+    pub(crate) fn reset(&self) {
+        *lock(&self.reset) = self.total();
+    }
+}
