@@ -105,6 +105,7 @@ impl Histogram {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
 
     #[test]
     fn bounds_grow_from_a_microsecond_to_ten_seconds() {

@@ -7,7 +7,7 @@ use crate::connections::From;
 use crate::proto::{ReadResponse, TailResponse};
 use crate::tail::TailItem;
 use bytes::Bytes;
-use http_body::{Body as _, Frame};
+use http_body::Frame;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -2,6 +2,7 @@
 //! error, or that only reads, must leave everything as it was. `AMCAST_LONG=1` tries many more.
 
 use super::registry::{self, Command, Run};
+use super::work::Work;
 use super::{Context, Kv, Store, budget, encode_args, encode_epoch};
 use crate::envelope::Stamp;
 use crate::machine::{At, Machine, Part, Place};
@@ -268,7 +269,15 @@ impl Shards {
         let mut stores: Vec<&mut Store> = self.stores.iter_mut().collect();
         let map = stores[0].map().clone();
         let id = MsgId { sender: Pid(1), seq: self.position };
-        let c = Context { map, places: &places, stores: &mut stores, dst, id, chance: None };
+        let c = Context {
+            map,
+            places: &places,
+            stores: &mut stores,
+            dst,
+            id,
+            chance: None,
+            work: Work::all(),
+        };
         Forecast { shard, all: budget::forecast(&c, &args) }
     }
 
