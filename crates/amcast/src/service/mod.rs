@@ -2,6 +2,7 @@
 
 mod backend;
 mod calls;
+mod digests;
 mod log;
 mod reads;
 mod store;
