@@ -18,8 +18,8 @@ pub(super) struct DigestPace {
     /// From the first change on to the next point; none for no points of this node.
     every: Option<Span>,
     rank: usize,
-    /// By shard: since when a point is wanted, if one is.
-    wanted: Vec<Option<Time>>,
+    /// By shard: since when a point is wanted, if one is, and the last one then at which a majority agreed.
+    wanted: Vec<Option<(Time, u64)>>,
     /// Since when it is in doubt, if it is, and why.
     doubt: Option<(Time, Option<String>)>,
 }
@@ -49,12 +49,22 @@ impl DigestPace {
         }
         let every = if self.doubt.is_some() { self.every?.min(DOUBT_EVERY) } else { self.every? };
         let wait = Span(every.0 + every.0 / 4 * self.rank as u64);
-        if now.since(*wanted.get_or_insert(now)) < wait {
-            return None;
+        let last = executor.agreed(shard);
+        match *wanted {
+            Some((since, before)) if before == last => {
+                if now.since(since) < wait {
+                    return None;
+                }
+                // If it is lost, it is sent again as late.
+                *wanted = Some((now, last));
+                Some(executor.digest_point(shard))
+            }
+            // There was one meanwhile, whoever sent it.
+            _ => {
+                *wanted = Some((now, last));
+                None
+            }
         }
-        // If it is lost, it is sent again as late.
-        *wanted = Some(now);
-        Some(executor.digest_point(shard))
     }
 
     /// Looks whether the node is in doubt.
@@ -68,7 +78,8 @@ impl DigestPace {
         let (since, told) = self.doubt.get_or_insert((now, None));
         if told.is_none() && now.since(*since) >= DOUBT_PATIENCE {
             let why = format!(
-                "replicas are in different states, and none of these has a majority, so nobody knows which is right: {why}"
+                "replicas are in different states, and none of these has a majority, so nobody knows which is \
+                 right: {why}"
             );
             tracing::error!("it serves nobody: {why}");
             *told = Some(why);

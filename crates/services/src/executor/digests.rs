@@ -41,6 +41,8 @@ struct Point {
     told: Vec<Option<Digest>>,
     /// Whether a majority had what was computed here: who says something else later was started from another state.
     is_agreed: bool,
+    /// Whether it was said that another replica differs.
+    is_told: bool,
 }
 
 /// What a point says of this replica.
@@ -102,6 +104,7 @@ impl Digests {
             next: Vec::new(),
             told,
             is_agreed: false,
+            is_told: false,
         });
     }
 
@@ -117,12 +120,7 @@ impl Digests {
             }
             *position == doubt.position || is_expected && next.is_empty()
         };
-        if let Some(doubt) = self.doubt.take_if(ends) {
-            tracing::warn!(
-                "no longer in doubt: a majority has what this replica has: {}",
-                doubt.why
-            );
-        }
+        self.doubt.take_if(ends);
     }
 
     /// Notes that replicas differ at `position`, and that nobody knows who is right.
@@ -298,9 +296,10 @@ impl<M: Machine> Executor<M> {
         match point.judge(comparison.rank) {
             Judgement::Open => {}
             Judgement::Agreed(differing) => {
-                if let Some((_, difference)) = differing.first() {
+                if let Some((_, difference)) = differing.first().filter(|_| !point.is_told) {
                     let words = words(point, *difference);
                     tracing::warn!("a replica differs from a majority, and has to stop: {words}");
+                    digests.points[at].is_told = true;
                 }
                 digests.agree(at);
             }

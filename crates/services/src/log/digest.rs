@@ -19,7 +19,7 @@ pub(super) fn cover(shard: &LogShard<Values>, slice: &mut Slice<'_>) {
         Some((position, name)) => (u64::from_le_bytes(*position), name),
         None => (0, &b""[..]),
     };
-    for (name, log) in shard.from_name(first) {
+    for (name, log) in shard.beginning_at(first) {
         let end = |position: u64| [&position.to_le_bytes()[..], name].concat();
         if slice.is_full() {
             return slice.end_at(end(0));

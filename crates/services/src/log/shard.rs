@@ -194,7 +194,10 @@ impl<S: Storage> LogShard<S> {
     }
 
     /// The logs from the name `first` on, in the order of their names.
-    pub(super) fn from_name(&self, first: &[u8]) -> impl Iterator<Item = (&[u8], &Log<S::Place>)> {
+    pub(super) fn beginning_at(
+        &self,
+        first: &[u8],
+    ) -> impl Iterator<Item = (&[u8], &Log<S::Place>)> {
         let range = (Bound::Included(first), Bound::Unbounded);
         self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log))
     }
