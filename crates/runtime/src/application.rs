@@ -1,6 +1,7 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::Arc;
 
@@ -57,7 +58,13 @@ pub trait Application {
     }
 
     /// Why fronts are not to be served although the replicas are fit, if they are not; for people.
-    fn lacks(&self) -> Option<&'static str> {
+    fn lacks(&self) -> Option<Cow<'_, str>> {
+        None
+    }
+
+    /// In what this node's state differs from that of a majority of the replicas, if it does; for people. It takes no
+    /// command then and shows nobody anything, and its node ends.
+    fn differs(&self) -> Option<&str> {
         None
     }
 
@@ -152,4 +159,7 @@ pub struct Figures {
     /// Bytes that they may take; 0 for any number.
     #[serde(default)]
     pub budget_bytes: u64,
+    /// The last position at which a majority of the replicas was found to have this one's state; 0 if none was.
+    #[serde(default)]
+    pub agreed: u64,
 }

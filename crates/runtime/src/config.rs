@@ -70,6 +70,10 @@ pub struct ClusterFile {
     /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_disk_mb: Option<usize>,
+    /// How long it takes from a change of a shard at most until its replicas compare digests of their states, in seconds; 0
+    /// for never. None: 5.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest_secs: Option<u64>,
     /// The order of keys that partitions are parts of.
     #[serde(skip_serializing_if = "is_usual")]
     pub partition: Partition,
@@ -226,6 +230,7 @@ impl Default for ClusterFile {
             overlay: "breadth".to_string(),
             workers: None,
             maxmemory_mb: None,
+            digest_secs: None,
             hash_seed: None,
             log_mb: None,
             log_dir: None,

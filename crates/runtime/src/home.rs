@@ -193,6 +193,38 @@ impl Keeping {
         File::open(self.begun.parent().unwrap_or(&self.begun))?.sync_all()
     }
 
+    /// A file that is there once the node's state was found to be another one than that of a majority; why. It goes
+    /// with what the node keeps.
+    fn differs(&self) -> PathBuf {
+        self.path.join("differs")
+    }
+
+    /// Checks that the state that is kept was not found to be another one than that of a majority.
+    ///
+    /// # Errors
+    /// When it was; the sentence says what to do.
+    pub(crate) fn check_differs(&self) -> Result<(), String> {
+        match fs::read_to_string(self.differs()) {
+            Ok(why) => Err(format!("{} (this stands in {})", why.trim(), self.differs().display())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(e) => Err(format!("{}: {e}", self.differs().display())),
+        }
+    }
+
+    /// No later start may go on from what is kept, which stays to be looked at. Gives why the node ends.
+    pub(crate) fn is_different(&self, why: String) -> String {
+        let (path, new) = (self.path.display(), self.path.with_extension("differed"));
+        let why = format!(
+            "{why}. What it keeps stays as it is, and no start goes on from it: to have the node take the state of \
+             the others, move it aside (`mv {path} {}`) and start the node",
+            new.display()
+        );
+        match write_synced(&self.differs(), why.as_bytes()) {
+            Ok(()) => why,
+            Err(e) => format!("{why} ({}: {e})", self.differs().display()),
+        }
+    }
+
     /// Where the application's state is written.
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.path.join("state")

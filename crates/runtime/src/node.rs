@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 
 /// Room for what the application says by itself, in bytes.
-const REPORT_BYTES: usize = 64;
+const REPORT_BYTES: usize = 512;
 
 /// How often it is asked whether it has anything to say.
 const REPORT_LOOK: Span = Span::millis(50);
@@ -96,6 +96,8 @@ pub enum NodeError {
     Application(std::io::Error),
     /// What it keeps on disk; the sentence says what to do.
     Disk(String),
+    /// Its state is not the one that a majority of the replicas has; the sentence says what to do.
+    Differs(String),
     /// It lived before on a disk that is gone, as another node says, or a log of it was cut short: at its
     /// next start it asks the others what it had promised.
     Anew(String),
@@ -110,7 +112,7 @@ impl fmt::Display for NodeError {
             Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
             Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
             Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
-            Self::Disk(why) | Self::Anew(why) => f.write_str(why),
+            Self::Disk(why) | Self::Differs(why) | Self::Anew(why) => f.write_str(why),
         }
     }
 }
@@ -136,6 +138,8 @@ pub struct Node<A: Application> {
     life: Option<Life>,
     /// What it keeps, and its disk, if that outlasts it.
     kept: Option<(Keeping, Disk)>,
+    /// What it keeps, also where that goes with the cluster.
+    keeping: Option<Keeping>,
     /// Whether it never had its place on this disk yet.
     joining: bool,
     /// When it is said next what it waits for, if it is not ready then.
@@ -188,6 +192,7 @@ impl Footing {
             net.check_disk(rank, &path).map_err(NodeError::Disk)?;
         }
         let keeping = options.keeping.as_ref();
+        keeping.map_or(Ok(()), Keeping::check_differs).map_err(NodeError::Differs)?;
         if let Some((keeping, disk)) = kept(options) {
             disk.prepare(&name, &keeping, cluster.all_groups()).map_err(NodeError::Disk)?;
         }
@@ -217,6 +222,18 @@ impl Footing {
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
         let door = Door::Ingress(ingress, rank);
         Ok(Self { replicas: Box::new(members), door, life: Some(life) })
+    }
+}
+
+/// Why a node ends whose state is not the one that a majority has. Where it keeps anything, no later start goes on from
+/// that.
+fn differs(name: &str, why: &str, keeping: Option<&Keeping>) -> String {
+    let why = format!("{name} differs from a majority of the replicas, and serves nobody: {why}");
+    match keeping {
+        None => {
+            format!("{why}. It has nothing on disk: its next start takes the state of another node")
+        }
+        Some(keeping) => keeping.is_different(why),
     }
 }
 
@@ -286,7 +303,7 @@ impl<A: Application> Node<A> {
         let idle = if woken { options.idle.woken() } else { options.idle };
         let (idler, nodes) = (Idler::new(idle), options.nodes.clone());
         let command = Vec::new();
-        let kept = kept(options);
+        let (kept, keeping) = (kept(options), options.keeping.clone());
         let joining = kept.as_ref().is_some_and(|(_, disk)| disk.is_joining());
         Ok(Self {
             name,
@@ -301,6 +318,7 @@ impl<A: Application> Node<A> {
             command,
             life,
             kept,
+            keeping,
             joining,
             say_at: clock::now() + SAY_FIRST,
             report_at: Time::ZERO,
@@ -421,6 +439,9 @@ impl<A: Application> Node<A> {
     fn keep(&mut self, now: Time) -> Result<(), NodeError> {
         if let Some(why) = self.replicas.failed() {
             return Err(NodeError::Disk(why));
+        }
+        if let Some(why) = self.house.app.differs() {
+            return Err(NodeError::Differs(differs(&self.name, why, self.keeping.as_ref())));
         }
         if let Some(dismissal) = self.replicas.dismissal().cloned() {
             self.step_down(&dismissal)?;
@@ -668,7 +689,7 @@ impl<A: Application> Node<A> {
                 "the state is being fetched from another node".to_string()
             }
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
-            (None, None) => self.house.app.lacks().unwrap_or_default().to_string(),
+            (None, None) => self.house.app.lacks().unwrap_or_default().into_owned(),
         };
         let counts = self.idler.counts();
         NodeStatus {

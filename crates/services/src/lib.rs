@@ -10,6 +10,7 @@
 
 pub mod backend;
 pub mod clock;
+pub mod digest;
 pub mod envelope;
 pub mod executor;
 pub mod front;

@@ -8,6 +8,7 @@
 //! order of two commands whose [`Access`] do not conflict; but for what a shard takes as a whole, where
 //! [`At::exact`] says that it is the same.
 
+use crate::digest::Slice;
 use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -182,6 +183,11 @@ pub trait Part: Send + 'static {
     /// # Errors
     /// When that is no such state; what the part holds then means nothing.
     fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt>;
+
+    /// Covers what is held, from where `slice` begins until it is full: replicas compare it now and then, and one
+    /// that differs from a majority stops. What does not follow from the ordered commands alone must be left out. By
+    /// default nothing is covered; what commands answered is compared all the same.
+    fn digest(&self, _slice: &mut Slice<'_>) {}
 }
 
 /// Why the executor did not run a command.

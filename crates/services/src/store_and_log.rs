@@ -4,6 +4,7 @@
 //! of both. They share nothing but the shards' order and the sessions, so commands of the one wait
 //! for those of the other only where one touches whole shards.
 
+use crate::digest::Slice;
 use crate::kv::{Kv, Store};
 use crate::log::{self, LogShard, Logs};
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
@@ -152,4 +153,24 @@ impl Part for StoreAndLogShard {
         self.keys.read(from)?;
         self.logs.read(from)
     }
+
+    /// The keys and then the logs: a cursor says by its first byte of which it is.
+    fn digest(&self, slice: &mut Slice<'_>) {
+        let (part, from) = slice.from().split_first().unwrap_or((&KEYS, &[]));
+        let (part, next) = match *part {
+            KEYS => match slice.within(from, |slice| self.keys.digest(slice)) {
+                next if next.is_empty() => (LOGS, next),
+                next => (KEYS, next),
+            },
+            _ => match slice.within(from, |slice| self.logs.digest(slice)) {
+                next if next.is_empty() => return,
+                next => (LOGS, next),
+            },
+        };
+        slice.end_at([&[part], &*next].concat());
+    }
 }
+
+/// What the cursors of slices begin with.
+const KEYS: u8 = 0;
+const LOGS: u8 = 1;

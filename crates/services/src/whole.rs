@@ -5,6 +5,7 @@
 //! [`Shard::save`] takes; a service with much state implements [`Machine`] and [`Part`] itself, as
 //! the key-value store does.
 
+use crate::digest::Slice;
 use crate::kv::hash::hash_bytes;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal, Use};
 use crate::stream::{Piece, Source};
@@ -64,6 +65,12 @@ pub trait Shard: Default + Send + 'static {
 
     /// What [`save`](Self::save) gave; none if the bytes are not that.
     fn load(from: &[u8]) -> Option<Self>;
+
+    /// Appends what replicas compare now and then, to find one that is in another state: that node stops. The bytes
+    /// must follow from the commands that were applied alone: no hash order, and the same in all versions of a program
+    /// that run together. Where that holds for [`save`](Self::save), `self.save(to)` does. By default there are none,
+    /// and only what commands answered is compared.
+    fn digest(&self, _to: &mut Vec<u8>) {}
 }
 
 /// What stands in front of an answer: whether the command ran.
@@ -208,6 +215,13 @@ impl<D: Shard> Part for WholePart<D> {
     fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
         self.data = D::load(&from.bytes()?).ok_or(Corrupt::Malformed)?;
         Ok(())
+    }
+
+    /// All at once, as it is saved.
+    fn digest(&self, slice: &mut Slice<'_>) {
+        let mut bytes = Vec::new();
+        self.data.digest(&mut bytes);
+        slice.bytes(&bytes);
     }
 }
 

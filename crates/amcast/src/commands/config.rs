@@ -71,6 +71,7 @@ partition = "range"    # partitions are parts of the order of keys; left out, ha
 partitions = 2         # partitions at first, each held by a shard; left out: as many as shards, else some are spare
 boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
+digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
 record = "DIR"         # every process writes its history there
 record_limit = 256     # MB of each kind that a process may record in all its lives
 data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file

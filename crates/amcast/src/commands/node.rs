@@ -223,7 +223,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         keeping: keeping(args, &file, &home, (entry, rank)),
     };
     let growth = Growth::default();
-    let app = service(&file, (entry, &home), &growth, cores)?;
+    let app = service(&file, (entry, &home, rank), &growth, cores)?;
     let reads = app.reads();
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
@@ -325,7 +325,7 @@ fn keeping(
 /// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
 fn service(
     file: &ClusterFile,
-    (entry, home): (&dyn Entry, &Home),
+    (entry, home, rank): (&dyn Entry, &Home, usize),
     growth: &Growth,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
@@ -336,7 +336,9 @@ fn service(
     let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
     host_logs(logs(file, home)?.telling(on_growth));
     host_store(file).map_err(Failure::Misuse)?;
-    Ok(ServiceNode::new(file.shards, workers).with_clock(entry, file))
+    Ok(ServiceNode::new(file.shards, workers)
+        .with_clock(entry, file)
+        .with_digests(entry, file, rank))
 }
 
 /// The logs of a node, in memory or in files, as the cluster's file has it.

@@ -41,7 +41,9 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         keeping: home.keeping(&file, entry.keeps(), rank),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
-    let app = ServiceNode::<Whole<S>>::new(file.shards, share).with_clock(entry, &file);
+    let app = ServiceNode::<Whole<S>>::new(file.shards, share)
+        .with_clock(entry, &file)
+        .with_digests(entry, &file, rank);
     let mut node = Node::start(&options, app).map_err(StartError::Node)?;
     obey(&stop, || {}).map_err(StartError::Io)?;
     node.run(&stop).map_err(StartError::Node)

@@ -2,6 +2,7 @@
 
 mod backend;
 mod calls;
+mod digests;
 mod log;
 mod node_metrics;
 mod reads;

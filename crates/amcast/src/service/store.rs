@@ -1,7 +1,8 @@
 //! A node's part of a service: the executor of the services as the runtime's application.
 
 use super::Reads;
-use amcast_core::{Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
+use super::digests::DigestPace;
+use amcast_core::{Cluster, Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{HashSeed, Kv, Partitions};
@@ -10,6 +11,7 @@ use amcast_services::{
     Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
     StoreAndLog, Whole,
 };
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
 
@@ -120,7 +122,13 @@ pub struct ServiceNode<M: Machine> {
     reads: Arc<Reads>,
     /// What it tells the others of its clock by, if it does.
     clock: Option<HostClock>,
+    /// When it has digests of its state compared with theirs, if it does.
+    digests: Option<DigestPace>,
 }
+
+/// From a change on how long it takes to the next digest point of its shard at most, in seconds, unless the cluster's
+/// file says otherwise.
+const DIGEST_SECS: u64 = 5;
 
 /// How often a node has its clock reported in each shard.
 const REPORT_EVERY: Span = Span::secs(2);
@@ -139,7 +147,7 @@ impl<M: Hosted> ServiceNode<M> {
     /// threads, or by the node's own if there are none.
     pub fn new(shards: usize, workers: usize) -> Self {
         let executor = Executor::new(M::over(shards), shards, Limits::default());
-        Self { executor, workers, reads: Arc::default(), clock: None }
+        Self { executor, workers, reads: Arc::default(), clock: None, digests: None }
     }
 
     /// Has this host's clock reported to the other nodes, if the protocol lets them be on hosts of their own: what
@@ -152,6 +160,33 @@ impl<M: Hosted> ServiceNode<M> {
             self.executor.bound_time(file.replicas);
         }
         self
+    }
+
+    /// Has this node, whose replicas have this rank, compare digests of its state with the others, if the protocol lets
+    /// nodes multicast what they find.
+    #[must_use]
+    pub fn with_digests(mut self, entry: &dyn Entry, file: &ClusterFile, rank: usize) -> Self {
+        let cluster = Cluster::new(file.shards, file.replicas, file.clients);
+        if entry.about().medium == MediumKind::Messages
+            && let Ok(cluster) = cluster
+        {
+            let every_secs = file.digest_secs.unwrap_or(DIGEST_SECS);
+            self.digests = Some(DigestPace::new(rank, file.shards, every_secs));
+            self.executor.compare_digests(cluster, rank);
+        }
+        self
+    }
+
+    /// What this node has to report of its clock in `group`, if that is due.
+    fn report_clock(&mut self, now: Time, group: Gid) -> Option<Vec<u8>> {
+        let HostClock { clock, reported } = self.clock.as_mut()?;
+        let pause = if self.executor.knows_time() { REPORT_EVERY } else { REPORT_FIRST };
+        let last = &mut reported[group.index()];
+        if last.is_some_and(|last| now.since(last) < pause) {
+            return None;
+        }
+        *last = Some(now);
+        Some(ClockReport(clock.now().stamp).encode().to_vec())
     }
 
     /// Where this node's reads are handed in, if it can answer any: not while threads of its own work on
@@ -181,19 +216,23 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn report(&mut self, now: Time, group: Gid) -> Option<Vec<u8>> {
-        let HostClock { clock, reported } = self.clock.as_mut()?;
-        let pause = if self.executor.knows_time() { REPORT_EVERY } else { REPORT_FIRST };
-        let last = &mut reported[group.index()];
-        if last.is_some_and(|last| now.since(last) < pause) {
-            return None;
+        if let Some(clock) = self.report_clock(now, group) {
+            return Some(clock);
         }
-        *last = Some(now);
-        Some(ClockReport(clock.now().stamp).encode().to_vec())
+        self.digests.as_mut()?.report(now, group, &mut self.executor)
     }
 
-    fn lacks(&self) -> Option<&'static str> {
-        let lacks = !self.executor.knows_time();
-        lacks.then_some("what time it is by the clocks of a majority of the nodes is not known yet")
+    fn lacks(&self) -> Option<Cow<'_, str>> {
+        if !self.executor.knows_time() {
+            return Some(
+                "what time it is by the clocks of a majority of the nodes is not known yet".into(),
+            );
+        }
+        self.digests.as_ref()?.lacks().map(Cow::Borrowed)
+    }
+
+    fn differs(&self) -> Option<&str> {
+        self.executor.differs()
     }
 
     fn answer_only(&mut self, awaits: Awaits) {
@@ -264,6 +303,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
             has_chore,
             used_bytes: holds.used_bytes,
             budget_bytes: holds.budget_bytes,
+            agreed: self.executor.agreed(group),
         }
     }
 }

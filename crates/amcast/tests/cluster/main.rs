@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod damaged;
+mod differs;
 mod directories;
 mod durable;
 mod ends;

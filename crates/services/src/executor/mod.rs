@@ -57,6 +57,7 @@
 //! shard waits for.
 
 mod clocks;
+mod digests;
 mod peek;
 mod pool;
 mod sessions;
@@ -71,10 +72,12 @@ pub use peek::Peek;
 pub use pool::{Wake, workers};
 pub use snapshot::State;
 
+use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{Machine, NEW_BUDGET, Part, Place};
+use crate::machine::{Access, Machine, NEW_BUDGET, Part, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use clocks::{Clocks, bound};
+use digests::{Comparison, Digests};
 use pool::{Job, Pool};
 use sessions::{Floors, Progress};
 use side::{Side, Turn};
@@ -101,6 +104,8 @@ pub struct Limits {
     /// first sent longer ago is refused, because whether it ran before is no longer known. All
     /// nodes of a cluster need the same value.
     pub session_ms: u64,
+    /// Bytes of the part of a shard's data that a digest covers, about. All nodes of a cluster need the same value.
+    pub slice_bytes: usize,
 }
 
 impl Default for Limits {
@@ -113,6 +118,7 @@ impl Default for Limits {
             window: 1024,
             answer_bytes: 64 << 20,
             session_ms: 600_000,
+            slice_bytes: SLICE_BYTES,
         }
     }
 }
@@ -168,6 +174,8 @@ struct Head {
     /// What the clocks of the shard's replicas say.
     clocks: Clocks,
     floors: Floors,
+    /// What its replicas' states came to, of this life: no part of the state.
+    digests: Digests,
 }
 
 impl Head {
@@ -244,6 +252,23 @@ pub struct Executor<M: Machine> {
     awaits: Option<Awaits>,
     /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
     clocks: usize,
+    /// Who compares digests, where there are other replicas.
+    comparison: Option<Comparison>,
+    /// Why its state is not that of the others, if it is not.
+    differs: Option<String>,
+}
+
+/// What a command touches: digest points touch their shard as a whole.
+fn access_of<M: Machine>(
+    machine: &M,
+    (envelope, body): (&Envelope, &[u8]),
+    dst: GroupSet,
+    access: &mut Access,
+) {
+    match is_point(envelope) {
+        true => access.whole = true,
+        false => machine.access(body, dst, access),
+    }
 }
 
 /// Whether commands that this process multicast are answered by this node.
@@ -265,6 +290,8 @@ impl<M: Machine> Executor<M> {
             scratch: Vec::new(),
             awaits: None,
             clocks: 0,
+            comparison: None,
+            differs: None,
         }
     }
 
@@ -345,7 +372,7 @@ impl<M: Machine> Executor<M> {
     /// the stream, from 1; a replayed one is skipped. `dst` must contain `shard`.
     ///
     /// # Errors
-    /// When the shard holds too much; the command was not taken.
+    /// When the shard holds too much, or this node [differs](Self::differs); the command was not taken.
     pub fn deliver(
         &mut self,
         shard: Gid,
@@ -365,20 +392,20 @@ impl<M: Machine> Executor<M> {
         {
             return Err(Full);
         }
+        if self.differs.is_some() {
+            return Err(Full);
+        }
         let Some((envelope, body)) = Envelope::decode(payload) else {
             mine.delivered = position;
-            let Some(ClockReport(said)) = ClockReport::decode(payload) else {
-                return Ok(Delivered::Malformed);
-            };
-            if self.clocks > 0 {
-                mine.clocks.hear(id.sender, said, self.clocks);
-                mine.now = mine.now.max(mine.clocks.agreed().unwrap_or_default());
-            }
-            return Ok(Delivered::Taken);
+            return Ok(self.hear(shard, id, payload));
         };
         let place = Place { shard, position, now: mine.time(envelope.stamp) };
         let before = mine.delivered;
+        let is_point = is_point(&envelope);
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
+            if is_point {
+                self.begin_digest(place, id, body);
+            }
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
             let judged = Judged { floor, exact: dst };
             self.give_turn((id, dst), &[(place, before)], judged, &envelope, payload, on_answer);
@@ -389,14 +416,17 @@ impl<M: Machine> Executor<M> {
         {
             return Err(Full);
         }
+        if is_point {
+            self.begin_digest(place, id, body);
+        }
         let floor = self.took(place, dst, &envelope);
         let growth = if envelope.read_only { 0 } else { self.machine.growth(body) };
         // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run before them.
         let exact = growth > 0 && !self.has_room(shard);
         let arrival = Arrival { place, before, floor, growth, exact };
-        let machine = &self.machine;
+        let machine = &*self.machine;
         let ready = self.lanes.enter((id, dst), arrival, payload, |access| {
-            machine.access(body, dst, access);
+            access_of(machine, (&envelope, body), dst, access);
         });
         if let Some(entry) = ready {
             self.give_turns(entry, on_answer);
@@ -404,13 +434,32 @@ impl<M: Machine> Executor<M> {
         Ok(Delivered::Taken)
     }
 
+    /// Takes what a replica says of itself, in place of a command.
+    fn hear(&mut self, shard: Gid, id: MsgId, payload: &[u8]) -> Delivered {
+        if let Some(report) = DigestReport::decode(payload) {
+            self.reported(shard, id, &report);
+            return Delivered::Taken;
+        }
+        let Some(ClockReport(said)) = ClockReport::decode(payload) else {
+            return Delivered::Malformed;
+        };
+        let mine = &mut self.heads[shard.index()];
+        if self.clocks > 0 {
+            mine.clocks.hear(id.sender, said, self.clocks);
+            mine.now = mine.now.max(mine.clocks.agreed().unwrap_or_default());
+        }
+        Delivered::Taken
+    }
+
     /// Gives the answers of commands that workers ran; whether there were any. Panics if a worker
     /// did: its node must not go on.
     pub fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
-        match &mut self.engine {
-            Engine::Here(_) => false,
-            Engine::Pool(pool) => pool.collect(on_answer),
+        let Engine::Pool(pool) = &mut self.engine else { return false };
+        let any = pool.collect(on_answer);
+        for (id, result) in pool.take_digests() {
+            self.computed(id, &result);
         }
+        any
     }
 
     /// Whether what `shard` takes surely is within its budget when all has run that had its turn there and that waits.
@@ -434,6 +483,9 @@ impl<M: Machine> Executor<M> {
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
         let head = &mut self.heads[place.shard.index()];
         (head.delivered, head.now) = (place.position, place.now);
+        if !envelope.read_only {
+            head.digests.changed();
+        }
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
         home.then(|| head.floors.admit(envelope, place.now.host_ms))
     }
@@ -484,6 +536,12 @@ impl<M: Machine> Executor<M> {
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
                 let payload = payload.into();
                 pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
+            }
+            Engine::Here(sides) if is_point(envelope) => {
+                let body = Envelope::decode(payload).map_or(&b""[..], |(_, body)| body);
+                let mut result = Vec::new();
+                sides[home.index()].digest(&places[0].0, body, &self.limits, &mut result);
+                self.computed(id, &result);
             }
             Engine::Here(sides) => {
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));

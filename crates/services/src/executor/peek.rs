@@ -58,6 +58,7 @@ impl<M: Machine> Executor<M> {
         }
         let dst = GroupSet::one(shard);
         if self.cleared
+            || self.differs.is_some()
             || self.lanes.holds_up(shard, |access| self.machine.access(command, dst, access))
         {
             return Peek::NotYet;
@@ -99,6 +100,7 @@ impl<M: Machine> Executor<M> {
                 || side.sessions.has_run(envelope.session, wrote.request)
         };
         if self.cleared
+            || self.differs.is_some()
             || !written.iter().all(ran)
             || dst.iter().any(|shard| self.lanes.waiting(shard) > 0)
         {

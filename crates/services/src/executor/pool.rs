@@ -49,6 +49,7 @@
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
+use crate::digest;
 use crate::envelope::Stamp;
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -325,6 +326,8 @@ pub(super) struct Pool<M: Machine> {
     open: usize,
     /// Their bytes.
     open_bytes: usize,
+    /// What digest points came to, with their messages, since it was asked for last.
+    digests: Vec<(MsgId, Box<[u8]>)>,
     /// The cut that is open: for each shard, how many tasks must be done before it was begun there.
     cut: Vec<u64>,
 }
@@ -350,7 +353,8 @@ impl<M: Machine> Pool<M> {
         });
         let unrun = (0..shards).map(|_| Unrun::default()).collect();
         let (threads, cut) = (Vec::new(), Vec::new());
-        let mut it = Self { shared, threads, unrun, open: 0, open_bytes: 0, cut };
+        let (open, open_bytes, digests) = (0, 0, Vec::new());
+        let mut it = Self { shared, threads, unrun, open, open_bytes, digests, cut };
         for me in 0..it.shared.inboxes.len() {
             let shared = it.shared.clone();
             let thread = std::thread::Builder::new().name(format!("execute{me}"));
@@ -426,12 +430,20 @@ impl<M: Machine> Pool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, ref bytes, asked } in answers {
+        for Answered { id, session, request, bytes, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            on_answer(Answer { id, session, request, bytes });
+            match session {
+                digest::SESSION => self.digests.push((id, bytes)),
+                _ => on_answer(Answer { id, session, request, bytes: &bytes }),
+            }
         }
         any
+    }
+
+    /// What digest points came to whose answers were collected.
+    pub(super) fn take_digests(&mut self) -> Vec<(MsgId, Box<[u8]>)> {
+        std::mem::take(&mut self.digests)
     }
 
     pub(super) fn capture(&mut self) {
@@ -471,6 +483,13 @@ impl<M: Machine> Pool<M> {
             while self.done(shard) < self.unrun[shard].sent {
                 assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
                 std::thread::yield_now();
+            }
+        }
+        // What the states came to that are replaced says nothing of the new ones.
+        for answered in &mut *lock(&self.shared.answers) {
+            if answered.session == digest::SESSION {
+                let bytes = std::mem::take(&mut answered.bytes);
+                self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
         }
         let swap = |(desk, new): (&Desk<M::Part>, Side<M::Part>)| {

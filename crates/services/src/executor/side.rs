@@ -2,6 +2,7 @@
 
 use super::sessions::{Progress, Session, Sessions, Table, Verdict};
 use super::{Answer, Judged, Limits};
+use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::{Envelope, Stamp};
 use crate::machine::{At, Corrupt, Machine, Part, Place};
 use crate::stream::{Piece, Source, follows, next};
@@ -14,6 +15,8 @@ pub(super) struct Side<P> {
     pub(super) sessions: Sessions,
     /// Commands that ran here, retried ones included; one of several shards in its lowest.
     pub(super) executed: u64,
+    /// What the commands answered whose lowest shard it is.
+    outcomes: Outcomes,
     /// The sessions of the cut that is being given, and how many of them were.
     cut: Option<(Table, usize)>,
 }
@@ -36,7 +39,18 @@ pub(super) struct Turn<'a> {
 
 impl<P: Part> Side<P> {
     pub(super) fn new(part: P) -> Self {
-        Self { part, sessions: Sessions::default(), executed: 0, cut: None }
+        let (sessions, outcomes) = (Sessions::default(), Outcomes::default());
+        Self { part, sessions, executed: 0, outcomes, cut: None }
+    }
+
+    /// Computes the digest of a point, whose command this is: all commands in front of it have run here, and none
+    /// behind it. Nothing if the point is of another version.
+    pub(super) fn digest(&mut self, place: &Place, body: &[u8], limits: &Limits, to: &mut Vec<u8>) {
+        let Some(cursor) = cursor(body) else { return };
+        let mut slice = Slice::new(cursor, place.now, limits.slice_bytes);
+        self.part.digest(&mut slice);
+        let (sum, next) = slice.end();
+        encode_result(&Digest::new(sum, self.outcomes.end(place.position)), &next, to);
     }
 
     /// Begins a cut at this moment.
@@ -129,6 +143,10 @@ pub(super) fn run<M: Machine>(
         home.sessions.check(&envelope, floor, host_ms, limits)
     };
     scratch.clear();
+    if is_point(&envelope) {
+        home.digest(&places[0], body, limits, scratch);
+        return on_answer(Answer { id, session, request, bytes: scratch });
+    }
     match verdict {
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
@@ -148,6 +166,7 @@ pub(super) fn run<M: Machine>(
             }
             if !envelope.read_only {
                 sides[0].sessions.record(&envelope, scratch, host_ms, &progress, limits);
+                sides[0].outcomes.add(places[0].position, id, scratch);
             }
             on_answer(Answer { id, session, request, bytes: scratch });
         }

@@ -17,7 +17,7 @@ use super::clocks::Clocks;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
 use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head};
+use super::{Engine, Executor, Head, access_of};
 use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
 use crate::machine::{Corrupt, Machine, Place};
@@ -333,7 +333,7 @@ impl<M: Machine> State<M> {
             let growth = if envelope.read_only { 0 } else { machine.growth(body) };
             let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
             let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
-                machine.access(body, w.dst, access);
+                access_of(machine, (&envelope, body), w.dst, access);
             });
             if ready.is_some() || place.position > self.heads[place.shard.index()].delivered {
                 return Err(Corrupt::Malformed);
@@ -367,6 +367,28 @@ fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt
         floors.table.insert(id, Floor { used_ms, open_from });
     }
     Ok(())
+}
+
+/// Changes one shard's data, as no command does.
+#[cfg(test)]
+pub(super) fn side_of(
+    executor: &mut Executor<crate::kv::Kv>,
+    shard: amcast_core::Gid,
+    with: impl FnOnce(&mut crate::kv::Store),
+) {
+    if let Engine::Here(sides) = &mut executor.engine {
+        with(&mut sides[shard.index()].part);
+    }
+}
+
+#[cfg(test)]
+impl Executor<crate::kv::Kv> {
+    /// Forgets what its sessions ran, as no replica may.
+    pub(super) fn forget_sessions(&mut self) {
+        if let Engine::Here(sides) = &mut self.engine {
+            sides.iter_mut().for_each(|side| side.sessions.table.clear());
+        }
+    }
 }
 
 /// The shards' data alone.

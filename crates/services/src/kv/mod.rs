@@ -8,6 +8,7 @@ pub mod client;
 pub(crate) mod command_stats;
 pub(crate) mod commands;
 mod data;
+mod digest;
 mod glob;
 pub(crate) mod hash;
 mod measured;
@@ -31,6 +32,7 @@ pub use hash::HashSeed;
 pub use partitions::Partitions;
 pub use slots::{SLOTS, SlotMap, slot};
 
+use crate::digest::Slice;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
 use amcast_core::rng::Rng;
@@ -44,6 +46,12 @@ use store::Entry;
 use work::Work;
 
 pub use store::Store;
+
+/// A string, as keys hold it.
+#[cfg(test)]
+pub(crate) fn value_of(bytes: &[u8]) -> Data {
+    Data::Str(bytes.to_vec())
+}
 
 /// Bits of a version that say in which shard a key was changed.
 const SHARD_BITS: u32 = 6;
@@ -330,6 +338,10 @@ impl Part for Store {
 
     fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
         snapshot::read(from, self)
+    }
+
+    fn digest(&self, slice: &mut Slice<'_>) {
+        digest::cover(self, slice);
     }
 }
 

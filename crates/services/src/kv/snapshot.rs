@@ -122,7 +122,7 @@ fn give_bucket(
 }
 
 /// What kind of data it is, and of how many bytes or elements.
-fn shape(data: &Data) -> (u8, usize) {
+pub(super) fn shape(data: &Data) -> (u8, usize) {
     match data {
         Data::Str(s) => (STR, s.len()),
         Data::List(l) => (LIST, l.len()),

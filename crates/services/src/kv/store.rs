@@ -420,8 +420,9 @@ impl Store {
 
     /// Deletes everything.
     pub(crate) fn clear(&mut self) {
+        // A key that expired is gone already, whether it was dropped here or not.
         let marked: Vec<Key> =
-            self.marks.keys().filter(|k| self.by_key.contains(*k)).cloned().collect();
+            self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
         marked.iter().for_each(|key| self.advance_mark(key));
         match self.cut.as_mut().and_then(|cut| cut.entries.as_mut()) {
             Some(walk) => walk.clear(&mut self.by_hash),
@@ -488,6 +489,16 @@ impl Store {
     pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> {
         let live = move |e: &&Entry| e.deadline_ms >= self.now_ms;
         self.by_hash.range(from..).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
+    }
+
+    /// All entries from hash `from` on, expired ones included.
+    pub(super) fn buckets(&self, from: u64) -> impl Iterator<Item = (&u64, &Bucket)> {
+        self.by_hash.range(from..)
+    }
+
+    /// All marks from the key `from` on, expired ones included.
+    pub(super) fn marks_from(&self, from: &[u8]) -> impl Iterator<Item = (&Key, &Mark)> {
+        self.marks.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
     }
 
     /// Live keys from `start` (included) to `end` (excluded; empty means no end), ascending.

@@ -12,6 +12,7 @@
 
 pub mod command;
 mod cut;
+mod digest;
 mod segments;
 mod shard;
 pub mod storage;
@@ -23,6 +24,7 @@ pub use command::{Addition, Answer, Command, Why};
 pub use segments::{Disk, UNUSABLE};
 pub use shard::{Extent, Held, LogShard};
 
+use crate::digest::Slice;
 use crate::kv::SlotMap;
 use crate::kv::hash::hash_bytes;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
@@ -288,5 +290,9 @@ impl Part for LogShard {
 
     fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
         self.read_cut(from)
+    }
+
+    fn digest(&self, slice: &mut Slice<'_>) {
+        digest::cover(self, slice);
     }
 }

@@ -3,6 +3,7 @@
 mod budget;
 mod clocks;
 mod cut;
+mod digests;
 mod moves;
 mod pool;
 
