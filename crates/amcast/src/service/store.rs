@@ -7,7 +7,7 @@ use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
-    Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
+    Clock, ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
     StoreAndLog, Whole,
 };
 use std::io::{self, Read};
@@ -204,12 +204,23 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.workers == 0
     }
 
-    fn peek(&mut self, group: Gid, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+    fn peek(
+        &mut self,
+        group: Gid,
+        _number: u64,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Peeked {
         match self.executor.peek_one(group, command, answer) {
             Peek::Answered => Peeked::Answered,
             Peek::NotYet => Peeked::NotYet,
             Peek::Never => Peeked::Never,
         }
+    }
+
+    fn line(&self, command: &[u8]) -> u64 {
+        // A client has a session of its own as long as it is connected.
+        Envelope::decode(command).map_or(0, |(envelope, _)| envelope.session)
     }
 
     fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
