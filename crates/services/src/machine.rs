@@ -135,6 +135,12 @@ pub trait Machine: Send + Sync + 'static {
         0
     }
 
+    /// Whether `command` is answered within a moment whatever the shards hold: it looks at few keys, and at little of
+    /// what they hold. Only what changes nothing is asked about.
+    fn is_short(&self, _command: &[u8]) -> bool {
+        false
+    }
+
     /// Appends to `answer` what a client is told when its command was refused.
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }

@@ -88,6 +88,13 @@ impl Machine for StoreAndLog {
         if Self::is_of_log(command) { 0 } else { self.store.growth(command) }
     }
 
+    fn is_short(&self, command: &[u8]) -> bool {
+        match Self::is_of_log(command) {
+            true => self.logs.is_short(command),
+            false => self.store.is_short(command),
+        }
+    }
+
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         match Self::is_of_log(command) {
             true => self.logs.refuse(why, command, answer),

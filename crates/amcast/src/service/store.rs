@@ -7,8 +7,8 @@ use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
-    Clock, ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
-    StoreAndLog, Whole,
+    Clock, ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State,
+    StateMachine, StoreAndLog, Whole,
 };
 use std::io::{self, Read};
 use std::sync::{Arc, OnceLock};
@@ -161,6 +161,16 @@ impl<M: Hosted> ServiceNode<M> {
     }
 }
 
+fn peeked(peek: Peek) -> Peeked {
+    match peek {
+        Peek::Answered => Peeked::Answered,
+        Peek::Later => Peeked::Later,
+        Peek::NotYet => Peeked::NotYet,
+        Peek::Busy => Peeked::Busy,
+        Peek::Never => Peeked::Never,
+    }
+}
+
 impl<M: Hosted> Application for ServiceNode<M> {
     type State = State<M>;
 
@@ -201,21 +211,21 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn can_peek(&self) -> bool {
-        self.workers == 0
+        true
     }
 
-    fn peek(
-        &mut self,
-        group: Gid,
-        _number: u64,
-        command: &[u8],
-        answer: &mut Vec<u8>,
-    ) -> Peeked {
-        match self.executor.peek_one(group, command, answer) {
-            Peek::Answered => Peeked::Answered,
-            Peek::NotYet => Peeked::NotYet,
-            Peek::Never => Peeked::Never,
-        }
+    fn peek(&mut self, group: Gid, number: u64, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+        peeked(self.executor.peek_one(group, number, command, answer))
+    }
+
+    fn flush_reads(&mut self) {
+        self.executor.flush_reads();
+    }
+
+    fn collect_reads(&mut self, tell: &mut dyn FnMut(Gid, u64, Peeked, &[u8])) -> bool {
+        self.executor.collect_reads(&mut |group, number, peek, bytes| {
+            tell(group, number, peeked(peek), bytes);
+        })
     }
 
     fn line(&self, command: &[u8]) -> u64 {

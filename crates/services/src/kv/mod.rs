@@ -49,6 +49,9 @@ const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
 /// Expired keys that are dropped after each command.
 const TIDY_KEYS: usize = 4;
 
+/// Arguments of a command that is called short, at most.
+const SHORT_ARGS: usize = 16;
+
 /// The store's commands, over [`Store`]s of one shard each.
 pub struct Kv {
     /// The first map of partitions.
@@ -234,6 +237,15 @@ impl Machine for Kv {
 
     fn growth(&self, command: &[u8]) -> u64 {
         budget::growth(split_epoch(command).1)
+    }
+
+    fn is_short(&self, command: &[u8]) -> bool {
+        let mut args = Vec::with_capacity(8);
+        if decode_args(split_epoch(command).1, &mut args).is_none() || args.len() > SHORT_ARGS {
+            return false;
+        }
+        let name = args.first().and_then(|name| lookup(name));
+        name.is_some_and(|c| c.is("fast") && !matches!(c.keys, Keys::All | Keys::Shards(_)))
     }
 
     fn part(&self) -> Store {
