@@ -12,6 +12,7 @@ use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
 use core::fmt;
+use core::ops::Range;
 
 /// One key that a command touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,6 +140,12 @@ pub trait Machine: Send + Sync + 'static {
     /// what they hold. Only what changes nothing is asked about.
     fn is_short(&self, _command: &[u8]) -> bool {
         false
+    }
+
+    /// Whether `command`, which changes nothing and goes to the shard of `part` alone, may see that something has expired
+    /// whose deadline is among `deadlines_ms`. True also where that is not known.
+    fn sees_expiry(&self, part: &Self::Part, _command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        part.due_ms().is_some_and(|due_ms| due_ms < deadlines_ms.end)
     }
 
     /// Appends to `answer` what a client is told when its command was refused.

@@ -9,6 +9,7 @@ use crate::log::{self, LogShard, Logs};
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
 use crate::stream::{Piece, Source};
 use amcast_core::GroupSet;
+use core::ops::Range;
 
 /// Runs the commands of both.
 pub struct StoreAndLog {
@@ -92,6 +93,13 @@ impl Machine for StoreAndLog {
         match Self::is_of_log(command) {
             true => self.logs.is_short(command),
             false => self.store.is_short(command),
+        }
+    }
+
+    fn sees_expiry(&self, part: &Self::Part, command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        match Self::is_of_log(command) {
+            true => self.logs.sees_expiry(&part.logs, command, deadlines_ms),
+            false => self.store.sees_expiry(&part.keys, command, deadlines_ms),
         }
     }
 

@@ -10,7 +10,7 @@
 use super::{Engine, Executor};
 use crate::backend::Wrote;
 use crate::envelope::Envelope;
-use crate::machine::{At, Machine, Part, Place};
+use crate::machine::{At, Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 
 /// What stands for the message of a read, which is in none: another for each, since what a command draws
@@ -46,6 +46,8 @@ pub(super) struct Look {
     pub(super) number: u64,
     id: MsgId,
     pub(super) place: Place,
+    /// Ordered time there, by the wall clock, in milliseconds since 1970.
+    ordered_ms: u64,
 }
 
 impl Look {
@@ -57,8 +59,8 @@ impl Look {
         command: &[u8],
         answer: &mut Vec<u8>,
     ) -> Peek {
-        let Self { id, place, .. } = self;
-        if part.due_ms().is_some_and(|due_ms| due_ms < place.now.wall_ms) {
+        let Self { id, place, ordered_ms, .. } = self;
+        if machine.sees_expiry(part, command, ordered_ms..place.now.wall_ms) {
             return Peek::Never;
         }
         let dst = GroupSet::one(place.shard);
@@ -80,9 +82,11 @@ impl<M: Machine> Executor<M> {
     /// the thread comes to it. Reads of several shards are not linearizable: two of them, at nodes that
     /// deliver two commands of different shards in different orders, would each see one and miss the other.
     ///
-    /// The read takes place at the time of its envelope, if that counts and is later than the shard's. Were
-    /// anything to expire by then, another one with an earlier time might still see it afterwards: such a read
-    /// needs its place in the order.
+    /// The read takes place at the time of its envelope, if that counts and is later than the shard's ordered time. No
+    /// two reads may disagree on whether something has expired: one that sees that it has, and then, at a node whose
+    /// fronts have slower clocks, one that does not. What ordered time is beyond has expired for all: a later read's
+    /// node has delivered as much, so that ordered time there is as late. A read that would see that something has
+    /// expired *since* is not answered. It needs its place in the order, by which ordered time comes to be that late for all.
     pub fn peek_one(
         &mut self,
         shard: Gid,
@@ -102,7 +106,8 @@ impl<M: Machine> Executor<M> {
         }
         let now = head.time(envelope.stamp);
         let place = Place { shard, position: head.delivered, now };
-        let look = Look { number, id: unsent(&envelope), place };
+        let (id, ordered_ms) = (unsent(&envelope), head.now.wall_ms);
+        let look = Look { number, id, place, ordered_ms };
         match &mut self.engine {
             Engine::Here(sides) => {
                 look.run(&*self.machine, &mut sides[shard.index()].part, command, answer)

@@ -196,3 +196,71 @@ fn reads_that_were_given_are_answered_before_the_state_is_another_one() {
     let answers: Vec<&str> = outcomes.values().map(|(_, answer)| &answer[..]).collect();
     assert_eq!(answers, ["*0\r\n", "*1\r\n$3\r\nnew\r\n"]);
 }
+
+/// Keys of one shard that expire one after the other, each millisecond one, from the time `from_ms` on.
+fn expiring(node: &mut Node, from_ms: u64, count: u64) -> Vec<String> {
+    let x = key(0);
+    let keys: Vec<String> = (0..count).map(|n| format!("{{{x}}}due{n}")).collect();
+    for (n, due) in (0..).zip(&keys) {
+        let text = format!("SET {due} 1 PXAT {}", from_ms + n);
+        assert_eq!(node.run(&cast(n + 1, n + 1, 1, &text)), "+OK\r\n");
+    }
+    keys
+}
+
+#[test]
+fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
+    let x = key(0);
+    let mut node = Node::new();
+    let due = expiring(&mut node, 1000, 100);
+    node.run(&cast(500, 500, 1, &format!("SET {x} 1")));
+    let (mut ordered, mut seq) = (Vec::new(), 1000);
+    for ms in 1000..1100 {
+        for read in [format!("GET {x}"), format!("GET {}", due[(ms + 90) as usize % 100])] {
+            let get = cast(0, 9, ms, &read);
+            if node.look(Gid(0), 0, &get).0 == Peek::Never {
+                ordered.push(read);
+            }
+        }
+        if ms % 20 == 19 {
+            seq += 1;
+            node.run(&cast(seq, seq, ms, &format!("SET {{{x}}}other {ms}")));
+        }
+    }
+    assert!(!ordered.contains(&format!("GET {x}")), "it does not expire");
+    // Of the others those that expired since the last command.
+    assert!(!ordered.is_empty() && ordered.len() <= 60, "{}", ordered.len());
+}
+
+/// A read of the first shard, and what became of it.
+fn looked(node: &mut Node, now_ms: u64, text: &str) -> Outcome {
+    let (peek, answer) = node.look(Gid(0), 7, &cast(0, 9, now_ms, text));
+    let mut outcomes = BTreeMap::new();
+    while peek == Peek::Later && outcomes.is_empty() {
+        node.looked(&mut outcomes);
+    }
+    outcomes.remove(&7).unwrap_or((peek, answer))
+}
+
+#[test]
+fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fronts_say() {
+    let _limit = amcast_test_policy::time_limit();
+    for workers in [0, 1] {
+        let (mut node, x) = (employed(workers, Limits::default()), key(0));
+        assert!(node.deliver(0, &cast(1, 1, 1000, &format!("SET {x} 1 PX 500"))).is_ok());
+        let get = format!("GET {x}");
+        let held = (Peek::Answered, "$1\r\n1\r\n".to_string());
+        assert_eq!(looked(&mut node, 1500, &get), held);
+        assert_eq!(looked(&mut node, 1501, &get).0, Peek::Never, "it would be the first to see it");
+        for text in ["KEYS *", "DBSIZE", "SCAN 0", "RANDOMKEY"] {
+            assert_eq!(looked(&mut node, 1501, text).0, Peek::Never, "{text}");
+            assert_eq!(looked(&mut node, 1500, text).0, Peek::Answered, "{text}");
+        }
+        assert_eq!(looked(&mut node, 1400, &get), held, "it has not expired for anybody");
+        // Somebody's command brings ordered time there; the key is still held.
+        assert!(node.deliver(0, &cast(2, 2, 1501, &format!("GET {{{x}}}other"))).is_ok());
+        for ms in [0, 1400, 9000] {
+            assert_eq!(looked(&mut node, ms, &get), (Peek::Answered, "_\r\n".into()));
+        }
+    }
+}
