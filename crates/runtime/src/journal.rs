@@ -161,8 +161,8 @@ fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
                 other => other.to_string(),
             };
             Unopened::CutShort(format!(
-                "{what}. The log in {} goes on from record {from}, and {aside}; the node asks the others \
-                 what it had promised before it votes again",
+                "{what}. The log in {} was cut: its next record is {from}, and {aside}; the node asks the \
+                 others what it had promised before it votes again",
                 path.display()
             ))
         }
