@@ -117,24 +117,19 @@ impl OfGroup {
     /// take.
     fn take_lines(&mut self, lines: &BTreeSet<(u64, u64)>) -> Vec<Read> {
         let mut taken = Vec::new();
-        let mut sift =
-            |waits: Waits, read: fn(Waits) -> Read| match lines.contains(&waits.read.line()) {
-                true => {
-                    taken.push(read(waits));
-                    None
-                }
-                false => Some(waits),
-            };
-        let ready = std::mem::take(&mut self.ready).into_iter();
-        self.ready = ready
-            .filter_map(|Ready { position, waits }| {
-                sift(waits, |w| w.read).map(|waits| Ready { position, waits })
-            })
-            .collect();
+        let mut sift = |waits: Waits| match lines.contains(&waits.read.line()) {
+            true => {
+                taken.push(waits.read);
+                None
+            }
+            false => Some(waits),
+        };
+        for Ready { position, waits } in std::mem::take(&mut self.ready) {
+            self.ready.extend(sift(waits).map(|waits| Ready { position, waits }));
+        }
         let behind = self.behind.iter_mut().map(|behind| &mut behind.reads);
         for reads in behind.chain([&mut self.fresh]) {
-            *reads =
-                std::mem::take(reads).into_iter().filter_map(|w| sift(w, |w| w.read)).collect();
+            *reads = std::mem::take(reads).into_iter().filter_map(&mut sift).collect();
         }
         taken
     }
@@ -208,27 +203,25 @@ impl Reading {
             let line = read.line();
             // One behind another that waits must not be answered from an earlier moment.
             let may = position <= delivered && !waiting.contains(&line);
-            let (since, read) = match may.then_some(()) {
-                None => (since, read),
-                Some(()) => match ask(self.next_number, read) {
-                    Asked::Done => {
-                        any = true;
-                        continue;
-                    }
-                    Asked::Later(read) => {
-                        any = true;
-                        let ready = Ready { position, waits: Waits { since, read } };
-                        of.given.push_back((self.next_number, ready));
-                        self.next_number += 1;
-                        continue;
-                    }
-                    Asked::NotYet(read) => (since, read),
-                    // Its patience counts from when that is over.
-                    Asked::Held(read) => (now, read),
-                },
-            };
-            waiting.insert(line);
-            later.push_back(Ready { position, waits: Waits { since, read } });
+            let asked = if may { ask(self.next_number, read) } else { Asked::NotYet(read) };
+            let ready = |since, read| Ready { position, waits: Waits { since, read } };
+            match asked {
+                Asked::Done => any = true,
+                Asked::Later(read) => {
+                    any = true;
+                    of.given.push_back((self.next_number, ready(since, read)));
+                    self.next_number += 1;
+                }
+                Asked::NotYet(read) => {
+                    waiting.insert(line);
+                    later.push_back(ready(since, read));
+                }
+                // Its patience counts from when that is over.
+                Asked::Held(read) => {
+                    waiting.insert(line);
+                    later.push_back(ready(now, read));
+                }
+            }
         }
         of.ready = later;
         any
@@ -492,8 +485,7 @@ mod tests {
                 reading.take(read(came.len() as u64, 1), now);
                 came.push(us);
             }
-            if let Some((ticket, until)) = round.filter(|(_, until)| *until <= us) {
-                let _ = until;
+            if let Some((ticket, _)) = round.filter(|(_, until)| *until <= us) {
                 reading.passed(Gid(1), ticket, (0, now));
                 round = None;
             }

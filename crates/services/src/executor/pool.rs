@@ -294,10 +294,6 @@ struct Shared<M: Machine> {
 }
 
 impl<M: Machine> Shared<M> {
-    fn inbox(&self, shard: usize) -> &Inbox {
-        &self.inboxes[shard % self.inboxes.len()]
-    }
-
     fn answer(&self, answer: Answered) {
         self.answer_bytes.fetch_add(answer.bytes.len(), Ordering::Relaxed);
         let mut answers = lock(&self.answers);
