@@ -74,9 +74,31 @@ pub trait Application {
     }
 
     /// Answers a command that changes nothing, from everything of `group` that was taken: appended to
-    /// `answer`. It must see what commands that were taken before would show, and nothing of those behind.
-    fn peek(&mut self, _group: Gid, _command: &[u8], _answer: &mut Vec<u8>) -> Peeked {
+    /// `answer`. It must see what commands that were taken before would show, and nothing of those behind. An application
+    /// with threads of its own may answer it later, under `number`, to [`collect_reads`](Self::collect_reads).
+    fn peek(
+        &mut self,
+        _group: Gid,
+        _number: u64,
+        _command: &[u8],
+        _answer: &mut Vec<u8>,
+    ) -> Peeked {
         Peeked::Never
+    }
+
+    /// Those that were to be answered later, and were given since it was called last, are all for now.
+    fn flush_reads(&mut self) {}
+
+    /// Tells what became of reads that were to be answered later: their groups and numbers, and answers. Those of one
+    /// group in the order in which they were given, each once. Whether there were any.
+    fn collect_reads(&mut self, _tell: &mut dyn FnMut(Gid, u64, Peeked, &[u8])) -> bool {
+        false
+    }
+
+    /// Of which of a front's lines a command is: reads of one line are answered in their order, each from as late a moment
+    /// as those before it.
+    fn line(&self, _command: &[u8]) -> u64 {
+        0
     }
 
     /// Gives the answers of commands that were executed in threads of its own since it was asked
@@ -133,8 +155,12 @@ pub trait Application {
 pub enum Peeked {
     /// It was answered.
     Answered,
+    /// The answer comes later, from [`Application::collect_reads`].
+    Later,
     /// Something that it may depend on is not executed yet.
     NotYet,
+    /// The application's threads have too much to do; so they would have if it were ordered.
+    Busy,
     /// It needs a place in the order.
     Never,
 }

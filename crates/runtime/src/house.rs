@@ -18,8 +18,9 @@ use crate::control::{ViewStatus, Wanted};
 use crate::diary::Diary;
 use crate::door::Door;
 use crate::handover::{Fetched, Fetching, Giving, News};
+use crate::ingress::MayRead;
 use crate::journal::LogVolume;
-use crate::reading::Reading;
+use crate::reading::{Asked, Read, Reading};
 use crate::seat::{Above, Captured};
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
@@ -239,7 +240,8 @@ impl<A: Application> House<A> {
     /// Whether it has something to do soon that no bell announces.
     pub(crate) fn is_pressing(&self) -> bool {
         let saves = self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving);
-        self.door.is_pressing() || self.giving.is_going() || saves
+        let reads = self.reading.is_pressing();
+        self.door.is_pressing() || self.giving.is_going() || saves || reads
     }
 
     /// The replicas are about to leave their group. False if it has no views, so that they cannot.
@@ -270,8 +272,31 @@ impl<A: Application> House<A> {
     }
 
     /// Takes the answers of what the application executed in its own threads.
-    pub(crate) fn collect(&mut self) -> bool {
-        self.app.collect(&mut answerer(&mut self.door, self.cluster))
+    pub(crate) fn collect(&mut self, now: Time) -> bool {
+        self.collect_reads(now) | self.app.collect(&mut answerer(&mut self.door, self.cluster))
+    }
+
+    /// Takes what became of reads that the application answers in its own threads.
+    fn collect_reads(&mut self, now: Time) -> bool {
+        let Self { app, door, reading, .. } = self;
+        let Door::Ingress(ingress, _) = door else { return false };
+        app.collect_reads(&mut |group, number, peeked, bytes| match peeked {
+            Peeked::Answered => {
+                if let Some(read) = reading.answered(group, number) {
+                    ingress.take_back_read(&read);
+                    ingress.answer_read(&read, bytes);
+                }
+            }
+            Peeked::Later | Peeked::NotYet | Peeked::Busy => {
+                reading.put_back(group, (number, now), &mut |read| ingress.take_back_read(read));
+            }
+            Peeked::Never => {
+                let mut back = |read: &Read| ingress.take_back_read(read);
+                if let Some(read) = reading.refused(group, (number, now), &mut back) {
+                    ingress.order(read);
+                }
+            }
+        })
     }
 
     /// Gives the application what waits for it, as far as it takes it.
@@ -318,21 +343,29 @@ impl<A: Application> House<A> {
         let Self { app, door, reading, answer, .. } = self;
         let Door::Ingress(ingress, _) = door else { return false };
         for group in self.cluster.all_groups().iter().filter(|_| is_live) {
-            let delivered = app.delivered(group);
-            let (ordered, answered) = reading.serve(group, (delivered, now), &mut |read| {
-                if !ingress.takes_answer(read) {
-                    return None;
+            let at = (app.delivered(group), now);
+            any |= reading.serve(group, at, &mut |number, read| {
+                match ingress.may_read(&read) {
+                    MayRead::Now => {}
+                    MayRead::NotYet => return Asked::NotYet(read),
+                    MayRead::Held => return Asked::Held(read),
+                    MayRead::Gone => return Asked::Done,
                 }
                 answer.clear();
-                let peeked = app.peek(group, &read.bytes, answer);
-                if peeked == Peeked::Answered {
-                    ingress.answer_read(read, answer);
+                match app.peek(group, number, &read.bytes, answer) {
+                    Peeked::Answered => ingress.answer_read(&read, answer),
+                    Peeked::Later => {
+                        ingress.give_read(&read);
+                        return Asked::Later(read);
+                    }
+                    Peeked::NotYet => return Asked::NotYet(read),
+                    Peeked::Busy => return Asked::Held(read),
+                    Peeked::Never => ingress.order(read),
                 }
-                Some(peeked)
+                Asked::Done
             });
-            any |= answered || !ordered.is_empty();
-            ordered.into_iter().for_each(|read| ingress.order(read));
         }
+        app.flush_reads();
         for read in reading.late(now) {
             ingress.order(read);
             any = true;

@@ -519,7 +519,7 @@ impl<A: Application> Node<A> {
         if !self.house.is_full() {
             busy |= self.replicas.round(now, &mut self.house);
         }
-        busy |= self.house.collect();
+        busy |= self.house.collect(now);
         busy |= self.house.drain();
         self.replicas.wait_for(self.house.members());
         busy |= self.house.read(now);
@@ -599,18 +599,21 @@ impl<A: Application> Node<A> {
 
     /// Sets barriers for the reads that fronts ask for.
     fn take_reads(&mut self, now: Time) -> bool {
-        let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
-        let reads = ingress.take_reads();
-        if reads.is_empty() {
+        let House { door: Door::Ingress(ingress, _), app, reading, .. } = &mut self.house else {
             return false;
+        };
+        for mut read in ingress.take_reads() {
+            read.line = app.line(&read.bytes);
+            reading.take(read, now);
         }
-        reads.into_iter().for_each(|read| self.house.reading.take(read));
+        let mut any = false;
         for group in self.house.cluster.all_groups().iter() {
             if let Some(ticket) = self.house.reading.begin(group, now) {
                 self.replicas.set_barrier(now, group, ticket, &mut self.house);
+                any = true;
             }
         }
-        true
+        any
     }
 
     /// Fetches the application's state if it is behind, and tells the replicas when it is in force.

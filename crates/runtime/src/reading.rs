@@ -2,24 +2,35 @@
 //!
 //! A read of one group waits until the group's replica here has passed a barrier that was set after the read
 //! came ([`amcast_core::Input::Barrier`]): then everything that anybody had been answered by that time is
-//! delivered here. Once the application has taken that, it is asked. Reads that come while others wait share a
-//! barrier with those that come in the same round of the loop.
+//! delivered here. Once the application has taken that, it is asked; one with threads of its own may answer later.
 //!
-//! What is not answered in time is ordered like any other command, with all that came behind it and is not
-//! answered either: nobody waits longer than for that, and what the application says of reads need not be
+//! Reads gather for the next barrier, and share it: of each group a bounded number of barriers is set and not passed, and
+//! the next one is set when one of them is passed, or after a share of the time that barriers take lately. So over long links
+//! reads come to a few barriers as over short ones, however many they are.
+//!
+//! A read that is not answered in time is ordered like any other command:
+//! nobody waits much longer than for that, and what the application says of reads need not be
 //! answered at all. In time is four times as long as barriers take lately. A read whose front takes no answers at the
 //! moment is not asked for, nor is it late: an order would make its answer no smaller.
+//!
+//! Reads of one line of a front (of one client) are answered in their order, none from an earlier moment than one before
+//! it. Those of a line that come behind one that is ordered wait for that one's answer; other lines do not.
 
-use crate::application::Peeked;
 use amcast_core::step::Ticket;
 use amcast_core::{Gid, Span, Time};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// How long a read waits here before it is ordered, at the least and at the most.
 const PATIENCE: (Span, Span) = (Span::millis(50), Span::secs(1));
 
-/// Barriers of a group that are not passed, at most: where there are more, reads are ordered at once.
-const BEHIND_MAX: usize = 64;
+/// Barriers of a group that are not passed, at most.
+const BARRIERS_MAX: usize = 32;
+
+/// While some are not passed, the next one is set after such a part of the time that they take.
+const SHARE: u64 = 16;
+
+/// How often it is looked for reads that have waited for too long.
+const LOOK_EVERY: Span = Span::millis(5);
 
 /// A read of a front, which goes to one group.
 #[derive(Debug)]
@@ -28,53 +39,99 @@ pub(crate) struct Read {
     pub(crate) front: u64,
     /// What its front calls it.
     pub(crate) token: u64,
+    /// Of which of its front's lines it is.
+    pub(crate) line: u64,
     /// Its only group.
     pub(crate) group: Gid,
     pub(crate) bytes: Box<[u8]>,
+}
+
+impl Read {
+    /// Its line, among those of all fronts.
+    pub(crate) const fn line(&self) -> (u64, u64) {
+        (self.front, self.line)
+    }
+}
+
+/// What became of a read that was asked for.
+#[derive(Debug)]
+pub(crate) enum Asked {
+    /// It is answered, or ordered, or nobody waits for it any more.
+    Done,
+    /// The application answers it later.
+    Later(Read),
+    /// It depends on what is not executed yet.
+    NotYet(Read),
+    /// Its front takes no answers at the moment, or the application no reads.
+    Held(Read),
+}
+
+/// A read, and since when it waits.
+struct Waits {
+    since: Time,
+    read: Read,
 }
 
 /// Reads behind a barrier.
 struct Behind {
     ticket: Ticket,
     since: Time,
-    reads: Vec<Read>,
+    reads: Vec<Waits>,
 }
 
 /// A read whose barrier is passed.
 struct Ready {
     /// The application must have taken everything up to here.
     position: u64,
-    since: Time,
-    read: Read,
+    waits: Waits,
 }
 
 /// The reads of one group.
 #[derive(Default)]
 struct OfGroup {
-    fresh: Vec<Read>,
+    /// Without a barrier.
+    fresh: Vec<Waits>,
     /// In the order in which their barriers were set. Of barriers whose reads were given up none is left.
     behind: VecDeque<Behind>,
     ready: VecDeque<Ready>,
-    /// About how long barriers took to be passed lately.
-    takes: Span,
+    /// What the application answers later, by its numbers, which grow.
+    given: VecDeque<(u64, Ready)>,
+    /// About how long barriers took to be passed lately, if any was.
+    takes: Option<Span>,
+    /// When the last barrier was set.
+    set_at: Time,
 }
 
 impl OfGroup {
-    /// Since when the oldest read waits, if there is one.
-    fn oldest(&self) -> Option<Time> {
-        let behind = self.behind.iter().filter(|behind| !behind.reads.is_empty());
-        self.ready.iter().map(|ready| ready.since).chain(behind.map(|behind| behind.since)).min()
-    }
-
-    /// Takes out all reads, the oldest first. Of their barriers it is still waited for how long they take.
-    fn take_all(&mut self) -> Vec<Read> {
-        let mut all: Vec<Read> = self.ready.drain(..).map(|ready| ready.read).collect();
-        all.extend(self.behind.iter_mut().flat_map(|behind| behind.reads.drain(..)));
-        all
+    fn waiting(&self) -> impl Iterator<Item = &Waits> {
+        let ready = self.ready.iter().map(|ready| &ready.waits);
+        let behind = self.behind.iter().flat_map(|behind| &behind.reads);
+        ready.chain(behind).chain(&self.fresh)
     }
 
     fn patience(&self) -> Span {
-        self.takes.times(4).max(PATIENCE.0).min(PATIENCE.1)
+        self.takes.unwrap_or_default().times(4).max(PATIENCE.0).min(PATIENCE.1)
+    }
+
+    /// Takes out the reads of these lines that wait, in their order. Of their barriers it is still waited for how long they
+    /// take.
+    fn take_lines(&mut self, lines: &BTreeSet<(u64, u64)>) -> Vec<Read> {
+        let mut taken = Vec::new();
+        let mut sift = |waits: Waits| match lines.contains(&waits.read.line()) {
+            true => {
+                taken.push(waits.read);
+                None
+            }
+            false => Some(waits),
+        };
+        for Ready { position, waits } in std::mem::take(&mut self.ready) {
+            self.ready.extend(sift(waits).map(|waits| Ready { position, waits }));
+        }
+        let behind = self.behind.iter_mut().map(|behind| &mut behind.reads);
+        for reads in behind.chain([&mut self.fresh]) {
+            *reads = std::mem::take(reads).into_iter().filter_map(&mut sift).collect();
+        }
+        taken
     }
 }
 
@@ -82,37 +139,42 @@ impl OfGroup {
 pub(crate) struct Reading {
     groups: Vec<OfGroup>,
     next_ticket: u64,
-    /// Those that wait for nothing, since barriers do not pass.
-    refused: Vec<Read>,
+    next_number: u64,
+    /// When it is looked for late ones next.
+    look_at: Time,
 }
 
 impl Reading {
     /// No reads of so many groups.
     pub(crate) fn of(groups: usize) -> Self {
         let groups = (0..groups).map(|_| OfGroup::default()).collect();
-        Self { groups, next_ticket: 0, refused: Vec::new() }
+        Self { groups, next_ticket: 0, next_number: 0, look_at: Time::ZERO }
     }
 
     /// Takes a read in.
-    pub(crate) fn take(&mut self, read: Read) {
-        self.groups[read.group.index()].fresh.push(read);
+    pub(crate) fn take(&mut self, read: Read, now: Time) {
+        self.groups[read.group.index()].fresh.push(Waits { since: now, read });
     }
 
-    /// The ticket of the barrier that the reads which `group` has taken in are to wait for, if it has any.
+    /// The ticket of the barrier that the reads which `group` has taken in are to wait for, if it is time to set one.
     pub(crate) fn begin(&mut self, group: Gid, now: Time) -> Option<Ticket> {
         let of = &mut self.groups[group.index()];
-        if of.fresh.is_empty() {
-            return None;
-        }
-        if of.behind.len() >= BEHIND_MAX {
-            self.refused.append(&mut of.fresh);
+        let pause = Span(of.takes.unwrap_or_default().0 / SHARE);
+        let is_early = of.behind.len() >= BARRIERS_MAX || now.since(of.set_at) < pause;
+        if of.fresh.is_empty() || !of.behind.is_empty() && is_early {
             return None;
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let reads = std::mem::take(&mut of.fresh);
         of.behind.push_back(Behind { ticket, since: now, reads });
+        of.set_at = now;
         Some(ticket)
+    }
+
+    /// Whether reads wait for a barrier to be set.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.groups.iter().any(|of| !of.fresh.is_empty())
     }
 
     /// The barrier of `ticket` is passed, and with it all that were set before, and the replica of `group` has
@@ -121,66 +183,120 @@ impl Reading {
         let of = &mut self.groups[group.index()];
         let Some(at) = of.behind.iter().position(|behind| behind.ticket == ticket) else { return };
         for Behind { since, reads, .. } in of.behind.drain(..=at) {
-            of.takes = Span((of.takes.0 * 7 + now.since(since).0) / 8);
-            of.ready.extend(reads.into_iter().map(|read| Ready { position, since, read }));
+            let took = now.since(since);
+            of.takes = Some(of.takes.map_or(took, |takes| Span((takes.0 * 7 + took.0) / 8)));
+            of.ready.extend(reads.into_iter().map(|waits| Ready { position, waits }));
         }
     }
 
     /// Asks the application, which has taken everything of `group` up to `delivered`, for each read that it may
-    /// be asked for, in their order; `ask` gives nothing for one whose front takes no answers `now`. Gives those that
-    /// need a place in the order, and all of the group with them; and whether there was any that was answered.
+    /// be asked for, in their order: `ask` is given each with a number. Whether anything came of it.
     pub(crate) fn serve(
         &mut self,
         group: Gid,
         (delivered, now): (u64, Time),
-        ask: &mut dyn FnMut(&Read) -> Option<Peeked>,
-    ) -> (Vec<Read>, bool) {
+        ask: &mut dyn FnMut(u64, Read) -> Asked,
+    ) -> bool {
         let of = &mut self.groups[group.index()];
-        let (mut any, mut later, mut ordered) = (false, VecDeque::new(), Vec::new());
-        for mut ready in of.ready.drain(..) {
-            // One behind another that is ordered must not be answered from an earlier moment.
-            if !ordered.is_empty() {
-                ordered.push(ready.read);
-                continue;
-            }
-            let peeked = match ready.position <= delivered {
-                true => ask(&ready.read).unwrap_or_else(|| {
-                    // Its patience counts from when its front takes answers.
-                    ready.since = now;
-                    Peeked::NotYet
-                }),
-                false => Peeked::NotYet,
-            };
-            match peeked {
-                Peeked::Answered => any = true,
-                Peeked::NotYet => later.push_back(ready),
-                Peeked::Never => {
-                    ordered.extend(later.drain(..).map(|ready| ready.read));
-                    ordered.push(ready.read);
+        let (mut any, mut later, mut waiting) = (false, VecDeque::new(), BTreeSet::new());
+        for Ready { position, waits: Waits { since, read } } in of.ready.drain(..) {
+            let line = read.line();
+            // One behind another that waits must not be answered from an earlier moment.
+            let may = position <= delivered && !waiting.contains(&line);
+            let asked = if may { ask(self.next_number, read) } else { Asked::NotYet(read) };
+            let ready = |since, read| Ready { position, waits: Waits { since, read } };
+            match asked {
+                Asked::Done => any = true,
+                Asked::Later(read) => {
+                    any = true;
+                    of.given.push_back((self.next_number, ready(since, read)));
+                    self.next_number += 1;
+                }
+                Asked::NotYet(read) => {
+                    waiting.insert(line);
+                    later.push_back(ready(since, read));
+                }
+                // Its patience counts from when that is over.
+                Asked::Held(read) => {
+                    waiting.insert(line);
+                    later.push_back(ready(now, read));
                 }
             }
         }
-        of.ready.append(&mut later);
-        if !ordered.is_empty() {
-            ordered.extend(of.take_all());
-        }
-        (ordered, any)
+        of.ready = later;
+        any
     }
 
-    /// Takes out those that are to be ordered: of each group all, if one has waited for too long.
-    pub(crate) fn late(&mut self, now: Time) -> Vec<Read> {
-        let mut late = std::mem::take(&mut self.refused);
-        for of in &mut self.groups {
-            if of.oldest().is_some_and(|since| now.since(since) >= of.patience()) {
-                late.extend(of.take_all());
+    /// What the application was given of `group` with this number, and answers now.
+    pub(crate) fn answered(&mut self, group: Gid, number: u64) -> Option<Read> {
+        let of = &mut self.groups[group.index()];
+        let at = of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
+        of.given.remove(at).map(|(_, ready)| ready.waits.read)
+    }
+
+    /// What the application was given of `group` with this number has no answer now: it is asked for again, with those of
+    /// its line behind it, which must not be answered from an earlier moment. Each is told to `back`.
+    pub(crate) fn put_back(
+        &mut self,
+        group: Gid,
+        (number, now): (u64, Time),
+        back: &mut dyn FnMut(&Read),
+    ) {
+        let of = &mut self.groups[group.index()];
+        let Ok(at) = of.given.binary_search_by_key(&number, |(given, _)| *given) else { return };
+        let line = of.given[at].1.waits.read.line();
+        let (mut backs, mut kept) = (Vec::new(), VecDeque::new());
+        for (given, mut ready) in of.given.drain(at..) {
+            if ready.waits.read.line() == line {
+                ready.waits.since = now;
+                back(&ready.waits.read);
+                backs.push(ready);
+            } else {
+                kept.push_back((given, ready));
             }
         }
-        late
+        of.given.append(&mut kept);
+        backs.into_iter().rev().for_each(|ready| of.ready.push_front(ready));
     }
 
-    /// Whether none waits.
+    /// What the application was given of `group` with this number needs a place in the order. Those of its line behind it
+    /// are asked for again. Each is told to `back`.
+    pub(crate) fn refused(
+        &mut self,
+        group: Gid,
+        (number, now): (u64, Time),
+        back: &mut dyn FnMut(&Read),
+    ) -> Option<Read> {
+        let of = &self.groups[group.index()];
+        of.given.binary_search_by_key(&number, |(given, _)| *given).ok()?;
+        self.put_back(group, (number, now), back);
+        self.groups[group.index()].ready.pop_front().map(|ready| ready.waits.read)
+    }
+
+    /// Takes out those that are to be ordered: those that have waited for too long, with all that wait of their lines.
+    pub(crate) fn late(&mut self, now: Time) -> Vec<Read> {
+        let mut taken = Vec::new();
+        if now < self.look_at {
+            return taken;
+        }
+        self.look_at = now + LOOK_EVERY;
+        for of in &mut self.groups {
+            let patience = of.patience();
+            let is_late = |waits: &&Waits| now.since(waits.since) >= patience;
+            let late = of.waiting().filter(is_late).map(|waits| waits.read.line());
+            let mut lines: BTreeSet<_> = late.collect();
+            // One that is answered behind a later one would be so from a later moment.
+            of.given.iter().for_each(|(_, given)| _ = lines.remove(&given.waits.read.line()));
+            if !lines.is_empty() {
+                taken.extend(of.take_lines(&lines));
+            }
+        }
+        taken
+    }
+
+    /// Whether none waits here.
     pub(crate) fn is_empty(&self) -> bool {
-        self.refused.is_empty() && self.groups.iter().all(|of| of.oldest().is_none())
+        self.groups.iter().all(|of| of.waiting().next().is_none())
     }
 }
 
@@ -188,8 +304,9 @@ impl Reading {
 mod tests {
     use super::*;
 
+    /// A read of a line of its own.
     fn read(token: u64, group: u8) -> Read {
-        Read { front: 0, token, group: Gid(group), bytes: Box::default() }
+        Read { front: 0, token, line: token, group: Gid(group), bytes: Box::default() }
     }
 
     fn at(ms: u64) -> Time {
@@ -200,31 +317,62 @@ mod tests {
         reads.iter().map(|read| read.token).collect()
     }
 
-    /// Which reads are asked for when so much is delivered; each is answered as `says` says.
-    fn asked(reading: &mut Reading, delivered: u64, says: fn(u64) -> Peeked) -> Vec<u64> {
+    /// What is said of a read.
+    #[derive(Clone, Copy)]
+    enum Says {
+        Done,
+        Later,
+        NotYet,
+        Held,
+    }
+
+    /// Which reads are asked for when so much is delivered, by their tokens and numbers; each becomes what `says` says.
+    fn served(
+        reading: &mut Reading,
+        (delivered, now): (u64, Time),
+        says: impl Fn(u64) -> Says,
+    ) -> Vec<(u64, u64)> {
         let mut asked = Vec::new();
-        reading.serve(Gid(1), (delivered, at(0)), &mut |read| {
-            asked.push(read.token);
-            Some(says(read.token))
+        reading.serve(Gid(1), (delivered, now), &mut |number, read| {
+            asked.push((read.token, number));
+            match says(read.token) {
+                Says::Done => Asked::Done,
+                Says::Later => Asked::Later(read),
+                Says::NotYet => Asked::NotYet(read),
+                Says::Held => Asked::Held(read),
+            }
         });
         asked
+    }
+
+    fn asked(reading: &mut Reading, delivered: u64, says: impl Fn(u64) -> Says) -> Vec<u64> {
+        served(reading, (delivered, at(0)), says).iter().map(|(token, _)| *token).collect()
+    }
+
+    /// Reads of one group whose barrier is passed.
+    fn ready(reads: impl IntoIterator<Item = Read>) -> Reading {
+        let mut reading = Reading::of(2);
+        reads.into_iter().for_each(|read| reading.take(read, at(0)));
+        let ticket = reading.begin(Gid(1), at(0)).unwrap();
+        reading.passed(Gid(1), ticket, (0, at(1)));
+        reading
     }
 
     #[test]
     fn a_read_waits_for_its_barrier_and_then_for_what_was_delivered_by_that() {
         let mut reading = Reading::of(2);
         assert_eq!(reading.begin(Gid(1), at(0)), None);
-        reading.take(read(7, 1));
-        reading.take(read(8, 1));
+        reading.take(read(7, 1), at(0));
+        reading.take(read(8, 1), at(0));
         let first = reading.begin(Gid(1), at(0)).unwrap();
-        reading.take(read(9, 1));
+        reading.take(read(9, 1), at(0));
         let second = reading.begin(Gid(1), at(1)).unwrap();
         assert!(reading.begin(Gid(0), at(1)).is_none() && first != second);
-        let all = |_| Peeked::Answered;
+        let all = |_| Says::Done;
         assert!(asked(&mut reading, u64::MAX, all).is_empty(), "no barrier is passed");
         reading.passed(Gid(1), first, (30, at(2)));
         assert!(asked(&mut reading, 29, all).is_empty());
-        let odd = |token| if token == 7 { Peeked::NotYet } else { Peeked::Answered };
+        let odd = |token| if token == 7 { Says::NotYet } else { Says::Done };
         assert_eq!(asked(&mut reading, 30, odd), [7, 8]);
         reading.passed(Gid(1), second, (31, at(3)));
         assert_eq!(asked(&mut reading, 31, all), [7, 9]);
@@ -232,88 +380,156 @@ mod tests {
     }
 
     #[test]
-    fn with_a_read_that_needs_its_place_in_the_order_all_that_are_not_answered_are_ordered() {
-        let mut reading = Reading::of(2);
-        (1..5).for_each(|token| reading.take(read(token, 1)));
-        let first = reading.begin(Gid(1), at(0)).unwrap();
-        reading.take(read(5, 1));
-        reading.begin(Gid(1), at(0)).unwrap();
-        reading.passed(Gid(1), first, (0, at(1)));
-        let (ordered, any) = reading.serve(Gid(1), (0, at(1)), &mut |read| match read.token {
-            1 => Some(Peeked::NotYet),
-            2 => Some(Peeked::Answered),
-            _ => Some(Peeked::Never),
-        });
-        assert_eq!((tokens(ordered), any), (vec![1, 3, 4, 5], true));
-        assert!(reading.is_empty());
+    fn reads_of_a_line_keep_their_order_and_wait_for_no_other_line() {
+        let of = |token, line| Read { line, ..read(token, 1) };
+        let mut reading = ready([of(1, 5), of(2, 6), of(3, 5), of(4, 6)]);
+        let first_waits = |token| if token == 1 { Says::NotYet } else { Says::Done };
+        assert_eq!(asked(&mut reading, 0, first_waits), [1, 2, 4]);
+        assert_eq!(asked(&mut reading, 0, |_| Says::Done), [1, 3]);
+        // The same line of another front is another one.
+        let mut reading = ready([of(1, 5), Read { front: 1, ..of(2, 5) }]);
+        assert_eq!(asked(&mut reading, 0, first_waits), [1, 2]);
+    }
+
+    #[test]
+    fn what_is_answered_later_is_found_by_its_number_once() {
+        let mut reading = ready([read(1, 1), read(2, 1)]);
+        let given = served(&mut reading, (0, at(1)), |_| Says::Later);
+        let [(1, first), (2, second)] = given[..] else { panic!("{given:?}") };
+        assert!(reading.is_empty() && reading.late(at(10_000)).is_empty(), "no order is sooner");
+        assert_eq!(reading.answered(Gid(1), second).map(|read| read.token), Some(2));
+        assert_eq!(reading.answered(Gid(1), first).map(|read| read.token), Some(1));
+        assert!(reading.answered(Gid(1), first).is_none());
+    }
+
+    #[test]
+    fn behind_one_that_a_thread_refuses_its_line_is_asked_again_and_answers_from_before_do_not_count()
+     {
+        let of = |token, line| Read { line, ..read(token, 1) };
+        let mut reading = ready([of(1, 5), of(2, 6), of(3, 5), of(4, 5)]);
+        let given = served(&mut reading, (0, at(1)), |_| Says::Later);
+        let mut back = Vec::new();
+        let refused =
+            reading.refused(Gid(1), (given[0].1, at(2)), &mut |read| back.push(read.token));
+        assert_eq!((refused.map(|read| read.token), back), (Some(1), vec![1, 3, 4]));
+        assert!(reading.answered(Gid(1), given[2].1).is_none(), "it is from an earlier moment");
+        assert_eq!(reading.answered(Gid(1), given[1].1).map(|read| read.token), Some(2));
+        reading.put_back(Gid(1), (given[3].1, at(2)), &mut |_| panic!("it was put back"));
+        assert_eq!(asked(&mut reading, 0, |_| Says::Done), [3, 4]);
+        assert!(reading.refused(Gid(1), (given[0].1, at(3)), &mut |_| {}).is_none());
     }
 
     #[test]
     fn a_barrier_that_is_passed_lets_go_of_all_that_were_set_before() {
         let mut reading = Reading::of(2);
         let mut begin = |token| {
-            reading.take(read(token, 1));
+            reading.take(read(token, 1), at(token));
             reading.begin(Gid(1), at(token)).unwrap()
         };
         let [_, second, third] = [1, 2, 3].map(&mut begin);
         reading.passed(Gid(1), second, (5, at(9)));
-        assert_eq!(asked(&mut reading, 5, |_| Peeked::Answered), [1, 2]);
+        assert_eq!(asked(&mut reading, 5, |_| Says::Done), [1, 2]);
         reading.passed(Gid(1), third, (5, at(9)));
-        assert_eq!(asked(&mut reading, 5, |_| Peeked::Answered), [3]);
+        assert_eq!(asked(&mut reading, 5, |_| Says::Done), [3]);
     }
 
     #[test]
-    fn where_one_has_waited_for_too_long_all_of_its_group_are_ordered_in_their_order() {
+    fn those_that_have_waited_for_too_long_are_ordered_with_their_lines_and_no_others() {
         let mut reading = Reading::of(2);
-        reading.take(read(1, 0));
-        let first = reading.begin(Gid(0), at(0)).unwrap();
-        reading.take(read(2, 0));
-        let second = reading.begin(Gid(0), at(10)).unwrap();
-        reading.take(read(3, 1));
-        reading.begin(Gid(1), at(10));
-        reading.passed(Gid(0), first, (5, at(1)));
+        reading.take(read(1, 1), at(0));
+        reading.begin(Gid(1), at(0)).unwrap();
+        reading.take(Read { line: 1, ..read(2, 1) }, at(40));
+        let second = reading.begin(Gid(1), at(40)).unwrap();
+        reading.take(read(3, 1), at(40));
         assert!(reading.late(at(49)).is_empty());
-        assert_eq!(tokens(reading.late(at(50))), [1, 2]);
-        assert_eq!(tokens(reading.late(at(60))), [3]);
-        reading.passed(Gid(0), second, (9, at(70)));
+        assert_eq!(tokens(reading.late(at(54))), [1, 2]);
+        assert_eq!(tokens(reading.late(at(100))), [3], "also without a barrier");
+        reading.passed(Gid(1), second, (9, at(170)));
         assert!(reading.is_empty());
     }
 
     #[test]
+    fn none_is_ordered_behind_which_one_of_its_line_would_be_answered() {
+        let mut reading = ready([read(1, 1)]);
+        served(&mut reading, (0, at(1)), |_| Says::Later);
+        reading.take(Read { line: 1, ..read(2, 1) }, at(1));
+        reading.take(read(3, 1), at(1));
+        assert_eq!(tokens(reading.late(at(60))), [3]);
+        assert!(reading.answered(Gid(1), 0).is_some());
+        assert_eq!(tokens(reading.late(at(70))), [2]);
+    }
+
+    #[test]
     fn a_read_whose_front_takes_no_answers_waits_and_is_not_ordered_for_that() {
-        let mut reading = Reading::of(1);
-        (1..4).for_each(|token| reading.take(read(token, 0)));
-        let ticket = reading.begin(Gid(0), at(0)).unwrap();
-        reading.passed(Gid(0), ticket, (0, at(1)));
+        let mut reading = ready((1..4).map(|token| read(token, 1)));
         let mut answered = Vec::new();
         for ms in (0..10_000).step_by(10) {
-            let (ordered, _) = reading.serve(Gid(0), (0, at(ms)), &mut |read| {
-                let takes = read.token == 2 || ms > 9_000;
-                takes.then(|| answered.push(read.token)).map(|()| Peeked::Answered)
-            });
-            assert!(ordered.is_empty() && reading.late(at(ms)).is_empty());
+            let held = |token| if token == 2 || ms > 9_000 { Says::Done } else { Says::Held };
+            let asked = served(&mut reading, (0, at(ms)), held);
+            answered.extend(asked.iter().map(|a| a.0).filter(|t| matches!(held(*t), Says::Done)));
+            assert!(reading.late(at(ms)).is_empty());
         }
         assert_eq!((answered, reading.is_empty()), (vec![2, 1, 3], true));
     }
 
-    #[test]
-    fn over_long_ways_reads_are_given_more_time_and_where_no_barrier_passes_none() {
-        let mut reading = Reading::of(1);
-        for turn in 0..60 {
-            reading.take(read(turn, 0));
-            let ticket = reading.begin(Gid(0), at(turn * 200)).unwrap();
-            reading.passed(Gid(0), ticket, (0, at(turn * 200 + 100)));
-            reading.serve(Gid(0), (0, at(turn * 200 + 100)), &mut |_| Some(Peeked::Answered));
+    /// Reads that come one by one, so many microseconds apart, over links on which a barrier takes `takes_ms`, one round
+    /// of questions after the other. How many barriers were set in four seconds, how many reads were ordered,
+    /// and how long the slowest of the others waited, in milliseconds.
+    fn over_links(takes_ms: u64, apart_us: u64) -> (usize, usize, u64) {
+        let (mut reading, mut came) = (Reading::of(2), Vec::new());
+        let (mut fresh, mut round): (Vec<Ticket>, Option<(Ticket, u64)>) = (Vec::new(), None);
+        let (mut set, mut ordered, mut slowest) = (0, 0, 0);
+        for us in (0..4_000_000).step_by(100) {
+            let now = Time(us * 1000);
+            if us % apart_us == 0 {
+                reading.take(read(came.len() as u64, 1), now);
+                came.push(us);
+            }
+            if let Some((ticket, _)) = round.filter(|(_, until)| *until <= us) {
+                reading.passed(Gid(1), ticket, (0, now));
+                round = None;
+            }
+            reading.serve(Gid(1), (0, now), &mut |_, read| {
+                slowest = slowest.max(us - came[read.token as usize]);
+                Asked::Done
+            });
+            ordered += reading.late(now).len();
+            if let Some(ticket) = reading.begin(Gid(1), now) {
+                set += 1;
+                fresh.push(ticket);
+            }
+            if round.is_none()
+                && let Some(last) = fresh.pop()
+            {
+                fresh.clear();
+                round = Some((last, us + takes_ms * 1000));
+            }
         }
-        reading.take(read(99, 0));
-        reading.begin(Gid(0), at(20_000));
-        assert!(reading.late(at(20_300)).is_empty());
-        assert_eq!(tokens(reading.late(at(20_400))), [99]);
-        let sent = (0..2 * BEHIND_MAX as u64).filter(|token| {
-            reading.take(read(*token, 0));
-            reading.begin(Gid(0), at(20_400)).is_some()
-        });
-        assert_eq!(sent.count(), BEHIND_MAX - 1);
-        assert_eq!(reading.late(at(20_400)).len(), BEHIND_MAX + 1);
+        (set, ordered, slowest / 1000)
+    }
+
+    #[test]
+    fn over_long_links_reads_gather_for_a_few_barriers_and_none_is_ordered() {
+        for apart_us in [100, 500, 5000] {
+            let (set, ordered, slowest_ms) = over_links(40, apart_us);
+            assert_eq!(ordered, 0, "{apart_us} us apart");
+            assert!(set < 4 * 1000 * SHARE as usize / 40 + 50, "{set} barriers");
+            assert!(slowest_ms <= 2 * 40 + 40 / SHARE + 1, "{slowest_ms} ms");
+        }
+        let (_, ordered, slowest_ms) = over_links(1, 500);
+        assert!(ordered == 0 && slowest_ms <= 3, "{ordered}, {slowest_ms} ms");
+    }
+
+    #[test]
+    fn where_no_barrier_passes_few_are_set_and_each_read_is_ordered_in_time() {
+        let mut reading = Reading::of(2);
+        let (mut set, mut ordered) = (0, 0);
+        for ms in 0..1000 {
+            reading.take(read(ms, 1), at(ms));
+            set += usize::from(reading.begin(Gid(1), at(ms)).is_some());
+            ordered += reading.late(at(ms)).len();
+        }
+        assert_eq!(set, BARRIERS_MAX);
+        assert!((940..=955).contains(&ordered), "{ordered}");
     }
 }

@@ -13,6 +13,7 @@ use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
 use amcast_core::{Gid, GroupSet, MsgId};
 use core::fmt;
+use core::ops::Range;
 
 /// One key that a command touches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,6 +135,18 @@ pub trait Machine: Send + Sync + 'static {
     /// lack of memory.
     fn growth(&self, _command: &[u8]) -> u64 {
         0
+    }
+
+    /// Whether `command` is answered within a moment whatever the shards hold: it looks at few keys, and at little of
+    /// what they hold. Only what changes nothing is asked about.
+    fn is_short(&self, _command: &[u8]) -> bool {
+        false
+    }
+
+    /// Whether `command`, which changes nothing and goes to the shard of `part` alone, may see that something has expired
+    /// whose deadline is among `deadlines_ms`. True also where that is not known.
+    fn sees_expiry(&self, part: &Self::Part, _command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        part.due_ms().is_some_and(|due_ms| due_ms < deadlines_ms.end)
     }
 
     /// Appends to `answer` what a client is told when its command was refused.

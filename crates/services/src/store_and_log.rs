@@ -10,6 +10,7 @@ use crate::log::{self, LogShard, Logs};
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
 use crate::stream::{Piece, Source};
 use amcast_core::GroupSet;
+use core::ops::Range;
 
 /// Runs the commands of both.
 pub struct StoreAndLog {
@@ -87,6 +88,20 @@ impl Machine for StoreAndLog {
 
     fn growth(&self, command: &[u8]) -> u64 {
         if Self::is_of_log(command) { 0 } else { self.store.growth(command) }
+    }
+
+    fn is_short(&self, command: &[u8]) -> bool {
+        match Self::is_of_log(command) {
+            true => self.logs.is_short(command),
+            false => self.store.is_short(command),
+        }
+    }
+
+    fn sees_expiry(&self, part: &Self::Part, command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        match Self::is_of_log(command) {
+            true => self.logs.sees_expiry(&part.logs, command, deadlines_ms),
+            false => self.store.sees_expiry(&part.keys, command, deadlines_ms),
+        }
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {

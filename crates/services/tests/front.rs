@@ -89,7 +89,7 @@ impl Chaos {
             if next.apart {
                 let mut answer = Vec::new();
                 let shard = next.dst.lowest().expect("it goes to one");
-                let peeked = executor.peek_one(shard, &next.command, &mut answer);
+                let peeked = executor.peek_one(shard, 0, &next.command, &mut answer);
                 if peeked == Peek::Answered {
                     answers.answer(next.token, answer.into());
                     if was_full {

@@ -8,8 +8,8 @@ use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
-    Clock, ClockReport, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine,
-    StoreAndLog, Whole,
+    Clock, ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State,
+    StateMachine, StoreAndLog, Whole,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -196,6 +196,16 @@ impl<M: Hosted> ServiceNode<M> {
     }
 }
 
+fn peeked(peek: Peek) -> Peeked {
+    match peek {
+        Peek::Answered => Peeked::Answered,
+        Peek::Later => Peeked::Later,
+        Peek::NotYet => Peeked::NotYet,
+        Peek::Busy => Peeked::Busy,
+        Peek::Never => Peeked::Never,
+    }
+}
+
 impl<M: Hosted> Application for ServiceNode<M> {
     type State = State<M>;
 
@@ -240,15 +250,26 @@ impl<M: Hosted> Application for ServiceNode<M> {
     }
 
     fn can_peek(&self) -> bool {
-        self.workers == 0
+        true
     }
 
-    fn peek(&mut self, group: Gid, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
-        match self.executor.peek_one(group, command, answer) {
-            Peek::Answered => Peeked::Answered,
-            Peek::NotYet => Peeked::NotYet,
-            Peek::Never => Peeked::Never,
-        }
+    fn peek(&mut self, group: Gid, number: u64, command: &[u8], answer: &mut Vec<u8>) -> Peeked {
+        peeked(self.executor.peek_one(group, number, command, answer))
+    }
+
+    fn flush_reads(&mut self) {
+        self.executor.flush_reads();
+    }
+
+    fn collect_reads(&mut self, tell: &mut dyn FnMut(Gid, u64, Peeked, &[u8])) -> bool {
+        self.executor.collect_reads(&mut |group, number, peek, bytes| {
+            tell(group, number, peeked(peek), bytes);
+        })
+    }
+
+    fn line(&self, command: &[u8]) -> u64 {
+        // A client has a session of its own as long as it is connected.
+        Envelope::decode(command).map_or(0, |(envelope, _)| envelope.session)
     }
 
     fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {

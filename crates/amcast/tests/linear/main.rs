@@ -132,6 +132,12 @@ fn commands_that_several_threads_execute_are_linearizable_while_nodes_are_killed
 }
 
 #[test]
+fn reads_without_an_order_that_several_threads_answer_are_linearizable_while_nodes_are_killed() {
+    let options = ["--protocol", "multi-ring-memory", "--shards", "3", "--workers", "2"];
+    run("workers-rings", &options, 3, Target::MostLeaders, Duration::from_secs(4));
+}
+
+#[test]
 fn commands_over_six_shards_are_linearizable_while_nodes_with_several_leaders_are_killed() {
     run("six-shards", &["--shards", "6"], 6, Target::MostLeaders, Duration::from_secs(3));
 }

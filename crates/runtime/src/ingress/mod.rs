@@ -71,6 +71,10 @@ const FULL_BYTES: usize = 16 << 20;
 /// Bytes of answers that wait for a front, before those to ordered commands are dropped.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
+/// Reads of all fronts that a node has and has not answered, at most, and their bytes: further ones stay in the connections.
+const READS_MAX: usize = 16_384;
+const READ_BYTES_MAX: usize = 32 << 20;
+
 /// Bytes of commands that are taken in from a front and not looked at.
 const UNREAD_BYTES_MAX: usize = COMMAND_FRAME_MAX;
 
@@ -116,9 +120,14 @@ struct Front {
     /// Reads of it that are not answered, and their bytes.
     reads: usize,
     read_bytes: usize,
-    /// Reads that are ordered after all and not answered, by what the front calls them, and their groups. What
-    /// the front reads of these groups meanwhile must not be answered from an earlier moment, and is ordered, too.
-    detours: BTreeMap<u64, Gid>,
+    /// How many reads of it the application answers later, and the bytes of an answer to a read of it, on the average of
+    /// the last ones.
+    given: usize,
+    answer_bytes: usize,
+    /// Reads that are ordered after all and not answered, by what the front calls them: their lines and groups.
+    detours: BTreeMap<u64, (u64, Gid)>,
+    /// How many of these each line has in each group.
+    detoured: BTreeMap<(u64, Gid), usize>,
     /// Those that there was no room for.
     waiting: Waiting,
 }
@@ -144,6 +153,9 @@ pub(crate) struct Ingress {
     groups: GroupSet,
     /// Reads that were taken up, if they need not be ordered.
     reads: Option<Vec<Read>>,
+    /// Reads of all fronts that were taken up and have not ended, and their bytes.
+    open_reads: usize,
+    open_read_bytes: usize,
     listener: UnixListener,
     ready: Ready,
     inlet: Inlet,
@@ -184,6 +196,8 @@ impl Ingress {
         Ok(Self {
             groups,
             reads: has_barriers.then(Vec::new),
+            open_reads: 0,
+            open_read_bytes: 0,
             listener,
             ready,
             inlet: Inlet { fresh: Arc::default(), wake },
@@ -294,7 +308,10 @@ impl Ingress {
             flights: 0,
             reads: 0,
             read_bytes: 0,
+            given: 0,
+            answer_bytes: 0,
             detours: BTreeMap::new(),
+            detoured: BTreeMap::new(),
             waiting: Waiting::default(),
         });
     }
@@ -376,7 +393,7 @@ impl Ingress {
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    let Front { flights, waiting, reads, read_bytes, detours, .. } = front;
+                    let Front { flights, waiting, reads, read_bytes, .. } = front;
                     if !self.serves
                         || *flights + *reads + waiting.count() >= FLIGHT_MAX
                         || waiting.bytes() + *read_bytes >= FLIGHT_BYTES_MAX
@@ -384,12 +401,16 @@ impl Ingress {
                         return Ok(None);
                     }
                     let group = one(dst).filter(|_| is_read);
-                    let detour = group.filter(|group| detours.values().any(|g| g == group));
-                    if let Some(group) = detour {
-                        detours.insert(token, group);
-                    } else if let (Some(taken), Some(group)) = (&mut self.reads, group) {
+                    if let (Some(taken), Some(group)) = (&mut self.reads, group) {
+                        if self.open_reads >= READS_MAX || self.open_read_bytes >= READ_BYTES_MAX {
+                            return Ok(None);
+                        }
                         (*reads, *read_bytes) = (*reads + 1, *read_bytes + bytes.len());
-                        taken.push(Read { front: front.number, token, group, bytes: bytes.into() });
+                        self.open_reads += 1;
+                        self.open_read_bytes += bytes.len();
+                        let (front_number, bytes) = (front.number, bytes.into());
+                        let line = 0;
+                        taken.push(Read { front: front_number, token, line, group, bytes });
                         front.line.done(used);
                         continue;
                     }
@@ -423,27 +444,56 @@ impl Ingress {
         self.next_seq - 1
     }
 
-    /// The reads that were taken up since it was asked last.
+    /// The reads that were taken up since it was asked last; their lines are not known here.
     pub(crate) fn take_reads(&mut self) -> Vec<Read> {
         self.reads.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
+    fn front_of(&mut self, read: &Read) -> Option<&mut Front> {
+        self.fronts.iter_mut().find(|f| f.number == read.front)
+    }
+
     /// This read is not under way any more. Its front, if it still is there.
     fn end_read(&mut self, read: &Read) -> Option<&mut Front> {
-        let front = self.fronts.iter_mut().find(|f| f.number == read.front)?;
+        self.open_reads -= 1;
+        self.open_read_bytes -= read.bytes.len();
+        let front = self.front_of(read)?;
         (front.reads, front.read_bytes) = (front.reads - 1, front.read_bytes - read.bytes.len());
         Some(front)
     }
 
-    /// Whether the read may be executed: its front takes answers, or is gone.
-    pub(crate) fn takes_answer(&self, read: &Read) -> bool {
-        let front = self.fronts.iter().find(|f| f.number == read.front);
-        front.is_none_or(|front| front.line.backlog() < CALM_BYTES)
+    /// Whether the read may be executed now. A read of a front that is gone is dropped.
+    pub(crate) fn may_read(&mut self, read: &Read) -> MayRead {
+        match self.front_of(read) {
+            None => {
+                self.end_read(read);
+                MayRead::Gone
+            }
+            // One of its line is ordered, and it must not be answered from an earlier moment.
+            Some(front) if front.detoured.contains_key(&(read.line, read.group)) => MayRead::NotYet,
+            Some(front) if front.expected_bytes() >= CALM_BYTES => MayRead::Held,
+            Some(_) => MayRead::Now,
+        }
+    }
+
+    /// The application answers the read later.
+    pub(crate) fn give_read(&mut self, read: &Read) {
+        if let Some(front) = self.front_of(read) {
+            front.given += 1;
+        }
+    }
+
+    /// It does not any more.
+    pub(crate) fn take_back_read(&mut self, read: &Read) {
+        if let Some(front) = self.front_of(read) {
+            front.given -= 1;
+        }
     }
 
     /// The read has this answer.
     pub(crate) fn answer_read(&mut self, read: &Read, bytes: &[u8]) {
         if let Some(front) = self.end_read(read) {
+            front.answer_bytes = front.answer_bytes - front.answer_bytes / 8 + bytes.len() / 8;
             let dropped = front.answer(read.token, bytes);
             self.dropped += u64::from(dropped);
         }
@@ -452,8 +502,9 @@ impl Ingress {
     /// The read is to be ordered, like a command.
     pub(crate) fn order(&mut self, read: Read) {
         if let Some(front) = self.end_read(&read) {
-            let Read { token, bytes, group, .. } = read;
-            front.detours.insert(token, group);
+            let Read { token, line, bytes, group, .. } = read;
+            front.detours.insert(token, (line, group));
+            *front.detoured.entry((line, group)).or_default() += 1;
             front.waiting.push(Command { token, dst: GroupSet::one(group), bytes });
         }
     }
@@ -464,7 +515,7 @@ impl Ingress {
         let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
-        front.detours.remove(&token);
+        front.end_detour(token);
         let dropped = front.answer(token, bytes);
         self.dropped += u64::from(dropped);
     }
@@ -474,7 +525,7 @@ impl Ingress {
         for Flight { front, token } in std::mem::take(&mut self.flights).into_values() {
             if let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) {
                 front.flights -= 1;
-                front.detours.remove(&token);
+                front.end_detour(token);
                 front.line.say(Frame::Lost(token));
             }
         }
@@ -486,7 +537,34 @@ fn one(dst: GroupSet) -> Option<Gid> {
     dst.lowest().filter(|_| dst.len() == 1)
 }
 
+/// Whether a read may be executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum MayRead {
+    /// It may.
+    Now,
+    /// Something that is before it is not answered.
+    NotYet,
+    /// Its front takes no answers at the moment.
+    Held,
+    /// Nobody waits for it any more.
+    Gone,
+}
+
 impl Front {
+    /// Bytes of answers that wait for it, and of those that reads of it may be expected to have.
+    fn expected_bytes(&self) -> usize {
+        self.line.backlog() + self.given * self.answer_bytes
+    }
+
+    /// What it calls `token` is answered: no read of its line needs to wait for that.
+    fn end_detour(&mut self, token: u64) {
+        let Some(of) = self.detours.remove(&token) else { return };
+        match self.detoured.get_mut(&of) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => _ = self.detoured.remove(&of),
+        }
+    }
+
     /// Gives it an answer, unless that is larger than is sent, or too many wait: whether it was dropped for that.
     fn answer(&mut self, token: u64, bytes: &[u8]) -> bool {
         let dropped = self.line.backlog() >= BACKLOG_BYTES_MAX;
@@ -517,254 +595,4 @@ impl Front {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DST: GroupSet = GroupSet::one(Gid(1));
-
-    /// An ingress at a socket of its own, and a front that has greeted it.
-    struct Place {
-        dir: std::path::PathBuf,
-        ingress: Ingress,
-        front: Line,
-    }
-
-    impl Place {
-        fn new(name: &str) -> Self {
-            let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
-            std::fs::create_dir_all(&dir).unwrap();
-            let socket = dir.join("n0.in");
-            let groups = GroupSet::first(2);
-            let mut ingress = Ingress::open(&socket, (groups, true), 100, Arc::new(|| {})).unwrap();
-            let mut front = ingress.inlet().connect(Arc::new(|| {}));
-            front.say(Frame::Hello(VERSION));
-            front.flush().unwrap();
-            ingress.round();
-            Self { dir, ingress, front }
-        }
-
-        fn say(&mut self, frame: Frame<'_>) {
-            self.front.say(frame);
-            self.front.flush().unwrap();
-            self.ingress.round();
-        }
-
-        /// What the front hears next.
-        fn hears(&mut self, frame: Frame<'_>) -> bool {
-            self.ingress.round();
-            self.front.fill().unwrap();
-            let Ok(Some((heard, used))) = self.front.next(ANSWER_FRAME_MAX) else { return false };
-            let same = heard == frame;
-            self.front.done(used);
-            same
-        }
-
-        /// Takes up the next command, if there is room for `room`.
-        fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
-            let mut payload = Vec::new();
-            let Taken { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
-            assert_eq!(dst, DST);
-            Some((seq, payload))
-        }
-    }
-
-    impl Drop for Place {
-        fn drop(&mut self) {
-            std::fs::remove_dir_all(&self.dir).unwrap();
-        }
-    }
-
-    #[test]
-    fn commands_wait_for_room_and_answers_find_their_front() {
-        let mut place = Place::new("ingress");
-        assert!(place.take(9).is_none());
-        assert!(place.hears(Frame::Serves(false)));
-        place.say(Frame::Command(7, DST, b"one"));
-        place.say(Frame::Command(8, DST, b"two"));
-        assert!(place.take(9).is_none(), "the member does not serve");
-        place.ingress.serve(true);
-        assert!(place.hears(Frame::Serves(true)));
-        assert!(place.take(0).is_none(), "there is no room");
-        assert_eq!(place.take(1), Some((100, b"one".to_vec())));
-        assert_eq!(place.take(1), Some((101, b"two".to_vec())));
-        place.ingress.answer(101, b"+2");
-        place.ingress.answer(100, b"+1");
-        place.ingress.answer(100, b"again");
-        place.ingress.answer(55, b"of an earlier life");
-        assert!(place.hears(Frame::Answer(8, b"+2")) && place.hears(Frame::Answer(7, b"+1")));
-        assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
-    }
-
-    #[test]
-    fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
-        let mut place = Place::new("reads");
-        place.ingress.serve(true);
-        place.say(Frame::Read(1, DST, b"first"));
-        place.say(Frame::Command(2, DST, b"set"));
-        place.say(Frame::Read(3, DST, b"second"));
-        assert_eq!(place.take(1), Some((100, b"set".to_vec())));
-        assert_eq!(place.take(1), None);
-        let mut reads = place.ingress.take_reads();
-        assert_eq!(reads.iter().map(|read| read.token).collect::<Vec<_>>(), [1, 3]);
-        let second = reads.pop().unwrap();
-        place.ingress.answer_read(&reads[0], b"+x");
-        assert!(place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, b"+x")));
-        place.ingress.order(second);
-        // A read behind one that is ordered is ordered behind it.
-        place.say(Frame::Read(4, DST, b"third"));
-        assert_eq!(place.take(1), Some((101, b"second".to_vec())));
-        assert_eq!(place.take(1), Some((102, b"third".to_vec())));
-        place.ingress.answer(101, b"+y");
-        place.ingress.answer(102, b"+z");
-        assert!(place.hears(Frame::Answer(3, b"+y")) && place.hears(Frame::Answer(4, b"+z")));
-        let left = &place.ingress.fronts[0];
-        assert_eq!((left.reads, left.read_bytes, left.detours.len()), (0, 0, 0));
-        place.say(Frame::Read(5, DST, b"fourth"));
-        assert!(place.take(1).is_none() && place.ingress.take_reads().len() == 1);
-    }
-
-    #[test]
-    fn a_read_of_several_groups_is_ordered() {
-        let mut place = Place::new("reads-several");
-        place.ingress.serve(true);
-        let both = GroupSet::first(2);
-        place.say(Frame::Read(1, both, b"both"));
-        let mut payload = Vec::new();
-        let taken = place.ingress.take(&mut payload, &mut |_, _| 1).unwrap();
-        assert_eq!((taken.dst, &payload[..]), (both, &b"both"[..]));
-    }
-
-    #[test]
-    fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
-        for (name, bytes) in [("reads-many", 1), ("reads-large", FLIGHT_BYTES_MAX / 16)] {
-            let mut place = Place::new(name);
-            place.ingress.serve(true);
-            let read = vec![7; bytes];
-            let (most, mut taken) = (FLIGHT_MAX.min(FLIGHT_BYTES_MAX / bytes), Vec::new());
-            for token in 0..most as u64 + 5 {
-                place.say(Frame::Read(token, DST, &read));
-                assert!(place.take(1).is_none());
-                taken.append(&mut place.ingress.take_reads());
-            }
-            assert_eq!(taken.len(), most);
-            place.ingress.answer_read(&taken[0], b"");
-            assert!(place.take(1).is_none());
-            assert_eq!(place.ingress.take_reads().len(), 1);
-        }
-    }
-
-    #[test]
-    fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
-        let mut place = Place::new("lost");
-        place.ingress.serve(true);
-        place.say(Frame::Command(7, DST, b"one"));
-        assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
-        place.ingress.lose_all();
-        assert!(place.hears(Frame::Lost(7)));
-        place.ingress.answer(100, b"late");
-        place.ingress.round();
-        assert!(!place.front.fill().unwrap());
-    }
-
-    #[test]
-    fn a_front_has_a_bounded_number_of_commands_on_their_way() {
-        let mut place = Place::new("flights");
-        place.ingress.serve(true);
-        for token in 0..FLIGHT_MAX as u64 + 1 {
-            place.say(Frame::Command(token, DST, b""));
-        }
-        let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
-        assert_eq!(taken, FLIGHT_MAX);
-        place.ingress.answer(100, b"");
-        assert!(place.take(1).is_some());
-    }
-
-    #[test]
-    fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
-        let mut place = Place::new("calm");
-        place.ingress.serve(true);
-        let answer = vec![b'x'; 900 << 10];
-        (0..100).for_each(|token| place.say(Frame::Read(token, DST, b"")));
-        assert!(place.take(1).is_none());
-        let mut reads = place.ingress.take_reads();
-        assert_eq!(reads.len(), 100);
-        reads.reverse();
-        let mut heard = 0;
-        while heard < 100 {
-            // As many as the node executes in one round.
-            while let Some(read) = reads.pop_if(|read| place.ingress.takes_answer(read)) {
-                place.ingress.answer_read(&read, &answer);
-            }
-            assert!(place.ingress.fronts[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
-            place.ingress.round();
-            place.front.fill().unwrap();
-            while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
-                heard += usize::from(matches!(frame, Frame::Answer(..)));
-                place.front.done(used);
-            }
-        }
-        assert_eq!((place.ingress.dropped(), place.ingress.fronts.len()), (0, 1));
-    }
-
-    #[test]
-    fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_off() {
-        let mut place = Place::new("unread");
-        place.ingress.serve(true);
-        let answer = vec![b'x'; 1 << 20];
-        let most = BACKLOG_BYTES_MAX / answer.len();
-        for token in 0..most as u64 + 50 {
-            place.say(Frame::Command(token, DST, b""));
-        }
-        let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
-        assert_eq!(taken.len(), most + 50);
-        for (seq, _) in taken {
-            place.ingress.answer(seq, &answer);
-        }
-        assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
-        // Nothing more is taken up of it, and of others it is.
-        place.say(Frame::Command(1000, DST, b""));
-        let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
-        other.say(Frame::Hello(VERSION));
-        other.say(Frame::Command(7, DST, b"other"));
-        other.flush().unwrap();
-        place.ingress.round();
-        assert_eq!(place.take(1).unwrap().1, b"other");
-        assert!(place.take(1).is_none());
-        let (mut answers, mut lost) = (0, 0);
-        while answers + lost < most + 50 {
-            place.ingress.round();
-            place.front.fill().unwrap();
-            while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
-                answers += usize::from(matches!(frame, Frame::Answer(..)));
-                lost += usize::from(matches!(frame, Frame::Lost(_)));
-                place.front.done(used);
-            }
-        }
-        assert_eq!((answers, lost, place.ingress.dropped()), (most, 50, 50));
-        assert!(place.take(1).is_some(), "what waited is taken up");
-    }
-
-    #[test]
-    fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
-        let mut place = Place::new("sense");
-        place.ingress.serve(true);
-        place.say(Frame::Command(1, DST, b""));
-        assert!(place.take(1).is_some());
-        place.say(Frame::Answer(1, b"I am no node"));
-        assert!(place.take(1).is_none());
-        assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
-        place.front.say(Frame::Command(2, DST, b""));
-        assert!(place.front.flush().is_err());
-    }
-
-    #[test]
-    fn a_command_for_no_group_of_the_cluster_is_not_taken_up() {
-        for dst in [GroupSet::EMPTY, DST.with(Gid(2))] {
-            let mut place = Place::new("nowhere");
-            place.ingress.serve(true);
-            place.say(Frame::Command(1, dst, b""));
-            assert!(place.take(1).is_none());
-            assert_eq!(place.ingress.cut_off, 1, "{dst:?}");
-        }
-    }
-}
+mod tests;

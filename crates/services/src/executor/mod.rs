@@ -68,7 +68,7 @@ mod tests;
 mod waiting;
 
 pub use clocks::AHEAD_MAX_MS;
-pub use peek::Peek;
+pub use peek::{OnRead, Peek};
 pub use pool::{Wake, workers};
 pub use snapshot::State;
 

@@ -10,7 +10,7 @@
 use super::{Engine, Executor};
 use crate::backend::Wrote;
 use crate::envelope::Envelope;
-use crate::machine::{At, Machine, Part, Place};
+use crate::machine::{At, Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 
 /// What stands for the message of a read, which is in none: another for each, since what a command draws
@@ -24,38 +24,80 @@ fn unsent(envelope: &Envelope) -> MsgId {
 pub enum Peek {
     /// It was answered.
     Answered,
+    /// A thread of its own answers it: [`Executor::collect_reads`] tells what became of it.
+    Later,
     /// Something that its client wrote is not executed here, or commands wait for other shards, or the
     /// state is on its way.
     NotYet,
-    /// Threads of their own work on the shards, which are never all at one moment; or it is no read; or it
-    /// must see that something has expired, which only an ordered command decides.
+    /// Threads of their own have so much to do, or so many bytes of their answers wait, that they take it later.
+    Busy,
+    /// It is no read; or it would see that something has expired, which only an ordered command decides; or threads of
+    /// their own work on the shards, which are never all at one moment.
     Never,
+}
+
+/// Is told what became of a read of a shard that [`Executor::peek_one`] was given with a number, and its answer.
+pub type OnRead<'a> = &'a mut dyn FnMut(Gid, u64, Peek, &[u8]);
+
+/// A read of one shard, at its place behind all that the shard has delivered.
+#[derive(Clone, Copy)]
+pub(super) struct Look {
+    /// What its caller calls it.
+    pub(super) number: u64,
+    id: MsgId,
+    pub(super) place: Place,
+    /// Ordered time there, by the wall clock, in milliseconds since 1970.
+    ordered_ms: u64,
+}
+
+impl Look {
+    /// Answers `command`, with everything executed in the shard that stands in front of it.
+    pub(super) fn run<M: Machine>(
+        self,
+        machine: &M,
+        part: &mut M::Part,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Peek {
+        let Self { id, place, ordered_ms, .. } = self;
+        if machine.sees_expiry(part, command, ordered_ms..place.now.wall_ms) {
+            return Peek::Never;
+        }
+        let dst = GroupSet::one(place.shard);
+        let at = At { id, dst, places: &[place], exact: GroupSet::EMPTY };
+        machine.apply(&at, &mut [part], command, answer);
+        Peek::Answered
+    }
 }
 
 impl<M: Machine> Executor<M> {
     /// Answers `payload`, an envelope and a command that changes nothing, as if it had come next in what `shard`
-    /// has delivered: behind all of that, and in front of all else.
+    /// has delivered: behind all of that, and in front of all else. Where threads of their own execute commands, one of
+    /// them may answer it later; `number`, which is the caller's, says then which read that was.
     ///
     /// An ordered command would take just this place, and wait for the same commands: those that it conflicts with and
     /// that wait for other shards. So if everything that was answered anywhere before the read began is
-    /// delivered here, it is linearizable. Reads of several shards are not: two of them, at nodes that
+    /// delivered here, it is linearizable. With threads of their own, all that was delivered and waits for nothing is in
+    /// front of it in the shard's [queue](super::pool), as of an ordered command: what it sees does not depend on when
+    /// the thread comes to it. Reads of several shards are not linearizable: two of them, at nodes that
     /// deliver two commands of different shards in different orders, would each see one and miss the other.
     ///
-    /// The read takes place at the time of its envelope, if that counts and is later than the shard's. Were
-    /// anything to expire by then, another one with an earlier time might still see it afterwards: such a read
-    /// needs its place in the order.
-    pub fn peek_one(&mut self, shard: Gid, payload: &[u8], answer: &mut Vec<u8>) -> Peek {
-        let Engine::Here(sides) = &mut self.engine else { return Peek::Never };
+    /// The read takes place at the time of its envelope, if that counts and is later than the shard's ordered time. No
+    /// two reads may disagree on whether something has expired: one that sees that it has, and then, at a node whose
+    /// fronts have slower clocks, one that does not. What ordered time is beyond has expired for all: a later read's
+    /// node has delivered as much, so that ordered time there is as late. A read that would see that something has
+    /// expired *since* is not answered. It needs its place in the order, by which ordered time comes to be that late for all.
+    pub fn peek_one(
+        &mut self,
+        shard: Gid,
+        number: u64,
+        payload: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Peek {
         let Some((envelope, command)) = Envelope::decode(payload) else { return Peek::Never };
-        let (Some(side), Some(head)) =
-            (sides.get_mut(shard.index()), self.heads.get(shard.index()))
-        else {
+        let Some(head) = self.heads.get(shard.index()).filter(|_| envelope.read_only) else {
             return Peek::Never;
         };
-        let now = head.time(envelope.stamp);
-        if !envelope.read_only || side.part.due_ms().is_some_and(|due_ms| due_ms < now.wall_ms) {
-            return Peek::Never;
-        }
         let dst = GroupSet::one(shard);
         if self.cleared
             || self.differs.is_some()
@@ -63,12 +105,32 @@ impl<M: Machine> Executor<M> {
         {
             return Peek::NotYet;
         }
-        let (places, dst) =
-            ([Place { shard, position: head.delivered, now }], GroupSet::one(shard));
-        let exact = GroupSet::EMPTY;
-        let at = At { id: unsent(&envelope), dst, places: &places, exact };
-        self.machine.apply(&at, &mut [&mut side.part], command, answer);
-        Peek::Answered
+        let now = head.time(envelope.stamp);
+        let place = Place { shard, position: head.delivered, now };
+        let (id, ordered_ms) = (unsent(&envelope), head.now.wall_ms);
+        let look = Look { number, id, place, ordered_ms };
+        match &mut self.engine {
+            Engine::Here(sides) => {
+                look.run(&*self.machine, &mut sides[shard.index()].part, command, answer)
+            }
+            Engine::Pool(pool) => pool.read(look, command, answer),
+        }
+    }
+
+    /// Has threads of their own come to the reads that were given: they may lie until this.
+    pub fn flush_reads(&mut self) {
+        if let Engine::Pool(pool) = &mut self.engine {
+            pool.flush();
+        }
+    }
+
+    /// Tells what became of reads that threads of their own have come to, those of one shard in the order in which they
+    /// were given; whether there were any.
+    pub fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+        match &mut self.engine {
+            Engine::Here(_) => false,
+            Engine::Pool(pool) => pool.collect_reads(on_read),
+        }
     }
 
     /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written` are

@@ -27,12 +27,24 @@
 //! wait for another: what had its turn before runs before it in every shard, and what comes after
 //! runs after it. So the shards' captures are one state, although each is made at its own moment.
 //!
+//! # Reads that are not ordered
+//!
+//! A [`Look`] goes through its shard's queue like a command of one shard, behind all that had its turn there before;
+//! nothing that it conflicts with waits for its turn then. So it sees just what a command would see that the shard
+//! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
+//! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
+//! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
+//! command, but reads take no more than half of them, so that commands are taken all the time.
+//!
+//! Reads are handed over many at a time: those of one round of the delivering thread wake a worker once, and so do
+//! their answers the delivering thread.
+//!
 //! # Locks
 //!
 //! Each shard's data is behind a lock, which says to the compiler what the queues say already: only
 //! the worker that runs a command in the shard uses it. The one other user is the delivering thread,
-//! for a piece of a cut. It asks for the shard first, so that it waits for one command at the most,
-//! as it would without workers, and a worker waits for one piece.
+//! for a piece of a cut, and for a read where the queue is empty. It asks for the shard first, so that it waits for one
+//! command at the most, as it would without workers, and a worker waits for one piece.
 //!
 //! # Bounds
 //!
@@ -46,6 +58,7 @@
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
 //! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`].
 
+use super::peek::{Look, OnRead, Peek};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
@@ -101,6 +114,8 @@ enum Task {
     One(Box<(Job, Place)>),
     /// A command of several.
     Many(Arc<Meeting>),
+    /// A read that is not ordered.
+    Read(Look, Box<[u8]>),
     /// A cut begins.
     Capture,
     /// A cut is forgotten.
@@ -116,6 +131,16 @@ struct Answered {
     request: u64,
     bytes: Box<[u8]>,
     /// Bytes of the command.
+    asked: usize,
+}
+
+/// What became of a read, not collected.
+struct Looked {
+    shard: Gid,
+    number: u64,
+    peek: Peek,
+    bytes: Box<[u8]>,
+    /// Bytes of the read.
     asked: usize,
 }
 
@@ -136,9 +161,10 @@ struct Tasks {
 }
 
 impl Inbox {
-    fn put(&self, shard: usize, task: Task) {
+    /// Puts tasks behind the others: all that `gathered` has, and then `last`.
+    fn put(&self, gathered: &mut Vec<(usize, Task)>, last: Option<(usize, Task)>) {
         let mut tasks = lock(&self.tasks);
-        tasks.list.push_back((shard, task));
+        tasks.list.extend(gathered.drain(..).chain(last));
         self.any.store(true, Ordering::Release);
         if std::mem::take(&mut tasks.sleeps) {
             drop(tasks);
@@ -259,17 +285,16 @@ struct Shared<M: Machine> {
     desks: Vec<Desk<M::Part>>,
     inboxes: Vec<Inbox>,
     answers: Mutex<Vec<Answered>>,
-    /// Bytes of the answers.
+    looked: Mutex<Vec<Looked>>,
+    /// Whether there are any of these: saves the delivering thread the lock.
+    any_looked: AtomicBool,
+    /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
     panicked: AtomicBool,
 }
 
 impl<M: Machine> Shared<M> {
-    fn inbox(&self, shard: usize) -> &Inbox {
-        &self.inboxes[shard % self.inboxes.len()]
-    }
-
     fn answer(&self, answer: Answered) {
         self.answer_bytes.fetch_add(answer.bytes.len(), Ordering::Relaxed);
         let mut answers = lock(&self.answers);
@@ -277,6 +302,20 @@ impl<M: Machine> Shared<M> {
         let first = answers.len() == 1;
         drop(answers);
         if first {
+            (self.wake)();
+        }
+    }
+
+    /// Hands back what became of reads.
+    fn hand_back(&self, from: &mut Vec<Looked>) {
+        if from.is_empty() {
+            return;
+        }
+        let mut looked = lock(&self.looked);
+        looked.append(from);
+        drop(looked);
+        // Whoever takes them clears it first.
+        if !self.any_looked.swap(true, Ordering::AcqRel) {
             (self.wake)();
         }
     }
@@ -322,7 +361,11 @@ pub(super) struct Pool<M: Machine> {
     shared: Arc<Shared<M>>,
     threads: Vec<JoinHandle<()>>,
     unrun: Vec<Unrun>,
-    /// Commands that were given and not answered to the caller.
+    /// Reads that were given and not put into the inboxes yet, for each of these.
+    gathered: Vec<Vec<(usize, Task)>>,
+    /// Reads that were given and not collected.
+    reads: usize,
+    /// Commands and reads that were given and not answered to the caller.
     open: usize,
     /// Their bytes.
     open_bytes: usize,
@@ -330,6 +373,9 @@ pub(super) struct Pool<M: Machine> {
     digests: Vec<(MsgId, Box<[u8]>)>,
     /// The cut that is open: for each shard, how many tasks must be done before it was begun there.
     cut: Vec<u64>,
+    /// Whether it is broken on purpose: reads do not wait for what is in front of them.
+    #[cfg(test)]
+    pub(super) jumps: bool,
 }
 
 impl<M: Machine> Pool<M> {
@@ -347,14 +393,29 @@ impl<M: Machine> Pool<M> {
             desks: sides.into_iter().map(Desk::new).collect(),
             inboxes: (0..workers.min(shards)).map(|_| Inbox::default()).collect(),
             answers: Mutex::new(Vec::new()),
+            looked: Mutex::new(Vec::new()),
+            any_looked: AtomicBool::new(false),
             answer_bytes: AtomicUsize::new(0),
             wake,
             panicked: AtomicBool::new(false),
         });
         let unrun = (0..shards).map(|_| Unrun::default()).collect();
+        let gathered = shared.inboxes.iter().map(|_| Vec::new()).collect();
         let (threads, cut) = (Vec::new(), Vec::new());
-        let (open, open_bytes, digests) = (0, 0, Vec::new());
-        let mut it = Self { shared, threads, unrun, open, open_bytes, digests, cut };
+        let (reads, open, open_bytes, digests) = (0, 0, 0, Vec::new());
+        let mut it = Self {
+            shared,
+            threads,
+            unrun,
+            gathered,
+            reads,
+            open,
+            open_bytes,
+            digests,
+            cut,
+            #[cfg(test)]
+            jumps: false,
+        };
         for me in 0..it.shared.inboxes.len() {
             let shared = it.shared.clone();
             let thread = std::thread::Builder::new().name(format!("execute{me}"));
@@ -367,6 +428,14 @@ impl<M: Machine> Pool<M> {
         let Limits { running, running_bytes, .. } = self.shared.limits;
         let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
         self.open >= running || (self.open > 0 && bytes >= running_bytes)
+    }
+
+    /// Whether it takes no more reads, so that there is room for commands.
+    fn is_full_of_reads(&self) -> bool {
+        let Limits { running, running_bytes, .. } = self.shared.limits;
+        let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
+        self.reads > 0 && (self.reads >= running / 2 || bytes >= running_bytes / 2)
+            || self.is_full()
     }
 
     pub(super) fn holds(&self, shard: Gid) -> Holds {
@@ -404,7 +473,62 @@ impl<M: Machine> Pool<M> {
     fn put(&mut self, shard: usize, task: Task, before: Option<u64>, growth: u64) {
         let done = self.done(shard);
         self.unrun[shard].sent(done, before, growth);
-        self.shared.inbox(shard).put(shard, task);
+        let inbox = shard % self.gathered.len();
+        self.shared.inboxes[inbox].put(&mut self.gathered[inbox], Some((shard, task)));
+    }
+
+    /// Whether all has run that the shard was given.
+    pub(super) fn is_done(&self, shard: usize) -> bool {
+        #[cfg(test)]
+        if self.jumps {
+            return true;
+        }
+        self.done(shard) == self.unrun[shard].sent
+    }
+
+    /// Answers a read behind all that its shard was given, now or once a worker comes to it.
+    pub(super) fn read(&mut self, look: Look, command: &[u8], answer: &mut Vec<u8>) -> Peek {
+        let shard = look.place.shard.index();
+        let done = self.done(shard);
+        if self.is_done(shard) && self.shared.machine.is_short(command) {
+            let mut side = self.shared.desks[shard].ask();
+            return look.run(&*self.shared.machine, &mut side.part, command, answer);
+        }
+        if self.is_full_of_reads() {
+            return Peek::Busy;
+        }
+        self.reads += 1;
+        self.open += 1;
+        self.open_bytes += command.len();
+        self.unrun[shard].sent(done, None, 0);
+        let inbox = shard % self.gathered.len();
+        self.gathered[inbox].push((shard, Task::Read(look, command.into())));
+        Peek::Later
+    }
+
+    /// Sees to it that the workers come to the reads that were given.
+    pub(super) fn flush(&mut self) {
+        for (inbox, gathered) in self.shared.inboxes.iter().zip(&mut self.gathered) {
+            if !gathered.is_empty() {
+                inbox.put(gathered, None);
+            }
+        }
+    }
+
+    /// Tells what became of reads that were given; whether there was any.
+    pub(super) fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+        if !self.shared.any_looked.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        let looked = std::mem::take(&mut *lock(&self.shared.looked));
+        self.reads -= looked.len();
+        self.open -= looked.len();
+        for Looked { shard, number, peek, ref bytes, asked } in looked {
+            self.open_bytes -= asked;
+            self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            on_read(shard, number, peek, bytes);
+        }
+        true
     }
 
     /// Has a command run.
@@ -479,6 +603,7 @@ impl<M: Machine> Pool<M> {
 
     /// Waits until all that was given has run, and then replaces every shard.
     pub(super) fn replace(&mut self, sides: Vec<Side<M::Part>>) -> Vec<Side<M::Part>> {
+        self.flush();
         for shard in 0..self.unrun.len() {
             while self.done(shard) < self.unrun[shard].sent {
                 assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
@@ -519,9 +644,15 @@ struct Worker<'a, M: Machine> {
     shared: &'a Shared<M>,
     me: usize,
     still: Vec<Option<VecDeque<Task>>>,
+    /// What became of reads since others were handed back.
+    looked: Vec<Looked>,
     /// Reused for each answer.
     scratch: Vec<u8>,
 }
+
+/// Reads whose answers are handed back together, at most; and their bytes.
+const LOOKED_MAX: usize = 64;
+const LOOKED_BYTES: usize = 64 << 10;
 
 /// Says that its worker panicked, when it is dropped by a panic.
 struct Alarm<'a>(&'a AtomicBool, &'a Wake);
@@ -538,7 +669,7 @@ impl Drop for Alarm<'_> {
 impl<'a, M: Machine> Worker<'a, M> {
     fn new(shared: &'a Shared<M>, me: usize) -> Self {
         let still = shared.desks.iter().map(|_| None).collect();
-        Self { shared, me, still, scratch: Vec::new() }
+        Self { shared, me, still, looked: Vec::new(), scratch: Vec::new() }
     }
 
     fn work(&mut self) {
@@ -555,6 +686,7 @@ impl<'a, M: Machine> Worker<'a, M> {
                     }
                 }
             }
+            self.shared.hand_back(&mut self.looked);
         }
     }
 
@@ -577,6 +709,8 @@ impl<'a, M: Machine> Worker<'a, M> {
         let desk = &self.shared.desks[shard];
         match task {
             Task::One(one) => {
+                // Whoever asked for these need not wait for a command behind them.
+                self.shared.hand_back(&mut self.looked);
                 let (job, place) = *one;
                 let mut side = desk.worker();
                 let answer = self.run(&job, &[place], &mut [&mut side]);
@@ -600,14 +734,35 @@ impl<'a, M: Machine> Worker<'a, M> {
                 }
                 return self.meet(shard, &meeting);
             }
+            Task::Read(look, command) => self.look(desk, look, &command),
         }
         desk.done.fetch_add(1, Ordering::Release);
         Vec::new()
     }
 
+    /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
+    fn look(&mut self, desk: &Desk<M::Part>, look: Look, command: &[u8]) {
+        let Shared { machine, limits, answer_bytes, .. } = self.shared;
+        self.scratch.clear();
+        let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
+            true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
+            false => Peek::Busy,
+        };
+        let bytes: Box<[u8]> = self.scratch[..].into();
+        side::keep_small(&mut self.scratch);
+        answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        let (shard, asked) = (look.place.shard, command.len());
+        let is_large = bytes.len() >= LOOKED_BYTES;
+        self.looked.push(Looked { shard, number: look.number, peek, bytes, asked });
+        if is_large || self.looked.len() >= LOOKED_MAX {
+            self.shared.hand_back(&mut self.looked);
+        }
+    }
+
     /// Runs a command that all its shards have reached, and lets the others go on.
     fn meet(&mut self, last: usize, meeting: &Meeting) -> Vec<usize> {
         let shared = self.shared;
+        shared.hand_back(&mut self.looked);
         let desks = || meeting.places.iter().map(|p| &shared.desks[p.shard.index()]);
         let mut guards: Vec<_> = desks().map(Desk::worker).collect();
         let mut sides: Vec<&mut Side<M::Part>> = guards.iter_mut().map(|g| &mut **g).collect();
@@ -624,7 +779,7 @@ impl<'a, M: Machine> Worker<'a, M> {
             match shard {
                 _ if shard == last => {}
                 _ if worker == self.me => mine.push(shard),
-                _ => self.shared.inboxes[worker].put(shard, Task::GoOn),
+                _ => self.shared.inboxes[worker].put(&mut Vec::new(), Some((shard, Task::GoOn))),
             }
         }
         mine

@@ -122,6 +122,13 @@ fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
 /// Bytes of an answer for which memory is kept, to build the next one in.
 const SCRATCH_BYTES_KEPT: usize = 1 << 20;
 
+/// Gives the memory of a large answer back.
+pub(super) fn keep_small(scratch: &mut Vec<u8>) {
+    if scratch.capacity() > SCRATCH_BYTES_KEPT {
+        *scratch = Vec::new();
+    }
+}
+
 /// Runs a command on `sides`, those of its places, unless its session says that it ran before.
 pub(super) fn run<M: Machine>(
     machine: &M,
@@ -171,9 +178,7 @@ pub(super) fn run<M: Machine>(
             on_answer(Answer { id, session, request, bytes: scratch });
         }
     }
-    if scratch.capacity() > SCRATCH_BYTES_KEPT {
-        *scratch = Vec::new();
-    }
+    keep_small(scratch);
     for side in sides {
         side.part.tidy(tidy.wall_ms);
         side.sessions.tidy(tidy.host_ms, limits);

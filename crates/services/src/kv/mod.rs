@@ -41,6 +41,7 @@ use data::{Data, Kind};
 use partitions::Owner;
 use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
+use std::ops::Range;
 use std::sync::Arc;
 use store::Entry;
 use work::Work;
@@ -59,6 +60,9 @@ const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
 
 /// Expired keys that are dropped after each command.
 const TIDY_KEYS: usize = 4;
+
+/// Arguments of a command that is called short, at most.
+const SHORT_ARGS: usize = 16;
 
 /// The store's commands, over [`Store`]s of one shard each.
 pub struct Kv {
@@ -249,6 +253,31 @@ impl Machine for Kv {
 
     fn growth(&self, command: &[u8]) -> u64 {
         budget::growth(split_epoch(command).1)
+    }
+
+    fn is_short(&self, command: &[u8]) -> bool {
+        let mut args = Vec::with_capacity(8);
+        if decode_args(split_epoch(command).1, &mut args).is_none() || args.len() > SHORT_ARGS {
+            return false;
+        }
+        let name = args.first().and_then(|name| lookup(name));
+        name.is_some_and(|c| c.is("fast") && !matches!(c.keys, Keys::All | Keys::Shards(_)))
+    }
+
+    fn sees_expiry(&self, store: &Store, command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        if store.first_deadline_ms().is_none_or(|first_ms| first_ms >= deadlines_ms.end) {
+            return false;
+        }
+        let mut args = Vec::with_capacity(8);
+        if decode_args(split_epoch(command).1, &mut args).is_none() || args.is_empty() {
+            return false;
+        }
+        let Some(command) = lookup(args[0]) else { return false };
+        let mut sees = false;
+        let by_key = key_hashes(command, &args, &mut |key| {
+            sees |= store.deadline_ms(key).is_some_and(|ms| deadlines_ms.contains(&ms));
+        });
+        sees || !by_key && store.has_deadline(deadlines_ms)
     }
 
     fn part(&self) -> Store {

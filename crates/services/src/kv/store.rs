@@ -8,7 +8,7 @@ use super::usage::Usage;
 use super::walk::Walk;
 use amcast_core::Gid;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 pub(crate) type Key = Arc<[u8]>;
@@ -219,6 +219,19 @@ impl Store {
     pub(crate) fn first_deadline_ms(&self) -> Option<u64> {
         let (keys, marks) = (self.by_deadline.first(), self.marks_by_deadline.first());
         keys.into_iter().chain(marks).map(|(deadline_ms, _)| *deadline_ms).min()
+    }
+
+    /// The deadline of a key that is held, whether it is over or not.
+    pub(super) fn deadline_ms(&self, key: &[u8]) -> Option<u64> {
+        let bucket = self.by_hash.get(&self.hash(key))?;
+        bucket.iter().find(|e| *e.key == *key).map(|e| e.deadline_ms)
+    }
+
+    /// Whether a key has a deadline among these.
+    pub(super) fn has_deadline(&self, among_ms: Range<u64>) -> bool {
+        let from = (among_ms.start, Key::from(&[][..]));
+        among_ms.start < among_ms.end
+            && self.by_deadline.range(from..).next().is_some_and(|(ms, _)| *ms < among_ms.end)
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {

@@ -106,28 +106,30 @@ impl Own {
         // A name that the next `amcast up` clears away if this one is killed.
         let name = format!("amcast-up-bench-{}", std::process::id());
         let data = Directory::usual_base().join(name);
-        Self::start_in((data, None), "tram", (shards, replicas), set)
+        Self::start_in((data, None), "tram", (shards, replicas), (set, None))
     }
 
-    /// Starts one of so many shards and replicas on disk, with a protocol that keeps what it orders.
+    /// Starts one of so many shards and replicas on disk, with a protocol that keeps what it orders; with so many threads for
+    /// commands at each node, if not with as many as is usual.
     pub(crate) fn start_durable(
         protocol: &str,
         shape: (usize, usize),
         set: &[(String, String)],
+        workers: Option<usize>,
     ) -> Result<Self, String> {
         // Several may run beside each other.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let nth = NEXT.fetch_add(1, Ordering::Relaxed);
         let disk = Private::make(&format!("durable{nth}"))?;
         let data = disk.path().join("cluster");
-        Self::start_in((data, Some(disk)), protocol, shape, set)
+        Self::start_in((data, Some(disk)), protocol, shape, (set, workers))
     }
 
     fn start_in(
         (data, disk): (PathBuf, Option<Private>),
         protocol: &str,
         (shards, replicas): (usize, usize),
-        set: &[(String, String)],
+        (set, workers): (&[(String, String)], Option<usize>),
     ) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|e| e.to_string())?;
         let mut command = Command::new(program);
@@ -144,6 +146,9 @@ impl Own {
             .process_group(0);
         for (name, value) in set {
             command.arg("--set").arg(format!("{name}={value}"));
+        }
+        if let Some(workers) = workers {
+            command.arg("--workers").arg(workers.to_string());
         }
         let mut child = command.spawn().map_err(|e| format!("`amcast up` does not start: {e}"))?;
         let stdout = child.stdout.take();

@@ -16,6 +16,10 @@ pub enum Kind {
     AmcastRings,
     /// The same without a ring around all: no command over several shards
     AmcastIndependent,
+    /// Ours on disk, where each node's own thread executes commands (--workers 0)
+    AmcastInline,
+    /// Ours on disk, where a thread for it executes commands (--workers 1)
+    AmcastWorkers,
     /// One Redis in memory
     Redis,
     /// One Redis that syncs before it answers
@@ -36,6 +40,8 @@ impl Kind {
             Self::AmcastDurable => "amcast-durable",
             Self::AmcastRings => "amcast-rings",
             Self::AmcastIndependent => "amcast-independent",
+            Self::AmcastInline => "amcast-inline",
+            Self::AmcastWorkers => "amcast-workers",
             Self::Redis => "redis",
             Self::RedisAlways => "redis-always",
             Self::Etcd => "etcd",
@@ -55,6 +61,8 @@ impl Kind {
             Self::AmcastIndependent => {
                 "multi-ring-async, rings = independent: as amcast-rings, without commands over shards"
             }
+            Self::AmcastInline => "as amcast-durable, --workers 0",
+            Self::AmcastWorkers => "as amcast-durable, --workers 1",
             Self::Redis => "one server, in memory, --appendonly no",
             Self::RedisAlways => "one server, --appendonly yes --appendfsync always",
             Self::Etcd => "three members, synced to disk before an answer, linearizable",
@@ -84,13 +92,18 @@ impl Running {
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastDurable => {
-                let own = Own::start_durable("multi-ring", (shards, replicas), &[])?;
+                let own = Own::start_durable("multi-ring", (shards, replicas), &[], None)?;
+                (own.redis.clone(), Box::new(own))
+            }
+            Kind::AmcastInline | Kind::AmcastWorkers => {
+                let workers = Some(usize::from(kind == Kind::AmcastWorkers));
+                let own = Own::start_durable("multi-ring", (shards, replicas), &[], workers)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastRings | Kind::AmcastIndependent => {
                 let rings = if kind == Kind::AmcastRings { "global" } else { "independent" };
                 let set = [("rings".to_string(), rings.to_string())];
-                let own = Own::start_durable("multi-ring-async", (shards, replicas), &set)?;
+                let own = Own::start_durable("multi-ring-async", (shards, replicas), &set, None)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::Redis | Kind::RedisAlways => {

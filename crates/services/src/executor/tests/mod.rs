@@ -6,6 +6,7 @@ mod cut;
 mod digests;
 mod moves;
 mod pool;
+mod reads;
 
 use super::*;
 use crate::backend::Wrote;
@@ -414,7 +415,7 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
     let at = |now_ms: u64, text: &str| cast(0, 9, now_ms, text);
     let peek = |node: &mut Node, get: &Cast| {
         let mut answer = Vec::new();
-        let outcome = node.executor.peek_one(Gid(0), &get.payload, &mut answer);
+        let outcome = node.executor.peek_one(Gid(0), 0, &get.payload, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
     };
     let get = at(0, &format!("GET {x}"));
@@ -467,7 +468,7 @@ fn random_reads_differ_also_if_they_are_not_ordered() {
     for request in 2..60 {
         let draw = cast(0, request, 0, &format!("SRANDMEMBER {set}"));
         let mut answer = Vec::new();
-        assert_eq!(node.executor.peek_one(Gid(0), &draw.payload, &mut answer), Peek::Answered);
+        assert_eq!(node.executor.peek_one(Gid(0), 0, &draw.payload, &mut answer), Peek::Answered);
         drawn.insert(answer);
     }
     assert!(drawn.len() > 4, "{drawn:?}");

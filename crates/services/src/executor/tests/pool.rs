@@ -23,7 +23,7 @@ impl Node {
     }
 
     /// Waits until `n` answers were given.
-    fn until(&mut self, n: usize) {
+    pub(super) fn until(&mut self, n: usize) {
         while self.answers.len() < n {
             if !self.collect() {
                 std::thread::yield_now();

@@ -1,0 +1,322 @@
+//! A node and its fronts.
+
+use super::*;
+
+const DST: GroupSet = GroupSet::one(Gid(1));
+
+/// An ingress at a socket of its own, and a front that has greeted it.
+struct Place {
+    dir: std::path::PathBuf,
+    ingress: Ingress,
+    front: Line,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let socket = dir.join("n0.in");
+        let groups = GroupSet::first(2);
+        let mut ingress = Ingress::open(&socket, (groups, true), 100, Arc::new(|| {})).unwrap();
+        let mut front = ingress.inlet().connect(Arc::new(|| {}));
+        front.say(Frame::Hello(VERSION));
+        front.flush().unwrap();
+        ingress.round();
+        Self { dir, ingress, front }
+    }
+
+    fn say(&mut self, frame: Frame<'_>) {
+        self.front.say(frame);
+        self.front.flush().unwrap();
+        self.ingress.round();
+    }
+
+    /// What the front hears next.
+    fn hears(&mut self, frame: Frame<'_>) -> bool {
+        self.ingress.round();
+        self.front.fill().unwrap();
+        let Ok(Some((heard, used))) = self.front.next(ANSWER_FRAME_MAX) else { return false };
+        let same = heard == frame;
+        self.front.done(used);
+        same
+    }
+
+    /// Takes up the next command, if there is room for `room`.
+    fn take(&mut self, room: usize) -> Option<(u64, Vec<u8>)> {
+        let mut payload = Vec::new();
+        let Taken { seq, dst } = self.ingress.take(&mut payload, &mut |_, _| room)?;
+        assert_eq!(dst, DST);
+        Some((seq, payload))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.dir).unwrap();
+    }
+}
+
+#[test]
+fn commands_wait_for_room_and_answers_find_their_front() {
+    let mut place = Place::new("ingress");
+    assert!(place.take(9).is_none());
+    assert!(place.hears(Frame::Serves(false)));
+    place.say(Frame::Command(7, DST, b"one"));
+    place.say(Frame::Command(8, DST, b"two"));
+    assert!(place.take(9).is_none(), "the member does not serve");
+    place.ingress.serve(true);
+    assert!(place.hears(Frame::Serves(true)));
+    assert!(place.take(0).is_none(), "there is no room");
+    assert_eq!(place.take(1), Some((100, b"one".to_vec())));
+    assert_eq!(place.take(1), Some((101, b"two".to_vec())));
+    place.ingress.answer(101, b"+2");
+    place.ingress.answer(100, b"+1");
+    place.ingress.answer(100, b"again");
+    place.ingress.answer(55, b"of an earlier life");
+    assert!(place.hears(Frame::Answer(8, b"+2")) && place.hears(Frame::Answer(7, b"+1")));
+    assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
+}
+
+#[test]
+fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
+    let mut place = Place::new("reads");
+    place.ingress.serve(true);
+    place.say(Frame::Read(1, DST, b"first"));
+    place.say(Frame::Command(2, DST, b"set"));
+    place.say(Frame::Read(3, DST, b"second"));
+    assert_eq!(place.take(1), Some((100, b"set".to_vec())));
+    assert_eq!(place.take(1), None);
+    let mut reads = place.ingress.take_reads();
+    assert_eq!(reads.iter().map(|read| read.token).collect::<Vec<_>>(), [1, 3]);
+    let second = reads.pop().unwrap();
+    place.ingress.answer_read(&reads[0], b"+x");
+    assert!(place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, b"+x")));
+    place.ingress.order(second);
+    // A read of its line waits for its answer, and others do not.
+    place.say(Frame::Read(4, DST, b"third"));
+    assert_eq!(place.take(1), Some((101, b"second".to_vec())));
+    assert_eq!(place.take(1), None);
+    let mut third = place.ingress.take_reads().remove(0);
+    assert_eq!(place.ingress.may_read(&third), MayRead::NotYet);
+    third.line = 9;
+    assert_eq!(place.ingress.may_read(&third), MayRead::Now);
+    third.line = 0;
+    place.ingress.answer(101, b"+y");
+    assert_eq!(place.ingress.may_read(&third), MayRead::Now);
+    place.ingress.answer_read(&third, b"+z");
+    assert!(place.hears(Frame::Answer(3, b"+y")) && place.hears(Frame::Answer(4, b"+z")));
+    let left = &place.ingress.fronts[0];
+    assert_eq!((left.reads, left.read_bytes, left.detours.len()), (0, 0, 0));
+    assert_eq!((place.ingress.open_reads, place.ingress.open_read_bytes), (0, 0));
+}
+
+#[test]
+fn a_read_whose_front_is_gone_is_dropped() {
+    let mut place = Place::new("reads-gone");
+    place.ingress.serve(true);
+    place.say(Frame::Read(1, DST, b"first"));
+    assert!(place.take(1).is_none());
+    let read = place.ingress.take_reads().remove(0);
+    place.say(Frame::Answer(1, b"I am no node"));
+    assert!(place.take(1).is_none());
+    assert_eq!(place.ingress.may_read(&read), MayRead::Gone);
+    assert_eq!((place.ingress.open_reads, place.ingress.open_read_bytes), (0, 0));
+}
+
+#[test]
+fn reads_of_many_fronts_together_are_bounded() {
+    let mut place = Place::new("reads-together");
+    place.ingress.serve(true);
+    let (mut fronts, mut reads) = (Vec::new(), Vec::new());
+    for _ in 0..READS_MAX / FLIGHT_MAX + 1 {
+        let mut front = place.ingress.inlet().connect(Arc::new(|| {}));
+        front.say(Frame::Hello(VERSION));
+        (0..FLIGHT_MAX as u64).for_each(|token| front.say(Frame::Read(token, DST, b"")));
+        while front.backlog() > 0 {
+            front.flush().unwrap();
+            place.ingress.round();
+            assert!(place.take(1).is_none());
+            reads.append(&mut place.ingress.take_reads());
+        }
+        fronts.push(front);
+    }
+    assert_eq!(reads.len(), READS_MAX);
+    place.ingress.answer_read(&reads[0], b"");
+    assert!(place.take(1).is_none());
+    assert_eq!(place.ingress.take_reads().len(), 1);
+}
+
+#[test]
+fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
+    let mut place = Place::new("reads-given");
+    place.ingress.serve(true);
+    (0..300).for_each(|token| place.say(Frame::Read(token, DST, b"")));
+    assert!(place.take(1).is_none());
+    let reads = place.ingress.take_reads();
+    let answer = vec![b'x'; 400 << 10];
+    (0..8).for_each(|n| place.ingress.answer_read(&reads[n], &answer));
+    while place.ingress.fronts[0].line.backlog() > 0 {
+        place.ingress.round();
+        place.front.fill().unwrap();
+        while let Ok(Some((_, used))) = place.front.next(ANSWER_FRAME_MAX) {
+            place.front.done(used);
+        }
+    }
+    let may = |place: &mut Place, read: &Read| place.ingress.may_read(read) == MayRead::Now;
+    let given = reads[8..].iter().take_while(|read| {
+        let may = may(&mut place, read);
+        if may {
+            place.ingress.give_read(read);
+        }
+        may
+    });
+    let given = given.count();
+    assert!((10..30).contains(&given), "{given}");
+    place.ingress.take_back_read(&reads[8]);
+    assert!(may(&mut place, &reads[100]));
+}
+
+#[test]
+fn a_read_of_several_groups_is_ordered() {
+    let mut place = Place::new("reads-several");
+    place.ingress.serve(true);
+    let both = GroupSet::first(2);
+    place.say(Frame::Read(1, both, b"both"));
+    let mut payload = Vec::new();
+    let taken = place.ingress.take(&mut payload, &mut |_, _| 1).unwrap();
+    assert_eq!((taken.dst, &payload[..]), (both, &b"both"[..]));
+}
+
+#[test]
+fn a_front_has_a_bounded_number_of_reads_and_of_their_bytes_on_their_way() {
+    for (name, bytes) in [("reads-many", 1), ("reads-large", FLIGHT_BYTES_MAX / 16)] {
+        let mut place = Place::new(name);
+        place.ingress.serve(true);
+        let read = vec![7; bytes];
+        let (most, mut taken) = (FLIGHT_MAX.min(FLIGHT_BYTES_MAX / bytes), Vec::new());
+        for token in 0..most as u64 + 5 {
+            place.say(Frame::Read(token, DST, &read));
+            assert!(place.take(1).is_none());
+            taken.append(&mut place.ingress.take_reads());
+        }
+        assert_eq!(taken.len(), most);
+        place.ingress.answer_read(&taken[0], b"");
+        assert!(place.take(1).is_none());
+        assert_eq!(place.ingress.take_reads().len(), 1);
+    }
+}
+
+#[test]
+fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
+    let mut place = Place::new("lost");
+    place.ingress.serve(true);
+    place.say(Frame::Command(7, DST, b"one"));
+    assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
+    place.ingress.lose_all();
+    assert!(place.hears(Frame::Lost(7)));
+    place.ingress.answer(100, b"late");
+    place.ingress.round();
+    assert!(!place.front.fill().unwrap());
+}
+
+#[test]
+fn a_front_has_a_bounded_number_of_commands_on_their_way() {
+    let mut place = Place::new("flights");
+    place.ingress.serve(true);
+    for token in 0..FLIGHT_MAX as u64 + 1 {
+        place.say(Frame::Command(token, DST, b""));
+    }
+    let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
+    assert_eq!(taken, FLIGHT_MAX);
+    place.ingress.answer(100, b"");
+    assert!(place.take(1).is_some());
+}
+
+#[test]
+fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
+    let mut place = Place::new("calm");
+    place.ingress.serve(true);
+    let answer = vec![b'x'; 900 << 10];
+    (0..100).for_each(|token| place.say(Frame::Read(token, DST, b"")));
+    assert!(place.take(1).is_none());
+    let mut reads = place.ingress.take_reads();
+    assert_eq!(reads.len(), 100);
+    reads.reverse();
+    let mut heard = 0;
+    while heard < 100 {
+        // As many as the node executes in one round.
+        while let Some(read) = reads.pop_if(|read| place.ingress.may_read(read) == MayRead::Now) {
+            place.ingress.answer_read(&read, &answer);
+        }
+        assert!(place.ingress.fronts[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
+        place.ingress.round();
+        place.front.fill().unwrap();
+        while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+            heard += usize::from(matches!(frame, Frame::Answer(..)));
+            place.front.done(used);
+        }
+    }
+    assert_eq!((place.ingress.dropped(), place.ingress.fronts.len()), (0, 1));
+}
+
+#[test]
+fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_off() {
+    let mut place = Place::new("unread");
+    place.ingress.serve(true);
+    let answer = vec![b'x'; 1 << 20];
+    let most = BACKLOG_BYTES_MAX / answer.len();
+    for token in 0..most as u64 + 50 {
+        place.say(Frame::Command(token, DST, b""));
+    }
+    let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
+    assert_eq!(taken.len(), most + 50);
+    for (seq, _) in taken {
+        place.ingress.answer(seq, &answer);
+    }
+    assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
+    // Nothing more is taken up of it, and of others it is.
+    place.say(Frame::Command(1000, DST, b""));
+    let mut other = place.ingress.inlet().connect(Arc::new(|| {}));
+    other.say(Frame::Hello(VERSION));
+    other.say(Frame::Command(7, DST, b"other"));
+    other.flush().unwrap();
+    place.ingress.round();
+    assert_eq!(place.take(1).unwrap().1, b"other");
+    assert!(place.take(1).is_none());
+    let (mut answers, mut lost) = (0, 0);
+    while answers + lost < most + 50 {
+        place.ingress.round();
+        place.front.fill().unwrap();
+        while let Ok(Some((frame, used))) = place.front.next(ANSWER_FRAME_MAX) {
+            answers += usize::from(matches!(frame, Frame::Answer(..)));
+            lost += usize::from(matches!(frame, Frame::Lost(_)));
+            place.front.done(used);
+        }
+    }
+    assert_eq!((answers, lost, place.ingress.dropped()), (most, 50, 50));
+    assert!(place.take(1).is_some(), "what waited is taken up");
+}
+
+#[test]
+fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
+    let mut place = Place::new("sense");
+    place.ingress.serve(true);
+    place.say(Frame::Command(1, DST, b""));
+    assert!(place.take(1).is_some());
+    place.say(Frame::Answer(1, b"I am no node"));
+    assert!(place.take(1).is_none());
+    assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
+    place.front.say(Frame::Command(2, DST, b""));
+    assert!(place.front.flush().is_err());
+}
+
+#[test]
+fn a_command_for_no_group_of_the_cluster_is_not_taken_up() {
+    for dst in [GroupSet::EMPTY, DST.with(Gid(2))] {
+        let mut place = Place::new("nowhere");
+        place.ingress.serve(true);
+        place.say(Frame::Command(1, dst, b""));
+        assert!(place.take(1).is_none());
+        assert_eq!(place.ingress.cut_off, 1, "{dst:?}");
+    }
+}
