@@ -591,7 +591,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
         let strangers = Strangers { key: Key::default(), waiting: Mutex::default() };
-        let of = Loop { to, wake: Arc::new(|| {}), strangers: Some(Arc::new(strangers)) };
+        let resources = Arc::new(Resources::of(None));
+        let strangers = Some(Arc::new(strangers));
+        let of = Loop { to, wake: Arc::new(|| {}), resources, strangers };
         take(move || listener.accept().map(|(stream, _)| Stream::Tcp(stream)), of).unwrap();
         let silent: Vec<_> =
             (0..3 * STRANGERS_MAX).map(|_| std::net::TcpStream::connect(at).unwrap()).collect();

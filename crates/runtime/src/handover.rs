@@ -248,6 +248,7 @@ mod tests {
     use super::*;
     use crate::application::{Command, Figures};
     use crate::control::{Request, serve};
+    use crate::resources::Resources;
     use amcast_core::MsgId;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
@@ -338,7 +339,7 @@ mod tests {
 
     impl Donor {
         fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
-            let (requests, _) = serve(socket, None, Arc::clone(wake)).unwrap();
+            let (requests, _) = serve(socket, None, Resources::of(None), Arc::clone(wake)).unwrap();
             Self { toy, giving: Giving::default(), requests }
         }
 

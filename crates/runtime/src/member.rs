@@ -20,6 +20,7 @@ use crate::log_ends::LogEnds;
 use crate::node::NodeError;
 use crate::post::{ADDRESS_BYTES, Inside, Letter, Post, TURNS_MAX};
 use crate::replicas::Replicas;
+use crate::resources::LogStatus;
 use crate::seat::Above;
 use crate::standing::{Dismissal, Standing};
 use amcast_core::messages::{Frames, In};

@@ -149,7 +149,7 @@ impl Nodes<'_> {
 
     fn network(&self) -> Vec<Metric> {
         let connected =
-            ("node_peers_connected", "Nodes that the node is connected to", Kind::Gauge);
+            Metric::new("node_peers_connected", "Nodes that the node is connected to", Kind::Gauge);
         let backlog = Metric::new(
             "node_network_backlog",
             "Bytes that wait to go out to the slowest of them",

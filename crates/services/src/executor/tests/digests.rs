@@ -308,8 +308,9 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
         );
         // It takes no command and answers no read; the others do.
         let get = cast(1, 1, 10, &format!("GET {{{x}}}other"));
-        let peek =
-            |executor: &mut Executor<Kv>| executor.peek_one(Gid(0), &get.payload, &mut Vec::new());
+        let peek = |executor: &mut Executor<Kv>| {
+            executor.peek_one(Gid(0), 0, &get.payload, &mut Vec::new())
+        };
         assert_eq!(peek(executor), Peek::NotYet);
         let next = shared.replicas[*rank].node.next[1];
         let later = cast(2, 2, 10, &format!("SET {} 1", key(1)));
