@@ -13,6 +13,7 @@ use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_runtime::control::Mover;
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::{Home, Keeping};
+use amcast_runtime::lines;
 use amcast_runtime::node::{Node, NodeError, NodeOptions};
 use amcast_runtime::supervisor::obey;
 use amcast_runtime::system::refuses_file;
@@ -285,6 +286,7 @@ fn begin_anew() -> Failure {
     let (Ok(why) | Err(why)) = again;
     Failure::Failed(format!("it cannot start again by itself ({why}): start it"))
 }
+    lines::end();
 
 /// The cluster's file, and which node this is.
 fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {

@@ -14,6 +14,7 @@ mod replaced;
 mod room;
 mod shortened;
 mod wire;
+mod unread;
 
 use amcast::client::Answer;
 use harness::{
