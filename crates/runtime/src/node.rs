@@ -668,6 +668,10 @@ impl<A: Application> Node<A> {
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
             (None, None) => self.house.app.lacks().unwrap_or_default().to_string(),
         };
+        let why = match self.replicas.differs() {
+            Some(differs) if !why.is_empty() => format!("{why}; {differs}"),
+            _ => why,
+        };
         let counts = self.idler.counts();
         NodeStatus {
             name: self.name.clone(),

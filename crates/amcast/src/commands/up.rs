@@ -318,7 +318,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         })?;
     }
     let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
-    let ground = own.home().ground(&file, entry.about().medium, &config)?;
+    let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(&file, data.as_deref());
     let goes_on = kept.is_some();
     let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod damaged;
+mod differs;
 mod directories;
 mod durable;
 mod ends;
@@ -13,8 +14,8 @@ mod partitions;
 mod replaced;
 mod room;
 mod shortened;
-mod wire;
 mod unread;
+mod wire;
 
 use amcast::client::Answer;
 use harness::{
