@@ -235,6 +235,14 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
     remarks
 }
 
+/// What two hosts compare by eye, as their nodes do it by themselves.
+fn fingerprint(file: &ClusterFile, entry: &dyn Entry) -> String {
+    let mark = file.marks(entry.about().params).fingerprint();
+    format!(
+        "{mark:016x}, which must be the same on every host: nodes for which it is not refuse each other"
+    )
+}
+
 fn check(path: &Path) -> Result<(), Failure> {
     let file = ClusterFile::read(path).map_err(Failure::misuse)?;
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
@@ -254,6 +262,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
     told(&file, entry).iter().for_each(|line| println!("{line}"));
+    println!("decides: {}", fingerprint(&file, entry));
     for remark in remarks(&file) {
         eprintln!("amcast: warning: {remark}");
     }

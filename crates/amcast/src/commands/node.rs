@@ -13,6 +13,7 @@ use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_runtime::control::Mover;
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::{Home, Keeping};
+use amcast_runtime::lines;
 use amcast_runtime::node::{Node, NodeError, NodeOptions};
 use amcast_runtime::supervisor::obey;
 use amcast_runtime::system::refuses_file;
@@ -210,7 +211,12 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     home.make_on_host(&mut file)?;
     board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
     home.prepare_host(&mut file)?;
-    let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
+    if file.durable {
+        home.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
+    }
+    let ground = home
+        .ground(&file, (entry.about().medium, entry.about().params), &config)
+        .map_err(Failure::failed)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = NodeOptions {
         entry,
@@ -280,6 +286,7 @@ fn end(why: NodeError) -> Failure {
 
 /// Starts this program again in the same process; gives why that is not possible.
 fn begin_anew() -> Failure {
+    lines::end();
     let again = std::env::current_exe()
         .map(|program| Command::new(program).args(std::env::args_os().skip(1)).exec());
     let (Ok(why) | Err(why)) = again;

@@ -2,6 +2,7 @@
 
 use super::link::{self, Partial};
 use super::{Streams, say};
+use crate::decides::Decides;
 use crate::error::Remark;
 use crate::known::Claim;
 use crate::poller::{EventFlags, Token};
@@ -279,6 +280,7 @@ impl Streams {
             disk: 0,
             start: 0,
             anew: false,
+            decides: Decides::default(),
         };
         let _ = say(socket, &refusal.encode());
     }
