@@ -244,15 +244,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         move || taken(&serving).map(Serving::close)
     };
     if args.until_input_ends {
-        let (close, home) = (close.clone(), home.clone());
-        let close_for_good = move || {
-            if close().is_some()
-                && let Err(e) = home.withdraw_node(rank)
-            {
-                tracing::warn!("{e}");
-            }
-        };
-        obey(&stop, close_for_good).map_err(Failure::failed)?;
+        end_with_input(&stop, close.clone(), home.clone(), rank)?;
     }
     // Where its fronts were stays written: those of its next life are there again.
     let close = move || _ = close();
@@ -273,6 +265,24 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     drop(taken(&serving));
     drop(node);
     ended.map_err(end)
+}
+
+/// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
+/// fronts for good, if it has some.
+fn end_with_input(
+    stop: &Arc<AtomicBool>,
+    close: impl Fn() -> Option<()> + Send + 'static,
+    home: Home,
+    rank: usize,
+) -> Result<(), Failure> {
+    let close_for_good = move || {
+        if close().is_some()
+            && let Err(e) = home.withdraw_node(rank)
+        {
+            tracing::warn!("{e}");
+        }
+    };
+    obey(stop, close_for_good).map_err(Failure::failed)
 }
 
 /// Why the node ends. One that lived before on another disk, or whose log was cut short, starts again instead.

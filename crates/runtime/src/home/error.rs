@@ -166,6 +166,16 @@ impl Display for HomeError {
                 "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
                 path.display()
             ),
+            Self::Another(..) | Self::Decides(..) => self.fmt_other_file(f),
+            other => other.fmt_failure(f),
+        }
+    }
+}
+
+impl HomeError {
+    /// In what the cluster's file is another one than what is there was made by.
+    fn fmt_other_file(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Another(path, why) => write!(
                 f,
                 "{}: {why}; give the same as then, another directory, or remove what is there",
@@ -181,9 +191,7 @@ impl Display for HomeError {
             other => other.fmt_failure(f),
         }
     }
-}
 
-impl HomeError {
     /// What went wrong though nothing was chosen wrongly.
     fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
