@@ -47,10 +47,9 @@
 //!
 //! # Bounds
 //!
-//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`];
-//! beyond that nothing is delivered. One delivery may set free all that waited for it, and answers
-//! are only counted once they are there: both limits may be passed by what the shards' waiting
-//! commands come to.
+//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`]; beyond that
+//! nothing is delivered. One delivery may set free all that waited for it, and answers are only counted once they
+//! are there: both limits may be passed by what the shards' waiting commands come to.
 //!
 //! # What it costs
 //!

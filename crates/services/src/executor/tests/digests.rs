@@ -359,6 +359,7 @@ fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
 #[test]
 fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it_was_dropped_or_not()
  {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     let x = key(0);
     let mut at = |now_ms: u64, text: String| {
