@@ -222,4 +222,7 @@ pub enum Refusal {
     Forgotten,
     /// The session has more requests open than the window allows.
     Window,
+    /// All replicas skip its message, by decision of those who run the cluster: it was not executed, and no
+    /// repetition of it will be.
+    Skipped,
 }

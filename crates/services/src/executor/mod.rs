@@ -62,15 +62,19 @@ mod peek;
 mod pool;
 mod sessions;
 mod side;
+mod skips;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod witness;
 
 pub use clocks::AHEAD_MAX_MS;
 pub use peek::{OnRead, Peek};
-pub use pool::{Wake, workers};
+pub use pool::Wake;
+pub use skips::{Standing, StateHead};
 pub use snapshot::State;
+pub use witness::{Doing, Witness};
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
@@ -81,6 +85,7 @@ use digests::{Comparison, Digests};
 use pool::{Job, Pool};
 use sessions::{Floors, Progress};
 use side::{Side, Turn};
+use skips::Skips;
 use snapshot::Cut;
 use std::sync::Arc;
 use waiting::{Arrival, Entry, Lanes};
@@ -193,6 +198,8 @@ struct Judged {
     floor: u64,
     /// See [`At::exact`](crate::machine::At::exact).
     exact: GroupSet,
+    /// Whether it is answered in place of being executed: see [`skips`].
+    is_skipped: bool,
 }
 
 /// What commands run on.
@@ -235,6 +242,18 @@ impl Holds {
     }
 }
 
+/// How many workers pay for a node: as many as it has cores beside the one of its own thread, but
+/// not more than shards; none if it has not two cores for itself. `cores` are the machine's, which
+/// `nodes` nodes share.
+pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
+    let mine = match cores.checked_div(nodes) {
+        Some(mine) => mine,
+        None => cores,
+    };
+    let spare = mine.saturating_sub(1);
+    if spare < shards { spare } else { shards }
+}
+
 /// Runs the commands of one node's shards; see the module's documentation.
 pub struct Executor<M: Machine> {
     machine: Arc<M>,
@@ -252,6 +271,9 @@ pub struct Executor<M: Machine> {
     awaits: Option<Awaits>,
     /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
     clocks: usize,
+    /// What is not executed, by decision of those who run the cluster.
+    skips: Skips,
+    witness: witness::Told,
     /// Who compares digests, where there are other replicas.
     comparison: Option<Comparison>,
     /// Why its state is not that of the others, if it is not.
@@ -278,7 +300,7 @@ impl<M: Machine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
     /// delivers them.
     pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
-        let State { heads, lanes, sides } = State::new(&machine, shards);
+        let State { heads, lanes, sides, .. } = State::new(&machine, shards);
         Self {
             machine: Arc::new(machine),
             limits,
@@ -290,6 +312,8 @@ impl<M: Machine> Executor<M> {
             scratch: Vec::new(),
             awaits: None,
             clocks: 0,
+            skips: Skips::default(),
+            witness: None,
             comparison: None,
             differs: None,
         }
@@ -327,7 +351,8 @@ impl<M: Machine> Executor<M> {
             && workers > 0
         {
             let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
-            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, wake)?);
+            let whom = (wake, self.witness.clone());
+            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, whom)?);
         }
         Ok(())
     }
@@ -372,7 +397,8 @@ impl<M: Machine> Executor<M> {
     /// the stream, from 1; a replayed one is skipped. `dst` must contain `shard`.
     ///
     /// # Errors
-    /// When the shard holds too much, or this node [differs](Self::differs); the command was not taken.
+    /// When the shard holds too much, this node [differs](Self::differs), or the command is
+    /// [skipped](Self::skip) once it is released; it was not taken.
     pub fn deliver(
         &mut self,
         shard: Gid,
@@ -386,6 +412,9 @@ impl<M: Machine> Executor<M> {
         let mine = &mut self.heads[shard.index()];
         if position <= mine.delivered {
             return Ok(Delivered::Old);
+        }
+        if !self.skips.admits(shard, position, id) {
+            return Err(Full);
         }
         if let Engine::Pool(pool) = &self.engine
             && pool.is_full()
@@ -407,7 +436,7 @@ impl<M: Machine> Executor<M> {
                 self.begin_digest(place, id, body);
             }
             let floor = self.took(place, dst, &envelope).unwrap_or(0);
-            let judged = Judged { floor, exact: dst };
+            let judged = Judged { floor, exact: dst, is_skipped: self.skips.has(id) };
             self.give_turn((id, dst), &[(place, before)], judged, &envelope, payload, on_answer);
             return Ok(Delivered::Taken);
         }
@@ -420,18 +449,41 @@ impl<M: Machine> Executor<M> {
             self.begin_digest(place, id, body);
         }
         let floor = self.took(place, dst, &envelope);
-        let growth = if envelope.read_only { 0 } else { self.machine.growth(body) };
-        // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run before them.
-        let exact = growth > 0 && !self.has_room(shard);
-        let arrival = Arrival { place, before, floor, growth, exact };
-        let machine = &*self.machine;
-        let ready = self.lanes.enter((id, dst), arrival, payload, |access| {
-            access_of(machine, (&envelope, body), dst, access);
-        });
-        if let Some(entry) = ready {
+        if let Some(entry) =
+            self.line_up((id, dst), (place, before, floor), (&envelope, body), payload)
+        {
             self.give_turns(entry, on_answer);
         }
         Ok(Delivered::Taken)
+    }
+
+    /// Puts a command in line in one of its shards; its ticket if its turn has come.
+    fn line_up(
+        &mut self,
+        (id, dst): (MsgId, GroupSet),
+        (place, before, floor): (Place, u64, Option<u64>),
+        (envelope, body): (&Envelope, &[u8]),
+        payload: &[u8],
+    ) -> Option<u64> {
+        // What is skipped touches nothing, and is not even looked at.
+        let is_skipped = self.skips.has(id);
+        let doing = (self.heads.len(), Doing { id, dst, place, command: body });
+        let witness = self.witness.clone();
+        let told = witness.as_deref().filter(|_| !is_skipped);
+        witness::tell(told, doing, || {
+            let changes = !envelope.read_only && !is_skipped;
+            let growth = if changes { self.machine.growth(body) } else { 0 };
+            // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run
+            // before them.
+            let exact = growth > 0 && !self.has_room(place.shard);
+            let arrival = Arrival { place, before, floor, growth, exact };
+            let machine = &*self.machine;
+            self.lanes.enter((id, dst), arrival, payload, |access| {
+                if !is_skipped {
+                    access_of(machine, (envelope, body), dst, access);
+                }
+            })
+        })
     }
 
     /// Takes what a replica says of itself, in place of a command.
@@ -499,7 +551,7 @@ impl<M: Machine> Executor<M> {
             let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
             places.sort_by_key(|(p, _)| p.shard);
             let (envelope, _) = Envelope::decode(&payload).expect("it was decoded when it came");
-            let judged = Judged { floor, exact };
+            let judged = Judged { floor, exact, is_skipped: self.skips.has(id) };
             self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
         }
     }
@@ -515,6 +567,7 @@ impl<M: Machine> Executor<M> {
         payload: &[u8],
         on_answer: OnAnswer<'_>,
     ) {
+        let is_skipped = judged.is_skipped && self.skips.takes(id);
         let home = places[0].0.shard;
         let head = &self.heads[home.index()];
         let progress = Progress {
@@ -532,7 +585,8 @@ impl<M: Machine> Executor<M> {
         }
         match &mut self.engine {
             Engine::Pool(pool) => {
-                let body = Envelope::decode(payload).filter(|(envelope, _)| !envelope.read_only);
+                let body = Envelope::decode(payload)
+                    .filter(|(envelope, _)| !envelope.read_only && !is_skipped);
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
                 let payload = payload.into();
                 pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
@@ -546,8 +600,18 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => {
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
                 let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
-                    let turn =
-                        Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
+                    let witness = self.witness.as_deref();
+                    let turn = Turn {
+                        id,
+                        dst,
+                        places,
+                        judged,
+                        progress,
+                        tidy,
+                        payload,
+                        is_awaited,
+                        witness,
+                    };
                     let scratch = &mut self.scratch;
                     side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
                 };

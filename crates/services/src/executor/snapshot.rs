@@ -9,23 +9,24 @@
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
+//! (since version 8); the messages that were skipped, each with one place of it (since version 10); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
 //! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one command, or by one session with its answers.
 
 use super::clocks::Clocks;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
+use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
 use super::{Engine, Executor, Head, access_of};
 use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
 use crate::machine::{Corrupt, Machine, Place};
-use crate::stream::{Piece, Progress, Source, follows, next};
+use crate::stream::{Piece, Progress, Source, VERSION, VERSION_UNSKIPPED, follows, next};
 use amcast_core::limits::{PAYLOAD_BYTES_MAX, REPLICAS_MAX};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use indexmap::IndexMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
@@ -35,9 +36,14 @@ const CLOCKS_SINCE: u8 = 8;
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
 
+/// The first version of the stream that holds what was skipped.
+const SKIPPED_SINCE: u8 = 10;
+
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
     pub(super) heads: Vec<Head>,
+    /// The messages that were not executed, by decision of those who run the cluster.
+    pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
     pub(super) lanes: Lanes,
     pub(super) sides: Vec<Side<M::Part>>,
 }
@@ -47,6 +53,8 @@ pub(super) struct Cut {
     progress: Progress,
     /// Each shard's position, ordered time and clock reports, until they are given.
     heads: Option<Vec<(u64, Stamp, Clocks)>>,
+    /// Those that were skipped.
+    skipped: Vec<SkipDecision>,
     waiting: VecDeque<Waiting>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
@@ -62,9 +70,38 @@ enum Stage {
     End,
 }
 
+/// What stands in front of the floors, which any service's state has alike.
+pub(super) struct Top {
+    pub(super) heads: Vec<Head>,
+    pub(super) skipped: Vec<SkipDecision>,
+    pub(super) waiting: Vec<Waiting>,
+}
+
+impl Top {
+    /// Reads it from behind the first bytes of the stream of so many shards.
+    pub(super) fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
+        let mut heads: Vec<Head> = (0..shards).map(|_| Head::default()).collect();
+        for head in &mut heads {
+            (head.delivered, head.now) = (from.word()?, read_stamp(from)?);
+            if from.version() >= CLOCKS_SINCE {
+                head.clocks = read_clocks(from)?;
+            }
+        }
+        let mut skipped = Vec::new();
+        while from.version() >= SKIPPED_SINCE && follows(from)? {
+            skipped.push(read_skipped(from, shards)?);
+        }
+        let mut waiting = Vec::new();
+        while follows(from)? {
+            waiting.push(Waiting::read(from, shards)?);
+        }
+        Ok(Self { heads, skipped, waiting })
+    }
+}
+
 /// A waiting command.
-struct Waiting {
-    id: MsgId,
+pub(super) struct Waiting {
+    pub(super) id: MsgId,
     dst: GroupSet,
     floor: u64,
     /// Where it waits for all in front of it, and all behind waits.
@@ -134,9 +171,10 @@ impl Waiting {
 }
 
 impl Cut {
-    fn of(heads: &[Head], lanes: &Lanes) -> Self {
+    fn of(heads: &[Head], skipped: Vec<SkipDecision>, lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
+            skipped,
             heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
@@ -151,6 +189,7 @@ impl Cut {
         heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
+        let begins = heads.is_some();
         for (delivered, now, clocks) in heads.into_iter().flatten() {
             [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
             piece.word(clocks.reports().len() as u64);
@@ -158,6 +197,10 @@ impl Cut {
                 let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
                 words.iter().for_each(|w| piece.word(*w));
             }
+        }
+        if begins && !self.skipped.is_empty() {
+            self.skipped.iter().for_each(|skipped| give_skipped(skipped, piece));
+            next(false, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
@@ -209,7 +252,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => sides.iter_mut().for_each(Side::capture),
             Engine::Pool(pool) => pool.capture(),
         }
-        self.cut = Some(Box::new(Cut::of(&self.heads, &self.lanes)));
+        self.cut = Some(Box::new(Cut::of(&self.heads, self.skips.done(), &self.lanes)));
     }
 
     /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
@@ -220,7 +263,8 @@ impl<M: Machine> Executor<M> {
         let mut progress = cut.progress;
         let heads = cut.heads.take();
         if heads.is_some() {
-            Piece::begin(self.heads.len(), &mut progress, to);
+            let version = if cut.skipped.is_empty() { VERSION_UNSKIPPED } else { VERSION };
+            Piece::begin(version, self.heads.len(), &mut progress, to);
         }
         let mut piece = Piece::new(most, &mut progress, to);
         cut.give(&mut self.engine, heads, &mut piece);
@@ -252,6 +296,7 @@ impl<M: Machine> Executor<M> {
         std::mem::swap(&mut self.heads, &mut state.heads);
         self.heads.iter_mut().for_each(|head| head.clocks.agree(self.clocks));
         std::mem::swap(&mut self.lanes, &mut state.lanes);
+        state.skipped = self.skips_of_state(std::mem::take(&mut state.skipped));
         match &mut self.engine {
             Engine::Here(sides) => {
                 for (new, old) in state.sides.iter_mut().zip(&*sides) {
@@ -279,6 +324,7 @@ impl<M: Machine> State<M> {
     pub(super) fn new(machine: &M, shards: usize) -> Self {
         Self {
             heads: (0..shards).map(|_| Head::default()).collect(),
+            skipped: BTreeMap::new(),
             lanes: Lanes::new(shards),
             sides: (0..shards).map(|_| Side::new(machine.part())).collect(),
         }
@@ -293,17 +339,8 @@ impl<M: Machine> State<M> {
         if there != shards {
             return Err(Corrupt::Shards(there));
         }
-        let mut it = Self::new(machine, shards);
-        for head in &mut it.heads {
-            (head.delivered, head.now) = (from.word()?, read_stamp(&mut from)?);
-            if from.version() >= CLOCKS_SINCE {
-                head.clocks = read_clocks(&mut from)?;
-            }
-        }
-        let mut waiting = Vec::new();
-        while follows(&mut from)? {
-            waiting.push(Waiting::read(&mut from, shards)?);
-        }
+        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let mut it = Self { heads, skipped: by_message(&skipped), ..Self::new(machine, shards) };
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
         }
@@ -341,6 +378,24 @@ impl<M: Machine> State<M> {
         }
         Ok(())
     }
+}
+
+fn give_skipped(skipped: &SkipDecision, to: &mut Piece<'_>) {
+    next(true, to);
+    let SkipDecision { msg, group, position } = *skipped;
+    [u64::from(msg.sender.0), msg.seq, u64::from(group.0), position]
+        .iter()
+        .for_each(|w| to.word(*w));
+}
+
+fn read_skipped(from: &mut Source<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
+    let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
+    let (seq, group, position) = (from.word()?, from.word()?, from.word()?);
+    if group >= shards as u64 {
+        return Err(Corrupt::Malformed);
+    }
+    let msg = MsgId { sender: Pid(sender), seq };
+    Ok(SkipDecision { msg, group: Gid(group as u8), position })
 }
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {

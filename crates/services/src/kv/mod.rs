@@ -324,6 +324,10 @@ impl Machine for Kv {
             }
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
             Refusal::Window => "TRYAGAIN Too many commands of this session are open",
+            Refusal::Skipped => {
+                "ERR All replicas skip this command by decision of those who run the cluster; the command was \
+                 not executed"
+            }
         }));
     }
 }

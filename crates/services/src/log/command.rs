@@ -349,6 +349,7 @@ impl Answer {
             12 => Self::Not(Why::Refused(Refusal::Window)),
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
+            15 => Self::Not(Why::Refused(Refusal::Skipped)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -378,6 +379,7 @@ impl Why {
             }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
+            Self::Refused(Refusal::Skipped) => out.push(15),
         }
     }
 }
@@ -490,6 +492,7 @@ mod tests {
             Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
             Answer::Not(Why::Refused(Refusal::Forgotten)),
             Answer::Not(Why::Refused(Refusal::Window)),
+            Answer::Not(Why::Refused(Refusal::Skipped)),
         ];
         for answer in all {
             let mut bytes = Vec::new();

@@ -7,6 +7,7 @@ mod digests;
 mod moves;
 mod pool;
 mod reads;
+mod skips;
 
 use super::*;
 use crate::backend::Wrote;

@@ -1,0 +1,225 @@
+//! Messages that all replicas skip, by decision of those who run the cluster.
+//!
+//! A command that ends every process that executes it would end it again at each start. A decision to skip its
+//! message has every replica count it as delivered and answer it with [`Refusal::Skipped`](crate::machine::Refusal)
+//! in place of executing it. Its session remembers that answer, so a repetition under another message is not
+//! executed either.
+//!
+//! # Why two replicas do not differ
+//!
+//! What an executor does is a function of the order and of the decisions, which are given before the first command
+//! and stay for its whole life. A state carries which messages were skipped in it ([`State`](super::State)), and of
+//! every message with a decision it is known whether it is in a state: a decision names one place of it, and a
+//! command that was delivered in one shard and did not have its turn stands among those that wait. So
+//! [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was executed that is to be
+//! skipped here, and one in which a message was skipped that is to be executed.
+//!
+//! No command with a decision has its turn before it was [released](super::Executor::release_skip): whoever drives the
+//! executor releases it once every node of the cluster is bound to the decision for good.
+
+use super::State;
+use super::snapshot::Top;
+use crate::machine::{Corrupt, Machine};
+use crate::stream::Source;
+use amcast_core::{Gid, MsgId, SkipDecision};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+
+/// How a message that is to be skipped stands to a state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It had no turn: it is ahead, or waits.
+    Ahead,
+    /// It was executed.
+    Executed,
+    /// It was skipped.
+    Skipped,
+}
+
+/// What a state says of itself in front of the machine's data: any service's is read alike.
+#[derive(Debug)]
+pub struct StateHead {
+    /// The position of the last command that each shard took.
+    delivered: Vec<u64>,
+    /// Messages that were delivered and had no turn.
+    waiting: BTreeSet<MsgId>,
+    skipped: BTreeMap<MsgId, SkipDecision>,
+}
+
+impl StateHead {
+    /// Reads it from the beginning of what [`Executor::piece`](super::Executor::piece) gave.
+    ///
+    /// # Errors
+    /// When the bytes are damaged, end too early, or are of no version that is known here.
+    pub fn read(from: &mut dyn Read) -> Result<Self, Corrupt> {
+        let (mut from, shards) = Source::begin(from)?;
+        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let delivered = heads.iter().map(|head| head.delivered).collect();
+        let waiting = waiting.iter().map(|w| w.id).collect();
+        Ok(Self { delivered, waiting, skipped: by_message(&skipped) })
+    }
+
+    /// How many shards it is of.
+    pub fn shards(&self) -> usize {
+        self.delivered.len()
+    }
+
+    /// The position of the last command that `shard` took; 0 if there is no such shard.
+    pub fn delivered(&self, shard: Gid) -> u64 {
+        self.delivered.get(shard.index()).copied().unwrap_or(0)
+    }
+
+    /// How the message of `decision` stands to it.
+    pub fn standing(&self, decision: &SkipDecision) -> Standing {
+        let is_waiting = self.waiting.contains(&decision.msg);
+        stands(decision, self.delivered(decision.group), is_waiting, &self.skipped)
+    }
+
+    /// What was skipped in it, in ascending order.
+    pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
+        self.skipped.values().copied()
+    }
+}
+
+fn stands(
+    decision: &SkipDecision,
+    delivered: u64,
+    is_waiting: bool,
+    skipped: &BTreeMap<MsgId, SkipDecision>,
+) -> Standing {
+    if skipped.contains_key(&decision.msg) {
+        Standing::Skipped
+    } else if delivered < decision.position || is_waiting {
+        Standing::Ahead
+    } else {
+        Standing::Executed
+    }
+}
+
+pub(super) fn by_message(decisions: &[SkipDecision]) -> BTreeMap<MsgId, SkipDecision> {
+    decisions.iter().map(|decision| (decision.msg, *decision)).collect()
+}
+
+/// What an executor skips.
+#[derive(Default)]
+pub(super) struct Skips {
+    decided: BTreeMap<MsgId, SkipDecision>,
+    released: BTreeSet<MsgId>,
+    /// Those that were skipped in the state in force.
+    done: BTreeMap<MsgId, SkipDecision>,
+    /// Those that wait in the state in force and were not released: nothing is taken before they are.
+    held: BTreeSet<MsgId>,
+    /// The one that was offered last and was not released.
+    reached: Option<MsgId>,
+}
+
+impl Skips {
+    /// Whether the command may be taken. Panics where a decision is wrong, before anything is executed
+    /// that it is about: the node must not go on.
+    pub(super) fn admits(&mut self, shard: Gid, position: u64, id: MsgId) -> bool {
+        if self.decided.is_empty() {
+            return true;
+        }
+        let is_there = |d: &&SkipDecision| d.group == shard && d.position == position;
+        if let Some(wrong) =
+            self.decided.values().find(|d| is_there(d) != (d.msg == id && d.group == shard))
+        {
+            panic!(
+                "the decision to skip {wrong} is wrong: {shard} has {id:?} at position {position}. Nothing was \
+                 executed there; take the decision back at all nodes with `amcast log-file skip --undo`"
+            );
+        }
+        let is_held = |id: &MsgId| self.decided.contains_key(id) && !self.released.contains(id);
+        self.reached = self.held.first().copied().or(Some(id).filter(is_held));
+        self.reached.is_none()
+    }
+
+    /// Whether a command is skipped whose turn has come.
+    pub(super) fn takes(&mut self, id: MsgId) -> bool {
+        let Some(decision) = self.decided.get(&id) else { return false };
+        assert!(self.released.contains(&id), "{decision} had its turn before it was released");
+        self.done.insert(id, *decision);
+        true
+    }
+
+    /// Whether it is to be skipped.
+    pub(super) fn has(&self, id: MsgId) -> bool {
+        self.decided.contains_key(&id)
+    }
+
+    pub(super) fn done(&self) -> Vec<SkipDecision> {
+        self.done.values().copied().collect()
+    }
+}
+
+impl<M: Machine> super::Executor<M> {
+    /// Has these messages skipped; each with whether it is released already. Called once, before the first
+    /// command and before any state is put in force. The same on all nodes.
+    ///
+    /// # Errors
+    /// When a decision names a shard that there is not.
+    pub fn skip(&mut self, decisions: &[(SkipDecision, bool)]) -> Result<(), String> {
+        for (decision, is_released) in decisions {
+            if decision.group.index() >= self.heads.len() {
+                let shards = self.heads.len();
+                return Err(format!("{decision} is of a cluster with more than {shards} shards"));
+            }
+            self.skips.decided.insert(decision.msg, *decision);
+            if *is_released {
+                self.skips.released.insert(decision.msg);
+            }
+        }
+        Ok(())
+    }
+
+    /// The message that is next in some shard and is skipped once it is released.
+    pub fn at_skip(&self) -> Option<MsgId> {
+        self.skips.reached
+    }
+
+    /// Has a message skipped when its turn comes: every node is bound to the decision.
+    pub fn release_skip(&mut self, msg: MsgId) {
+        self.skips.released.insert(msg);
+        self.skips.held.remove(&msg);
+        self.skips.reached = None;
+    }
+
+    /// What was skipped in the state in force, in ascending order.
+    pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
+        self.skips.done.values().copied()
+    }
+
+    /// Why `state` must not be put in force here, if the messages that were skipped on the way to it are not
+    /// those that are skipped here.
+    pub fn conflict(&self, state: &State<M>) -> Option<String> {
+        let waits = |id| state.lanes.iter().any(|entry| entry.id == id);
+        for decision in self.skips.decided.values() {
+            let delivered = state.heads[decision.group.index()].delivered;
+            if stands(decision, delivered, waits(decision.msg), &state.skipped)
+                == Standing::Executed
+            {
+                return Some(format!(
+                    "{decision} was executed in it ({} stands at {delivered}), and this node has the decision to \
+                     skip that message",
+                    decision.group
+                ));
+            }
+        }
+        let unknown = state.skipped.values().find(|done| !self.skips.has(done.msg))?;
+        Some(format!(
+            "{unknown} was skipped in it, and this node has no decision to skip that message"
+        ))
+    }
+
+    /// The state in force is another one.
+    pub(super) fn skips_of_state(
+        &mut self,
+        skipped: BTreeMap<MsgId, SkipDecision>,
+    ) -> BTreeMap<MsgId, SkipDecision> {
+        let Self { skips, lanes, .. } = self;
+        let waiting = lanes.iter().map(|entry| entry.id);
+        skips.held = waiting.filter(|id| skips.has(*id) && !skips.released.contains(id)).collect();
+        skips.reached = skips.held.first().copied();
+        std::mem::replace(&mut skips.done, skipped)
+    }
+}
