@@ -15,6 +15,7 @@ mod partitions;
 mod replaced;
 mod room;
 mod shortened;
+mod skipped;
 mod unread;
 mod wire;
 
