@@ -12,6 +12,7 @@ pub(crate) struct Done {
     /// Values that they appended.
     values: AtomicU64,
     trims: AtomicU64,
+    deletes: AtomicU64,
     reads: AtomicU64,
     /// Requests that found no room, or made no sense.
     refused: AtomicU64,
@@ -27,6 +28,8 @@ pub(crate) enum Asked {
     Append(usize),
     /// Values dropped.
     Trim,
+    /// A log taken away.
+    Delete,
     /// Something that changes nothing.
     Read,
 }
@@ -45,6 +48,7 @@ impl Done {
                     more(&self.values, values as u64);
                 }
                 Asked::Trim => more(&self.trims, 1),
+                Asked::Delete => more(&self.deletes, 1),
                 Asked::Read => more(&self.reads, 1),
             },
             // It asked for what is not there, which is an answer.
@@ -72,6 +76,7 @@ impl Done {
             grown("log_appends", "Appends by this front that took effect", &self.appends),
             grown("log_values", "Values that they appended", &self.values),
             grown("log_trims", "Trims by this front", &self.trims),
+            grown("log_deletes", "Logs deleted by this front", &self.deletes),
             grown("log_reads", "Reads, looks and lists by this front", &self.reads),
             grown("log_refused", "Requests that found no room or made no sense", &self.refused),
             grown("log_unanswered", "Requests without an answer in time", &self.unanswered),
@@ -104,10 +109,12 @@ mod tests {
         assert!(done.note(Asked::Append(9), failed(Status::deadline_exceeded("late"))).is_err());
         assert!(done.note(Asked::Read, failed(Status::not_found("no log"))).is_err());
         assert!(done.note(Asked::Trim, Ok(())).is_ok());
+        assert!(done.note(Asked::Delete, Ok(())).is_ok());
         let counts = done.counts(5);
         let of = |name: &str| counts.iter().find(|c| c.name == name).map(|c| c.value);
-        let names = ["appends", "values", "trims", "reads", "refused", "unanswered", "streams"];
+        let names =
+            ["appends", "values", "trims", "deletes", "reads", "refused", "unanswered", "streams"];
         let values: Vec<_> = names.iter().map(|n| of(&format!("log_{n}")).unwrap()).collect();
-        assert_eq!(values, [2, 4, 1, 1, 1, 1, 5]);
+        assert_eq!(values, [2, 4, 1, 1, 1, 1, 1, 5]);
     }
 }
