@@ -6,6 +6,7 @@
 //! taken in only once it is among those that are looked at, so all of them together hold at most the largest request
 //! that many times. Requests for health have places of their own.
 
+use crate::answers::Unread;
 use crate::backend::Backend;
 use crate::connections::accept;
 use crate::counts::Done;
@@ -77,6 +78,9 @@ pub struct Config {
     pub password: Option<String>,
     /// How it hears that logs grow.
     pub hears: Hears,
+    /// Bytes of answers that may wait for clients to take them; where there are more, the connection whose answers are
+    /// largest is closed. Usually [`UNREAD_BYTES_MAX`](crate::UNREAD_BYTES_MAX).
+    pub unread_bytes_max: usize,
 }
 
 /// How a front hears that logs grow, for the streams that wait for it.
@@ -141,6 +145,7 @@ impl Front {
             follows,
             stopping,
             tails: Arc::new(Semaphore::new(TAILS_MAX)),
+            unread: Unread::new(config.unread_bytes_max),
             done: Arc::default(),
             through,
             password: config.password.clone(),

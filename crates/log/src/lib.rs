@@ -6,6 +6,7 @@
 //! cluster has as many fronts as it likes. The [`Client`] repeats requests safely over all of them.
 #![forbid(unsafe_code)]
 
+mod answers;
 pub mod backend;
 pub mod client;
 mod connections;
@@ -28,6 +29,7 @@ pub mod proto {
     pub const DESCRIPTION: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/log.bin"));
 }
 
+pub use answers::UNREAD_BYTES_MAX;
 pub use backend::{Backend, Effect, OnAnswer, Unanswered};
 pub use client::{Client, Failed, PATIENCE};
 pub use follow::Growth;

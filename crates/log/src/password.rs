@@ -1,7 +1,7 @@
-//! Who may call the log: clients that give the cluster's password.
+//! Only clients that give the cluster's password may call the log.
 //!
-//! A wrong one is answered late, and so many at a time; where there are more, the connection that gave it ends. So all
-//! strangers together can try few, however many connections and calls they begin.
+//! A wrong password is answered late. A bounded number of them wait for that answer at a time; a connection that gives
+//! one more is closed. So all strangers together can try few passwords, however many connections and calls they begin.
 
 use crate::connections::From;
 use crate::counts::Done;

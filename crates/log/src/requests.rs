@@ -4,6 +4,7 @@
 //! its place is wanted and no other one has been unfinished for longer. The bytes of a request are taken in only once
 //! it has a place.
 
+use crate::answers::count_until_taken;
 use bytes::Bytes;
 use http_body::{Body as _, Frame};
 use std::collections::BTreeMap;
@@ -198,7 +199,7 @@ where
             };
             let answer = service.call(request.map(|body| requests.watch(body))).await;
             drop(place);
-            answer
+            answer.map(count_until_taken)
         })
     }
 }

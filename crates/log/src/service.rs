@@ -1,13 +1,15 @@
 //! The calls of the service: requests become commands, answers become responses.
 
+use crate::answers::{Tailed, ToTail, Unread, read_bytes};
 use crate::backend::{Backend, Effect, Unanswered};
+use crate::connections::From;
 use crate::counts::{Asked, Done};
 use crate::follow::Follows;
 use crate::proto::log_server::Log;
 use crate::proto::{self, info_response, list_response, multi_append_request};
 use crate::session::Sessions;
 use crate::status::{Again, invalid, not_done, unanswered};
-use crate::tail::{Next, TailItem, Through};
+use crate::tail::{Next, Through};
 use amcast_core::GroupSet;
 use amcast_services::kv::SlotMap;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -19,8 +21,7 @@ use amcast_services::{Clock, Envelope};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
-use tokio_stream::wrappers::ReceiverStream;
+use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Request, Response, Status};
 
 /// Values of a read that does not say how many, and logs of a list.
@@ -47,6 +48,8 @@ pub(crate) struct Shared {
     /// True once the front stops.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) tails: Arc<Semaphore>,
+    /// Answers that their clients have not taken.
+    pub(crate) unread: Unread,
     pub(crate) done: Arc<Done>,
     /// Who serves streams in its place, if anybody.
     pub(crate) through: Option<Through>,
@@ -267,6 +270,7 @@ impl Log for Service {
         &self,
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::ReadResponse>, Status> {
+        let connection = request.extensions().get::<From>().cloned();
         let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
         let command = Command::Read {
             log: named(&log)?,
@@ -279,7 +283,13 @@ impl Log for Service {
             return Err(wrong_answer());
         };
         let values = values.into_iter().map(Bytes::from).collect();
-        Ok(Response::new(proto::ReadResponse { from, values, extent: Some(extent(e)) }))
+        let answer = proto::ReadResponse { from, values, extent: Some(extent(e)) };
+        let counted = self.0.unread.count(connection.as_ref(), read_bytes(&answer));
+        let mut response = Response::new(answer);
+        if let Some(counted) = counted {
+            response.extensions_mut().insert(Arc::new(counted));
+        }
+        Ok(response)
     }
 
     async fn trim(
@@ -309,12 +319,13 @@ impl Log for Service {
         Ok(Response::new(proto::DeleteResponse { extent: Some(extent(e)) }))
     }
 
-    type TailStream = ReceiverStream<TailItem>;
+    type TailStream = Tailed;
 
     async fn tail(
         &self,
         request: Request<proto::TailRequest>,
     ) -> Result<Response<Self::TailStream>, Status> {
+        let connection = request.extensions().get::<From>().cloned();
         let proto::TailRequest { log, from, incarnation } = request.into_inner();
         named(&log)?;
         let place = Arc::clone(&self.0.tails).try_acquire_owned().map_err(|_| {
@@ -322,14 +333,13 @@ impl Log for Service {
                 "this node has {TAILS_MAX} streams open; ask another node"
             ))
         })?;
-        // One message waits in the channel while the next is asked for.
-        let (to, stream) = mpsc::channel(1);
+        let (to, stream) = ToTail::new(&self.0.unread, connection);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             shared.tail(&log, Next { from, incarnation }, &to).await;
             drop(place);
         });
-        Ok(Response::new(ReceiverStream::new(stream)))
+        Ok(Response::new(stream))
     }
 
     async fn info(

@@ -4,6 +4,7 @@
 //! without a node passes on the stream of one that has: a node hears of an append when it is executed,
 //! which nobody has to ask for.
 
+use crate::answers::ToTail;
 use crate::client::connect_to;
 use crate::proto;
 use crate::proto::log_client::LogClient;
@@ -15,7 +16,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
 use tonic::{Code, Request, Status, Streaming};
 
 /// Bytes of one message of a stream, beside its last value: little, since a stream that is not read
@@ -76,7 +76,7 @@ impl Next {
 
 impl Shared {
     /// Feeds a stream until it ends.
-    pub(crate) async fn tail(&self, log: &str, mut next: Next, to: &mpsc::Sender<TailItem>) {
+    pub(crate) async fn tail(&self, log: &str, mut next: Next, to: &ToTail) {
         let mut unanswered_since = None;
         let mut look_at = Instant::now();
         loop {
@@ -119,7 +119,7 @@ impl Shared {
                 Err(why) => Err(why),
             };
             let ends = item.is_err();
-            if to.send(item).await.is_err() || ends {
+            if !to.send(item).await || ends {
                 return;
             }
         }
@@ -168,7 +168,7 @@ impl Shared {
         through: &Through,
         log: &str,
         next: &mut Next,
-        to: &mpsc::Sender<TailItem>,
+        to: &ToTail,
     ) -> ControlFlow<()> {
         let mut stopping = self.stopping.clone();
         for address in through.next() {
@@ -178,7 +178,7 @@ impl Shared {
                     () = to.closed() => return ControlFlow::Break(()),
                     () = async { _ = stopping.wait_for(|stop| *stop).await } => {
                         // Whoever reads may have gone; then nobody needs to know.
-                        let _ = to.send(Err(parting(next.from))).await;
+                        to.send(Err(parting(next.from))).await;
                         return ControlFlow::Break(());
                     }
                     item = stream.message() => item,
@@ -194,7 +194,7 @@ impl Shared {
                     Ok(None) | Err(_) => break,
                 };
                 let ends = item.is_err();
-                if to.send(item).await.is_err() || ends {
+                if !to.send(item).await || ends {
                     return ControlFlow::Break(());
                 }
             }

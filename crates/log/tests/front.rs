@@ -6,7 +6,7 @@ use amcast_log::proto::ReadRequest;
 use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +18,9 @@ const SHARDS: usize = 3;
 
 /// Bytes of the largest command here.
 const PAYLOAD_MAX: usize = 1 << 20;
+
+/// Bytes of answers that may wait here.
+const UNREAD_BYTES_MAX: usize = 4 << 20;
 
 struct Server {
     front: Front,
@@ -40,6 +43,7 @@ impl Server {
             clock_ahead_ms: 0,
             password: password.map(str::to_string),
             hears,
+            unread_bytes_max: UNREAD_BYTES_MAX,
         };
         let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
         let front = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
@@ -493,15 +497,18 @@ fn bytes_that_are_no_grpc_close_their_connection_and_no_other() {
     assert!(server.front.is_serving());
 }
 
-/// A connection that begins so many calls of `path` and finishes none.
-fn unfinished(server: &Server, path: &str, calls: u32) -> TcpStream {
+/// A connection that begins so many calls of `path`, and finishes none where no `message` is given; it takes no byte of
+/// an answer.
+fn calls(server: &Server, path: &str, calls: u32, message: Option<&[u8]>) -> TcpStream {
     let mut stream = TcpStream::connect(server.front.address()).unwrap();
     let frame = |kind: u8, flags: u8, stream: u32, body: &[u8]| {
         let length = (body.len() as u32).to_be_bytes();
         [&length[1..], &[kind, flags], &stream.to_be_bytes(), body].concat()
     };
     let text = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
-    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &frame(4, 0, 0, b"")[..]].concat();
+    // Streams begin with a window of 0 bytes.
+    let settings = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let mut bytes = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..]].concat();
     for call in 0..calls {
         // POST, http, and names and values as they are.
         let head = [
@@ -518,9 +525,52 @@ fn unfinished(server: &Server, path: &str, calls: u32) -> TcpStream {
         ];
         // That is all of the head, and not of the request.
         bytes.extend_from_slice(&frame(1, 4, 2 * call + 1, &head.concat()));
+        if let Some(message) = message {
+            let length = (message.len() as u32).to_be_bytes();
+            let body = [&[0][..], &length, message].concat();
+            bytes.extend_from_slice(&frame(0, 1, 2 * call + 1, &body));
+        }
     }
     stream.write_all(&bytes).unwrap();
     stream
+}
+
+fn unfinished(server: &Server, path: &str, count: u32) -> TcpStream {
+    calls(server, path, count, None)
+}
+
+#[test]
+fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = Server::start(None);
+    let mut client = server.client();
+    for _ in 0..4 {
+        client.append("big", vec![1; 200_000]).unwrap();
+    }
+    // The name of a log is the first field of both requests.
+    let big = [&[0x0a, 3][..], b"big"].concat();
+    for path in ["/amcast.log.v1.Log/Read", "/amcast.log.v1.Log/Tail"] {
+        // What fits waits for as long as it likes.
+        let mut few = calls(&server, path, 1, Some(&big));
+        let mut many = calls(&server, path, 60, Some(&big));
+        many.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        assert!(!server_is_silent(&mut many), "{path}: it may go on");
+        assert_eq!(read(&mut client, "big", 0).unwrap().len(), 4, "{path}: others are served");
+        few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        assert!(server_is_silent(&mut few), "{path}: it was closed, too");
+    }
+    assert!(server.front.is_serving());
+}
+
+/// Whether a connection is open: nothing more comes, and not its end.
+fn server_is_silent(stream: &mut TcpStream) -> bool {
+    loop {
+        match stream.read(&mut [0; 4096]) {
+            Ok(0) => return false,
+            Ok(_) => {}
+            Err(e) => return matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::asks::Asks;
 use crate::at::Key;
 use crate::config::Place;
 use crate::home::{Keeping, Net};
+use crate::log_owner::LogOwner;
 use crate::member::Members;
 use crate::replicas::Replicas;
 use crate::seat::Above;
@@ -64,6 +65,7 @@ impl Bare {
             lasts: true,
             lived: false,
             first_life: 0,
+            owner: LogOwner::of(options.cluster_id, rank),
         });
         let asks = (Asks::of(entry.about().params, config), false);
         let lives = (rank, 0, Standing::fleeting(cluster.replicas()));

@@ -177,6 +177,7 @@ impl Disk {
 mod tests {
     use super::*;
     use crate::home::life_name;
+    use crate::log_owner::LogOwner;
     use amcast_core::Gid;
 
     /// A directory of its own for a test, with the disk of n1 in it.
@@ -198,6 +199,7 @@ mod tests {
                 lasts: true,
                 lived: false,
                 first_life: 0,
+                owner: LogOwner::of(1, 1),
             }
         }
 

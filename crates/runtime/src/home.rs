@@ -53,6 +53,7 @@ use crate::at::{At, Key};
 use crate::config::{ClusterFile, node_name};
 use crate::disk::Disk;
 use crate::journal::mark_lost;
+use crate::log_owner::LogOwner;
 use crate::standing;
 use crate::supervisor::Life;
 use amcast_core::limits::REPLICAS_MAX;
@@ -123,6 +124,8 @@ pub struct Keeping {
     pub(crate) lived: bool,
     /// The least number that a life of it may have on this disk.
     pub(crate) first_life: u32,
+    /// Whose logs these are.
+    pub(crate) owner: LogOwner,
 }
 
 impl Keeping {
@@ -304,6 +307,7 @@ impl Home {
             lasts: file.durable,
             first_life: 0,
             lived: file.nodes.get(&node_name(rank)).is_some_and(|place| place.replaced > 0),
+            owner: LogOwner::of(file.id.unwrap_or(0), rank),
         })
     }
 

@@ -8,10 +8,10 @@
 
 use crate::home::Keeping;
 use crate::log_ends::LogEnd;
-use amcast_core::Input;
 use amcast_core::step::{Medium, Outbox, Output, Ticket};
+use amcast_core::{Gid, Input};
 use amcast_storage::offline::{Cut, LOST, repair_end, was_made};
-use amcast_storage::{Done, Log, LogId, Options, Recovered, Refused, Wake};
+use amcast_storage::{Done, Log, LogId, Misfit, Options, Recovered, Refused, Wake};
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -161,8 +161,8 @@ fn mend(path: &Path, why: &amcast_storage::Error) -> Unopened {
                 other => other.to_string(),
             };
             Unopened::CutShort(format!(
-                "{what}. The log in {} goes on from record {from}, and {aside}; the node asks the others \
-                 what it had promised before it votes again",
+                "{what}. The log in {} was cut: its next record is {from}, and {aside}; the node asks the \
+                 others what it had promised before it votes again",
                 path.display()
             ))
         }
@@ -195,21 +195,23 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the log in the directory, or makes it; `each` gets what survived, the oldest first.
+    /// Opens the log of the process in `group`, or makes it; `each` gets what survived, the oldest first.
     /// `wake` is called when there is something to [`take`](Self::take). The last result is whether
     /// what was there before is gone, or a part of it: the log must reach as far as `end` says.
     ///
     /// # Errors
     /// When it is damaged or cannot be used.
     pub(crate) fn open(
-        path: &Path,
+        group: Gid,
         keeping: &Keeping,
         (wake, end): (Wake, Option<&LogEnd>),
         mut each: impl FnMut(u64, &[u8]),
     ) -> Result<(Self, Recovered, bool), Unopened> {
+        let path = &keeping.path.join(group.to_string());
+        let owner = keeping.owner.of_group(group);
         let (segment_bytes, spares) =
             if keeping.lasts { (SEGMENT_BYTES, 1) } else { (SEGMENT_BYTES_IN_MEMORY, 0) };
-        let options = Options { segment_bytes, spares, ..Options::default() };
+        let options = Options { segment_bytes, spares, owner, ..Options::default() };
         let holds = keeping.holds;
         let wrong = |e: io::Error| Unopened::Unusable(format!("{}: {e}", path.display()));
         let doubted = Mark::is_set(path, DOUBT);
@@ -223,7 +225,12 @@ impl Journal {
             volume.add(record);
             each(number, record);
         });
-        let (log, mut recovered) = opened.map_err(|e| mend(path, &e))?;
+        let (log, mut recovered) = opened.map_err(|e| match e {
+            amcast_storage::Error::Misfit { why: Misfit::OtherOwner(other), .. } => {
+                Unopened::Unusable(keeping.owner.refuses(path, group, other))
+            }
+            e => mend(path, &e),
+        })?;
         if let Some(end) = end.filter(|end| end.is_beyond(recovered.log, recovered.next))
             && !is_lost
         {
@@ -344,6 +351,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log_owner::LogOwner;
     use amcast_core::messages::Messages;
     use std::sync::Arc;
 
@@ -351,7 +359,15 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let begun = dir.join("begun");
-        Keeping { path: dir, begun, holds: true, lasts: false, lived: false, first_life: 0 }
+        Keeping {
+            path: dir,
+            begun,
+            holds: true,
+            lasts: false,
+            lived: false,
+            first_life: 0,
+            owner: LogOwner::of(1, 1),
+        }
     }
 
     fn open(keeping: &Keeping) -> (Journal, Recovered, bool) {
@@ -362,8 +378,7 @@ mod tests {
         keeping: &Keeping,
         end: Option<&LogEnd>,
     ) -> Result<(Journal, Recovered, bool), Unopened> {
-        let (path, wake) = (keeping.path.join("g0"), Arc::new(|| {}));
-        Journal::open(&path, keeping, (wake, end), |_, _| {})
+        Journal::open(Gid(0), keeping, (Arc::new(|| {}), end), |_, _| {})
     }
 
     /// Writes a record, and waits until the disk has it.

@@ -34,6 +34,7 @@ pub mod ingress;
 mod journal;
 mod life;
 pub mod log_ends;
+mod log_owner;
 mod member;
 pub mod node;
 mod ports;

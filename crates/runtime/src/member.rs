@@ -177,13 +177,13 @@ impl Members {
         (keeping, ends): (&Keeping, &LogEnds),
         above: &mut dyn Above,
     ) -> Result<(), NodeError> {
-        let (path, wake) = (keeping.path.join(group.to_string()), self.wake());
+        let wake = self.wake();
         let end = ends.0.get(&group.to_string());
         let (member, post) = (&mut self.members[group.index()], &mut self.post);
         let each = |number: u64, record: &[u8]| {
             member.step(now, &mut post.of(group), Input::Stored { number, record }, above);
         };
-        let opened = Journal::open(&path, keeping, (wake, end), each);
+        let opened = Journal::open(group, keeping, (wake, end), each);
         let (journal, found, is_lost) = opened.map_err(|why| match why {
             Unopened::Unusable(why) => NodeError::Disk(why),
             Unopened::CutShort(why) => NodeError::Anew(why),

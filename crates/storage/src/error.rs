@@ -1,5 +1,6 @@
 //! Why a log or a checkpoint cannot be used, in sentences that say what to do.
 
+use crate::format::Owner;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -134,6 +135,8 @@ pub enum Misfit {
     Nonsense,
     /// It belongs to another log.
     OtherLog,
+    /// It is the log of another owner.
+    OtherOwner(Owner),
 }
 
 impl Error {
@@ -300,6 +303,11 @@ impl fmt::Display for Misfit {
             }
             Self::OtherLog => f.write_str(
                 "belongs to another log; put it back where it was, and the right one here",
+            ),
+            Self::OtherOwner(Owner(owner)) => write!(
+                f,
+                "is the log of another owner ({owner:#018x}): it was copied or moved here; put it back \
+                 where it was, and the right one here"
             ),
         }
     }

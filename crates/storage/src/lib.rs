@@ -33,6 +33,6 @@ mod window;
 
 pub use checkpoints::{Checkpoints, Found, Saved, Saving};
 pub use error::{Damage, Error, Flaw, Limit, Misfit};
-pub use format::LogId;
+pub use format::{LogId, Owner};
 pub use log::{Counts, Done, Log, Options, Refused, Wake};
 pub use store::{Recovered, Torn, Unreadable};

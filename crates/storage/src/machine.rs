@@ -1,7 +1,7 @@
 //! What the machine tells: which run of it this is, and a number that nobody else draws.
 
 use crate::error::Error;
-use crate::format::{BootId, LogId};
+use crate::format::{BootId, LogId, Owner};
 use std::path::Path;
 
 /// Where the kernel says which run of the machine this is.
@@ -14,14 +14,16 @@ pub(crate) struct Machine {
     pub(crate) boot: BootId,
     /// The id of a log that is made now.
     pub(crate) fresh: LogId,
+    /// Who opens the log.
+    pub(crate) owner: Owner,
 }
 
 impl Machine {
-    /// This one.
+    /// This one, where `owner` opens a log.
     ///
     /// # Errors
     /// If the kernel gives no chance.
-    pub(crate) fn this() -> Result<Self, Error> {
+    pub(crate) fn this(owner: Owner) -> Result<Self, Error> {
         let mut fresh = [0; 16];
         let mut filled = 0;
         while filled < fresh.len() {
@@ -35,7 +37,7 @@ impl Machine {
         // Without it every start counts as one after a failure of the machine: safe, if slow.
         let boot = std::fs::read_to_string(BOOT_ID).ok().and_then(|text| boot_id(&text));
         let boot = boot.unwrap_or(BootId(0));
-        Ok(Self { boot, fresh: LogId(u128::from_le_bytes(fresh)) })
+        Ok(Self { boot, fresh: LogId(u128::from_le_bytes(fresh)), owner })
     }
 }
 

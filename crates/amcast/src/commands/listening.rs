@@ -197,6 +197,7 @@ impl Listening {
             clock_ahead_ms,
             password: file.password.clone(),
             hears: hears.clone(),
+            unread_bytes_max: amcast_log::UNREAD_BYTES_MAX,
         };
         let backend: Arc<dyn amcast_log::Backend> = Arc::new(LogBackend::new(Arc::clone(front)));
         let log = at.log.open("log", |at| {

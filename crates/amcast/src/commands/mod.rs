@@ -148,8 +148,8 @@ impl From<HomeError> for Failure {
     }
 }
 
-/// The home in the directory `data`, or of the only cluster that runs. Which that is a person is told, who may
-/// not be the one that started it.
+/// The home in the directory `data`, or of the only cluster that runs. At a terminal this prints which cluster
+/// that is, since somebody else may have started it.
 fn home(data: Option<&Path>) -> Result<Home, Failure> {
     if let Some(data) = data {
         return Ok(Home::at(data)?);

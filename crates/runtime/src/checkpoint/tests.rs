@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::application::{Command, Figures};
+use crate::log_owner::LogOwner;
 use amcast_core::MsgId;
 use std::fs;
 use std::sync::Arc;
@@ -72,8 +73,15 @@ impl Place {
         let name = format!("amcast-checkpoint-{name}-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let begun = path.with_extension("begun");
-        let keeping =
-            Keeping { path, begun, holds: false, lasts: true, lived: false, first_life: 0 };
+        let keeping = Keeping {
+            path,
+            begun,
+            holds: false,
+            lasts: true,
+            lived: false,
+            first_life: 0,
+            owner: LogOwner::of(1, 1),
+        };
         keeping.make().unwrap();
         Self(keeping)
     }

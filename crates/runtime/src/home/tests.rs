@@ -4,6 +4,7 @@ use super::own::clear_left_over;
 use super::{Fronts, Ground, Home, HomeError, Keeping, Net, OwnHome, Registry};
 use crate::at::Key;
 use crate::config::ClusterFile;
+use crate::log_owner::LogOwner;
 use amcast_core::{Cluster, Gid, GroupSet};
 use amcast_memory::Directory;
 use std::fs;
@@ -485,6 +486,7 @@ fn a_node_that_may_have_lived_takes_a_life_that_its_lost_disk_had_not() {
         lasts: true,
         lived: false,
         first_life: 0,
+        owner: LogOwner::of(1, 1),
     };
     let usual = crate::config::Place::at(([127, 0, 0, 1], 7400).into());
     let at = |replaced| crate::config::Place { replaced, ..usual.clone() };
@@ -534,6 +536,7 @@ fn who_begins_anew_has_its_logs_marked_before_it_says_so() {
         lasts: true,
         lived: false,
         first_life: 0,
+        owner: LogOwner::of(1, 1),
     };
     let groups: GroupSet = (0..2).map(Gid).collect();
     // A link to nowhere stands where a mark should be.

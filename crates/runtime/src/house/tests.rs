@@ -4,6 +4,7 @@ use super::*;
 use crate::application::{Figures, Wake};
 use crate::home::Keeping;
 use crate::ingress::Ingress;
+use crate::log_owner::LogOwner;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -206,7 +207,15 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     let path = std::env::temp_dir().join(format!("amcast-house-saves-{}", std::process::id()));
     let begun = path.with_extension("begun");
     let (holds, lasts, lived, first_life) = (false, true, false, 0);
-    let keeping = Keeping { path: path.clone(), begun, holds, lasts, lived, first_life };
+    let keeping = Keeping {
+        path: path.clone(),
+        begun,
+        holds,
+        lasts,
+        lived,
+        first_life,
+        owner: LogOwner::of(1, 1),
+    };
     keeping.make().unwrap();
     let open = |house: &mut House<Stands>| {
         let wake: Wake = Arc::new(|| {});

@@ -4,6 +4,7 @@
 use super::*;
 use crate::config::{ClusterFile, Place};
 use crate::home::{Ground, Home};
+use crate::log_owner::LogOwner;
 use crate::ports;
 use crate::seat::Captured;
 use amcast_core::config::RawConfig;
@@ -400,7 +401,15 @@ fn lives(rank: usize, life: u32) -> (usize, u32, Standing) {
 fn keeping(name: &str, holds: bool) -> Keeping {
     let path = std::env::temp_dir().join(format!("amcast-{name}-{}", std::process::id()));
     let begun = path.with_extension("begun");
-    let keeping = Keeping { path, begun, holds, lasts: false, lived: false, first_life: 0 };
+    let keeping = Keeping {
+        path,
+        begun,
+        holds,
+        lasts: false,
+        lived: false,
+        first_life: 0,
+        owner: LogOwner::of(1, 1),
+    };
     keeping.make().unwrap();
     keeping
 }

@@ -99,3 +99,26 @@ fn what_an_answer_cannot_hold_is_not_taken_out() {
     }
     assert!(one.bytes(&[b"LPOP", b"l", b"120"]).starts_with(b"*120\r\n"));
 }
+
+#[test]
+fn keys_that_are_watched_and_do_not_exist_count_in_the_budget_until_they_are_forgotten() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut one = One::over(Kv::new(1, 7).with_maxmemory(1 << 20));
+    let watch = |one: &mut One, n: u32| one.run(&format!("WATCH {}{n}", "k".repeat(50_000)));
+    let taken = (0..100).take_while(|n| watch(&mut one, *n).starts_with("*1\r\n")).count();
+    assert!((15..=22).contains(&taken), "{taken}");
+    assert!(watch(&mut one, 99).starts_with("-OOM command not allowed"));
+    assert!(one.run("SET a 1").starts_with("-OOM"), "it takes memory as any key");
+    // A key that is watched again takes no more; one that exists takes nothing for that.
+    one.run("AMCAST.MAXMEMORY 2mb");
+    assert_eq!(one.run("SET a 1"), "+OK\r\n");
+    let before = one.store.used();
+    one.run("WATCH a");
+    assert!(watch(&mut one, 0).starts_with("*1\r\n"));
+    assert_eq!(one.store.used(), before);
+    one.run("FLUSHALL");
+    assert!(one.store.used() > 15 * 50_000, "they are watched still");
+    one.now_ms += 700_000;
+    one.run("DBSIZE");
+    assert_eq!(one.store.used(), 0);
+}

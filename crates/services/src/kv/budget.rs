@@ -136,8 +136,9 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
     Ok(())
 }
 
+/// Whether a command may need memory: `WATCH` does, of keys that do not exist.
 fn denies(command: Option<&Command>) -> bool {
-    command.is_some_and(|command| command.is("denyoom"))
+    command.is_some_and(|command| command.is("denyoom") || command.name == "watch")
 }
 
 /// What a key may hold while commands run one after the other.

@@ -1,5 +1,12 @@
 //! Redis's glob patterns.
 
+/// Steps that comparing with `pattern` takes for each byte of a text, at most: behind a star, what stands up to the next
+/// one may be compared anew from each byte on.
+pub(crate) fn steps(pattern: &[u8]) -> u64 {
+    let behind_stars = pattern.split(|byte| *byte == b'*').skip(1);
+    1 + behind_stars.map(<[u8]>::len).max().unwrap_or(0) as u64
+}
+
 /// Whether `text` matches `pattern`: `*`, `?`, `[a-z]`, `[^..]` and `\` to escape. Takes time in
 /// proportion to the product of the lengths at most.
 pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
@@ -9,6 +16,9 @@ pub(crate) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     loop {
         if pattern.get(p) == Some(&b'*') {
             p += 1;
+            if p == pattern.len() {
+                return true;
+            }
             retry = Some((p, t));
             continue;
         }

@@ -23,6 +23,7 @@ mod store;
 pub mod timing;
 mod usage;
 mod walk;
+mod work;
 
 pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
 pub use hash::HashSeed;
@@ -39,6 +40,7 @@ use registry::{Command, Keys, Run, lookup};
 use reply::{Error, Reply};
 use std::sync::Arc;
 use store::Entry;
+use work::Work;
 
 pub use store::Store;
 
@@ -88,6 +90,8 @@ pub struct Context<'a> {
     dst: GroupSet,
     id: MsgId,
     chance: Option<Rng>,
+    /// How long it may still take.
+    work: Work,
 }
 
 impl Context<'_> {
@@ -264,7 +268,7 @@ impl Machine for Kv {
             return reply.error(&Error::new("ERR Protocol error: malformed command"));
         }
         let At { id, dst, places, exact } = *at;
-        let mut context = Context { map, places, stores, dst, id, chance: None };
+        let mut context = Context { map, places, stores, dst, id, chance: None, work: Work::all() };
         match budget::admit(&mut context, exact, &args) {
             Ok(()) => run(&mut context, &args, &mut reply),
             Err(error) => reply.error(&error),
@@ -335,7 +339,12 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
             _ if missing(c, args, context) => {
                 Err(Error::new("ERR A key is not in the command's destinations"))
             }
-            Run::Shards(f) | Run::Both(_, f) => f(context, args, reply),
+            // It would only make an answer longer that is given up.
+            _ if reply.is_over() && !c.writes() => Ok(()),
+            Run::Shards(f) | Run::Both(_, f) => {
+                c.work.map_or(Ok(()), |work| work::begin(context, work, args))?;
+                f(context, args, reply)
+            }
         }),
         None => Err(registry::unknown(args)),
     };

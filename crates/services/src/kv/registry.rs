@@ -4,6 +4,7 @@ use super::Context;
 use super::client::Client;
 use super::commands;
 use super::reply::{Error, Reply};
+use super::work::Estimate;
 use std::sync::OnceLock;
 
 /// A command: one value of this type, in its family's file, is all there is to it.
@@ -21,6 +22,8 @@ pub struct Command {
     pub summary: &'static str,
     /// Who runs it.
     pub run: Run,
+    /// How long it takes, if that may be more than a few microseconds and nothing else bounds it.
+    pub(crate) work: Option<Estimate>,
 }
 
 /// Where a command's keys are among its arguments.
@@ -106,7 +109,7 @@ impl Command {
         run: OnShards,
         summary: &'static str,
     ) -> Self {
-        Self { name, arity, flags, keys, summary, run: Run::Shards(run) }
+        Self { name, arity, flags, keys, summary, run: Run::Shards(run), work: None }
     }
 
     /// A command that the front runs.
@@ -117,7 +120,12 @@ impl Command {
         run: OnFront,
         summary: &'static str,
     ) -> Self {
-        Self { name, arity, flags, keys: Keys::None, summary, run: Run::Front(run) }
+        Self { name, arity, flags, keys: Keys::None, summary, run: Run::Front(run), work: None }
+    }
+
+    /// The same command, which takes as long as `work` says.
+    pub(crate) const fn taking(self, work: Estimate) -> Self {
+        Self { work: Some(work), ..self }
     }
 
     /// Whether it has `flag`.

@@ -70,6 +70,14 @@ pub(crate) struct Mark {
     pub(crate) deadline_ms: u64,
 }
 
+/// Bytes, about, that a watched key takes beside its name.
+const MARK_BYTES: u64 = 250;
+
+/// Bytes, about, that it takes to remember that a key is watched.
+fn mark_bytes(key: &[u8]) -> u64 {
+    MARK_BYTES + key.len() as u64
+}
+
 /// How far a move of keys from one shard to another came, in order of their hashes: the same in both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Moved {
@@ -152,12 +160,7 @@ impl Store {
     pub(crate) fn set_map(&mut self, map: Arc<Partitions>, shard: Gid) {
         let gone = |key: &&Key| map.of_key(key).shard != shard;
         let gone: Vec<Key> = self.marks.keys().filter(gone).cloned().collect();
-        for key in gone {
-            self.keep_mark(&key);
-            if let Some(mark) = self.marks.remove(&key) {
-                self.marks_by_deadline.remove(&(mark.deadline_ms, key));
-            }
-        }
+        gone.iter().for_each(|key| self.drop_mark(key));
         (self.map, self.moved) = (map, Moved::Below(0));
     }
 
@@ -427,6 +430,7 @@ impl Store {
         self.by_key.clear();
         self.by_deadline.clear();
         self.usage = Usage::new(self.usage.budget);
+        self.marks.keys().for_each(|key| self.usage.used += mark_bytes(key));
     }
 
     /// Drops up to `most` keys whose deadline was before `now_ms`.
@@ -442,11 +446,9 @@ impl Store {
         }
         for _ in 0..most {
             match self.marks_by_deadline.first() {
-                Some((deadline, _)) if *deadline < now_ms => {
-                    if let Some((_, key)) = self.marks_by_deadline.pop_first() {
-                        self.keep_mark(&key);
-                        self.marks.remove(&key);
-                    }
+                Some((deadline, key)) if *deadline < now_ms => {
+                    let key = key.clone();
+                    self.drop_mark(&key);
                 }
                 _ => break,
             }
@@ -465,18 +467,9 @@ impl Store {
             return e.version;
         }
         let deadline_ms = self.now_ms.saturating_add(MARK_MS);
-        let (now_ms, version) = (self.now_ms, self.version);
-        self.keep_mark(key);
-        let mark = self.marks.entry(key.into()).or_insert(Mark { version, deadline_ms });
-        if mark.deadline_ms < now_ms {
-            mark.version = version;
-        }
-        let was_ms = std::mem::replace(&mut mark.deadline_ms, deadline_ms);
-        let version = mark.version;
-        let mut item = (was_ms, Key::from(key));
-        self.marks_by_deadline.remove(&item);
-        item.0 = deadline_ms;
-        self.marks_by_deadline.insert(item);
+        let mark = self.marks.get(key).filter(|mark| mark.deadline_ms >= self.now_ms);
+        let version = mark.map_or(self.version, |mark| mark.version);
+        self.put_mark(key, Mark { version, deadline_ms });
         version
     }
 
@@ -506,10 +499,22 @@ impl Store {
         keys.into_iter().flatten().filter_map(|k| self.find(k))
     }
 
+    /// Remembers a watched key that does not exist, in place of what was remembered of it.
     pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
+        self.drop_mark(key);
         let key = Key::from(key);
+        self.keep_mark(&key);
+        self.usage.used += mark_bytes(&key);
         self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
         self.marks.insert(key, mark);
+    }
+
+    fn drop_mark(&mut self, key: &[u8]) {
+        self.keep_mark(key);
+        if let Some((key, mark)) = self.marks.remove_entry(key) {
+            self.usage.used -= mark_bytes(&key);
+            self.marks_by_deadline.remove(&(mark.deadline_ms, key));
+        }
     }
 
     /// The mark of `key`, if it has one, says that the key changes.

@@ -6,7 +6,7 @@ use super::store::Entry;
 /// Bytes, about, as entries [say](Entry::bytes).
 #[derive(Debug)]
 pub(super) struct Usage {
-    /// All entries, those that expired but were not purged included.
+    /// All entries, and watched keys that do not exist, those that expired but were not purged included.
     pub(super) used: u64,
     /// What may be used; 0 for any number.
     pub(super) budget: u64,

@@ -23,6 +23,20 @@ impl fmt::Display for LogId {
     }
 }
 
+/// Names who opens a log, as its callers choose: 0 if nobody said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner(pub u64);
+
+impl Owner {
+    /// Nobody said.
+    pub const UNKNOWN: Self = Self(0);
+
+    /// Whether both may be the same.
+    pub(crate) fn may_be(self, other: Self) -> bool {
+        self == other || self == Self::UNKNOWN || other == Self::UNKNOWN
+    }
+}
+
 /// Names a run of the machine: the kernel draws another one at each start. 0 if nobody knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BootId(pub(crate) u128);

@@ -5,7 +5,7 @@ use super::record::{Head, Kind, Seed};
 use super::segment::{self, SegmentHead};
 use super::state::State;
 use super::synced;
-use super::{BootId, LogId};
+use super::{BootId, LogId, Owner};
 use crate::error::Misfit;
 
 const LOG: LogId = LogId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);
@@ -51,10 +51,12 @@ fn version_1_of_a_segments_head() {
 
 #[test]
 fn version_1_of_a_state() {
-    for (keeps_end, last) in
-        [(false, "00000000000000000000000025cd6434"), (true, "01000000000000000000000015191505")]
-    {
-        let state = State { log: LOG, life: 3, boot: BootId(0xb007), keeps_end };
+    for (keeps_end, owner, last) in [
+        (false, Owner::UNKNOWN, "00000000000000000000000025cd6434"),
+        (true, Owner::UNKNOWN, "01000000000000000000000015191505"),
+        (true, Owner(0x1122_3344_5566_7788), "01000000887766554433221189fa6426"),
+    ] {
+        let state = State { log: LOG, life: 3, boot: BootId(0xb007), keeps_end, owner };
         let bytes = state.encode();
         same(
             &bytes,
@@ -113,7 +115,9 @@ fn version_1_of_a_record() {
 
 #[test]
 fn heads_of_other_files_and_versions_are_refused_in_words() {
-    let bytes = State { log: LOG, life: 3, boot: BootId(0), keeps_end: false }.encode();
+    let bytes =
+        State { log: LOG, life: 3, boot: BootId(0), keeps_end: false, owner: Owner::UNKNOWN }
+            .encode();
     assert_eq!(SegmentHead::decode(&bytes), Err(Misfit::Magic));
     assert_eq!(State::decode(&bytes[..63]), Err(Misfit::Short));
     for at in 12..64 {

@@ -110,7 +110,7 @@ impl Log {
     ) -> Result<(Self, Recovered), Error> {
         options.check()?;
         let lock = Lock::take(path)?;
-        let machine = Machine::this()?;
+        let machine = Machine::this(options.owner)?;
         let disk = HostDisk::at(path);
         let (bytes, spares) = (options.segment_bytes, options.spares);
         let (store, recovered) = Store::open(disk, bytes, spares, &machine, &mut each)?;

@@ -2,7 +2,7 @@
 
 use super::longest;
 use crate::error::Error;
-use crate::format::segment;
+use crate::format::{Owner, segment};
 use std::time::Duration;
 
 /// How a log behaves.
@@ -21,6 +21,9 @@ pub struct Options {
     pub sync_every: Duration,
     /// From how many bytes of it on a sync begins: 8 MiB. Eight times as many may wait for one that lasts.
     pub sync_bytes: u64,
+    /// Who opens the log; `Owner::UNKNOWN` asks nothing. A log of another owner is not opened: it was copied or moved
+    /// to where it is.
+    pub owner: Owner,
 }
 
 impl Default for Options {
@@ -31,6 +34,7 @@ impl Default for Options {
             queue_bytes: 8 << 20,
             sync_every: Duration::from_millis(200),
             sync_bytes: 8 << 20,
+            owner: Owner::UNKNOWN,
         }
     }
 }

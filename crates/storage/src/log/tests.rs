@@ -4,7 +4,7 @@ use super::{Done, Log, Options, Refused, Wake};
 use crate::disk::Disk;
 use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Error, Limit};
-use crate::format::{BootId, LogId};
+use crate::format::{BootId, LogId, Owner};
 use crate::machine::Machine;
 use crate::store::{Recovered, Store, Unreadable};
 use amcast_core::step::Ticket;
@@ -18,6 +18,7 @@ const OPTIONS: Options = Options {
     queue_bytes: 4 << 10,
     sync_every: Duration::from_millis(1),
     sync_bytes: 8 << 10,
+    owner: Owner::UNKNOWN,
 };
 
 /// A loop that sleeps until it is woken.
@@ -29,7 +30,7 @@ struct Loop {
 
 impl Loop {
     fn open(disk: &FakeDisk) -> (Self, Recovered) {
-        let machine = Machine { boot: BootId(1), fresh: LogId(7) };
+        let machine = Machine { boot: BootId(1), fresh: LogId(7), owner: Owner::UNKNOWN };
         let (bytes, spares) = (OPTIONS.segment_bytes, OPTIONS.spares);
         let opened = Store::open(disk.clone(), bytes, spares, &machine, &mut |_, _| {});
         let (store, recovered) = opened.expect("it opens");

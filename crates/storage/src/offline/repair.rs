@@ -5,9 +5,9 @@ use crate::disk::{Disk, File, HostDisk};
 use crate::error::Error;
 use crate::format::segment;
 use crate::format::state::{self, State};
-use crate::format::{BootId, HEAD_BYTES};
+use crate::format::{BootId, HEAD_BYTES, Owner};
 use crate::lock::Lock;
-use crate::store::{open_segment, synced};
+use crate::store::{open_segment, read_state, synced};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -128,7 +128,8 @@ pub(crate) fn cut<D: Disk>(
     synced::replace(disk, log, end.number)?;
     // What was cut has lives up to this one, and nothing of it is left behind the cut.
     let life = survey.life.unwrap_or(0).max(survey.highest_life).saturating_add(1);
-    replace_state(disk, &State { log, life, boot: BootId(0), keeps_end: true })?;
+    let owner = read_state(disk).ok().flatten().map_or(Owner::UNKNOWN, |state| state.owner);
+    replace_state(disk, &State { log, life, boot: BootId(0), keeps_end: true, owner })?;
     Ok(Some(Cut { from: end.number, whole: survey.beyond, kept }))
 }
 

@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::disk::fake::{FakeDisk, Faults};
 use crate::error::{Error, Flaw};
 use crate::format::segment::RECORDS_AT;
-use crate::format::{BootId, LogId};
+use crate::format::{BootId, LogId, Owner};
 use crate::machine::Machine;
 use crate::store::Store;
 use amcast_core::rng::Rng;
@@ -17,7 +17,7 @@ const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
 fn open(disk: &FakeDisk) -> Result<(Store<FakeDisk>, Vec<Vec<u8>>), Error> {
     let mut records = Vec::new();
-    let machine = Machine { boot: BootId(1), fresh: LogId(7) };
+    let machine = Machine { boot: BootId(1), fresh: LogId(7), owner: Owner::UNKNOWN };
     let mut each = |_: u64, bytes: &[u8]| records.push(bytes.to_vec());
     let (store, _) = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;
     Ok((store, records))

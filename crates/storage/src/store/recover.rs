@@ -8,7 +8,7 @@ use crate::error::{Damage, Error, Flaw, Misfit};
 use crate::format::record::{Head, Kind, Seed};
 use crate::format::segment::{self, RECORDS_AT, SegmentHead};
 use crate::format::state::{self, State};
-use crate::format::{self, HEAD_BYTES, LogId};
+use crate::format::{self, HEAD_BYTES, LogId, Owner};
 use crate::machine::Machine;
 use crate::shelf::{Segment, Shelf};
 use crate::walk::{Stand, Step, Tail, Walk};
@@ -74,6 +74,11 @@ impl<D: Disk> Store<D> {
             None if never_used(&disk, &names)? => None,
             None => return Err(Error::Missing { path: disk.path_of(state::NAME) }),
         };
+        let known = state.map_or(Owner::UNKNOWN, |state| state.owner);
+        if !known.may_be(machine.owner) {
+            let path = disk.path().to_path_buf();
+            return Err(Error::Misfit { path, why: Misfit::OtherOwner(known) });
+        }
         let log = state.map_or(machine.fresh, |state| state.log);
         let shelf = Shelf::new(disk, log, segment_bytes, spares_min);
         match state {
@@ -98,7 +103,7 @@ impl<D: Disk> Store<D> {
         let segment = shelf.begin(0)?;
         let log = shelf.log;
         synced::replace(&shelf.disk, log, 0)?;
-        let state = State { log, life: 0, boot: machine.boot, keeps_end: true };
+        let state = State::of(log, machine);
         write_state(&shelf, &state)?;
         let store = Self::at(shelf, segment, 0, RECORDS_AT, 0)?;
         Ok((store, Recovered { log, life: 0, first: 0, next: 0, torn: None, lossy: false }))
@@ -127,12 +132,14 @@ impl<D: Disk> Store<D> {
         settle(&shelf, &found)?;
         let life = old.life + 1;
         let (log, first, next) = (old.log, shelf.first(), end.number);
-        let (at, boot) = (end.offset, machine.boot);
+        let at = end.offset;
+        // Who does not say who it is leaves what is known.
+        let owner = if machine.owner == Owner::UNKNOWN { old.owner } else { machine.owner };
         let torn =
             found.torn.then(|| Torn { path: shelf.disk.path_of(&last.name), offset: end.offset });
         let recovered = Recovered { log, life, first, next, torn, lossy };
         let store = Self::at(shelf, last.clone(), life, at, next)?;
-        write_state(&store.shelf, &State { log, life, boot, keeps_end: true })?;
+        write_state(&store.shelf, &State { life, owner, ..State::of(log, machine) })?;
         Ok((store, recovered))
     }
 

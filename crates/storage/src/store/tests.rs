@@ -1,14 +1,15 @@
 //! Logs whose machine or process ends at any moment, whose disk fails, and whose bytes change.
 
 use super::aside::{self, Hand};
-use super::{Recovered, Store, Unreadable};
+use super::{Recovered, Store, Unreadable, read_state};
 use crate::batch::Batch;
 use crate::disk::Disk;
 use crate::disk::fake::{FakeDisk, Faults};
-use crate::error::{Error, Flaw, Limit};
+use crate::error::{Error, Flaw, Limit, Misfit};
 use crate::format::segment::RECORDS_AT;
+use crate::format::state::State;
 use crate::format::synced::FILE_BYTES;
-use crate::format::{BootId, LogId};
+use crate::format::{BootId, LogId, Owner};
 use crate::machine::Machine;
 use crate::offline::survey_of;
 use amcast_core::rng::Rng;
@@ -17,8 +18,35 @@ use amcast_core::step::Ticket;
 /// Small, so that a few records fill one.
 const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
+fn state_of(disk: &FakeDisk) -> State {
+    read_state(disk).unwrap().expect("a log")
+}
+
+#[test]
+fn a_log_of_another_owner_is_not_opened() {
+    let disk = FakeDisk::new();
+    let open = |owner| {
+        let machine = Machine { owner, ..machine(1) };
+        Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut |_, _| {}).map(drop)
+    };
+    // One that nobody owned is taken over, as those of earlier versions are.
+    open(Owner::UNKNOWN).expect("a new log");
+    open(Owner(7)).expect("it is nobody's");
+    open(Owner(7)).expect("it is its own");
+    let names = disk.names().unwrap();
+    let before = state_of(&disk);
+    for other in [Owner(8), Owner(6)] {
+        let Err(Error::Misfit { why, .. }) = open(other) else { panic!("it is not its own") };
+        assert_eq!(why, Misfit::OtherOwner(Owner(7)));
+    }
+    assert_eq!((disk.names().unwrap(), state_of(&disk)), (names, before), "nothing was changed");
+    // Who does not say who it is changes nothing of that.
+    open(Owner::UNKNOWN).expect("it asks nothing");
+    assert!(open(Owner(8)).is_err() && open(Owner(7)).is_ok());
+}
+
 fn machine(boot: u128) -> Machine {
-    Machine { boot: BootId(boot), fresh: LogId(7) }
+    Machine { boot: BootId(boot), fresh: LogId(7), owner: Owner::UNKNOWN }
 }
 
 /// What a log gave when it was opened.

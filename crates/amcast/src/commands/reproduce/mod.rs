@@ -177,7 +177,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                 failed.push((experiment.id, why));
             }
         }
-        // Written anew each time: whoever interrupts a run of hours has what was made.
+        // Written anew after each item: a run of hours that is interrupted leaves a page of what it has made.
         let accounts: Vec<_> = made.iter().map(|(e, a, _)| (e.id, e.title, a)).collect();
         write(&index, &page::page(&accounts, args.quick))?;
     }

@@ -6,6 +6,7 @@ use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 use super::strings::{STRING_BYTES_MAX, clamp_string};
 use std::ops::Range;
 
@@ -13,10 +14,13 @@ use std::ops::Range;
 const BEHIND_WORD: Keys = Keys::Range { first: 2, last: -1, step: 1 };
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string."),
+    Command::ordered("setbit", 4, "write denyoom", ONE, setbit, "Sets a bit of a string.")
+        .taking(work::of_setbit),
     Command::ordered("getbit", 3, "readonly fast", ONE, getbit, "Returns a bit of a string."),
-    Command::ordered("bitcount", -2, "readonly", ONE, bitcount, "Counts the set bits of a string."),
-    Command::ordered("bitpos", -3, "readonly", ONE, bitpos, "Finds the first set or clear bit."),
+    Command::ordered("bitcount", -2, "readonly", ONE, bitcount, "Counts the set bits of a string.")
+        .taking(work::of_string),
+    Command::ordered("bitpos", -3, "readonly", ONE, bitpos, "Finds the first set or clear bit.")
+        .taking(work::of_string),
     Command::ordered(
         "bitop",
         -4,
@@ -24,7 +28,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         BEHIND_WORD,
         bitop,
         "Stores AND, OR, XOR or NOT of strings.",
-    ),
+    )
+    .taking(work::of_bitop),
     Command::ordered(
         "bitfield",
         -2,
@@ -32,7 +37,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         ONE,
         bitfield,
         "Reads and changes integers of any width in a string.",
-    ),
+    )
+    .taking(work::of_bitfield),
     Command::ordered(
         "bitfield_ro",
         -2,
@@ -192,12 +198,9 @@ fn find_bit(bytes: &[u8], range: Range<usize>, wanted: bool) -> Option<usize> {
 
 fn bitop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let word = args[1].to_ascii_lowercase();
-    let join: fn(u8, u8) -> u8 = match word.as_slice() {
-        b"and" => |a, b| a & b,
-        b"or" => |a, b| a | b,
-        b"xor" | b"not" => |a, b| a ^ b,
-        _ => return Err(Error::SYNTAX),
-    };
+    if !matches!(word.as_slice(), b"and" | b"or" | b"xor" | b"not") {
+        return Err(Error::SYNTAX);
+    }
     let (to, from) = (args[2], &args[3..]);
     if word == b"not" && from.len() != 1 {
         return Err(Error::new("ERR BITOP NOT must be called with a single source key."));
@@ -206,19 +209,27 @@ fn bitop(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     for key in from {
         len = len.max(c.get::<Str>(key)?.map_or(0, Vec::len));
     }
-    let mut out: Option<Vec<u8>> = (word == b"not").then(|| vec![0xff; len]);
-    for key in from {
-        let mut bytes = c.get::<Str>(key)?.cloned().unwrap_or_default();
-        bytes.resize(len, 0);
-        match &mut out {
-            None => out = Some(bytes),
-            Some(out) => out.iter_mut().zip(bytes).for_each(|(a, b)| *a = join(*a, b)),
+    let mut out = c.get::<Str>(from[0])?.cloned().unwrap_or_default();
+    out.resize(len, 0);
+    if word == b"not" {
+        out.iter_mut().for_each(|byte| *byte = !*byte);
+    }
+    for key in &from[1..] {
+        let bytes = c.get::<Str>(key)?.map_or(&[][..], Vec::as_slice);
+        // Each loop is one of its own, for the compiler to take many bytes at once.
+        match word.as_slice() {
+            b"and" => {
+                out.iter_mut().zip(bytes).for_each(|(a, b)| *a &= b);
+                out[bytes.len()..].fill(0);
+            }
+            b"or" => out.iter_mut().zip(bytes).for_each(|(a, b)| *a |= b),
+            _ => out.iter_mut().zip(bytes).for_each(|(a, b)| *a ^= b),
         }
     }
     if len == 0 {
         c.store(to).delete(to);
     } else {
-        c.put(to, Data::Str(out.unwrap_or_default()), NEVER_MS);
+        c.put(to, Data::Str(out), NEVER_MS);
     }
     reply.count(len);
     Ok(())

@@ -5,6 +5,7 @@ use super::super::data::{Data, Str};
 use super::super::number::int;
 use super::super::registry::{Command, TWO};
 use super::super::reply::{Error, Reply};
+use super::super::work;
 
 pub(crate) const COMMANDS: &[Command] = &[Command::ordered(
     "lcs",
@@ -13,11 +14,19 @@ pub(crate) const COMMANDS: &[Command] = &[Command::ordered(
     TWO,
     lcs,
     "Finds the longest common subsequence of two strings.",
-)];
+)
+.taking(of_lcs)];
 
 /// The product of both lengths: it takes four bytes and some nanoseconds for each, while the shard
 /// stands still.
 const CELLS_MAX: usize = 4 << 20;
+
+/// Some nanoseconds for each cell of the table.
+fn of_lcs(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let len = |key| work::size_of(c, key).1 as usize + 1;
+    let cells = len(args[1]).saturating_mul(len(args[2]));
+    if cells > CELLS_MAX { 0 } else { 3 * cells as u64 }
+}
 
 /// What is asked for.
 #[derive(Default)]

@@ -5,6 +5,8 @@ use super::super::data::{Hash, SMALL};
 use super::super::number::{double, int, parse_double, parse_int, plain_sum, push_int};
 use super::super::registry::{Command, ONE};
 use super::super::reply::{Error, Reply};
+use super::super::work;
+use std::collections::BTreeMap;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered("hset", -4, "write denyoom fast", ONE, hset, "Sets fields of a hash."),
@@ -48,7 +50,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         ONE,
         hincrbyfloat,
         "Adds to a double in a hash.",
-    ),
+    )
+    .taking(work::of_hincrbyfloat),
     Command::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),
 ];
 
@@ -205,13 +208,15 @@ pub(crate) fn choose(c: &mut Context<'_>, count: i64, len: usize) -> Result<Vec<
         return Ok((0..n).map(|_| c.pick(len)).collect());
     }
     let count = (count as usize).min(len);
-    let mut all: Vec<usize> = (0..len).collect();
+    // The places of a list of all of them that were swapped: most are where they were.
+    let mut swapped: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut chosen = Vec::with_capacity(count);
     for i in 0..count {
         let j = i + c.pick(len - i);
-        all.swap(i, j);
+        let at_i = swapped.get(&i).copied().unwrap_or(i);
+        chosen.push(swapped.insert(j, at_i).unwrap_or(j));
     }
-    all.truncate(count);
-    Ok(all)
+    Ok(chosen)
 }
 
 fn hrandfield(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {

@@ -9,6 +9,7 @@ use super::super::data::{Data, Str};
 use super::super::registry::{Command, EACH, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 
 pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered("pfadd", -2, "write denyoom fast", ONE, pfadd, "Has elements counted."),
@@ -19,7 +20,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         pfcount,
         "Estimates how many different elements were counted.",
-    ),
+    )
+    .taking(work::of_counters),
     Command::ordered(
         "pfmerge",
         -2,
@@ -27,7 +29,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         pfmerge,
         "Makes a counter of all that others counted.",
-    ),
+    )
+    .taking(work::of_counters),
 ];
 
 /// Bits of a hash that choose the register.

@@ -7,6 +7,7 @@ use super::super::number::{int, parse_int};
 use super::super::registry::{Command, EACH, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 use super::strings::When;
 
 const SECOND: Keys = Keys::Range { first: 2, last: 2, step: 1 };
@@ -84,7 +85,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         TWO,
         copy,
         "Copies a key's value to another key.",
-    ),
+    )
+    .taking(work::of_copy),
     Command::ordered("object", -2, "readonly", SECOND, object, "Returns inner details of a value."),
     Command::ordered(
         "memory",
@@ -388,10 +390,14 @@ fn randomkey(c: &mut Context<'_>, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<
 }
 
 fn keys(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
-    let mut found = Vec::new();
-    for store in c.each_store() {
-        let matching = store.scan(0).filter(|(_, e)| glob::matches(args[1], &e.key));
-        found.extend(matching.map(|(_, e)| e.key.clone()));
+    let (c, mut found) = (&*c, Vec::new());
+    for store in &*c.stores {
+        for (_, entry) in store.scan(0) {
+            c.work.spend(work::KEY_NS + work::of_matching(args[1], &entry.key))?;
+            if glob::matches(args[1], &entry.key) {
+                found.push(&*entry.key);
+            }
+        }
     }
     reply.array(found.len());
     found.iter().for_each(|k| reply.bulk(k));

@@ -5,6 +5,7 @@ use super::super::data::{Blob, List};
 use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
+use super::super::work;
 use super::sort::STORED_BYTES_MAX;
 use super::strings::clamp;
 use amcast_core::limits::ANSWER_BYTES_MAX;
@@ -53,10 +54,13 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered("lrange", 4, "readonly", ONE, lrange, "Returns part of a list."),
     Command::ordered("lindex", 3, "readonly", ONE, lindex, "Returns an element."),
     Command::ordered("lset", 4, "write denyoom", ONE, lset, "Sets an element."),
-    Command::ordered("linsert", 5, "write denyoom", ONE, linsert, "Inserts beside an element."),
-    Command::ordered("lrem", 4, "write", ONE, lrem, "Removes elements that are equal to one."),
+    Command::ordered("linsert", 5, "write denyoom", ONE, linsert, "Inserts beside an element.")
+        .taking(work::of_list),
+    Command::ordered("lrem", 4, "write", ONE, lrem, "Removes elements that are equal to one.")
+        .taking(work::of_list),
     Command::ordered("ltrim", 4, "write", ONE, ltrim, "Keeps part of a list."),
-    Command::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is."),
+    Command::ordered("lpos", -3, "readonly", ONE, lpos, "Returns where an element is.")
+        .taking(work::of_list),
     Command::ordered("rpoplpush", 3, "write denyoom", TWO, rpoplpush, "Moves a tail to a head."),
     Command::ordered("lmove", 5, "write denyoom", TWO, lmove, "Moves an element between lists."),
     Command::ordered(

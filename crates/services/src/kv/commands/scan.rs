@@ -17,6 +17,7 @@ use super::super::number::{int, parse_int};
 use super::super::registry::{Command, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::Entry;
+use super::super::work;
 use amcast_core::{Gid, GroupSet};
 use std::borrow::Cow;
 
@@ -98,13 +99,22 @@ impl<'a> Options<'a> {
         if args.is_empty() { Ok(it) } else { Err(Error::SYNTAX) }
     }
 
-    fn fits(&self, entry: &Entry) -> bool {
+    fn fits(&self, c: &Context<'_>, entry: &Entry) -> Result<bool, Error> {
         let kind = self.kind.as_deref().is_none_or(|k| k == entry.data.kind().as_bytes());
-        kind && self.matches(&entry.key)
+        Ok(self.matches(c, &entry.key)? && kind)
     }
 
-    fn matches(&self, text: &[u8]) -> bool {
-        self.pattern.is_none_or(|p| glob::matches(p, text))
+    /// Whether a key or a member is asked for.
+    ///
+    /// # Errors
+    /// When all that were looked at take too long.
+    fn matches(&self, c: &Context<'_>, text: &[u8]) -> Result<bool, Error> {
+        let Some(pattern) = self.pattern else {
+            c.work.spend(work::KEY_NS)?;
+            return Ok(true);
+        };
+        c.work.spend(work::KEY_NS + work::of_matching(pattern, text))?;
+        Ok(glob::matches(pattern, text))
     }
 }
 
@@ -112,8 +122,7 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
     let at = cursor(args[1])?;
     let options = Options::parse(&args[2..], true)?;
     if c.map.epoch() > 0 || at & OF_ALL != 0 {
-        scan_all(c, at, &options, reply);
-        return Ok(());
+        return scan_all(c, at, &options, reply);
     }
     let shards = c.map.shards() as u64;
     let mut shard = (at % SHARDS).min(shards - 1);
@@ -129,7 +138,7 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
                 break;
             }
             (looked, last) = (looked + 1, Some(step));
-            if options.fits(entry) {
+            if options.fits(c, entry)? {
                 found.push(&*entry.key);
             }
         }
@@ -145,7 +154,12 @@ fn scan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<()
 }
 
 /// A step through all shards at once.
-fn scan_all(c: &Context<'_>, at: u64, options: &Options<'_>, reply: &mut Reply<'_>) {
+fn scan_all(
+    c: &Context<'_>,
+    at: u64,
+    options: &Options<'_>,
+    reply: &mut Reply<'_>,
+) -> Result<(), Error> {
     let from = if at & OF_ALL == 0 { 0 } else { (at & (OF_ALL - 1)) << HASH_BITS_CUT };
     // The first ones of all shards are among the first ones of each.
     let (mut first, mut more): (Vec<(u64, &Entry)>, _) = (Vec::new(), false);
@@ -159,18 +173,24 @@ fn scan_all(c: &Context<'_>, at: u64, options: &Options<'_>, reply: &mut Reply<'
                 break;
             }
             last = Some(step);
+            c.work.spend(work::KEY_NS)?;
             first.push((step, entry));
         }
     }
     first.sort_unstable_by(|a, b| (a.0, &a.1.key).cmp(&(b.0, &b.1.key)));
     let last = first.get(options.count.min(first.len()).wrapping_sub(1)).map(|(step, _)| *step);
     let end = first.partition_point(|(step, _)| Some(*step) <= last);
-    let found: Vec<&[u8]> =
-        first[..end].iter().filter(|(_, e)| options.fits(e)).map(|(_, e)| &*e.key).collect();
+    let mut found: Vec<&[u8]> = Vec::new();
+    for (_, entry) in &first[..end] {
+        if options.fits(c, entry)? {
+            found.push(&entry.key);
+        }
+    }
     more |= end < first.len();
     let next = last.filter(|step| more && step + 1 < 1 << (64 - HASH_BITS_CUT));
     let next = next.map_or(0, |step| OF_ALL | (step + 1));
     scanned(reply, next, &found);
+    Ok(())
 }
 
 /// Answers a step over keys.
@@ -192,13 +212,23 @@ fn step(at: u64, count: usize, len: usize) -> (std::ops::Range<usize>, u64) {
     (start..end, start as u64)
 }
 
-/// Answers a step over a collection: cursor, then what was found, `each` bytes strings a member.
+/// A member of a collection, with its value or score if it has one.
+type Member<'a> = (&'a [u8], Option<Cow<'a, [u8]>>);
+
+/// Answers a step over a collection: the cursor, then those of `looked` that are asked for.
 fn members<'a>(
+    c: &Context<'_>,
+    options: &Options<'_>,
     reply: &mut Reply<'_>,
     next: u64,
-    found: impl Iterator<Item = (&'a [u8], Option<Cow<'a, [u8]>>)>,
-) {
-    let found: Vec<_> = found.collect();
+    looked: impl Iterator<Item = Member<'a>>,
+) -> Result<(), Error> {
+    let mut found = Vec::new();
+    for member in looked {
+        if options.matches(c, member.0)? {
+            found.push(member);
+        }
+    }
     reply.array(2);
     reply.bulk(next.to_string().as_bytes());
     reply.array(found.iter().map(|(_, v)| 1 + usize::from(v.is_some())).sum());
@@ -208,39 +238,35 @@ fn members<'a>(
             reply.bulk(&value);
         }
     }
+    Ok(())
 }
 
 fn sscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (at, set) = (cursor(args[2])?, c.get::<Set>(args[1])?);
     let options = Options::parse(if set.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, set.map_or(0, Set::len));
-    let found = range.filter_map(|i| set.and_then(|s| s.get_index(i)));
-    members(reply, next, found.map(|m| (&**m, None)).filter(|(m, _)| options.matches(m)));
-    Ok(())
+    let looked = range.filter_map(|i| set.and_then(|s| s.get_index(i)));
+    members(c, &options, reply, next, looked.map(|m| (&**m, None)))
 }
 
 fn hscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (at, hash) = (cursor(args[2])?, c.get::<Hash>(args[1])?);
     let options = Options::parse(if hash.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, hash.map_or(0, Hash::len));
-    let found = range.filter_map(|i| hash.and_then(|h| h.get_index(i)));
-    let found = found.filter(|(f, _)| options.matches(f)).map(|(f, v)| (&**f, Some((&**v).into())));
-    members(reply, next, found);
-    Ok(())
+    let looked = range.filter_map(|i| hash.and_then(|h| h.get_index(i)));
+    members(c, &options, reply, next, looked.map(|(f, v)| (&**f, Some((&**v).into()))))
 }
 
 fn zscan(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     let (at, sorted) = (cursor(args[2])?, c.get::<Sorted>(args[1])?);
     let options = Options::parse(if sorted.is_some() { &args[3..] } else { &[] }, false)?;
     let (range, next) = step(at, options.count, sorted.map_or(0, Sorted::len));
-    let found = range.filter_map(|i| sorted.and_then(|z| z.at(i)));
-    let found = found.filter(|(m, _)| options.matches(m)).map(|(m, score)| {
+    let looked = range.filter_map(|i| sorted.and_then(|z| z.at(i))).map(|(m, score)| {
         let mut text = Vec::new();
         super::super::number::push_double(&mut text, score);
         (m, Some(text.into()))
     });
-    members(reply, next, found);
-    Ok(())
+    members(c, &options, reply, next, looked)
 }
 
 fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
@@ -264,7 +290,10 @@ fn range(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(
     // The first ones of all shards are among the first ones of each.
     let mut found = Vec::new();
     for store in &*c.stores {
-        found.extend(store.range(args[1], args[2]).take(limit));
+        for entry in store.range(args[1], args[2]).take(limit) {
+            c.work.spend(5 * work::KEY_NS)?;
+            found.push(entry);
+        }
     }
     found.sort_unstable_by(|a, b| a.key.cmp(&b.key));
     found.truncate(limit);

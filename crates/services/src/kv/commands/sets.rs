@@ -7,6 +7,7 @@ use super::super::number::parse_int;
 use super::super::registry::{Command, EACH, Keys, ONE, TWO};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 use super::hashes::choose;
 use super::lists::{counted, fits_answer};
 use indexmap::IndexSet;
@@ -34,12 +35,16 @@ pub(crate) const COMMANDS: &[Command] = &[
         "Tells which members are there.",
     ),
     Command::ordered("scard", 2, "readonly fast", ONE, scard, "Counts members."),
-    Command::ordered("spop", -2, "write fast", ONE, spop, "Takes random members out."),
+    Command::ordered("spop", -2, "write fast", ONE, spop, "Takes random members out.")
+        .taking(work::of_spop),
     Command::ordered("srandmember", -2, "readonly", ONE, srandmember, "Returns random members."),
     Command::ordered("smove", 4, "write fast", TWO, smove, "Moves a member between sets."),
-    Command::ordered("sinter", -2, "readonly", EACH, sinter, "Returns what all sets have."),
-    Command::ordered("sunion", -2, "readonly", EACH, sunion, "Returns what any set has."),
-    Command::ordered("sdiff", -2, "readonly", EACH, sdiff, "Returns what only the first set has."),
+    Command::ordered("sinter", -2, "readonly", EACH, sinter, "Returns what all sets have.")
+        .taking(work::of_sinter),
+    Command::ordered("sunion", -2, "readonly", EACH, sunion, "Returns what any set has.")
+        .taking(work::of_sunion),
+    Command::ordered("sdiff", -2, "readonly", EACH, sdiff, "Returns what only the first set has.")
+        .taking(work::of_sdiff),
     Command::ordered(
         "sinterstore",
         -3,
@@ -47,7 +52,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         sinterstore,
         "Stores what all sets have.",
-    ),
+    )
+    .taking(work::of_sinterstore),
     Command::ordered(
         "sunionstore",
         -3,
@@ -55,7 +61,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         sunionstore,
         "Stores what any set has.",
-    ),
+    )
+    .taking(work::of_sunionstore),
     Command::ordered(
         "sdiffstore",
         -3,
@@ -63,7 +70,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         EACH,
         sdiffstore,
         "Stores what only the first has.",
-    ),
+    )
+    .taking(work::of_sdiffstore),
     Command::ordered(
         "sintercard",
         -3,
@@ -71,7 +79,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         COUNTED,
         sintercard,
         "Counts what all sets have.",
-    ),
+    )
+    .taking(work::of_sintercard),
 ];
 
 /// Removes a member; small sets keep their order, large ones move their last member.

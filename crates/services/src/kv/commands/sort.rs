@@ -6,6 +6,7 @@ use super::super::number::int;
 use super::super::registry::{Command, Keys};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::cmp::Ordering;
 
@@ -17,7 +18,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Keys::Told(keys),
         sort,
         "Sorts a list, set or sorted set, and stores it if asked to.",
-    ),
+    )
+    .taking(of_sort),
     Command::ordered(
         "sort_ro",
         -2,
@@ -25,7 +27,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         Keys::Told(keys),
         sort_ro,
         "Sorts a list, set or sorted set.",
-    ),
+    )
+    .taking(of_sort),
 ];
 
 /// Bytes of a list of what other keys hold that is stored: they are known only when it is made.
@@ -107,6 +110,20 @@ fn keys<'b>(args: &[&'b [u8]], tell: &mut dyn FnMut(&'b [u8])) -> bool {
     let Ok(options) = Options::parse(args, true) else { return true };
     options.store.into_iter().for_each(tell);
     !options.looks_elsewhere()
+}
+
+/// Each element is copied and compared, and looked for in other keys as often as that is asked for.
+fn of_sort(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let Ok(options) = Options::parse(args, true) else { return 0 };
+    let (elements, bytes) = work::size_of(c, args[1]);
+    let each = bytes / elements.max(1);
+    let by = options.by.filter(|by| has_star(by)).map_or(0, |by| by.len() as u64 + each);
+    let by = if by == 0 { 0 } else { work::of_values(elements, by) };
+    let wanted = options.range(elements as usize).len() as u64;
+    let get = options.get.iter().fold(0, |ns: u64, pattern| {
+        ns.saturating_add(work::of_values(wanted, pattern.len() as u64 + each))
+    });
+    work::of_sorting(elements, bytes).saturating_add(by).saturating_add(get)
 }
 
 /// Where a `SORT` stores what it finds, and whether it looks for that in other keys.

@@ -5,6 +5,7 @@ use super::super::data::{Data, Sorted};
 use super::super::number::{parse_double, parse_int};
 use super::super::registry::{Command, Keys};
 use super::super::reply::{Error, Reply};
+use super::super::work;
 use super::lists::Part;
 use super::sets::{card_limit, store_or_delete};
 
@@ -12,8 +13,10 @@ const COUNTED: Keys = Keys::Counted { count: 1, before: 0 };
 const STORED: Keys = Keys::Counted { count: 2, before: 1 };
 
 pub(crate) const COMMANDS: &[Command] = &[
-    Command::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has."),
-    Command::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have."),
+    Command::ordered("zunion", -3, "readonly", COUNTED, zunion, "Returns what any set has.")
+        .taking(work::of_zunion),
+    Command::ordered("zinter", -3, "readonly", COUNTED, zinter, "Returns what all sets have.")
+        .taking(work::of_zinter),
     Command::ordered(
         "zdiff",
         -3,
@@ -21,7 +24,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         COUNTED,
         zdiff,
         "Returns what only the first set has.",
-    ),
+    )
+    .taking(work::of_zdiff),
     Command::ordered(
         "zunionstore",
         -4,
@@ -29,7 +33,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         STORED,
         zunionstore,
         "Stores what any set has.",
-    ),
+    )
+    .taking(work::of_zunionstore),
     Command::ordered(
         "zinterstore",
         -4,
@@ -37,7 +42,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         STORED,
         zinterstore,
         "Stores what all sets have.",
-    ),
+    )
+    .taking(work::of_zinterstore),
     Command::ordered(
         "zdiffstore",
         -4,
@@ -45,7 +51,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         STORED,
         zdiffstore,
         "Stores what only the first has.",
-    ),
+    )
+    .taking(work::of_zdiffstore),
     Command::ordered(
         "zintercard",
         -3,
@@ -53,7 +60,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         COUNTED,
         zintercard,
         "Counts what all sets have.",
-    ),
+    )
+    .taking(work::of_zinter),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]

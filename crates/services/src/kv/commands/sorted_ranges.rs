@@ -5,6 +5,7 @@ use super::super::data::Sorted;
 use super::super::number::{int, parse_double};
 use super::super::registry::{Command, ONE, TWO};
 use super::super::reply::{Error, Reply};
+use super::super::work;
 use super::sets::store_or_delete;
 use super::strings::clamp;
 use std::ops::Range;
@@ -19,7 +20,8 @@ pub(crate) const COMMANDS: &[Command] = &[
         TWO,
         zrangestore,
         "Stores a range of members.",
-    ),
+    )
+    .taking(work::of_zrangestore),
     Command::ordered(
         "zrevrange",
         -4,

@@ -6,6 +6,7 @@ use super::super::number::{int, parse_double, parse_int, plain_sum, push_int};
 use super::super::registry::{Command, EACH, Keys, ONE};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
+use super::super::work;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 
 const PAIRS: Keys = Keys::Range { first: 1, last: -1, step: 2 };
@@ -49,14 +50,16 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
     Command::ordered("append", 3, "write denyoom fast", ONE, append, "Appends to a string."),
     Command::ordered("strlen", 2, "readonly fast", ONE, strlen, "Returns a string's length."),
-    Command::ordered("setrange", 4, "write denyoom", ONE, setrange, "Overwrites part of a string."),
+    Command::ordered("setrange", 4, "write denyoom", ONE, setrange, "Overwrites part of a string.")
+        .taking(work::of_setrange),
     Command::ordered("getrange", 4, "readonly", ONE, getrange, "Returns part of a string."),
     Command::ordered("substr", 4, "readonly", ONE, getrange, "Returns part of a string."),
     Command::ordered("incr", 2, "write denyoom fast", ONE, incr, "Adds one to a number."),
     Command::ordered("decr", 2, "write denyoom fast", ONE, decr, "Takes one from a number."),
     Command::ordered("incrby", 3, "write denyoom fast", ONE, incrby, "Adds to a number."),
     Command::ordered("decrby", 3, "write denyoom fast", ONE, decrby, "Takes from a number."),
-    Command::ordered("incrbyfloat", 3, "write denyoom fast", ONE, incrbyfloat, "Adds to a double."),
+    Command::ordered("incrbyfloat", 3, "write denyoom fast", ONE, incrbyfloat, "Adds to a double.")
+        .taking(work::of_string),
     Command::ordered(
         "mget",
         -2,

@@ -10,6 +10,7 @@ use super::super::number::parse_int;
 use super::super::registry::{Command, EACH, Keys, Next, Run};
 use super::super::reply::{Error, Reply};
 use super::super::run;
+use super::super::work;
 use std::collections::BTreeSet;
 
 pub(crate) const COMMANDS: &[Command] = &[
@@ -21,6 +22,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: Keys::Inner,
         summary: "Runs the commands of a transaction at one moment.",
         run: Run::Both(exec, exec_ordered),
+        work: None,
     },
     Command::local(
         "discard",
@@ -36,6 +38,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         keys: EACH,
         summary: "Lets the next transaction run only if keys do not change.",
         run: Run::Both(watch, watch_ordered),
+        work: None,
     },
     Command::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
 ];
@@ -145,6 +148,7 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
         reply.null_array();
         return Ok(());
     }
+    work::admit(c, &script.commands)?;
     reply.array(script.commands.len());
     for command in &script.commands {
         run(c, command, reply);

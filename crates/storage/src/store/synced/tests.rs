@@ -4,8 +4,8 @@ use super::*;
 use crate::batch::Batch;
 use crate::disk::fake::FakeDisk;
 use crate::error::Flaw;
-use crate::format::BootId;
 use crate::format::segment::RECORDS_AT;
+use crate::format::{BootId, Owner};
 use crate::machine::Machine;
 use crate::offline::{cut_of, survey_of};
 use crate::store::Store;
@@ -16,7 +16,7 @@ const SEGMENT_BYTES: u64 = RECORDS_AT + 2048;
 
 /// Opens the log; gives how many records are there.
 fn open(disk: &FakeDisk, boot: u128) -> Result<(Store<FakeDisk>, usize), Error> {
-    let machine = Machine { boot: BootId(boot), fresh: LogId(7) };
+    let machine = Machine { boot: BootId(boot), fresh: LogId(7), owner: Owner::UNKNOWN };
     let mut count = 0;
     let mut each = |_: u64, _: &[u8]| count += 1;
     let (store, _) = Store::open(disk.clone(), SEGMENT_BYTES, 2, &machine, &mut each)?;

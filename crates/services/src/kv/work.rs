@@ -1,0 +1,421 @@
+//! How long commands may take: what would take longer is refused, by all replicas alike. Every replica of a shard executes
+//! a command, at the same place in the order, and again after a restart: a shard whose replicas all work on one command
+//! serves nobody, and a cluster that is started again works on it anew.
+//!
+//! A few bytes can ask for much work (`BITOP` of one long string a hundred thousand times, `LCS` ten thousand times in
+//! one transaction). So a command that takes more than a few microseconds has an [`Estimate`], in nanoseconds on a usual
+//! core and rounded up, which follows from its arguments and from what its keys hold when it comes. A command, or a
+//! transaction as a whole, may take [`WORK_NS_MAX`].
+//!
+//! No estimate counts what something else bounds: the bytes of an answer, the bytes by which the state grows, elements
+//! that are removed (each was added once), and some hundred nanoseconds for each argument.
+
+use super::Context;
+use super::data::{Data, Hash};
+use super::glob;
+use super::number::parse_int;
+use super::registry::lookup;
+use super::reply::Error;
+use std::cell::Cell;
+
+/// Nanoseconds that one command, or one transaction, may take.
+pub(crate) const WORK_NS_MAX: u64 = 1_000_000_000;
+
+/// How long a command takes, in nanoseconds; its keys are in the destinations.
+pub(crate) type Estimate = fn(&Context<'_>, &[&[u8]]) -> u64;
+
+/// Nanoseconds of finding a member of a set, of adding one, and of adding one to a sorted set.
+const FIND_NS: u64 = 60;
+const ADD_NS: u64 = 120;
+const ADD_SORTED_NS: u64 = 400;
+
+/// Nanoseconds of comparing one element of a list, and of visiting one key of a shard.
+const ELEMENT_NS: u64 = 10;
+pub(crate) const KEY_NS: u64 = 60;
+
+/// Nanoseconds of finding a key by its name.
+const FIND_KEY_NS: u64 = 150;
+
+/// Nanoseconds for each byte of a counter of different elements that is estimated or merged.
+const COUNTER_BYTE_NS: u64 = 5;
+
+/// What a command, or a transaction, may still take.
+pub(crate) struct Work(Cell<u64>);
+
+impl Work {
+    pub(crate) const fn all() -> Self {
+        Self(Cell::new(WORK_NS_MAX))
+    }
+
+    /// Takes `ns` of what is left.
+    ///
+    /// # Errors
+    /// When less is left.
+    pub(crate) fn spend(&self, ns: u64) -> Result<(), Error> {
+        let left = self.0.get().checked_sub(ns).ok_or_else(too_long)?;
+        self.0.set(left);
+        Ok(())
+    }
+}
+
+fn too_long() -> Error {
+    Error::new(format!(
+        "ERR this may take too long: one command or transaction may take about {} ms while its shards serve \
+         nobody else; the command was not executed",
+        WORK_NS_MAX / 1_000_000
+    ))
+}
+
+/// Refuses a transaction whose commands together would take too long, before any of them is executed.
+pub(super) fn admit(c: &Context<'_>, commands: &[Vec<&[u8]>]) -> Result<(), Error> {
+    let all = commands.iter().fold(0, |sum: u64, args| sum.saturating_add(estimate(c, args)));
+    if all <= WORK_NS_MAX { Ok(()) } else { Err(too_long()) }
+}
+
+fn estimate(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let Some(command) = lookup(args[0]) else { return 0 };
+    match command.work {
+        Some(work) if command.check_arity(args.len()).is_ok() => work(c, args),
+        _ => 0,
+    }
+}
+
+/// Takes what a command takes from what is left.
+///
+/// # Errors
+/// When less is left.
+pub(super) fn begin(c: &Context<'_>, work: Estimate, args: &[&[u8]]) -> Result<(), Error> {
+    c.work.spend(work(c, args))
+}
+
+/// What is behind a key: its elements (1 for a string), and its bytes.
+#[derive(Clone, Copy, Default)]
+struct Size {
+    elements: u64,
+    bytes: u64,
+}
+
+fn size(c: &Context<'_>, key: &[u8]) -> Size {
+    let Some(entry) = c.find(key) else { return Size::default() };
+    let elements = match &entry.data {
+        Data::Str(_) => 1,
+        Data::List(list) => list.len(),
+        Data::Hash(hash) => hash.len(),
+        Data::Set(set) => set.len(),
+        Data::Sorted(sorted) => sorted.len(),
+    };
+    Size { elements: elements as u64, bytes: entry.data.bytes() as u64 }
+}
+
+fn number(arg: Option<&&[u8]>) -> u64 {
+    arg.and_then(|n| parse_int(n)).and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+/// The keys behind a count at `args[at]`.
+fn counted<'a, 'b>(args: &'b [&'a [u8]], at: usize) -> &'b [&'a [u8]] {
+    let n = usize::try_from(number(args.get(at))).unwrap_or(usize::MAX);
+    args.get(at + 1..).and_then(|keys| keys.get(..n)).unwrap_or_default()
+}
+
+/// All bytes of a key's value are read: `BITCOUNT`, `BITPOS`, `INCRBYFLOAT`.
+pub(crate) fn of_string(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    size(c, args[1]).bytes.saturating_mul(3)
+}
+
+/// A key's value is copied.
+pub(crate) fn of_copy(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let Size { elements, bytes } = size(c, args[1]);
+    elements.saturating_mul(ADD_NS).saturating_add(bytes)
+}
+
+/// A string may become as long as `args[2]` says, in bytes.
+pub(crate) fn of_setrange(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    number(args.get(2)).saturating_sub(size(c, args[1]).bytes)
+}
+
+/// A string may become as long as `args[2]` says, in bits.
+pub(crate) fn of_setbit(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    (number(args.get(2)) / 8).saturating_sub(size(c, args[1]).bytes)
+}
+
+/// A string may become as long as the last field that is written.
+pub(crate) fn of_bitfield(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let end = super::commands::bits::written_bytes(args).unwrap_or(0) as u64;
+    end.saturating_sub(size(c, args[1]).bytes)
+}
+
+/// All strings are combined: `BITOP`.
+pub(crate) fn of_bitop(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    args[3..].iter().fold(0, |ns: u64, key| ns.saturating_add(FIND_KEY_NS + size(c, key).bytes))
+}
+
+/// The elements of a list are compared with one: `LINSERT`, `LREM`, `LPOS`.
+pub(crate) fn of_list(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let Size { elements, bytes } = size(c, args[1]);
+    let maxlen = args.iter().rposition(|word| word.eq_ignore_ascii_case(b"maxlen"));
+    let maxlen = maxlen.filter(|at| *at > 2).map_or(0, |at| number(args.get(at + 1)));
+    let looked = if maxlen == 0 { elements } else { elements.min(maxlen) };
+    let compared =
+        bytes.min(looked.saturating_mul(args.iter().map(|a| a.len()).max().unwrap_or(0) as u64));
+    looked.saturating_mul(ELEMENT_NS).saturating_add(compared / 4)
+}
+
+/// Members of a set are drawn: how long the longest is must be known first.
+pub(crate) fn of_spop(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    if args.len() > 2 { size(c, args[1]).elements.saturating_mul(ELEMENT_NS) } else { 0 }
+}
+
+/// All members of some sets are added to one.
+fn union(c: &Context<'_>, keys: &[&[u8]], add_ns: u64) -> u64 {
+    keys.iter().fold(0, |ns: u64, key| {
+        ns.saturating_add(FIND_KEY_NS).saturating_add(size(c, key).elements.saturating_mul(add_ns))
+    })
+}
+
+/// So many members are looked for in some sets, and added to one if they are found.
+fn search(members: u64, sets: usize, add_ns: u64) -> u64 {
+    let sets = sets as u64;
+    let each = sets.saturating_mul(FIND_NS).saturating_add(add_ns);
+    sets.saturating_mul(FIND_KEY_NS).saturating_add(members.saturating_mul(each))
+}
+
+fn intersection(c: &Context<'_>, keys: &[&[u8]], add_ns: u64) -> u64 {
+    let smallest = keys.iter().map(|key| size(c, key).elements).min().unwrap_or(0);
+    search(smallest, keys.len(), add_ns)
+}
+
+fn difference(c: &Context<'_>, keys: &[&[u8]], add_ns: u64) -> u64 {
+    let first = keys.first().map_or(0, |key| size(c, key).elements);
+    search(first, keys.len(), add_ns)
+}
+
+/// `SUNION`, whose keys begin at `args[1]`.
+pub(crate) fn of_sunion(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    union(c, &args[1..], ADD_NS)
+}
+
+/// `SUNIONSTORE`, whose keys begin at `args[2]`.
+pub(crate) fn of_sunionstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    union(c, &args[2..], 2 * ADD_NS)
+}
+
+/// `SINTER`.
+pub(crate) fn of_sinter(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    intersection(c, &args[1..], ADD_NS)
+}
+
+/// `SINTERSTORE`.
+pub(crate) fn of_sinterstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    intersection(c, &args[2..], 2 * ADD_NS)
+}
+
+/// `SINTERCARD`.
+pub(crate) fn of_sintercard(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    intersection(c, counted(args, 1), ADD_NS)
+}
+
+/// `SDIFF`.
+pub(crate) fn of_sdiff(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    difference(c, &args[1..], ADD_NS)
+}
+
+/// `SDIFFSTORE`.
+pub(crate) fn of_sdiffstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    difference(c, &args[2..], 2 * ADD_NS)
+}
+
+/// `ZUNION`.
+pub(crate) fn of_zunion(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    union(c, counted(args, 1), ADD_SORTED_NS)
+}
+
+/// `ZUNIONSTORE`.
+pub(crate) fn of_zunionstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    union(c, counted(args, 2), ADD_SORTED_NS)
+}
+
+/// `ZINTER` and `ZINTERCARD`.
+pub(crate) fn of_zinter(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    intersection(c, counted(args, 1), ADD_SORTED_NS)
+}
+
+/// `ZINTERSTORE`.
+pub(crate) fn of_zinterstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    intersection(c, counted(args, 2), ADD_SORTED_NS)
+}
+
+/// `ZDIFF`.
+pub(crate) fn of_zdiff(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    difference(c, counted(args, 1), ADD_SORTED_NS)
+}
+
+/// `ZDIFFSTORE`.
+pub(crate) fn of_zdiffstore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    difference(c, counted(args, 2), ADD_SORTED_NS)
+}
+
+/// `ZRANGESTORE`: as if all members were in the range.
+pub(crate) fn of_zrangestore(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    size(c, args[2]).elements.saturating_mul(ADD_SORTED_NS)
+}
+
+/// `PFCOUNT`, `PFMERGE`: every register of every counter is read.
+pub(crate) fn of_counters(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    args[1..].iter().fold(0, |ns: u64, key| {
+        ns.saturating_add(FIND_KEY_NS + size(c, key).bytes.saturating_mul(COUNTER_BYTE_NS))
+    })
+}
+
+/// `HINCRBYFLOAT`: all digits of the field are read.
+pub(crate) fn of_hincrbyfloat(c: &Context<'_>, args: &[&[u8]]) -> u64 {
+    let hash = c.get::<Hash>(args[1]).ok().flatten();
+    hash.and_then(|hash| hash.get(args[2])).map_or(0, |value| 3 * value.len() as u64)
+}
+
+/// So many elements of so many bytes are sorted, as numbers or as bytes.
+pub(crate) fn of_sorting(elements: u64, bytes: u64) -> u64 {
+    let rounds = u64::from(elements.max(2).ilog2());
+    let compares = elements.saturating_mul(ADD_NS.saturating_add(rounds * 2 * ELEMENT_NS));
+    compares.saturating_add(bytes.saturating_mul(3 + rounds / 4))
+}
+
+/// How long it takes to find out `values` times what stands in other keys for an element of a list, by names of so
+/// many bytes.
+pub(crate) fn of_values(values: u64, name_bytes: u64) -> u64 {
+    values.saturating_mul(FIND_KEY_NS.saturating_add(name_bytes))
+}
+
+/// A text is compared with a glob pattern.
+pub(crate) fn of_matching(pattern: &[u8], text: &[u8]) -> u64 {
+    (text.len() as u64 + 1)
+        .saturating_mul(glob::steps(pattern))
+        .saturating_add(pattern.len() as u64)
+}
+
+/// The elements and bytes of a key.
+pub(crate) fn size_of(c: &Context<'_>, key: &[u8]) -> (u64, u64) {
+    let Size { elements, bytes } = size(c, key);
+    (elements, bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answers::One;
+
+    const REFUSED: &str = "-ERR this may take too long";
+
+    /// A shard with large values of every kind.
+    fn large() -> One {
+        let mut one = One::new();
+        for key in ["s", "t"] {
+            assert_eq!(one.run(&format!("SETRANGE {key} 60000000 x")), ":60000001\r\n");
+        }
+        let members = |from: u32| (from..from + 10_000).map(|n| n.to_string()).collect::<Vec<_>>();
+        for from in (0..60_000).step_by(10_000) {
+            one.run(&format!("SADD set {}", members(from).join(" ")));
+            one.run(&format!("RPUSH list {}", members(from).join(" ")));
+            let scored: Vec<String> = members(from).iter().map(|m| format!("1 {m}")).collect();
+            one.run(&format!("ZADD sorted {}", scored.join(" ")));
+        }
+        for key in ["a", "b"] {
+            one.run(&format!("SET {key} {}", "ab".repeat(1_000)));
+        }
+        for i in 0..5 {
+            one.run(&format!("SET {}{i} 1", "a".repeat(900_000)));
+        }
+        one
+    }
+
+    fn script(times: usize, command: &str) -> String {
+        let words = command.split(' ').count();
+        format!("EXEC 0 {times}{}", format!(" {words} {command}").repeat(times))
+    }
+
+    /// Executed, some of these would take hours.
+    #[test]
+    fn what_would_take_long_is_refused_before_it_is_begun() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut one = large();
+        let keys =
+            |head: &str, key: &str, n: usize| format!("{head}{}", format!(" {key}").repeat(n));
+        let long = [
+            keys("BITOP AND d", "s", 100_000),
+            keys("SINTERCARD 120000", "set", 120_000),
+            keys("SINTER", "set", 1_000),
+            keys("SDIFF set", "none", 100_000),
+            keys("SUNION", "set", 1_000),
+            keys("ZINTERSTORE d 1000", "sorted", 1_000),
+            keys("ZUNION 1000", "sorted", 1_000),
+            keys("ZDIFF 100000 sorted", "none", 99_999),
+            format!("KEYS *{}b", "a".repeat(1_000)),
+            format!("SCAN 0 COUNT 1000 MATCH *{}b", "a".repeat(1_000)),
+            format!("SORT list BY nosort{}", " GET w_*->f".repeat(10_000)),
+            script(12_000, "LCS a b LEN"),
+            script(10_000, "SORT list LIMIT 0 1"),
+            script(10_000, "BITCOUNT s"),
+            script(10_000, "BITPOS s 1"),
+            script(10_000, "LREM list 1 none"),
+            script(10_000, "LINSERT list BEFORE none 1"),
+            script(10_000, "LPOS list none"),
+            script(10_000, "COPY s d REPLACE"),
+            script(10_000, "SPOP set 2"),
+            script(10_000, "INCRBYFLOAT s 1"),
+            script(10_000, "ZRANGESTORE d sorted 0 -1"),
+            script(10_000, "KEYS *b"),
+        ];
+        for line in &long {
+            let answer = one.run(line);
+            let shown = |text: &str| text.chars().take(120).collect::<String>();
+            assert!(answer.contains(&REFUSED[1..]), "{}: {}", shown(line), shown(&answer));
+        }
+        assert_eq!(one.run("EXISTS d"), ":0\r\n");
+        assert_eq!(
+            (one.run("SCARD set"), one.run("LLEN list")),
+            (":60000\r\n".into(), ":60000\r\n".into())
+        );
+    }
+
+    #[test]
+    fn what_does_not_take_long_is_executed() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut one = large();
+        for (line, answer) in [
+            ("BITCOUNT s", ":4\r\n"),
+            ("BITOP AND d s t", ":60000001\r\n"),
+            ("SINTERCARD 2 set set", ":60000\r\n"),
+            ("SUNIONSTORE d set set", ":60000\r\n"),
+            ("ZINTERSTORE d 2 set sorted", ":60000\r\n"),
+            ("ZDIFFSTORE d 2 sorted none", ":60000\r\n"),
+            ("SORT list LIMIT 0 1", "*1\r\n$1\r\n0\r\n"),
+            ("LPOS list 59999", ":59999\r\n"),
+            ("LCS a b LEN", ":2000\r\n"),
+            ("KEYS *tes*", "*0\r\n"),
+            ("KEYS se*", "*1\r\n$3\r\nset\r\n"),
+        ] {
+            assert_eq!(one.run(line), answer, "{line}");
+        }
+        let script = script(10_000, "LPOS list 7 MAXLEN 10");
+        assert!(one.run(&script).starts_with("*10000\r\n:7\r\n"));
+        assert!(one.run("SSCAN set 0 COUNT 20 MATCH *999*").starts_with("*2\r\n"));
+    }
+
+    /// What a transaction made before is counted, too.
+    #[test]
+    fn a_command_whose_keys_grew_in_its_transaction_is_refused() {
+        let mut one = One::new();
+        let bitop = format!("BITOP AND d{}", " s".repeat(400));
+        let grown =
+            format!("EXEC 0 2 4 SETRANGE s 60000000 x {} {bitop}", bitop.split(' ').count());
+        let answer = one.run(&grown);
+        assert!(answer.starts_with("*2\r\n:60000001\r\n-ERR this may take too long"), "{answer}");
+        assert_eq!(one.run("EXISTS d"), ":0\r\n");
+    }
+
+    #[test]
+    fn reads_behind_an_answer_that_is_too_large_are_not_executed() {
+        let _limit = amcast_test_policy::time_limit();
+        let mut one = large();
+        let answer = one.run(&script(40_000, "SMEMBERS set"));
+        assert!(answer.starts_with("-ERR the answer is larger than"), "{answer}");
+    }
+}
