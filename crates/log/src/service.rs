@@ -318,7 +318,8 @@ impl Log for Service {
         let proto::DeleteRequest { log, session } = request.into_inner();
         let command = Command::Delete { log: named(&log)? };
         let answer = self.0.write(&command, session.as_ref()).await;
-        let Answer::Deleted { extent: e, .. } = self.0.done.note(timer, Asked::Delete, answer)? else {
+        let Answer::Deleted { extent: e, .. } = self.0.done.note(timer, Asked::Delete, answer)?
+        else {
             return Err(wrong_answer());
         };
         self.0.follows.tell(&log, None);

@@ -273,17 +273,9 @@ impl<S: Storage> LogShard<S> {
     }
 
     /// The logs from the name `first` on, in the order of their names.
-    pub(super) fn beginning_at(
-        &self,
-        first: &[u8],
-    ) -> impl Iterator<Item = (&[u8], &Log<S::Place>)> {
+    pub(super) fn beginning_at(&self, first: &[u8]) -> impl Iterator<Item = (&[u8], &Log<S::Row>)> {
         let range = (Bound::Included(first), Bound::Unbounded);
         self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log))
-    }
-
-    /// Where the values lie.
-    pub(super) const fn storage(&self) -> &S {
-        &self.storage
     }
 
     /// Begins a cut; one that was begun before is forgotten.

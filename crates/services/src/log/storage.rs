@@ -132,6 +132,17 @@ pub enum ValueRow {
     Files(u64),
 }
 
+impl ValueRow {
+    /// The values from a position on, where they are in memory and in no file.
+    pub(super) fn in_memory(&self, position: u64) -> impl Iterator<Item = &[u8]> {
+        let row = match self {
+            Self::Memory(row) => Some(row.from(position)),
+            Self::Files(_) => None,
+        };
+        row.into_iter().flatten()
+    }
+}
+
 const FOREIGN: &str = "a row is asked for where it was made";
 
 impl Values {
