@@ -58,6 +58,7 @@ impl Node {
 
 #[test]
 fn ten_million_values_and_many_logs_take_the_memory_that_was_given() {
+    let _limit = amcast_test_policy::time_limit();
     let before = own_bytes();
     let (mut node, many) = (Node::new(), 10_000_000_u64);
     for n in (0..many).step_by(1000) {
