@@ -350,7 +350,7 @@ fn service(
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
     let growth = growth.clone();
-    let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
+    let on_growth = Arc::new(move |log: &[u8], extent| growth.tell(log, extent));
     host_logs(logs(file, home)?.telling(on_growth));
     host_store(file).map_err(Failure::Misuse)?;
     Ok(ServiceNode::new(file.shards, workers)

@@ -87,11 +87,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "MB")]
     log_mb: Option<usize>,
     /// A directory on a disk: each node keeps the values of its logs in files there, which have no
-    /// names and go with it; --log-mb is then for what stays in memory [the cluster's own directory, if
-    /// the cluster keeps what it orders on a disk]
+    /// names and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and recent
+    /// values [the cluster's own directory, if the cluster keeps what it orders on a disk]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// MB that the logs of a node may hold in files [10000]
+    /// MB that the logs of a node may hold in files, at most a hundred times --log-mb for all of it to be of use [10000]
     #[arg(long, value_name = "MB")]
     log_disk_mb: Option<usize>,
     /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis

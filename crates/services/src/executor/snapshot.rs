@@ -9,7 +9,7 @@
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the messages that were skipped, each with one place of it (since version 10); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
+//! (since version 8); the messages that were skipped, each with one place of it (since version 11); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
 //! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one command, or by one session with its answers.
 
@@ -37,7 +37,7 @@ const CLOCKS_SINCE: u8 = 8;
 const EXACT_SINCE: u8 = 9;
 
 /// The first version of the stream that holds what was skipped.
-const SKIPPED_SINCE: u8 = 10;
+const SKIPPED_SINCE: u8 = 11;
 
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
