@@ -209,7 +209,7 @@ impl Footing {
         let mut standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
         let skips = keeping.map(|keeping| Skips::open(&keeping.path)).transpose();
         let skips = skips.map_err(|e| NodeError::Disk(e.to_string()))?.unwrap_or_default();
-        standing.decides = vec![(SKIPPED.to_string(), skips.messages())];
+        standing.decides = vec![(SKIPPED.to_string(), skips.names())];
         let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
         standing.start = life.start();
         let mut processes: Vec<Process> = Vec::new();

@@ -68,15 +68,8 @@ impl Skips {
         self.entries.is_empty()
     }
 
-    /// The messages in ascending order, by which nodes compare their decisions: which place of one a decision names
-    /// makes no difference.
-    pub(crate) fn messages(&self) -> String {
-        let messages: Vec<_> =
-            self.entries.iter().map(|entry| format!("{:?}", entry.decision.msg)).collect();
-        if messages.is_empty() { "nothing".to_string() } else { messages.join(", ") }
-    }
-
-    /// The messages with their places, for people.
+    /// The messages with their places, in ascending order, by which nodes compare their decisions, and for people.
+    /// A place is compared, too: one that was mistyped on a single host must not count as the decision of all.
     pub(crate) fn names(&self) -> String {
         match self.entries.is_empty() {
             true => "nothing".to_string(),
@@ -141,7 +134,7 @@ mod tests {
         let data = std::env::temp_dir().join(format!("amcast-skips-{}", std::process::id()));
         fs::create_dir_all(&data).unwrap();
         assert!(Skips::open(&data).unwrap().is_empty() && !data.join("skipped").exists());
-        assert_eq!(Skips::default().messages(), "nothing");
+        assert_eq!(Skips::default().names(), "nothing");
         let (one, other) = (decided(7), decided(9));
         write_skipped(&data, &[one, other]).unwrap();
         let stages = || -> Vec<u8> {
@@ -149,7 +142,7 @@ mod tests {
         };
         let mut skips = Skips::open(&data).unwrap();
         assert_eq!(stages(), [2, 2], "bound before anybody is talked to");
-        assert_eq!(skips.messages(), "p1:7, p1:9");
+        assert_eq!(skips.names(), "p1:7@g0/7, p1:9@g0/9");
         assert_eq!(skips.begin_to_use(one.decision.msg).unwrap(), None);
         let open = skips.open_ones(|msg| msg == one.decision.msg);
         assert_eq!(open.as_deref(), Some("p1:7@g0/7"));
@@ -161,6 +154,11 @@ mod tests {
         assert_eq!(stages(), [4, 3]);
         assert_eq!(skips.begin_to_use(decided(8).decision.msg).unwrap(), None);
         assert_eq!(skips.decisions(), [(one.decision, true), (other.decision, false)]);
+        // Who has another place for a message has decided something else.
+        let elsewhere = SkipDecision { position: 8, ..other.decision };
+        let elsewhere = SkipEntry { decision: elsewhere, ..other };
+        let of = |entry| Skips { data: data.clone(), entries: vec![entry] }.names();
+        assert_ne!(of(elsewhere), of(other));
         // Nothing is taken for done that is not on the disk.
         fs::remove_dir_all(&data).unwrap();
         assert!(skips.begin_to_use(other.decision.msg).is_err());

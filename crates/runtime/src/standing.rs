@@ -310,8 +310,8 @@ impl Standing {
         let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
         if name == SKIPPED {
             return format!(
-                "the two have not decided to skip the same messages, and no replica may execute what another one \
-                 skips: {} skips {value}. See `amcast log-file skip --list` on each host, and give all nodes the same \
+                "the two have not decided to skip the same messages, each at the same place, and no replica may execute \
+                 what another one skips: {} skips {value}. See `amcast log-file skip --list` on each host, and give all nodes the same \
                  decisions",
                 node_name(self.rank)
             );

@@ -121,6 +121,12 @@ mod tests {
         write_skipped(&dir.0, &[b, a]).unwrap();
         assert_eq!(read_skipped(&dir.0).unwrap(), [a, b]);
         assert!(!dir.0.join(NEW).exists());
+        // One that was being written when its process ended counts for nothing, and is in nobody's way.
+        fs::write(dir.0.join(NEW), &encode(&[a])[..70]).unwrap();
+        assert_eq!(read_skipped(&dir.0).unwrap(), [a, b]);
+        write_skipped(&dir.0, &[b]).unwrap();
+        assert_eq!(read_skipped(&dir.0).unwrap(), [b]);
+        assert!(!dir.0.join(NEW).exists());
         write_skipped(&dir.0, &[]).unwrap();
         write_skipped(&dir.0, &[]).unwrap();
         assert!(!dir.0.join(SKIPPED).exists());

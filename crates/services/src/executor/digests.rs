@@ -2,7 +2,9 @@
 //!
 //! At a [digest point](crate::digest) each replica computes a digest, and has it reported in the shard's order. Each
 //! then judges for itself, by what it computed at the same point in this life; other reports say nothing, such as
-//! those of points behind which its state began. Each replica counts once, by its last report of a point.
+//! those of points behind which its state began, and those of replicas that had not decided to [skip](super::skips) the
+//! same messages: before that decision they may have executed what is skipped now. Each replica counts once, by its
+//! last report of a point.
 //!
 //! - If a majority of all replicas has another digest than this one, and all of them the same, this one is wrong: it
 //!   takes no further command ([`Executor::deliver`](super::Executor::deliver) refuses all), and its node must stop.
@@ -226,7 +228,8 @@ impl<M: Machine> Executor<M> {
         let digests = &mut self.heads[shard.index()].digests;
         let position = digests.unsaid.take()?;
         let point = digests.points.iter().find(|point| point.position == position)?;
-        Some(DigestReport { position, digest: point.own? }.encode())
+        let (digest, skips) = (point.own?, self.skips.mark());
+        Some(DigestReport { position, digest, skips }.encode())
     }
 
     /// Why this node must stop, if a majority of the replicas of a shard is in another state than its own. It
@@ -278,6 +281,9 @@ impl<M: Machine> Executor<M> {
     /// Takes a report.
     pub(super) fn reported(&mut self, shard: Gid, id: MsgId, report: &DigestReport) {
         let Some(Comparison { cluster, .. }) = self.comparison else { return };
+        if report.skips != self.skips.mark() {
+            return;
+        }
         let Some(rank) = cluster.members(shard).position(|pid| pid == id.sender) else { return };
         let mut points = self.heads[shard.index()].digests.points.iter_mut();
         let Some(point) = points.find(|point| point.position == report.position) else { return };

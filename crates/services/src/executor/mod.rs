@@ -413,7 +413,7 @@ impl<M: Machine> Executor<M> {
         if position <= mine.delivered {
             return Ok(Delivered::Old);
         }
-        if !self.skips.admits(shard, position, id) {
+        if !self.skips.admits((shard, position), id, dst) {
             return Err(Full);
         }
         if let Engine::Pool(pool) = &self.engine
@@ -426,7 +426,8 @@ impl<M: Machine> Executor<M> {
         }
         let Some((envelope, body)) = Envelope::decode(payload) else {
             mine.delivered = position;
-            return Ok(self.hear(shard, id, payload));
+            let is_skipped = self.skips.takes(id);
+            return Ok(if is_skipped { Delivered::Taken } else { self.hear(shard, id, payload) });
         };
         let place = Place { shard, position, now: mine.time(envelope.stamp) };
         let before = mine.delivered;
@@ -466,7 +467,7 @@ impl<M: Machine> Executor<M> {
         payload: &[u8],
     ) -> Option<u64> {
         // What is skipped touches nothing, and is not even looked at.
-        let is_skipped = self.skips.has(id);
+        let is_skipped = self.skips.takes(id);
         let doing = (self.heads.len(), Doing { id, dst, place, command: body });
         let witness = self.witness.clone();
         let told = witness.as_deref().filter(|_| !is_skipped);

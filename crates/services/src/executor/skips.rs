@@ -8,20 +8,24 @@
 //! # Why two replicas do not differ
 //!
 //! What an executor does is a function of the order and of the decisions, which are given before the first command
-//! and stay for its whole life. A state carries which messages were skipped in it ([`State`](super::State)), and of
-//! every message with a decision it is known whether it is in a state: a decision names one place of it, and a
-//! command that was delivered in one shard and did not have its turn stands among those that wait. So
-//! [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was executed that is to be
-//! skipped here, and one in which a message was skipped that is to be executed.
+//! and stay for its whole life. A state carries which messages are skipped in it ([`State`](super::State)), from
+//! where the first shard takes them, and of every message with a decision it is known whether it is in a state: a
+//! decision names one place of it, and a command that was delivered in one shard and did not have its turn stands
+//! among those that wait. So [`Executor::conflict`](super::Executor::conflict) finds a state in which a message was
+//! executed that is to be skipped here, and one in which a message was skipped that is to be executed.
 //!
-//! No command with a decision has its turn before it was [released](super::Executor::release_skip): whoever drives the
-//! executor releases it once every node of the cluster is bound to the decision for good.
+//! No command with a decision is taken before it was [released](super::Executor::release_skip): whoever drives the
+//! executor releases it once every node of the cluster is bound to the decision for good. And none is skipped that is
+//! not where its decision says: the executor panics before.
+//!
+//! What replicas said of their states before the decision, in [digests](super::digests), is no longer compared.
 
 use super::State;
-use super::snapshot::Top;
-use crate::machine::{Corrupt, Machine};
+use super::snapshot::{Top, Waiting};
+use crate::digest::skips_mark;
+use crate::machine::{Corrupt, Machine, Place};
 use crate::stream::Source;
-use amcast_core::{Gid, MsgId, SkipDecision};
+use amcast_core::{Gid, GroupSet, MsgId, SkipDecision};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
@@ -32,8 +36,10 @@ pub enum Standing {
     Ahead,
     /// It was executed.
     Executed,
-    /// It was skipped.
+    /// It was skipped, or waits to be.
     Skipped,
+    /// It waits, and not where the decision says.
+    Misplaced,
 }
 
 /// What a state says of itself in front of the machine's data: any service's is read alike.
@@ -42,7 +48,7 @@ pub struct StateHead {
     /// The position of the last command that each shard took.
     delivered: Vec<u64>,
     /// Messages that were delivered and had no turn.
-    waiting: BTreeSet<MsgId>,
+    waiting: Vec<Waiting>,
     skipped: BTreeMap<MsgId, SkipDecision>,
 }
 
@@ -55,7 +61,6 @@ impl StateHead {
         let (mut from, shards) = Source::begin(from)?;
         let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
         let delivered = heads.iter().map(|head| head.delivered).collect();
-        let waiting = waiting.iter().map(|w| w.id).collect();
         Ok(Self { delivered, waiting, skipped: by_message(&skipped) })
     }
 
@@ -71,22 +76,47 @@ impl StateHead {
 
     /// How the message of `decision` stands to it.
     pub fn standing(&self, decision: &SkipDecision) -> Standing {
-        let is_waiting = self.waiting.contains(&decision.msg);
-        stands(decision, self.delivered(decision.group), is_waiting, &self.skipped)
+        let there = |w: &Waiting| place_in(decision.group, w.places.iter().map(|(place, _)| place));
+        let waiting = self.waiting.iter().map(|w| (w.id, w.dst, there(w)));
+        stands(decision, self.delivered(decision.group), waiting, &self.skipped)
     }
 
-    /// What was skipped in it, in ascending order.
+    /// What was skipped in it, or waits to be, in ascending order.
     pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
         self.skipped.values().copied()
     }
 }
 
+/// Where a command is in a group, of its places so far.
+fn place_in<'a>(group: Gid, mut places: impl Iterator<Item = &'a Place>) -> Option<u64> {
+    places.find(|place| place.shard == group).map(|place| place.position)
+}
+
+/// Whether the command `id` to `dst`, which is there in the decision's group if it is anywhere in it yet, can
+/// be in a cluster in which the decision is right.
+fn fits(decision: &SkipDecision, id: MsgId, dst: GroupSet, there: Option<u64>) -> bool {
+    let is_there = there == Some(decision.position);
+    match id == decision.msg {
+        true => dst.contains(decision.group) && (there.is_none() || is_there),
+        false => !is_there,
+    }
+}
+
+/// How a message stands to a state: `waiting` are the commands that wait in it, their destinations, and where they are
+/// in the decision's group.
 fn stands(
     decision: &SkipDecision,
     delivered: u64,
-    is_waiting: bool,
+    waiting: impl Iterator<Item = (MsgId, GroupSet, Option<u64>)>,
     skipped: &BTreeMap<MsgId, SkipDecision>,
 ) -> Standing {
+    let mut is_waiting = false;
+    for (id, dst, there) in waiting {
+        if !fits(decision, id, dst, there) {
+            return Standing::Misplaced;
+        }
+        is_waiting |= id == decision.msg;
+    }
     if skipped.contains_key(&decision.msg) {
         Standing::Skipped
     } else if delivered < decision.position || is_waiting {
@@ -104,40 +134,46 @@ pub(super) fn by_message(decisions: &[SkipDecision]) -> BTreeMap<MsgId, SkipDeci
 #[derive(Default)]
 pub(super) struct Skips {
     decided: BTreeMap<MsgId, SkipDecision>,
+    /// See [`skips_mark`].
+    mark: u64,
     released: BTreeSet<MsgId>,
-    /// Those that were skipped in the state in force.
+    /// Those that were skipped in the state in force, or wait in it to be.
     done: BTreeMap<MsgId, SkipDecision>,
     /// Those that wait in the state in force and were not released: nothing is taken before they are.
     held: BTreeSet<MsgId>,
-    /// The one that was offered last and was not released.
+    /// One that was offered and was not released since, whatever was offered behind it.
     reached: Option<MsgId>,
 }
 
 impl Skips {
     /// Whether the command may be taken. Panics where a decision is wrong, before anything is executed
     /// that it is about: the node must not go on.
-    pub(super) fn admits(&mut self, shard: Gid, position: u64, id: MsgId) -> bool {
+    pub(super) fn admits(
+        &mut self,
+        (shard, position): (Gid, u64),
+        id: MsgId,
+        dst: GroupSet,
+    ) -> bool {
         if self.decided.is_empty() {
             return true;
         }
-        let is_there = |d: &&SkipDecision| d.group == shard && d.position == position;
-        if let Some(wrong) =
-            self.decided.values().find(|d| is_there(d) != (d.msg == id && d.group == shard))
-        {
+        let there = |d: &SkipDecision| Some(position).filter(|_| d.group == shard);
+        if let Some(wrong) = self.decided.values().find(|d| !fits(d, id, dst, there(d))) {
             panic!(
                 "the decision to skip {wrong} is wrong: {shard} has {id:?} at position {position}. Nothing was \
                  executed there; take the decision back at all nodes with `amcast log-file skip --undo`"
             );
         }
         let is_held = |id: &MsgId| self.decided.contains_key(id) && !self.released.contains(id);
-        self.reached = self.held.first().copied().or(Some(id).filter(is_held));
-        self.reached.is_none()
+        let held = self.held.first().copied().or(Some(id).filter(is_held));
+        self.reached = self.reached.or(held);
+        held.is_none()
     }
 
-    /// Whether a command is skipped whose turn has come.
+    /// Whether a command is skipped that is being taken, or whose turn has come.
     pub(super) fn takes(&mut self, id: MsgId) -> bool {
         let Some(decision) = self.decided.get(&id) else { return false };
-        assert!(self.released.contains(&id), "{decision} had its turn before it was released");
+        assert!(self.released.contains(&id), "{decision} was taken before it was released");
         self.done.insert(id, *decision);
         true
     }
@@ -145,6 +181,11 @@ impl Skips {
     /// Whether it is to be skipped.
     pub(super) fn has(&self, id: MsgId) -> bool {
         self.decided.contains_key(&id)
+    }
+
+    /// One number for what is decided: see [`skips_mark`].
+    pub(super) const fn mark(&self) -> u64 {
+        self.mark
     }
 
     pub(super) fn done(&self) -> Vec<SkipDecision> {
@@ -169,6 +210,7 @@ impl<M: Machine> super::Executor<M> {
                 self.skips.released.insert(decision.msg);
             }
         }
+        self.skips.mark = skips_mark(self.skips.decided.keys().copied());
         Ok(())
     }
 
@@ -180,11 +222,14 @@ impl<M: Machine> super::Executor<M> {
     /// Has a message skipped when its turn comes: every node is bound to the decision.
     pub fn release_skip(&mut self, msg: MsgId) {
         self.skips.released.insert(msg);
-        self.skips.held.remove(&msg);
         self.skips.reached = None;
+        if self.skips.held.remove(&msg) {
+            self.skips.takes(msg);
+            self.skips.reached = self.skips.held.first().copied();
+        }
     }
 
-    /// What was skipped in the state in force, in ascending order.
+    /// What was skipped in the state in force, or waits in it to be, in ascending order.
     pub fn skipped(&self) -> impl Iterator<Item = SkipDecision> {
         self.skips.done.values().copied()
     }
@@ -192,17 +237,25 @@ impl<M: Machine> super::Executor<M> {
     /// Why `state` must not be put in force here, if the messages that were skipped on the way to it are not
     /// those that are skipped here.
     pub fn conflict(&self, state: &State<M>) -> Option<String> {
-        let waits = |id| state.lanes.iter().any(|entry| entry.id == id);
         for decision in self.skips.decided.values() {
-            let delivered = state.heads[decision.group.index()].delivered;
-            if stands(decision, delivered, waits(decision.msg), &state.skipped)
-                == Standing::Executed
-            {
-                return Some(format!(
-                    "{decision} was executed in it ({} stands at {delivered}), and this node has the decision to \
-                     skip that message",
-                    decision.group
-                ));
+            let (group, delivered) =
+                (decision.group, state.heads[decision.group.index()].delivered);
+            let waiting =
+                state.lanes.iter().map(|e| (e.id, e.dst, place_in(group, e.places.iter())));
+            match stands(decision, delivered, waiting, &state.skipped) {
+                Standing::Ahead | Standing::Skipped => {}
+                Standing::Executed => {
+                    return Some(format!(
+                        "{decision} was executed in it ({group} stands at {delivered}), and this node has the \
+                         decision to skip that message"
+                    ));
+                }
+                Standing::Misplaced => {
+                    return Some(format!(
+                        "the decision to skip {decision} is wrong: a command that waits in it says so. Take the \
+                         decision back at all nodes with `amcast log-file skip --undo`"
+                    ));
+                }
             }
         }
         let unknown = state.skipped.values().find(|done| !self.skips.has(done.msg))?;

@@ -9,7 +9,7 @@
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the messages that were skipped, each with one place of it (since version 11); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
+//! (since version 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
 //! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one command, or by one session with its answers.
 
@@ -100,14 +100,15 @@ impl Top {
 }
 
 /// A waiting command.
+#[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) id: MsgId,
-    dst: GroupSet,
+    pub(super) dst: GroupSet,
     floor: u64,
     /// Where it waits for all in front of it, and all behind waits.
     exact: GroupSet,
     /// Each with the position of the command in front of it.
-    places: Vec<(Place, u64)>,
+    pub(super) places: Vec<(Place, u64)>,
     payload: Arc<[u8]>,
 }
 
@@ -367,10 +368,15 @@ impl<M: Machine> State<M> {
             let (envelope, body) = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
-            let growth = if envelope.read_only { 0 } else { machine.growth(body) };
+            // What is skipped touches nothing, and is not even looked at.
+            let is_skipped = self.skipped.contains_key(&w.id);
+            let changes = !envelope.read_only && !is_skipped;
+            let growth = if changes { machine.growth(body) } else { 0 };
             let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
             let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
-                access_of(machine, (&envelope, body), w.dst, access);
+                if !is_skipped {
+                    access_of(machine, (&envelope, body), w.dst, access);
+                }
             });
             if ready.is_some() || place.position > self.heads[place.shard.index()].delivered {
                 return Err(Corrupt::Malformed);

@@ -69,6 +69,19 @@ impl Node {
         self.ended.iter().find(|note| note.place.msg == msg)
     }
 
+    /// Whether what the node knows of the message, and of the place, is what the decision says.
+    fn agrees(&self, decision: &SkipDecision) -> bool {
+        let fits = |Note { place: known, dst, .. }: &Note| {
+            let is_there = (known.group, known.position) == (decision.group, decision.position);
+            match known.msg == decision.msg {
+                true => is_there || known.group != decision.group && dst.contains(decision.group),
+                false => !is_there,
+            }
+        };
+        let decided = self.entry(decision.msg).is_none_or(|entry| entry.decision == *decision);
+        decided && self.ended.iter().all(fits)
+    }
+
     /// How the message stands to the state from which the node starts, and where that is in the message's group.
     fn standing(&self, decision: &SkipDecision) -> Result<(Standing, u64), Failure> {
         let path = self.data.checkpoints();
@@ -206,6 +219,9 @@ fn decide(nodes: &[Node], decision: SkipDecision, yes: bool) -> Result<(), Failu
     let mut to_write = Vec::new();
     for node in nodes {
         let name = &node.data.name;
+        if !node.agrees(&decision) {
+            return Err(wrong_place(name, &decision));
+        }
         if let Some(entry) = node.entry(decision.msg) {
             println!("  {name} has that decision already: {}", stage(entry.stage));
             continue;
@@ -217,6 +233,7 @@ fn decide(nodes: &[Node], decision: SkipDecision, yes: bool) -> Result<(), Failu
                 println!("  {name} has it ahead: its state on disk is at {delivered} of {group}")
             }
             Standing::Skipped => println!("  {name} has skipped it before"),
+            Standing::Misplaced => return Err(wrong_place(name, &decision)),
             Standing::Executed => {
                 return Err(Failure::Failed(format!(
                     "{name} has executed {decision}: its state on disk is at {delivered} of {group}. Nothing was \
@@ -248,6 +265,14 @@ fn decide(nodes: &[Node], decision: SkipDecision, yes: bool) -> Result<(), Failu
     Ok(())
 }
 
+/// What a decision says is not what a node knows.
+fn wrong_place(name: &str, decision: &SkipDecision) -> Failure {
+    Failure::Misuse(format!(
+        "{decision}: {name} has another place for that message, or another message there. Nothing was changed; give \
+         it exactly as `amcast log-file skip --list` says it where it was executed or decided, the same at all nodes"
+    ))
+}
+
 fn names<'a>(nodes: impl Iterator<Item = &'a Node>) -> String {
     let names: Vec<_> = nodes.map(|node| node.data.name.as_str()).collect();
     if names.is_empty() { "no further node".to_string() } else { names.join(", ") }
@@ -272,11 +297,16 @@ fn undo(nodes: &[Node], decision: SkipDecision, args: &Args) -> Result<(), Failu
             decision.msg
         )));
     }
-    for (node, entry) in &have {
+    for node in nodes {
         let name = &node.data.name;
-        println!("{name} skips {}: {}", entry.decision, stage(entry.stage));
-        let (standing, _) = node.standing(&entry.decision)?;
-        if entry.stage == SkipStage::Used || standing == Standing::Skipped {
+        let entry = node.entry(decision.msg);
+        if let Some(SkipEntry { decision, stage: at }) = entry {
+            println!("{name} skips {decision}: {}", stage(*at));
+        }
+        // Also one that has lost its file: its state tells.
+        let (standing, _) = node.standing(&entry.map_or(decision, |entry| entry.decision))?;
+        let is_used = entry.is_some_and(|entry| entry.stage == SkipStage::Used);
+        if is_used || standing == Standing::Skipped {
             return Err(Failure::Failed(format!(
                 "{name} has skipped {decision}: that stays for ever"
             )));

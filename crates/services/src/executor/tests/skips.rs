@@ -1,6 +1,7 @@
 //! Messages that are skipped by decision: alike on all replicas, whatever they went through.
 
 use super::*;
+use crate::envelope::ClockReport;
 use crate::executor::Standing;
 use crate::machine::{Access, At, Corrupt, Machine, Refusal};
 use amcast_core::SkipDecision;
@@ -233,6 +234,22 @@ fn nothing_is_skipped_before_it_is_released() {
 }
 
 #[test]
+fn one_that_is_next_is_known_also_where_another_shard_can_take_no_more() {
+    let (casts, poisoned) = history();
+    let mut executor =
+        Executor::new(Poisoned::new(), SHARDS, Limits { waiting: 1, ..Limits::default() });
+    executor.skip(&[(poisoned, false)]).unwrap();
+    let mut replica = Replica { executor, next: [1; SHARDS], answers: Vec::new() };
+    casts[..2].iter().for_each(|c| drop(replica.run(c)));
+    // The second shard is full of what waits for the first one, where the poisoned one is next.
+    let behind = [8, 9].map(|n| cast(n, n, 30, &format!("MSET {} 1 {} 1", key(0), key(1))));
+    assert_eq!(replica.deliver(0, &casts[2]), Err(Full));
+    assert_eq!(replica.deliver(1, &behind[0]), Ok(Delivered::Taken));
+    assert_eq!(replica.deliver(1, &behind[1]), Err(Full));
+    assert_eq!(replica.executor.at_skip(), Some(poisoned.msg));
+}
+
+#[test]
 fn one_that_waits_in_a_state_is_not_skipped_before_it_is_released_either() {
     let (casts, poisoned) = history();
     let mut before = Replica::with(&[], 0);
@@ -305,7 +322,31 @@ fn what_cannot_be_looked_at_is_skipped_all_the_same() {
     for workers in [0, 2] {
         let mut replica = Replica::with(&[(decision(&both, 0, 1), true)], workers);
         assert_eq!(replica.run(&both), SKIPPED);
+        // Nor where it waits in a state.
+        let mut waits = Replica::with(&[(decision(&both, 0, 1), true)], workers);
+        assert_eq!(waits.deliver(0, &both), Ok(Delivered::Taken));
+        let state = Replica::read(&waits.stream()).unwrap();
+        let mut after = Replica::with(&[(decision(&both, 0, 1), true)], workers);
+        assert_eq!(after.executor.conflict(&state), None);
+        drop(after.executor.adopt(state));
+        assert_eq!(after.deliver(1, &both), Ok(Delivered::Taken));
+        assert_eq!(kept(&after.stream()), kept(&replica.stream()));
     }
+}
+
+#[test]
+fn what_a_replica_says_of_itself_is_skipped_too_and_the_state_goes_on() {
+    let report = Cast {
+        payload: ClockReport(Stamp { wall_ms: 7, host_ms: 7 }).encode().to_vec(),
+        ..cast(1, 1, 10, "DBSIZE")
+    };
+    let report = Cast { dst: GroupSet::one(Gid(0)), ..report };
+    let decided = decision(&report, 0, 1);
+    let mut replica = Replica::with(&[(decided, true)], 0);
+    assert_eq!(replica.deliver(0, &report), Ok(Delivered::Taken));
+    assert_eq!(replica.executor.delivered(Gid(0)), 1);
+    let state = Replica::read(&replica.stream()).unwrap();
+    assert_eq!(replica.executor.conflict(&state), None);
 }
 
 #[test]
@@ -314,6 +355,43 @@ fn a_decision_with_a_wrong_place_executes_nothing() {
     let (casts, poisoned) = history();
     let mut replica = Replica::with(&[(SkipDecision { position: 2, ..poisoned }, true)], 0);
     casts.iter().for_each(|c| drop(replica.run(c)));
+}
+
+#[test]
+#[should_panic(expected = "the decision to skip p9:3@g2/2 is wrong: g0 has p9:3 at position 3")]
+fn a_decision_with_a_shard_to_which_the_message_does_not_go_executes_nothing() {
+    let (casts, poisoned) = history();
+    let mut replica =
+        Replica::with(&[(SkipDecision { group: Gid(2), position: 2, ..poisoned }, true)], 0);
+    casts.iter().for_each(|c| drop(replica.run(c)));
+}
+
+#[test]
+fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits() {
+    let (casts, poisoned) = history();
+    let mut before = Replica::with(&[], 0);
+    casts[..2].iter().for_each(|c| drop(before.run(c)));
+    before.deliver(1, &casts[2]).unwrap();
+    let bytes = before.stream();
+    let head = StateHead::read(&mut &bytes[..]).unwrap();
+    let at = |group, position| SkipDecision { group: Gid(group), position, ..poisoned };
+    for (wrong, expected) in [
+        // It was delivered in this shard, and elsewhere.
+        (at(1, 3), Standing::Misplaced),
+        (at(1, 900), Standing::Misplaced),
+        // It does not go there.
+        (at(2, 900), Standing::Misplaced),
+        // Another message is there.
+        (SkipDecision { msg: casts[0].id, ..at(1, 2) }, Standing::Misplaced),
+        (at(1, 2), Standing::Ahead),
+        (at(0, 3), Standing::Ahead),
+    ] {
+        assert_eq!(head.standing(&wrong), expected, "{wrong}");
+        let after = Replica::with(&[(wrong, true)], 0);
+        let conflict = after.executor.conflict(&Replica::read(&bytes).unwrap());
+        let is_refused = conflict.is_some_and(|why| why.contains("is wrong"));
+        assert_eq!(is_refused, expected == Standing::Misplaced, "{wrong}");
+    }
 }
 
 #[test]
