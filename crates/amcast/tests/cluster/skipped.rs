@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 /// How long anything here may take.
 const PATIENCE: Duration = Duration::from_secs(100);
 
-/// What one command may make the state grow by, nearly.
-const POISON_BYTES: u64 = 130_000_000;
+/// How long one command may make a string, nearly.
+const POISON_BYTES: u64 = 60_000_000;
 
 /// What nodes have left of their memory: enough to work, and less than the poisoned command needs.
-const ROOM_BYTES: u64 = 60_000_000;
+const ROOM_BYTES: u64 = 40_000_000;
 
 const OPTIONS: [&str; 6] = ["--protocol", "multi-ring", "--shards", "2", "--workers", "0"];
 
