@@ -169,6 +169,7 @@ fn a_skipped_command_is_answered_and_touches_nothing_and_neither_does_its_repeti
 #[test]
 #[should_panic(expected = "the command ends whoever executes it")]
 fn without_the_decision_it_ends_the_process() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, _) = history();
     let mut replica = Replica::with(&[], 0);
     casts.iter().for_each(|c| drop(replica.run(c)));
@@ -217,6 +218,7 @@ fn replicas_agree_whatever_of_it_they_replay_or_get_from_others() {
 
 #[test]
 fn nothing_is_skipped_before_it_is_released() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut replica = Replica::with(&[(poisoned, false)], 0);
     casts[..2].iter().for_each(|c| drop(replica.run(c)));
@@ -235,6 +237,7 @@ fn nothing_is_skipped_before_it_is_released() {
 
 #[test]
 fn one_that_is_next_is_known_also_where_another_shard_can_take_no_more() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut executor =
         Executor::new(Poisoned::new(), SHARDS, Limits { waiting: 1, ..Limits::default() });
@@ -251,6 +254,7 @@ fn one_that_is_next_is_known_also_where_another_shard_can_take_no_more() {
 
 #[test]
 fn one_that_waits_in_a_state_is_not_skipped_before_it_is_released_either() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut before = Replica::with(&[], 0);
     casts[..1].iter().for_each(|c| drop(before.run(c)));
@@ -270,6 +274,7 @@ fn one_that_waits_in_a_state_is_not_skipped_before_it_is_released_either() {
 
 #[test]
 fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let (x, y) = (key(0), key(1));
     let casts =
         [cast(1, 1, 10, &format!("SET {x} 1")), cast(2, 2, 20, &format!("MSET {x} 2 {y} 2"))];
@@ -307,6 +312,7 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
 
 #[test]
 fn what_cannot_be_looked_at_is_skipped_all_the_same() {
+    let _limit = amcast_test_policy::time_limit();
     let both = cast(
         1,
         1,
@@ -336,6 +342,7 @@ fn what_cannot_be_looked_at_is_skipped_all_the_same() {
 
 #[test]
 fn what_a_replica_says_of_itself_is_skipped_too_and_the_state_goes_on() {
+    let _limit = amcast_test_policy::time_limit();
     let report = Cast {
         payload: ClockReport(Stamp { wall_ms: 7, host_ms: 7 }).encode().to_vec(),
         ..cast(1, 1, 10, "DBSIZE")
@@ -352,6 +359,7 @@ fn what_a_replica_says_of_itself_is_skipped_too_and_the_state_goes_on() {
 #[test]
 #[should_panic(expected = "the decision to skip p9:3@g0/2 is wrong: g0 has p9:2 at position 2")]
 fn a_decision_with_a_wrong_place_executes_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut replica = Replica::with(&[(SkipDecision { position: 2, ..poisoned }, true)], 0);
     casts.iter().for_each(|c| drop(replica.run(c)));
@@ -360,6 +368,7 @@ fn a_decision_with_a_wrong_place_executes_nothing() {
 #[test]
 #[should_panic(expected = "the decision to skip p9:3@g2/2 is wrong: g0 has p9:3 at position 3")]
 fn a_decision_with_a_shard_to_which_the_message_does_not_go_executes_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut replica =
         Replica::with(&[(SkipDecision { group: Gid(2), position: 2, ..poisoned }, true)], 0);
@@ -368,6 +377,7 @@ fn a_decision_with_a_shard_to_which_the_message_does_not_go_executes_nothing() {
 
 #[test]
 fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut before = Replica::with(&[], 0);
     casts[..2].iter().for_each(|c| drop(before.run(c)));
@@ -396,6 +406,7 @@ fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits(
 
 #[test]
 fn a_decision_for_a_shard_that_there_is_not_is_refused() {
+    let _limit = amcast_test_policy::time_limit();
     let (casts, poisoned) = history();
     let mut executor = Executor::new(Poisoned::new(), SHARDS, Limits::default());
     let wrong = SkipDecision { group: Gid(3), ..decision(&casts[2], 0, 1) };
@@ -445,7 +456,7 @@ fn a_witness_knows_which_command_ended_the_process_and_hears_of_none_that_is_ski
         let mut replica = Replica { executor, next: [1; SHARDS], answers: Vec::new() };
         casts.iter().for_each(|c| drop(replica.run(c)));
         let heard = heard(&notes);
-        assert!(heard.iter().any(|note| *note == (0, Some(2))), "{heard:?}");
+        assert!(heard.contains(&(0, Some(2))), "{heard:?}");
         assert!(heard.iter().all(|(_, of)| *of != Some(3)), "{heard:?}");
     }
 }
