@@ -32,6 +32,7 @@
 //! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
 mod error;
+mod files;
 mod ground;
 mod host;
 mod inhabitants;
@@ -321,9 +322,11 @@ impl Home {
     /// The file of the cluster that keeps something on disk in the directory `path`, if one does.
     ///
     /// # Errors
-    /// When there is what nodes keep, and no file that says of which cluster.
+    /// When there is what nodes keep, and no file that says of which cluster; or something that is no file where one
+    /// is to be.
     pub fn kept(path: &Path) -> Result<Option<ClusterFile>, HomeError> {
         let home = Self { path: path.to_path_buf() };
+        home.check_files(None)?;
         let why = match home.file() {
             // What nodes kept that is not to outlast them goes with the rest.
             Ok(file) => return Ok(file.durable.then_some(file)),
