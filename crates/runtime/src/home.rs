@@ -58,6 +58,7 @@ use crate::journal::mark_lost;
 use crate::log_owner::LogOwner;
 use crate::standing;
 use crate::supervisor::Life;
+use crate::system::open_at_once;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
 use amcast_memory::{ClusterId, Directory};
@@ -375,7 +376,7 @@ impl Home {
 
     /// Whether a supervisor that lives has it.
     pub fn is_supervised(&self) -> bool {
-        let Ok(lock) = File::open(self.path.join("lock")) else { return false };
+        let Ok(lock) = open_at_once(&self.path.join("lock")) else { return false };
         // A shared lock that is had for a moment; whoever takes it for good tries several times.
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
@@ -426,7 +427,7 @@ impl Home {
     }
 
     fn end_of_log(&self, rank: usize) -> Option<String> {
-        let mut log = File::open(self.log(rank)).ok()?;
+        let mut log = open_at_once(&self.log(rank)).ok()?;
         let length = log.metadata().ok()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX))).ok()?;
         let mut tail = Vec::new();

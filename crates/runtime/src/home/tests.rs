@@ -326,6 +326,9 @@ fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
         let home = Home::of_file(&path.join("cluster.toml"));
         let of = |rank| home.check_files(Some(rank)).is_err();
         assert_eq!((of(0), of(1)), (false, name.starts_with("n1.")), "{name}");
+        // Who only asks how it is does not wait for ever either.
+        assert_eq!((home.last_words(1), home.is_supervised()), (None, false), "{name}");
+        assert_ne!(home.is_lived(1), Some(true), "{name}");
         fs::remove_dir_all(&path).unwrap();
     }
     // What is a node's is let alone where it is as it should be, and what is not is none of this.
