@@ -11,6 +11,8 @@ pub enum Effect {
     Unknown,
     /// It did.
     Whole,
+    /// It did not and will not: there is no room for more, until somebody makes some.
+    NoRoom,
 }
 
 /// A command without an answer.

@@ -61,6 +61,7 @@ pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, again: Again) -
             Status::unavailable(format!("{why}; send it again, here or elsewhere"))
         }
         (Effect::Whole, _) => Status::unknown(why),
+        (Effect::NoRoom, _) => Status::resource_exhausted(why),
         (Effect::Unknown, Again::Harmless) => {
             Status::unavailable(format!("{why}; it changes nothing: send it again"))
         }

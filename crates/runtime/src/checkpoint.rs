@@ -14,16 +14,23 @@
 //! What a start finds in the logs counts, too: a node whose lives are all short writes a checkpoint in one of
 //! them. A cluster without work writes none, although its nodes order a report of their clocks now and then.
 //!
+//! Where little room is left on the disk, one is due every now and then ([`LOOK_EVERY`]) if there is room for it:
+//! fronts refuse then what may take more, so the logs hardly grow, and what deletes free is given back to the disk by a
+//! later state alone. One for which there is no room is given up, and tried again at the next look: the node goes on, as
+//! long as its logs have room.
+//!
 //! The nodes begin with different parts of the least behind them, by their rank: they do not write all at one
 //! time. A state that another node gave is written as soon as it is in force: before that the others cannot
 //! rely on it, and keep what led to it.
 
 use crate::application::{Application, Wake};
+use crate::clock;
 use crate::home::Keeping;
 use crate::journal::LogVolume;
-use amcast_core::Gid;
-use amcast_storage::{Error, Saved, Saving};
+use amcast_core::{Gid, Span, Time};
+use amcast_storage::{Error, Limit, Saved, Saving};
 use std::io::{self, Read};
+use std::path::PathBuf;
 
 /// No checkpoint is written before the logs on a disk have grown by so many bytes.
 const LOG_BYTES_LEAST: u64 = 64 << 20;
@@ -38,6 +45,15 @@ const LOG_BYTES_MOST: u64 = 4 << 30;
 /// And by so many records: a process has the place of each in memory, some 100 bytes.
 const LOG_RECORDS_MOST: u64 = 2_000_000;
 
+/// How often it is looked how much room is left.
+const LOOK_EVERY: Span = Span::secs(30);
+
+/// Little room is left where the disk has less free than so many times what a state takes, within these bounds.
+const SCARCE: (u64, u64, u64) = (8, 512 << 20, 2 << 30);
+
+/// What is left free besides by a state that is written since little room is left.
+const HURRY_LEAVES: u64 = 32 << 20;
+
 /// About as many bytes are given in one round of a loop.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -49,6 +65,12 @@ pub(crate) struct Checkpoints {
     piece: Vec<u8>,
     /// The positions of a state that another node gave, while none as new as that is on disk.
     unsaved: Option<Vec<u64>>,
+    /// The state that the application gives finds no room, and is dropped.
+    dropped: bool,
+    /// Where they are.
+    path: PathBuf,
+    /// When it is looked next how much room is left there.
+    look_at: Time,
 }
 
 /// What is being done. Positions are of the state that is being saved, by group.
@@ -106,7 +128,10 @@ impl Checkpoints {
         // Who goes on from a large one has enough to do with what came since.
         schedule.last_bytes = last_bytes;
         let (stage, piece) = (Stage::Idle, Vec::new());
-        let checkpoints = Self { disk, schedule, stage, piece, unsaved: None };
+        // Not all nodes at one time: several may share a disk.
+        let look_at = clock::now() + Span(LOOK_EVERY.0 / nodes as u64 * rank as u64);
+        let checkpoints =
+            Self { disk, schedule, stage, piece, unsaved: None, dropped: false, path, look_at };
         Ok(Opened { checkpoints, restored })
     }
 
@@ -125,9 +150,24 @@ impl Checkpoints {
         self.unsaved = Some(positions);
     }
 
+    /// Looks now and then how much room is left on the disk: where that is little, one is due as soon as anything was
+    /// delivered. `holds` tells about how many bytes a state takes.
+    pub(crate) fn look_at_room(&mut self, now: Time, holds: impl FnOnce() -> u64) {
+        if now < self.look_at {
+            return;
+        }
+        (self.look_at, self.schedule.waits) = (now + LOOK_EVERY, false);
+        let free =
+            rustix::fs::statvfs(&self.path).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+        if let Ok(free) = free {
+            self.schedule.has_room(free, holds());
+        }
+    }
+
     /// Whether one is to be begun.
     pub(crate) fn is_due(&self) -> bool {
-        self.is_idle() && (self.unsaved.is_some() || self.schedule.is_due())
+        let is_due = self.unsaved.is_some() || self.schedule.is_due();
+        is_due && self.is_idle() && !self.schedule.waits
     }
 
     /// Whether none is being written.
@@ -173,7 +213,9 @@ impl Checkpoints {
         self.disk.give(&self.piece);
         if !more {
             self.disk.finish();
-            self.stage = Stage::Saving(std::mem::take(positions));
+            let positions = std::mem::take(positions);
+            self.stage = if self.dropped { Stage::Idle } else { Stage::Saving(positions) };
+            self.dropped = false;
         }
         !more || !self.piece.is_empty()
     }
@@ -183,6 +225,7 @@ impl Checkpoints {
         if self.is_giving() {
             self.disk.abandon();
             self.schedule.failed();
+            self.dropped = false;
             self.stage = Stage::Idle;
         }
     }
@@ -190,7 +233,7 @@ impl Checkpoints {
     /// The positions of a state that has just come to be durable.
     ///
     /// # Errors
-    /// When it cannot be saved; the error says what to do.
+    /// When it cannot be saved, for another reason than that the disk is full; the error says what to do.
     pub(crate) fn poll(&mut self) -> Result<Option<Vec<u64>>, Error> {
         let (mut saved, mut failed) = (None, None);
         self.disk.take(|what| match what {
@@ -199,7 +242,8 @@ impl Checkpoints {
             Saving::Failed { error, .. } => failed = Some(error),
         });
         if let Some(error) = failed {
-            return Err(error);
+            self.failed(error)?;
+            return Ok(None);
         }
         let Some(bytes) = saved else { return Ok(None) };
         self.schedule.last_bytes = bytes;
@@ -209,6 +253,27 @@ impl Checkpoints {
             |taken: &Vec<u64>| positions.iter().zip(taken).any(|(has, least)| has < least);
         self.unsaved = self.unsaved.take().filter(is_older);
         Ok(Some(positions))
+    }
+}
+
+impl Checkpoints {
+    /// The state could not be saved. For want of room it is given up, and tried again later.
+    fn failed(&mut self, error: Error) -> Result<(), Error> {
+        if !matches!(error, Error::Full { what: Limit::Disk, .. }) {
+            return Err(error);
+        }
+        tracing::error!(
+            "{error}. The node goes on, and tries to save its state again in {} s",
+            LOOK_EVERY.0 / 1_000_000_000
+        );
+        self.schedule.failed();
+        self.schedule.waits = true;
+        // The rest is given all the same, and dropped: the application has the state captured until then.
+        self.dropped = self.is_giving();
+        if !self.dropped {
+            self.stage = Stage::Idle;
+        }
+        Ok(())
     }
 }
 
@@ -228,6 +293,10 @@ struct Schedule {
     last_bytes: u64,
     /// Whether commands were delivered since the last one.
     has_more: bool,
+    /// Whether little room is left, and enough for one.
+    hurries: bool,
+    /// There was no room for the last one: the next one waits until it is looked again how much there is.
+    waits: bool,
 }
 
 impl Schedule {
@@ -242,19 +311,29 @@ impl Schedule {
             ahead,
             last_bytes: 0,
             has_more: false,
+            hurries: false,
+            waits: false,
         }
+    }
+
+    /// The disk has so much free, and a state takes about so much.
+    fn has_room(&mut self, free: u64, holds: u64) {
+        let (times, least, most) = SCARCE;
+        let is_scarce = free < (times * holds.max(self.last_bytes)).clamp(least, most);
+        self.hurries = is_scarce && free > holds + holds / 4 + HURRY_LEAVES;
     }
 
     fn is_due(&self) -> bool {
         let since = self.logged.since(self.at_last);
         let enough = self.last_bytes.clamp(self.least, LOG_BYTES_MOST);
         let is_long = since.bytes + self.ahead >= enough || since.records >= LOG_RECORDS_MOST;
-        self.has_more && is_long
+        self.has_more && (is_long || self.hurries)
     }
 
     const fn begun(&mut self) {
         self.at_last_but_one = self.at_last;
-        (self.at_last, self.ahead, self.has_more) = (self.logged, 0, false);
+        (self.at_last, self.ahead) = (self.logged, 0);
+        (self.has_more, self.hurries) = (false, false);
     }
 
     /// The last one was given up: what it was begun for counts again.

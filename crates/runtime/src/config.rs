@@ -76,6 +76,11 @@ pub struct ClusterFile {
     /// for never. None: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest_secs: Option<u64>,
+    /// How much each node's disk keeps free besides room for a state, in MB of 10^6 bytes: where less is free at so many
+    /// nodes that the others are no majority, fronts refuse what may take more. 0 for none. None: 256, and at most an
+    /// eighth of the disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_reserve_mb: Option<u64>,
     /// The order of keys that partitions are parts of.
     #[serde(skip_serializing_if = "is_usual")]
     pub partition: Partition,
@@ -233,6 +238,7 @@ impl Default for ClusterFile {
             workers: None,
             maxmemory_mb: None,
             digest_secs: None,
+            disk_reserve_mb: None,
             hash_seed: None,
             log_mb: None,
             log_dir: None,

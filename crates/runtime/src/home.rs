@@ -351,6 +351,11 @@ impl Home {
         })
     }
 
+    /// Whether the node `rank` keeps here what it must not forget.
+    pub fn keeps(&self, rank: usize) -> bool {
+        self.data(rank).exists()
+    }
+
     /// What a node keeps that it must not forget.
     pub(crate) fn data(&self, rank: usize) -> PathBuf {
         self.path.join(format!("{}.data", node_name(rank)))

@@ -32,6 +32,9 @@ use std::sync::mpsc::Receiver;
 /// Bytes that stand for the application's state in the protocol's own state transfer.
 const PLACEHOLDER_BYTES: u64 = 8;
 
+/// What an item may take in a saved state beside what it counts for, in bytes.
+const ITEM_BYTES: u64 = 128;
+
 /// Bytes of deliveries that wait for a state to come, before the protocol is held back.
 const INBOX_BYTES_MAX: usize = 256 << 20;
 
@@ -202,6 +205,9 @@ impl<A: Application> House<A> {
     pub(crate) fn checkpoint(&mut self, logged: LogVolume) -> Result<Option<Vec<u64>>, Error> {
         let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
         checkpoints.logged(logged);
+        let (app, groups) = (&self.app, self.cluster.all_groups());
+        let holds = |g| app.figures(g).used_bytes + ITEM_BYTES * app.figures(g).items;
+        checkpoints.look_at_room(clock::now(), || groups.iter().map(holds).sum());
         let saved = checkpoints.poll()?;
         if checkpoints.is_due() && self.may_save() {
             self.save();

@@ -120,18 +120,20 @@ impl Resources {
     fn disk(&self) -> Option<DiskStatus> {
         let files = self.files.as_ref()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        // What is free is asked for each time: it goes fast, and fronts refuse by it what may take more.
+        let system = rustix::fs::statvfs(&files.path).ok()?;
+        let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
         if let Some((at, disk)) = *known
             && at.elapsed() < SIZES_HOLD
         {
-            return Some(disk);
+            return Some(DiskStatus { free_bytes, ..disk });
         }
-        let system = rustix::fs::statvfs(&files.path).ok()?;
         let checkpoint_bytes = bytes_in(&files.checkpoints, DEPTH_MOST);
         let all = bytes_in(&files.path, DEPTH_MOST);
         let disk = DiskStatus {
             log_bytes: all.saturating_sub(checkpoint_bytes),
             checkpoint_bytes,
-            free_bytes: system.f_bavail.saturating_mul(system.f_frsize),
+            free_bytes,
             size_bytes: system.f_blocks.saturating_mul(system.f_frsize),
         };
         *known = Some((Instant::now(), disk));

@@ -199,7 +199,8 @@ impl Listening {
             hears: hears.clone(),
             unread_bytes_max: amcast_log::UNREAD_BYTES_MAX,
         };
-        let backend: Arc<dyn amcast_log::Backend> = Arc::new(LogBackend::new(Arc::clone(front)));
+        let backend: Arc<dyn amcast_log::Backend> =
+            Arc::new(LogBackend::new(Arc::clone(front), Arc::clone(watch)));
         let log = at.log.open("log", |at| {
             let status = Arc::clone(watch) as Arc<dyn Status>;
             amcast_log::Front::start(log_config(at), Arc::clone(&backend), status)

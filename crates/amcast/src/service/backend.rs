@@ -5,7 +5,8 @@ use amcast_core::{Cluster, GroupSet};
 use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
-use amcast_services::{Answers, Backend, Busy, Status, Wrote};
+use amcast_services::kv::budget::may_grow;
+use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 /// Has commands ordered by the cluster.
 pub struct ClusterBackend {
     front: Arc<Front>,
+    watch: Arc<Watch>,
     answers: OnceLock<Arc<dyn Answers>>,
     book: Option<Arc<CallBook>>,
     /// Of the node of this process, if there is one.
@@ -45,8 +47,9 @@ impl ClusterBackend {
     /// A backend on `front`, which hears from `watch` which shards have lost their majority. Calls
     /// are recorded in `book`, if there is one.
     pub fn new(front: Arc<Front>, watch: Arc<Watch>, book: Option<CallBook>) -> Self {
-        front.watch(Box::new(move || without_majority(watch.cluster(), &watch.nodes())));
-        Self { front, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
+        let asked = Arc::clone(&watch);
+        front.watch(Box::new(move || without_majority(asked.cluster(), &asked.nodes())));
+        Self { front, watch, answers: OnceLock::new(), book: book.map(Arc::new), reads: None }
     }
 
     /// Has reads that need no order answered by the node of this process, which `watch` watches.
@@ -86,6 +89,12 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        if let Some(why) = self.watch.refuses(|| grows(command)) {
+            let answers = self.answers.get().expect("a backend is started before its use");
+            let error = format!("-MISCONF {why}; the command was not executed\r\n");
+            answers.answer(token, error.into_bytes().into());
+            return Ok(());
+        }
         self.hand_in(token, command, || self.front.submit(dst, command, token))
     }
 
@@ -118,6 +127,12 @@ impl Backend for ClusterBackend {
         }
         self.front.flush();
     }
+}
+
+/// Whether a command of the store may take more room.
+fn grows(command: &[u8]) -> bool {
+    let of = |(envelope, body): (Envelope, &[u8])| !envelope.read_only && may_grow(body);
+    Envelope::decode(command).is_some_and(of)
 }
 
 /// Brings answers from the cluster to the clients.
@@ -183,6 +198,29 @@ fn error(why: NoAnswer) -> Vec<u8> {
 mod tests {
     use super::*;
     use amcast_core::Gid;
+    use amcast_services::Stamp;
+    use amcast_services::kv::{encode_args, encode_epoch};
+
+    #[test]
+    fn what_may_take_room_is_told_from_reads_and_deletes() {
+        let grows = |args: &[&[u8]], read_only| {
+            let (mut command, stamp) = (Vec::new(), Stamp::default());
+            let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only };
+            head.encode(&mut command);
+            encode_epoch(0, &mut command);
+            encode_args(args, &mut command);
+            super::grows(&command)
+        };
+        for args in [&[&b"SET"[..], b"k", b"v"][..], &[b"INCR", b"k"], &[b"RPUSH", b"k", b"v"]] {
+            assert!(grows(args, false), "{args:?}");
+        }
+        for args in
+            [&[&b"DEL"[..], b"k"][..], &[b"LPOP", b"k"], &[b"FLUSHALL"], &[b"EXPIRE", b"k", b"1"]]
+        {
+            assert!(!grows(args, false), "{args:?}");
+        }
+        assert!(!grows(&[b"GET", b"k"], true) && !super::grows(b"nonsense"));
+    }
 
     #[test]
     fn only_what_surely_was_not_executed_may_be_sent_again_by_itself() {

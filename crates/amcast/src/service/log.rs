@@ -1,34 +1,49 @@
 //! The log's backend on a real cluster: commands go out through a front of the runtime.
 
+use super::Watch;
 use amcast_core::GroupSet;
 use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
 use amcast_runtime::front::{self, Front, NoAnswer};
 use amcast_services::Envelope;
+use amcast_services::log::command::Command;
 use std::sync::Arc;
 
 /// Has commands of the log ordered by the cluster.
-pub struct LogBackend(Arc<Front>);
+pub struct LogBackend {
+    front: Arc<Front>,
+    watch: Arc<Watch>,
+}
 
 impl LogBackend {
-    /// A backend on `front`, which may serve others, too.
-    pub fn new(front: Arc<Front>) -> Self {
-        Self(front)
+    /// A backend on `front`, which may serve others, too; `watch` knows whether there is room for more.
+    pub fn new(front: Arc<Front>, watch: Arc<Watch>) -> Self {
+        Self { front, watch }
     }
 }
 
 impl Backend for LogBackend {
     fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
+        if let Some(why) = self.watch.refuses(|| appends(command)) {
+            let why = format!("{why}; the command was not executed");
+            return Err(Unanswered { effect: Effect::NoRoom, why });
+        }
         let done = move |answer: Result<&[u8], NoAnswer>| done(answer.map_err(told));
         // What a client has under way at the same time, it must expect in any order.
         let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
         let asked = match is_read {
-            true => self.0.ask_read(dst, command, Box::new(done)),
-            false => self.0.ask(dst, command, Box::new(done)),
+            true => self.front.ask_read(dst, command, Box::new(done)),
+            false => self.front.ask(dst, command, Box::new(done)),
         };
         asked.map_err(told)?;
-        self.0.flush();
+        self.front.flush();
         Ok(())
     }
+}
+
+/// Whether a command appends to logs.
+fn appends(command: &[u8]) -> bool {
+    let body = Envelope::decode(command).and_then(|(_, body)| Command::decode(body));
+    matches!(body, Some(Command::Append(_)))
 }
 
 fn told(why: NoAnswer) -> Unanswered {

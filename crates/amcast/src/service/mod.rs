@@ -3,6 +3,7 @@
 mod backend;
 mod calls;
 mod digests;
+mod disk_room;
 mod log;
 mod node_metrics;
 mod reads;

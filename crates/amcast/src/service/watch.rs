@@ -1,5 +1,6 @@
 //! Watches the nodes of a cluster through their control sockets, for everyone who shows its state.
 
+use super::disk_room::DiskRoom;
 use super::node_metrics::node_metrics;
 use amcast_core::{Cluster, Gid, Keeps};
 use amcast_protocols::catalog;
@@ -96,6 +97,8 @@ struct Board {
     lost: Vec<Lost>,
     /// That nodes are down for good, for people.
     down: Vec<String>,
+    /// Why commands that may take more room on the disks are refused, if they are.
+    no_room: Option<String>,
 }
 
 /// The nodes that are down for good, each in a sentence that says why.
@@ -116,6 +119,8 @@ pub struct Watch {
     home: Arc<Home>,
     nodes: Arc<Mutex<Vec<At>>>,
     board: Arc<Mutex<Board>>,
+    /// Whether commands that may take more room on the disks are refused.
+    is_full: Arc<AtomicBool>,
     /// Its process serves no more clients.
     leaves: AtomicBool,
     stop: Arc<AtomicBool>,
@@ -157,7 +162,11 @@ impl Watch {
             said: vec![None; count],
             lost: Vec::new(),
             down: Vec::new(),
+            no_room: None,
         }));
+        let mut room = DiskRoom::new(cluster, file.disk_reserve_mb);
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = Arc::clone(&is_full);
         let stop = Arc::new(AtomicBool::new(false));
         let (told, ended, asked) = (Arc::clone(&board), Arc::clone(&stop), Arc::clone(&home));
         let at = Arc::clone(&nodes);
@@ -175,7 +184,17 @@ impl Watch {
                     lost_since.or_else(|| Some(Instant::now())).filter(|_| !lost.is_empty());
                 let believed = lost_since.is_some_and(|since| since.elapsed() >= LOST_AFTER);
                 let down = if ready { Vec::new() } else { down(&asked) };
-                *lock(&told) = Board { said, lost: if believed { lost } else { Vec::new() }, down };
+                // They are made after the first look.
+                let shared = (0..count).filter(|rank| asked.keeps(*rank)).count();
+                let no_room = room.lacks(&said, shared);
+                if full.swap(no_room.is_some(), Ordering::AcqRel) != no_room.is_some() {
+                    match &no_room {
+                        Some(why) => tracing::error!("{why}"),
+                        None => tracing::warn!("the nodes' disks have room again: all is served"),
+                    }
+                }
+                let lost = if believed { lost } else { Vec::new() };
+                *lock(&told) = Board { said, lost, down, no_room };
                 pause(if ready || believed { ASK_EVERY } else { ASK_SOON }, &ended);
             }
         };
@@ -183,7 +202,7 @@ impl Watch {
         let leaves = AtomicBool::new(false);
         let own = node_rank(&name);
         let thread = Some(thread);
-        Ok(Self { name, own, protocol, cluster, home, nodes, board, leaves, stop, thread })
+        Ok(Self { name, own, protocol, cluster, home, nodes, board, is_full, leaves, stop, thread })
     }
 
     /// The shape of the cluster.
@@ -210,6 +229,13 @@ impl Watch {
     /// The nodes are asked here from now on, in order of rank.
     pub fn move_to(&self, nodes: Vec<At>) {
         *self.nodes.lock().unwrap_or_else(PoisonError::into_inner) = nodes;
+    }
+
+    /// Why a command that `grows` what nodes have on their disks is refused now, for people, if it is. Asked for each
+    /// command.
+    pub fn refuses(&self, grows: impl FnOnce() -> bool) -> Option<String> {
+        let is_full = self.is_full.load(Ordering::Acquire) && grows();
+        is_full.then(|| lock(&self.board).no_room.clone()).flatten()
     }
 
     /// Its process serves no more clients: whoever asks is told to go elsewhere.
@@ -297,7 +323,8 @@ impl Status for Watch {
     }
 
     fn remarks(&self) -> Vec<String> {
-        lock(&self.board).down.clone()
+        let board = lock(&self.board);
+        board.down.iter().chain(&board.no_room).cloned().collect()
     }
 
     fn metrics(&self) -> Vec<Metric> {

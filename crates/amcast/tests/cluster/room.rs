@@ -142,6 +142,39 @@ fn a_cluster_whose_logs_do_not_fit_is_refused_at_once() {
 }
 
 #[test]
+fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_served() {
+    let _limit = amcast_test_policy::time_limit();
+    let (data, file) = (unique("scarce"), unique("scarce.toml"));
+    // So much no disk has.
+    fs::write(&file, "disk_reserve_mb = 1000000000000\n").unwrap();
+    let mut up = Up::start_in_bare(data.clone(), &["--config", &file.display().to_string()]);
+    let (mut c, begun) = (up.connect(), Instant::now());
+    // The front hears it from the nodes soon.
+    let refused = loop {
+        match call(&mut c, &["SET", "k", "v"]) {
+            Answer::Word(ok) => assert_eq!(ok, "OK"),
+            refused => break refused,
+        }
+        assert!(begun.elapsed() < Duration::from_secs(20), "it is taken");
+    };
+    let said = refused.to_string();
+    for words in ["MISCONF", "too little room (n0 has ", "; the command was not executed"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(call(&mut c, &["RPUSH", "l", "v"]).is_error());
+    assert_eq!(call(&mut c, &["EXISTS", "l"]), Answer::Number(0));
+    assert!(matches!(call(&mut c, &["DEL", "k"]), Answer::Number(_)));
+    assert_eq!(call(&mut c, &["EXISTS", "k"]), Answer::Number(0));
+    let append = run(&["log", "--at", &up.log, "append", "a", "value"]);
+    let said = errors(&append);
+    assert!(!append.status.success() && said.contains("too little room"), "{said}");
+    assert!(up.page("/readyz").contains("200"), "it serves");
+    assert_eq!(up.stop(), Some(0));
+    fs::remove_dir_all(data).unwrap();
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn a_node_that_finds_no_room_says_so_in_the_status_and_comes_back_when_there_is_room() {
     let _limit = amcast_test_policy::time_limit();
     let Some(memory) = Memory::new(needed_bytes() + (2 << 20)) else {

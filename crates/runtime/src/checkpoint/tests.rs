@@ -224,6 +224,50 @@ impl Schedule {
 }
 
 #[test]
+fn where_little_room_is_left_one_is_due_soon_if_there_is_room_for_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let due = |free: u64, holds: u64| {
+        let mut schedule = schedule(0, 1, 1);
+        schedule.has_room(free << 20, holds << 20);
+        schedule.is_due()
+    };
+    assert!(!due(600, 10) && due(500, 10), "there is enough");
+    assert!(!due(40, 10) && due(45, 10), "it would not fit");
+    assert!(due(1900, 400) && !due(2100, 400), "a large one needs more");
+    let mut last = schedule(0, 1, 1);
+    last.has_room(100 << 20, 0);
+    assert!(last.is_due());
+    last.begun();
+    last.delivered_up_to(2);
+    assert!(!last.is_due(), "once, until it is looked again");
+}
+
+#[test]
+fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("full");
+    let mut checkpoints = place.open().0;
+    checkpoints.delivered();
+    let mut app = begin(&mut checkpoints, "no room");
+    assert!(!checkpoints.has_more());
+    let path = PathBuf::from("checkpoint.new");
+    checkpoints.failed(Error::Full { path, what: Limit::Disk }).unwrap();
+    // What is left of it is given and dropped.
+    while !checkpoints.is_idle() {
+        checkpoints.round(&mut app);
+    }
+    assert!(checkpoints.has_more());
+    checkpoints.schedule.logged.bytes = LOG_BYTES_MOST;
+    assert!(!checkpoints.is_due(), "it waits");
+    let at = checkpoints.look_at;
+    checkpoints.look_at_room(at, || 0);
+    assert!(checkpoints.is_due());
+    let source = io::Error::other("rot");
+    let damaged = Error::Io { path: PathBuf::new(), doing: "write it", source };
+    assert!(checkpoints.failed(damaged).is_err(), "anything else ends the node");
+}
+
+#[test]
 fn a_large_state_is_written_again_after_as_much_log_and_a_long_log_is_not_awaited() {
     let _limit = amcast_test_policy::time_limit();
     let due = |last_bytes, records, bytes| {

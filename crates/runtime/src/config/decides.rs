@@ -35,6 +35,7 @@ impl ClusterFile {
             // How much a host does at a time, what it writes down for people, and where its files are.
             workers: _,
             digest_secs: _,
+            disk_reserve_mb: _,
             record: _,
             record_limit: _,
             data: _,

@@ -10,7 +10,7 @@
 //! ([`At::exact`](crate::machine::At::exact)).
 
 use super::Context;
-use super::args::decode_args;
+use super::args::{decode_args, split_epoch};
 use super::commands::transactions::Script;
 use super::commands::{bits, memory, partitions, sort};
 use super::missing;
@@ -33,6 +33,11 @@ const COUNTER_BYTES: u64 = 16 << 10;
 /// Each shard's part of what all keys of a node may take; 0 is no bound.
 pub fn share(bytes: u64, shards: usize) -> u64 {
     if bytes == 0 { 0 } else { (bytes / shards as u64).max(1) }
+}
+
+/// Whether a command, with its epoch, may make what its shards hold grow.
+pub fn may_grow(command: &[u8]) -> bool {
+    growth(split_epoch(command).1) > 0
 }
 
 /// By how many bytes an encoded command may make what each of its shards holds grow, at most.
