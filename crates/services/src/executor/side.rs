@@ -157,7 +157,10 @@ pub(super) fn run<M: Machine>(
     match verdict {
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
-        Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
+        Verdict::Done(kept) => {
+            machine.again(&home.part, kept, body, scratch);
+            on_answer(Answer { id, session, request, bytes: scratch });
+        }
         Verdict::Refused(why) => {
             machine.refuse(why, body, scratch);
             on_answer(Answer { id, session, request, bytes: scratch });
@@ -172,7 +175,8 @@ pub(super) fn run<M: Machine>(
                 machine.apply(&at, &mut parts, body, scratch);
             }
             if !envelope.read_only {
-                sides[0].sessions.record(&envelope, scratch, host_ms, &progress, limits);
+                let kept = machine.kept(scratch);
+                sides[0].sessions.record(&envelope, kept, host_ms, &progress, limits);
                 sides[0].outcomes.add(places[0].position, id, scratch);
             }
             on_answer(Answer { id, session, request, bytes: scratch });

@@ -317,6 +317,17 @@ impl Machine for Kv {
         context.each_store().for_each(Store::count_lent);
     }
 
+    fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
+        partitions::kept(answer)
+    }
+
+    fn again(&self, store: &Store, kept: &[u8], command: &[u8], answer: &mut Vec<u8>) {
+        match partitions::is_refusal(kept) {
+            true => store.map().refuse(command, answer),
+            false => answer.extend_from_slice(kept),
+        }
+    }
+
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
             Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {

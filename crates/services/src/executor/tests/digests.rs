@@ -41,7 +41,18 @@ impl Replica {
         executor
     }
 
+    /// Asks this replica alone for something that is not ordered, at a time up to which the shard may not have come.
+    fn read(&mut self, rng: &mut Rng) {
+        let texts = ["DBSIZE", "RANDOMKEY", "KEYS *", "SCAN 0", "GET s1", "HGETALL h2"];
+        let text = texts[rng.below(texts.len() as u64) as usize];
+        let (shard, now_ms) = (Gid(rng.below(SHARDS as u64) as u8), rng.below(1_500_000));
+        let payload = cast(0, 9, now_ms, text).payload;
+        self.node.executor.peek_one(shard, 0, &payload, &mut Vec::new());
+        self.node.executor.flush_reads();
+    }
+
     fn collect(&mut self) {
+        self.node.executor.collect_reads(&mut |_, _, _, _| {});
         let answers = &mut self.node.answers;
         self.node.executor.collect(&mut |a| {
             answers.push((a.id.seq, String::from_utf8_lossy(a.bytes).into_owned()));
@@ -76,6 +87,9 @@ impl Replica {
     /// Delivers everything, at a pace of its own.
     fn run(&mut self, streams: &[Vec<Cast>], rng: &mut Rng, restarts: bool) {
         while self.advance(streams, rng) {
+            if rng.chance(200_000) {
+                self.read(rng);
+            }
             if restarts && rng.chance(5_000) {
                 self.restart();
             }
@@ -376,6 +390,32 @@ fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it
     shared.seq += 1;
     let all = cast(shared.seq, shared.seq, 1000, "FLUSHALL");
     shared.deliver(&all);
+    shared.cycle(0);
+    assert!(shared.differing().is_empty(), "{:?}", shared.replicas[1].node.executor.differs());
+}
+
+#[test]
+fn what_is_remembered_of_a_watched_key_is_forgotten_by_no_replica_that_answers_a_read_alone() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    let x = key(0);
+    let mut at = |now_ms: u64, text: String| {
+        shared.seq += 1;
+        let c = cast(shared.seq, shared.seq, now_ms, &text);
+        shared.deliver(&c);
+    };
+    // All other keys and marks that expire are gone.
+    at(700_000, format!("SET {x} 1"));
+    at(700_000, "DBSIZE".to_string());
+    at(700_000, format!("WATCH {{{x}}}none"));
+    let executor = &mut shared.replicas[1].node.executor;
+    for (now_ms, expected) in [(1_300_000, Peek::Answered), (1_300_002, Peek::Never)] {
+        for text in ["DBSIZE", "RANDOMKEY"] {
+            let payload = cast(0, 9, now_ms, text).payload;
+            let peek = executor.peek_one(Gid(0), 0, &payload, &mut Vec::new());
+            assert_eq!(peek, expected, "{text} at {now_ms}");
+        }
+    }
     shared.cycle(0);
     assert!(shared.differing().is_empty(), "{:?}", shared.replicas[1].node.executor.differs());
 }
