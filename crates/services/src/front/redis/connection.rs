@@ -1,28 +1,25 @@
 //! One client's connection.
 
 mod again;
+mod answers;
 mod bounds;
+mod order;
 mod written;
 
-use self::written::{Written, has_effect};
+use self::written::Written;
+use super::Shared;
 use super::parser::{Bounds, Parser, Step};
-use super::pipeline::{Pipeline, Reach};
-use super::resp;
-use super::router::{Frame, Lane, Mail, Post, token};
+use super::pipeline::Pipeline;
+use super::router::{Lane, Mail, Post};
 use super::strangers::Entrance;
 use super::wire::{OUTPUT_BYTES_CALM, Wire};
-use super::{COUNT_BYTES, Shared};
-use crate::backend::{Backend, Busy, Wrote};
+use crate::backend::Backend;
 use crate::clock::Now;
-use crate::envelope::Envelope;
-use crate::kv::client::{Client, Info, Level, Said, lock, wall_us};
-use crate::kv::commands::transactions::Script;
-use crate::kv::hash::hash_bytes;
+use crate::kv::Partitions;
+use crate::kv::client::{Client, Info, Said, lock, wall_us};
 use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
-use crate::kv::{Partitions, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
-use amcast_core::{Gid, GroupSet};
-use std::borrow::Cow;
+use amcast_core::GroupSet;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -243,138 +240,6 @@ impl<B: Backend> Connection<B> {
         }
     }
 
-    /// Takes answers that came, and moves those whose turn it is to the output.
-    fn collect(&mut self) {
-        let mut mail = std::mem::take(&mut self.mail);
-        self.lane.mailbox.take(&mut mail);
-        let mut at = 0;
-        for (low, frame) in mail.frames.drain(..) {
-            match frame {
-                Frame::Small(len) => {
-                    self.place(low, Cow::Borrowed(&mail.bytes[at..at + len]));
-                    at += len;
-                }
-                Frame::Large(bytes) => self.place(low, Cow::Owned(bytes)),
-            }
-        }
-        mail.bytes.clear();
-        if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
-            mail.bytes = Vec::new();
-        }
-        self.mail = mail;
-    }
-
-    /// Puts the answer to the request with this low half into its place.
-    fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
-        self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
-        let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
-        let Some(i) = self.slots.iter().position(mine) else { return };
-        let Slot::Open { request, then, resp, silent } =
-            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
-        else {
-            return;
-        };
-        self.pipeline.answered(request);
-        self.peeks.retain(|peek| *peek != request);
-        self.apart.retain(|read| *read != request);
-        if self.probe == Some(request) {
-            (self.probe, self.probed) = (None, true);
-            // One of that size and no other is known; below this many are sent in any case.
-            self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
-        }
-        let refusal = self.shared.learn(&answer);
-        self.written.answered(request, refusal.is_none() && has_effect(&answer));
-        if let Some(args) = refusal {
-            (self.refused, self.drains) = (self.refused + 1, true);
-            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
-            return;
-        }
-        match answer {
-            _ if silent => _ = self.finished(then, &answer, resp, Vec::new()),
-            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => {
-                self.slot_bytes += bytes.len();
-                self.slots[i] = Slot::Ready(bytes);
-            }
-            _ if i == 0 => {
-                let output = std::mem::take(&mut self.wire.output);
-                self.wire.output = self.finished(then, &answer, resp, output);
-            }
-            _ => {
-                let shown = self.finished(then, &answer, resp, Vec::new());
-                self.slot_bytes += shown.len();
-                self.slots[i] = Slot::Ready(shown);
-            }
-        }
-        while let Some(Slot::Ready(next)) = self.slots.front_mut() {
-            self.slot_bytes -= next.len();
-            self.wire.put(std::mem::take(next));
-            self.slots.pop_front();
-        }
-    }
-
-    /// Appends what the client sees of an ordered command's answer to `out`.
-    fn finished(&mut self, then: Then, answer: &[u8], resp: u8, mut out: Vec<u8>) -> Vec<u8> {
-        self.finish(then, answer, resp, &mut out);
-        out
-    }
-
-    /// Turns an ordered command's answer into what the client sees.
-    fn finish(&mut self, then: Then, answer: &[u8], version: u8, out: &mut Vec<u8>) {
-        match then {
-            Then::Show => resp::write(answer, version, out),
-            Then::Watch(keys) => {
-                let versions = resp::elements(answer).unwrap_or_default();
-                let number = |v: &[u8]| {
-                    let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
-                    crate::kv::number::parse_int(digits).map(|n| n as u64)
-                };
-                let versions: Option<Vec<u64>> = versions.into_iter().map(number).collect();
-                match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
-                    Some(versions) => {
-                        for (key, version) in keys.into_iter().zip(versions) {
-                            self.client.watched.insert(key, version);
-                        }
-                        out.extend_from_slice(b"+OK\r\n");
-                    }
-                    None => resp::write(answer, version, out),
-                }
-            }
-            Then::Transaction(commands) => self.finish_transaction(&commands, answer, version, out),
-        }
-    }
-
-    fn finish_transaction(
-        &mut self,
-        commands: &[Vec<Box<[u8]>>],
-        answer: &[u8],
-        version: u8,
-        out: &mut Vec<u8>,
-    ) {
-        let Some(parts) = resp::elements(answer) else {
-            return resp::write(answer, version, out);
-        };
-        let mut parts = parts.into_iter();
-        let mut whole = Vec::new();
-        let mut reply = Reply::new(&mut whole);
-        reply.array(commands.len());
-        for command in commands {
-            let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
-            match registry::lookup(args[0]).map(|c| c.run) {
-                Some(Run::Front(f)) => {
-                    let start = reply.mark();
-                    if let Err(e) = f(&mut self.client, &args, &mut reply) {
-                        reply.take_back(start);
-                        reply.error(&e);
-                    }
-                }
-                _ => reply.raw(parts.next().unwrap_or(b"_\r\n")),
-            }
-        }
-        reply.finish(0);
-        // The transaction may have chosen another version: it holds from the next command on.
-        resp::write(&whole, version, out);
-    }
-
     /// Takes commands from the input and sends them on, while it can.
     fn take_commands(&mut self, cx: &mut Context<'_>, now: Now) -> Progress {
         let mut sent = false;
@@ -417,41 +282,6 @@ impl<B: Backend> Connection<B> {
         }
         // Answers may be there already, and let more commands go.
         if sent { Progress::More } else { Progress::Stuck }
-    }
-
-    /// Sends a command, or gives it back and sees to it that it is tried again in time.
-    fn send_or_wait(
-        &mut self,
-        pending: Pending,
-        cx: &mut Context<'_>,
-        now: Now,
-    ) -> Option<Pending> {
-        match self.hand_in_or_wait(pending, cx, now) {
-            Ok((request, then)) => {
-                let silent = self.client.silent || std::mem::take(&mut self.client.skip_next);
-                let resp = self.client.resp;
-                self.slots.push_back(Slot::Open { request, then, resp, silent });
-                None
-            }
-            Err(pending) => Some(pending),
-        }
-    }
-
-    /// Hands a command in; the number of its request. Or gives it back and sees to it that it is tried
-    /// again in time.
-    fn hand_in_or_wait(
-        &mut self,
-        pending: Pending,
-        cx: &mut Context<'_>,
-        now: Now,
-    ) -> Result<(u64, Then), Pending> {
-        let pending = match self.hand_in(pending, now) {
-            Err(pending) if self.admits(&pending) => pending,
-            other => return other,
-        };
-        self.shared.router.wait_for_room(&self.lane, cx.waker());
-        // There may have been room between the refusal and the line above.
-        self.hand_in(pending, now)
     }
 
     /// Takes one command from the input; false if there is none.
@@ -499,32 +329,6 @@ impl<B: Backend> Connection<B> {
         self.parser = parser;
         self.wire.input = input;
         go_on
-    }
-
-    /// Answers from here, in its turn.
-    fn answer(&mut self, fill: impl FnOnce(&mut Reply<'_>)) {
-        if self.client.silent || std::mem::take(&mut self.client.skip_next) {
-            return;
-        }
-        let mut answer = Vec::new();
-        fill(&mut Reply::new(&mut answer));
-        self.put(&answer, self.client.resp);
-    }
-
-    fn put(&mut self, answer: &[u8], version: u8) {
-        if self.slots.is_empty() {
-            resp::write(answer, version, &mut self.wire.output);
-        } else {
-            let mut shown = Vec::new();
-            resp::write(answer, version, &mut shown);
-            self.hold(shown);
-        }
-    }
-
-    /// Puts an answer behind those that are to come.
-    fn hold(&mut self, shown: Vec<u8>) {
-        self.slot_bytes += shown.len();
-        self.slots.push_back(Slot::Ready(shown));
     }
 
     fn too_large(&self) -> Error {
@@ -647,143 +451,6 @@ impl<B: Backend> Connection<B> {
             }
         }
         self.entrance.is_over(cx)
-    }
-
-    fn order_transaction(&mut self, exec: &'static Command) {
-        let Some(gathered) = self.client.transaction.take() else { return };
-        let ordered = |c: &&Vec<Box<[u8]>>| {
-            registry::lookup(&c[0]).is_some_and(|c| !matches!(c.run, Run::Front(_)))
-        };
-        let for_shards: Vec<_> = gathered.commands.iter().filter(ordered).collect();
-        if for_shards.is_empty() && self.client.watched.len() == 0 {
-            let mut shown = Vec::new();
-            self.finish_transaction(&gathered.commands, b"*0\r\n", self.client.resp, &mut shown);
-            match self.slots.is_empty() {
-                true => self.wire.output.append(&mut shown),
-                false => self.hold(shown),
-            }
-            return;
-        }
-        let script = Script::encode(&self.client, &for_shards);
-        self.client.watched.clear();
-        let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
-        self.order(exec, &args, Then::Transaction(gathered.commands));
-        self.barrier = true;
-    }
-
-    /// Encodes a command to be ordered; it is sent at once or when its turn comes.
-    fn order(&mut self, command: &'static Command, args: &[&[u8]], then: Then) {
-        if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
-            let error = self.too_large();
-            return self.answer(|reply| reply.error(&error));
-        }
-        match self.prepare(command, args, then) {
-            Ok(pending) => self.pending = Some(pending),
-            Err(e) => self.answer(|reply| reply.error(&e)),
-        }
-    }
-
-    /// Finds where a command goes, and encodes it.
-    fn prepare(
-        &mut self,
-        command: &'static Command,
-        args: &[&[u8]],
-        then: Then,
-    ) -> Result<Pending, Error> {
-        // Commands under way that are refused must not be overtaken by one that goes by a later map and is
-        // not: those that are under way together go by one map.
-        if self.pipeline.len() == 0 && self.map.epoch() != self.shared.server.epoch() {
-            self.map = self.shared.server.partitions();
-        }
-        let mut dst = destinations(command, args, &self.map)?;
-        if dst.is_empty() {
-            dst = GroupSet::one(Gid(0));
-        }
-        let keys = if self.map.shards() == 1 {
-            Some(Vec::new())
-        } else {
-            let mut keys = Vec::new();
-            let by_key = key_hashes(command, args, &mut |k| keys.push(hash_bytes(0, k)));
-            by_key.then_some(keys)
-        };
-        self.body.clear();
-        encode_epoch(self.map.epoch(), &mut self.body);
-        encode_args(args, &mut self.body);
-        let read_only = !command.writes();
-        let shown = matches!(then, Then::Show);
-        let sequential = self.client.level == Level::Sequential;
-        let here = read_only && shown && sequential;
-        let can = dst.len() == 1 && self.shared.backend.reads_apart();
-        let apart = read_only && shown && !sequential && can;
-        Ok(Pending { dst, keys, read_only, here, apart, then })
-    }
-
-    /// Whether a command may be sent now. A read that is answered here sees all that was written before
-    /// it, and nothing that is written after it.
-    fn admits(&self, p: &Pending) -> bool {
-        if self.must_probe(p) {
-            return false;
-        }
-        if p.here || !self.peeks.is_empty() {
-            return p.here;
-        }
-        if !self.apart.is_empty() {
-            return p.apart;
-        }
-        self.pipeline.admits(&Reach { dst: p.dst, keys: p.keys.as_deref(), writes: !p.read_only })
-    }
-
-    /// Hands the encoded command in, or gives it back if that is not possible now.
-    fn hand_in(&mut self, pending: Pending, now: Now) -> Result<(u64, Then), Pending> {
-        if !self.admits(&pending) {
-            return Err(pending);
-        }
-        let request = self.last_request + 1;
-        let open_from = self.pipeline.first_open().unwrap_or(request);
-        let envelope = Envelope {
-            session: self.shared.config.first_session + u64::from(self.lane.index),
-            request,
-            open_from,
-            stamp: now.stamp,
-            read_only: pending.read_only,
-        };
-        self.payload.clear();
-        envelope.encode(&mut self.payload);
-        self.payload.extend_from_slice(&self.body);
-        self.lane.mailbox.opened(request);
-        let token = token(self.lane.index, request);
-        let (backend, dst) = (&self.shared.backend, pending.dst);
-        if pending.here {
-            if !backend.read_here(dst, &self.payload, &self.written.all(), token) {
-                self.lane.mailbox.withdrawn();
-                return self.hand_in(Pending { here: false, ..pending }, now);
-            }
-            self.peeks.push(request);
-        } else {
-            // Where something else is under way its place in the order keeps it from overtaking that.
-            let apart = pending.apart && self.pipeline.len() == self.apart.len();
-            let taken = match apart {
-                true => backend.read(dst, &self.payload, token),
-                false => backend.submit(dst, &self.payload, token),
-            };
-            if let Err(Busy) = taken {
-                self.lane.mailbox.withdrawn();
-                return Err(pending);
-            }
-            if apart {
-                self.apart.push(request);
-            }
-        }
-        let Pending { dst, keys, read_only, then, .. } = pending;
-        if let (false, Some(home)) = (read_only, dst.lowest()) {
-            self.written.sent(Wrote { home, request, host_ms: now.stamp.host_ms }, open_from);
-        }
-        self.last_request = request;
-        if read_only && !self.probed {
-            self.probe = Some(request);
-        }
-        self.pipeline.sent(request, &Reach { dst, keys: keys.as_deref(), writes: !read_only });
-        Ok((request, then))
     }
 
     /// Reads once, unless commands cannot be taken now; ready with `Ok` if there is something new

@@ -1,0 +1,170 @@
+//! Answers come in any order and leave in that of their commands.
+
+use super::super::resp;
+use super::super::router::Frame;
+use super::written::has_effect;
+use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
+use crate::backend::Backend;
+use crate::kv::registry::{self, Run};
+use crate::kv::reply::Reply;
+use std::borrow::Cow;
+
+impl<B: Backend> Connection<B> {
+    /// Takes answers that came, and moves those whose turn it is to the output.
+    pub(super) fn collect(&mut self) {
+        let mut mail = std::mem::take(&mut self.mail);
+        self.lane.mailbox.take(&mut mail);
+        let mut at = 0;
+        for (low, frame) in mail.frames.drain(..) {
+            match frame {
+                Frame::Small(len) => {
+                    self.place(low, Cow::Borrowed(&mail.bytes[at..at + len]));
+                    at += len;
+                }
+                Frame::Large(bytes) => self.place(low, Cow::Owned(bytes)),
+            }
+        }
+        mail.bytes.clear();
+        if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
+            mail.bytes = Vec::new();
+        }
+        self.mail = mail;
+    }
+
+    /// Puts the answer to the request with this low half into its place.
+    fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
+        self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
+        let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
+        let Some(i) = self.slots.iter().position(mine) else { return };
+        let Slot::Open { request, then, resp, silent } =
+            std::mem::replace(&mut self.slots[i], Slot::Ready(Vec::new()))
+        else {
+            return;
+        };
+        self.pipeline.answered(request);
+        self.peeks.retain(|peek| *peek != request);
+        self.apart.retain(|read| *read != request);
+        if self.probe == Some(request) {
+            (self.probe, self.probed) = (None, true);
+            // One of that size and no other is known; below this many are sent in any case.
+            self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
+        }
+        let refusal = self.shared.learn(&answer);
+        self.written.answered(request, refusal.is_none() && has_effect(&answer));
+        if let Some(args) = refusal {
+            (self.refused, self.drains) = (self.refused + 1, true);
+            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent };
+            return;
+        }
+        match answer {
+            _ if silent => _ = self.finished(then, &answer, resp, Vec::new()),
+            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => {
+                self.slot_bytes += bytes.len();
+                self.slots[i] = Slot::Ready(bytes);
+            }
+            _ if i == 0 => {
+                let output = std::mem::take(&mut self.wire.output);
+                self.wire.output = self.finished(then, &answer, resp, output);
+            }
+            _ => {
+                let shown = self.finished(then, &answer, resp, Vec::new());
+                self.slot_bytes += shown.len();
+                self.slots[i] = Slot::Ready(shown);
+            }
+        }
+        while let Some(Slot::Ready(next)) = self.slots.front_mut() {
+            self.slot_bytes -= next.len();
+            self.wire.put(std::mem::take(next));
+            self.slots.pop_front();
+        }
+    }
+
+    /// Appends what the client sees of an ordered command's answer to `out`.
+    fn finished(&mut self, then: Then, answer: &[u8], resp: u8, mut out: Vec<u8>) -> Vec<u8> {
+        self.finish(then, answer, resp, &mut out);
+        out
+    }
+
+    /// Turns an ordered command's answer into what the client sees.
+    fn finish(&mut self, then: Then, answer: &[u8], version: u8, out: &mut Vec<u8>) {
+        match then {
+            Then::Show => resp::write(answer, version, out),
+            Then::Watch(keys) => {
+                let versions = resp::elements(answer).unwrap_or_default();
+                let number = |v: &[u8]| {
+                    let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
+                    crate::kv::number::parse_int(digits).map(|n| n as u64)
+                };
+                let versions: Option<Vec<u64>> = versions.into_iter().map(number).collect();
+                match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
+                    Some(versions) => {
+                        for (key, version) in keys.into_iter().zip(versions) {
+                            self.client.watched.insert(key, version);
+                        }
+                        out.extend_from_slice(b"+OK\r\n");
+                    }
+                    None => resp::write(answer, version, out),
+                }
+            }
+            Then::Transaction(commands) => self.finish_transaction(&commands, answer, version, out),
+        }
+    }
+
+    pub(super) fn finish_transaction(
+        &mut self,
+        commands: &[Vec<Box<[u8]>>],
+        answer: &[u8],
+        version: u8,
+        out: &mut Vec<u8>,
+    ) {
+        let Some(parts) = resp::elements(answer) else {
+            return resp::write(answer, version, out);
+        };
+        let mut parts = parts.into_iter();
+        let mut whole = Vec::new();
+        let mut reply = Reply::new(&mut whole);
+        reply.array(commands.len());
+        for command in commands {
+            let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
+            match registry::lookup(args[0]).map(|c| c.run) {
+                Some(Run::Front(f)) => {
+                    let start = reply.mark();
+                    if let Err(e) = f(&mut self.client, &args, &mut reply) {
+                        reply.take_back(start);
+                        reply.error(&e);
+                    }
+                }
+                _ => reply.raw(parts.next().unwrap_or(b"_\r\n")),
+            }
+        }
+        reply.finish(0);
+        // The transaction may have chosen another version: it holds from the next command on.
+        resp::write(&whole, version, out);
+    }
+
+    /// Answers from here, in its turn.
+    pub(super) fn answer(&mut self, fill: impl FnOnce(&mut Reply<'_>)) {
+        if self.client.silent || std::mem::take(&mut self.client.skip_next) {
+            return;
+        }
+        let mut answer = Vec::new();
+        fill(&mut Reply::new(&mut answer));
+        self.put(&answer, self.client.resp);
+    }
+
+    pub(super) fn put(&mut self, answer: &[u8], version: u8) {
+        if self.slots.is_empty() {
+            resp::write(answer, version, &mut self.wire.output);
+        } else {
+            let mut shown = Vec::new();
+            resp::write(answer, version, &mut shown);
+            self.hold(shown);
+        }
+    }
+
+    /// Puts an answer behind those that are to come.
+    pub(super) fn hold(&mut self, shown: Vec<u8>) {
+        self.slot_bytes += shown.len();
+        self.slots.push_back(Slot::Ready(shown));
+    }
+}
