@@ -16,6 +16,7 @@ pub mod front;
 pub mod kv;
 pub mod log;
 pub mod machine;
+pub mod parts;
 pub mod status;
 pub mod store_and_log;
 pub mod stream;

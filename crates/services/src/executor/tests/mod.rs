@@ -4,6 +4,7 @@ mod budget;
 mod clocks;
 mod cut;
 mod moves;
+mod parts;
 mod pool;
 
 use super::*;
