@@ -4,8 +4,10 @@ mod again;
 mod answers;
 mod bounds;
 mod order;
+mod parts;
 mod written;
 
+use self::parts::Large;
 use self::written::Written;
 use super::Shared;
 use super::parser::{Bounds, Parser, Step};
@@ -62,6 +64,8 @@ struct Pending {
     here: bool,
     /// Whether it is a read that need not be ordered.
     apart: bool,
+    /// Whether it is sent in parts.
+    large: bool,
     then: Then,
 }
 
@@ -110,6 +114,8 @@ struct Connection<B: Backend> {
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
     pending: Option<Pending>,
+    /// The command that is being sent in parts.
+    large: Option<Box<Large>>,
     /// Reused for envelope and body.
     payload: Vec<u8>,
     /// A command must see the answers of all before it.
@@ -176,6 +182,7 @@ pub(super) fn open<B: Backend>(
         written: Written::default(),
         body: Vec::new(),
         pending: None,
+        large: None,
         payload: Vec::new(),
         barrier: false,
         closing: false,
@@ -186,6 +193,7 @@ pub(super) fn open<B: Backend>(
 
 impl<B: Backend> Drop for Connection<B> {
     fn drop(&mut self) {
+        self.leave_parts();
         let info = &self.client.info;
         self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.shared.strangers.leave(info.id);
@@ -245,6 +253,7 @@ impl<B: Backend> Connection<B> {
         let mut sent = false;
         (self.held_back, self.starved) = (false, false);
         loop {
+            sent |= self.send_parts(cx, now);
             if self.refused > 0 {
                 if !self.send_refused(cx, now) {
                     break;
@@ -379,7 +388,8 @@ impl<B: Backend> Connection<B> {
         let gathers = self.client.transaction.is_some()
             && !matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
         if gathers {
-            let pushed = self.client.transaction.as_mut().map(|t| t.push(args));
+            let most = self.shared.config.command_bytes_max;
+            let pushed = self.client.transaction.as_mut().map(|t| t.push(args, most));
             return match pushed {
                 Some(Err(e)) => self.refuse(&e),
                 _ => self.answer(|reply| reply.simple("QUEUED")),
@@ -458,6 +468,9 @@ impl<B: Backend> Connection<B> {
     fn read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ()>> {
         let waits = self.barrier || self.pending.is_some() || self.refused > 0;
         let stuck = self.full() || waits || !self.is_calm();
-        if stuck { Poll::Pending } else { self.wire.read(cx).map_err(drop) }
+        if stuck {
+            return Poll::Pending;
+        }
+        self.wire.read(cx, self.parser.needs()).map_err(drop)
     }
 }
