@@ -9,6 +9,7 @@ mod ends;
 mod harness;
 mod interrupted;
 mod large_answers;
+mod large_commands;
 mod operating;
 mod partitions;
 mod replaced;

@@ -98,7 +98,7 @@ pub(super) struct Job {
     pub(super) tidy: Stamp,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 /// A command of several shards, on its way to all of them.

@@ -349,6 +349,8 @@ impl Answer {
             12 => Self::Not(Why::Refused(Refusal::Window)),
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
+            15 => Self::Not(Why::Refused(Refusal::NoRoom)),
+            16 => Self::Not(Why::Refused(Refusal::Incomplete)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -378,6 +380,8 @@ impl Why {
             }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
+            Self::Refused(Refusal::NoRoom) => out.push(15),
+            Self::Refused(Refusal::Incomplete) => out.push(16),
         }
     }
 }
@@ -490,6 +494,8 @@ mod tests {
             Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
             Answer::Not(Why::Refused(Refusal::Forgotten)),
             Answer::Not(Why::Refused(Refusal::Window)),
+            Answer::Not(Why::Refused(Refusal::NoRoom)),
+            Answer::Not(Why::Refused(Refusal::Incomplete)),
         ];
         for answer in all {
             let mut bytes = Vec::new();
