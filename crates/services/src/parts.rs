@@ -34,7 +34,7 @@ pub struct CommandPart<'a> {
 impl<'a> CommandPart<'a> {
     /// Bytes of an encoded part beside those of the command.
     pub const HEAD_BYTES: usize = Envelope::BYTES;
-    const VERSION: u8 = 4;
+    const VERSION: u8 = 5;
 
     /// Appends the part to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -70,7 +70,7 @@ pub struct Assembly {
 impl Assembly {
     /// Bytes of an encoded assembly.
     pub const BYTES: usize = Envelope::BYTES + 16;
-    const VERSION: u8 = 5;
+    const VERSION: u8 = 6;
 
     /// Appends the assembly to `out`.
     pub fn encode(&self, out: &mut Vec<u8>) {
@@ -107,6 +107,7 @@ pub(crate) fn header(payload: &[u8]) -> Option<(Envelope, Option<&[u8]>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::digest::DigestReport;
     use crate::envelope::{ClockReport, Stamp};
 
     #[test]
@@ -116,7 +117,7 @@ mod tests {
         let (mut part, mut last) = (Vec::new(), Vec::new());
         CommandPart { envelope, bytes: b"ab" }.encode(&mut part);
         let head = [
-            4, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
+            5, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0,
             0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(part, [&head[..], b"ab"].concat());
@@ -124,13 +125,17 @@ mod tests {
         assembly.encode(&mut last);
         assert_eq!(last[1..Envelope::BYTES], head[1..]);
         assert_eq!(last[Envelope::BYTES..], [2, 0, 0, 0, 2, 3, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4]);
-        assert_eq!((last[0], last.len()), (5, Assembly::BYTES));
+        assert_eq!((last[0], last.len()), (6, Assembly::BYTES));
         assert_eq!(CommandPart::decode(&part), Some(CommandPart { envelope, bytes: b"ab" }));
         assert_eq!(Assembly::decode(&last), Some(assembly));
         assert_eq!((assembly.first(), header(&last)), (Some(1), Some((envelope, None))));
         assert!(CommandPart::decode(&last).is_none() && Assembly::decode(&part).is_none());
         for bytes in [&part, &last] {
             assert!(Envelope::decode(bytes).is_none() && ClockReport::decode(bytes).is_none());
+            let report = &bytes[..DigestReport::BYTES];
+            assert!(
+                DigestReport::decode(bytes).is_none() && DigestReport::decode(report).is_none()
+            );
         }
         assert!(Assembly::decode(&last[..last.len() - 1]).is_none());
         last.push(0);
