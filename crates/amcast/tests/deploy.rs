@@ -18,6 +18,10 @@ fn the_clusters_file_is_right() {
         .output()
         .expect("it starts");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    let said = String::from_utf8_lossy(&checked.stdout);
+    let number = said.lines().find_map(|line| line.strip_prefix("decides: "));
+    let number = number.and_then(|rest| rest.split(',').next());
+    assert!(number.is_some_and(|n| u64::from_str_radix(n, 16).is_ok() && n.len() == 16), "{said}");
 }
 
 #[test]

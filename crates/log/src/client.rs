@@ -185,6 +185,17 @@ impl Client {
         Ok(answer.extent.unwrap_or_default())
     }
 
+    /// Takes a log away with all its values; how far it went. An append to its name makes a new log, whose positions
+    /// count from 0.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn delete(&mut self, log: &str) -> Result<proto::Extent, Failed> {
+        let asked = proto::DeleteRequest { log: log.into(), session: None };
+        let answer = self.write(asked, |request, session| request.session = Some(session))?;
+        Ok(answer.extent.unwrap_or_default())
+    }
+
     /// Reads values; see the request.
     ///
     /// # Errors
@@ -216,22 +227,25 @@ impl Client {
     /// later, until it says false. A stream that breaks is begun again where it was.
     ///
     /// # Errors
-    /// When the log was trimmed behind the position, or no front answered in time.
+    /// When the log was trimmed behind the position, or deleted (also if it was made anew), or no front answered in
+    /// time.
     pub fn tail(
         &mut self,
         log: &str,
         from: u64,
         on: &mut dyn FnMut(u64, &[u8]) -> bool,
     ) -> Result<(), Failed> {
-        let (mut position, mut failing) = (from, None);
+        let (mut position, mut of, mut failing) = (from, None, None);
         loop {
             let Self { runtime, addresses, current, connected, password, .. } = self;
-            let asked = proto::TailRequest { log: log.to_string(), from: position };
+            let log = log.to_string();
+            let asked = proto::TailRequest { log, from: position, incarnation: of };
             let ended = runtime.block_on(async {
                 let client = connect(connected, &addresses[*current]).await?;
                 let mut stream = client.tail(with(asked, password)).await?.into_inner();
-                while let Some(proto::TailResponse { from, values }) = stream.message().await? {
-                    failing = None;
+                while let Some(given) = stream.message().await? {
+                    let proto::TailResponse { from, values, incarnation } = given;
+                    (of, failing) = (Some(incarnation), None);
                     for (value, at) in values.iter().zip(from..) {
                         position = at + 1;
                         if !on(at, value) {
@@ -432,6 +446,7 @@ ask! {
     AppendRequest => append -> AppendResponse;
     MultiAppendRequest => multi_append -> MultiAppendResponse;
     TrimRequest => trim -> TrimResponse;
+    DeleteRequest => delete -> DeleteResponse;
     ReadRequest => read -> ReadResponse;
     InfoRequest => info -> InfoResponse;
     ListRequest => list -> ListResponse;

@@ -14,6 +14,7 @@ pub(crate) struct Done {
     /// Values that they appended.
     values: AtomicU64,
     trims: AtomicU64,
+    deletes: AtomicU64,
     reads: AtomicU64,
     /// Requests that found no room, or made no sense.
     refused: AtomicU64,
@@ -31,16 +32,18 @@ pub(crate) enum Method {
     MultiAppend,
     Read,
     Trim,
+    Delete,
     Info,
     List,
 }
 
 /// Each by its name in the service's description, in the order of their numbers.
-const METHODS: [(Method, &str); 6] = [
+const METHODS: [(Method, &str); 7] = [
     (Method::Append, "Append"),
     (Method::MultiAppend, "MultiAppend"),
     (Method::Read, "Read"),
     (Method::Trim, "Trim"),
+    (Method::Delete, "Delete"),
     (Method::Info, "Info"),
     (Method::List, "List"),
 ];
@@ -65,6 +68,8 @@ pub(crate) enum Asked {
     Append(usize),
     /// Values dropped.
     Trim,
+    /// A log taken away.
+    Delete,
     /// Something that changes nothing.
     Read,
 }
@@ -90,6 +95,7 @@ impl Done {
                     more(&self.values, values as u64);
                 }
                 Asked::Trim => more(&self.trims, 1),
+                Asked::Delete => more(&self.deletes, 1),
                 Asked::Read => more(&self.reads, 1),
             },
             // It asked for what is not there, which is an answer.
@@ -120,6 +126,7 @@ impl Done {
             grown("log_appends", "Appends by this front that took effect", &self.appends),
             grown("log_values", "Values that they appended", &self.values),
             grown("log_trims", "Trims by this front", &self.trims),
+            grown("log_deletes", "Logs deleted by this front", &self.deletes),
             grown("log_reads", "Reads, looks and lists by this front", &self.reads),
             grown("log_refused", "Requests that found no room or made no sense", &self.refused),
             grown("log_unanswered", "Requests without an answer in time", &self.unanswered),
@@ -170,18 +177,20 @@ mod tests {
                 .is_err()
         );
         assert!(done.note(Method::Trim.begin(), Asked::Trim, Ok(())).is_ok());
+        assert!(done.note(Method::Delete.begin(), Asked::Delete, Ok(())).is_ok());
         let counts = done.counts(5);
         let of = |name: &str| counts.iter().find(|c| c.name == name).and_then(Metric::count);
-        let names = ["appends", "values", "trims", "reads", "refused", "unanswered", "streams"];
+        let names =
+            ["appends", "values", "trims", "deletes", "reads", "refused", "unanswered", "streams"];
         let values: Vec<_> = names.iter().map(|n| of(&format!("log_{n}")).unwrap()).collect();
-        assert_eq!(values, [2, 4, 1, 1, 1, 1, 5]);
+        assert_eq!(values, [2, 4, 1, 1, 1, 1, 1, 5]);
         let durations = counts.iter().find(|c| c.name == "log_request_duration").unwrap();
         let by_method = durations.samples.iter().map(|(labels, value)| {
             let Value::Durations(all) = value else { panic!("no histogram: {value:?}") };
             (labels[0].1.as_str(), all.count())
         });
         let by_method: Vec<_> = by_method.collect();
-        assert_eq!(by_method, [("Append", 4), ("Trim", 1), ("Info", 1)]);
+        assert_eq!(by_method, [("Append", 4), ("Trim", 1), ("Delete", 1), ("Info", 1)]);
     }
     #[test]
     fn each_method_has_its_own_durations() {

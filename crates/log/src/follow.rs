@@ -6,6 +6,7 @@
 //! happens and often while something does. The first one asks, too, but very rarely: a node that was left
 //! behind gets what it missed as a state. What goes through a front itself it knows at once.
 
+use amcast_services::log::Extent;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,23 +36,45 @@ pub(crate) struct Follows {
 struct Watched {
     /// How many streams wait.
     waiting: usize,
-    /// How far the log goes, as far as that was heard.
-    next: watch::Sender<u64>,
+    heard: watch::Sender<Heard>,
+}
+
+/// What was heard of a log.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct Heard {
+    /// How often something new was.
+    news: u64,
+    /// How often that it was deleted.
+    deleted: u64,
+    /// Whether it is there, if anything was.
+    there: Option<bool>,
+    incarnation: u64,
+    /// How far it goes.
+    next: u64,
 }
 
 /// A stream that watches a log.
 pub(crate) struct Watching<'a> {
     follows: &'a Follows,
     log: &'a str,
-    next: watch::Receiver<u64>,
+    heard: watch::Receiver<Heard>,
+    /// What the stream knew when it began to read.
+    known: Heard,
 }
 
 impl Watching<'_> {
-    /// Waits until the log has a value at `position`; until then only, if that was told since the stream
-    /// began to watch.
+    /// Notes that the log is about to be read: what was told until now, the read will find.
+    pub(crate) fn reads(&mut self) {
+        self.known = *self.heard.borrow_and_update();
+    }
+
+    /// Waits until it is told that the log has a value at `position`, or was deleted: at once if that was told since
+    /// the stream began to read.
     pub(crate) async fn until(&mut self, position: u64) {
+        let Heard { news, deleted, .. } = self.known;
         // The sender goes only after this stream.
-        let _ = self.next.wait_for(|next| *next > position).await;
+        let wanted = |h: &Heard| h.news > news && (h.next > position || h.deleted > deleted);
+        let _ = self.heard.wait_for(wanted).await;
     }
 }
 
@@ -76,29 +99,54 @@ impl Follows {
     /// Has what is told of a log noted from now on. To be done before the log is read: what is appended
     /// between that and the waiting would be missed.
     pub(crate) fn watch<'a>(&'a self, log: &'a str) -> Watching<'a> {
-        let next = {
+        let heard = {
             let mut logs = self.logs();
-            let watched = logs
-                .entry(log.to_string())
-                .or_insert_with(|| Watched { waiting: 0, next: watch::Sender::new(0) });
+            let fresh = || Watched { waiting: 0, heard: watch::Sender::new(Heard::default()) };
+            let watched = logs.entry(log.to_string()).or_insert_with(fresh);
             watched.waiting += 1;
             self.any.store(true, Ordering::SeqCst);
-            watched.next.subscribe()
+            watched.heard.subscribe()
         };
         self.wanted.notify_one();
-        Watching { follows: self, log, next }
+        let known = *heard.borrow();
+        Watching { follows: self, log, heard, known }
     }
 
-    /// Says how far a log goes; whether that is news to any stream.
-    pub(crate) fn tell(&self, log: &str, next: u64) -> bool {
+    /// Says how far a log goes, if it is there; whether that is news to any stream.
+    pub(crate) fn tell(&self, log: &str, extent: Option<Extent>) -> bool {
+        self.note(log, |known| match extent {
+            Some(e) => {
+                known.deleted += u64::from(known.incarnation < e.incarnation);
+                known.there = Some(true);
+                let now = (e.incarnation, e.next).max((known.incarnation, known.next));
+                (known.incarnation, known.next) = now;
+            }
+            // Who reads it may have seen what was not told here.
+            None if known.there != Some(false) => {
+                (known.deleted, known.there, known.next) = (known.deleted + 1, Some(false), 0);
+            }
+            None => {}
+        })
+    }
+
+    /// Says that a log goes so far by an append that was answered just now.
+    pub(crate) fn tell_next(&self, log: &str, next: u64) -> bool {
+        self.note(log, |known| {
+            (known.there, known.next) = (Some(true), next.max(known.next));
+        })
+    }
+
+    fn note(&self, log: &str, change: impl FnOnce(&mut Heard)) -> bool {
         if !self.any.load(Ordering::SeqCst) {
             return false;
         }
         let logs = self.logs();
         let Some(watched) = logs.get(log) else { return false };
-        watched.next.send_if_modified(|known| {
-            let news = next > *known;
-            *known = next.max(*known);
+        watched.heard.send_if_modified(|known| {
+            let before = *known;
+            change(known);
+            let news = *known != before;
+            known.news += u64::from(news);
             news
         })
     }
@@ -129,16 +177,16 @@ impl Follows {
     }
 }
 
-/// Hears of the logs of a node that they grow, for the front of its process.
+/// Hears of the logs of a node that they grow, or are deleted, for the front of its process.
 #[derive(Clone, Default)]
 pub struct Growth(pub(crate) Arc<Follows>);
 
 impl Growth {
-    /// Says how far a log goes. Does not wait.
-    pub fn tell(&self, log: &[u8], next: u64) {
+    /// Says how far a log goes; without that, that it was deleted. Does not wait.
+    pub fn tell(&self, log: &[u8], extent: Option<Extent>) {
         // Others have no name that a stream could give.
         if let Ok(log) = std::str::from_utf8(log) {
-            self.0.tell(log, next);
+            self.0.tell(log, extent);
         }
     }
 }
@@ -148,6 +196,10 @@ mod tests {
     use super::*;
     use std::pin::pin;
     use std::task::{Context, Poll, Waker};
+
+    fn extent(next: u64) -> Option<Extent> {
+        Some(Extent { next, ..Extent::default() })
+    }
 
     #[test]
     fn a_stream_waits_for_its_position_and_leaves_nothing_behind() {
@@ -160,13 +212,13 @@ mod tests {
             assert_eq!(one.as_mut().poll(&mut cx), Poll::Pending);
             assert_eq!(two.as_mut().poll(&mut cx), Poll::Pending);
             assert_eq!(follows.names(), ["a"]);
-            assert!(!follows.tell("b", 9), "nobody waits for it");
-            assert!(follows.tell("a", 5) && !follows.tell("a", 5));
+            assert!(!follows.tell("b", extent(9)), "nobody waits for it");
+            assert!(follows.tell("a", extent(5)) && !follows.tell("a", extent(5)));
             assert_eq!(one.as_mut().poll(&mut cx), Poll::Pending, "it wants the value at 5");
-            assert!(follows.tell("a", 6));
+            assert!(follows.tell("a", extent(6)));
             assert_eq!(one.as_mut().poll(&mut cx), Poll::Ready(()));
             assert_eq!(two.as_mut().poll(&mut cx), Poll::Pending);
-            assert!(!follows.tell("a", 3), "old news");
+            assert!(!follows.tell("a", extent(3)), "old news");
             assert_eq!(follows.names(), ["a"]);
         }
         assert!(follows.names().is_empty());
@@ -175,14 +227,37 @@ mod tests {
     #[test]
     fn what_is_told_between_watching_and_waiting_is_not_missed() {
         let growth = Growth::default();
-        growth.tell(b"a", 1);
+        growth.tell(b"a", extent(1));
         let mut watching = growth.0.watch("a");
         // Here the stream reads and finds nothing.
-        growth.tell(b"a", 2);
+        growth.tell(b"a", extent(2));
         let mut cx = Context::from_waker(Waker::noop());
         assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()));
         assert_eq!(pin!(watching.until(2)).poll(&mut cx), Poll::Pending);
         drop(watching);
-        assert!(!growth.0.tell("a", 3), "nobody watches any more");
+        assert!(!growth.0.tell("a", extent(3)), "nobody watches any more");
+    }
+
+    #[test]
+    fn a_stream_hears_that_its_log_was_deleted_also_where_a_new_one_has_the_name() {
+        let (follows, mut cx) = (Follows::default(), Context::from_waker(Waker::noop()));
+        let new = |incarnation, next| Some(Extent { next, incarnation, ..Extent::default() });
+        let mut watching = follows.watch("a");
+        assert!(follows.tell("a", None) && !follows.tell("a", None), "it may have been there");
+        assert!(follows.tell("a", extent(5)));
+        watching.reads();
+        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Pending);
+        assert!(follows.tell("a", None) && !follows.tell("a", None));
+        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(()));
+        watching.reads();
+        assert!(follows.tell("a", new(1, 3)) && follows.tell("a", new(2, 1)));
+        assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(()), "3 were, and are not");
+        watching.reads();
+        // The answer to an append to the first log comes late: it is looked at once, and then never again.
+        assert!(follows.tell_next("a", 9) && !follows.tell("a", new(0, 9)));
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()));
+        watching.reads();
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Pending);
+        assert!(follows.tell("a", new(3, 2)), "a further one is news");
     }
 }

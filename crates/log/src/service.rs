@@ -9,7 +9,7 @@ use crate::proto::log_server::Log;
 use crate::proto::{self, info_response, list_response, multi_append_request};
 use crate::session::Sessions;
 use crate::status::{Again, invalid, not_done, unanswered};
-use crate::tail::Through;
+use crate::tail::{Next, Through};
 use amcast_core::GroupSet;
 use amcast_services::kv::SlotMap;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
@@ -133,7 +133,9 @@ impl Shared {
         let mut body = Vec::new();
         command.encode(&mut body);
         let of = match &answer {
-            Answer::Appended { check, .. } | Answer::Trimmed { check, .. } => Some(*check),
+            Answer::Appended { check, .. }
+            | Answer::Trimmed { check, .. }
+            | Answer::Deleted { check, .. } => Some(*check),
             Answer::Not(
                 Why::Full { check, .. } | Why::TooMany { check, .. } | Why::Unknown { check },
             ) => Some(*check),
@@ -172,7 +174,7 @@ impl Shared {
         if let Command::Append(additions) = &command {
             for (a, position) in additions.iter().zip(&positions) {
                 let log = std::str::from_utf8(a.log).unwrap_or_default();
-                self.follows.tell(log, position + 1);
+                self.follows.tell_next(log, position + 1);
             }
         }
         Ok(positions)
@@ -190,7 +192,7 @@ impl Shared {
             // One that has no answer is asked again with the next look.
             let Ok(Answer::Extents(extents)) = self.read(&command).await else { continue };
             for (log, extent) in logs.iter().zip(extents) {
-                news |= extent.is_some_and(|extent| self.follows.tell(log, extent.next));
+                news |= self.follows.tell(log, extent);
             }
         }
         news
@@ -228,7 +230,8 @@ fn asked(given: u32, usual: u32, most: u32) -> u32 {
 }
 
 fn extent(e: Extent) -> proto::Extent {
-    proto::Extent { first: e.first, next: e.next, bytes: e.bytes }
+    let Extent { first, next, bytes, incarnation } = e;
+    proto::Extent { first, next, bytes, incarnation }
 }
 
 /// The service.
@@ -307,6 +310,22 @@ impl Log for Service {
         Ok(Response::new(proto::TrimResponse { extent: Some(extent(e)) }))
     }
 
+    async fn delete(
+        &self,
+        request: Request<proto::DeleteRequest>,
+    ) -> Result<Response<proto::DeleteResponse>, Status> {
+        let timer = Method::Delete.begin();
+        let proto::DeleteRequest { log, session } = request.into_inner();
+        let command = Command::Delete { log: named(&log)? };
+        let answer = self.0.write(&command, session.as_ref()).await;
+        let Answer::Deleted { extent: e, .. } = self.0.done.note(timer, Asked::Delete, answer)?
+        else {
+            return Err(wrong_answer());
+        };
+        self.0.follows.tell(&log, None);
+        Ok(Response::new(proto::DeleteResponse { extent: Some(extent(e)) }))
+    }
+
     type TailStream = Tailed;
 
     async fn tail(
@@ -314,7 +333,7 @@ impl Log for Service {
         request: Request<proto::TailRequest>,
     ) -> Result<Response<Self::TailStream>, Status> {
         let connection = request.extensions().get::<From>().cloned();
-        let proto::TailRequest { log, from } = request.into_inner();
+        let proto::TailRequest { log, from, incarnation } = request.into_inner();
         named(&log)?;
         let place = Arc::clone(&self.0.tails).try_acquire_owned().map_err(|_| {
             Status::resource_exhausted(format!(
@@ -324,7 +343,7 @@ impl Log for Service {
         let (to, stream) = ToTail::new(&self.0.unread, connection);
         let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
-            shared.tail(&log, from, &to).await;
+            shared.tail(&log, Next { from, incarnation }, &to).await;
             drop(place);
         });
         Ok(Response::new(stream))

@@ -16,12 +16,12 @@ pub(crate) fn not_done(why: Why) -> Status {
     match why {
         Why::Full { most, .. } => Status::resource_exhausted(format!(
             "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
-             trim logs, and append under a new number"
+             trim or delete logs, and append under a new number"
         )),
         Why::TooMany { most, .. } => Status::resource_exhausted(format!(
-            "the names of a shard's logs and the places of their values would take more than the limit of \
-             {most} bytes of memory; nothing was appended: trim logs, append fewer and longer values, \
-             and append under a new number"
+            "the names of a shard's logs, and what says where their values lie, would take more than the limit of \
+             {most} bytes of memory; nothing was appended: delete logs, or trim long ones, and append under a \
+             new number"
         )),
         Why::Unknown { .. } => {
             Status::not_found("no log has this name; the first append to it makes it")
@@ -71,6 +71,13 @@ pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, again: Again) -
             "{why}; to be able to find out, give a session next time"
         )),
     }
+}
+
+/// A stream that ends because its log was deleted.
+pub(crate) fn deleted() -> Status {
+    Status::not_found(
+        "the log was deleted; a new one may have its name, which begins at position 0",
+    )
 }
 
 /// A stream that ends because the front does; `position` is the next one that it would have given.

@@ -9,7 +9,7 @@ use crate::client::connect_to;
 use crate::proto;
 use crate::proto::log_client::LogClient;
 use crate::service::{Shared, USUAL_VALUES};
-use crate::status::parting;
+use crate::status::{deleted, parting};
 use amcast_services::log::{Answer, Command};
 use bytes::Bytes;
 use std::ops::ControlFlow;
@@ -55,16 +55,35 @@ impl Through {
     }
 }
 
+/// What a stream gives next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Next {
+    /// The position.
+    pub(crate) from: u64,
+    /// Of which log of that name, once that is known.
+    pub(crate) incarnation: Option<u64>,
+}
+
+impl Next {
+    /// Notes what the stream gave; the message.
+    fn gives(&mut self, incarnation: u64, values: Vec<Bytes>) -> proto::TailResponse {
+        let from = self.from;
+        self.from += values.len() as u64;
+        self.incarnation = Some(incarnation);
+        proto::TailResponse { from, values, incarnation }
+    }
+}
+
 impl Shared {
     /// Feeds a stream until it ends.
-    pub(crate) async fn tail(&self, log: &str, mut from: u64, to: &ToTail) {
+    pub(crate) async fn tail(&self, log: &str, mut next: Next, to: &ToTail) {
         let mut unanswered_since = None;
         let mut look_at = Instant::now();
         loop {
             let mut patience = None;
             if let Some(through) = &self.through {
                 if look_at <= Instant::now() {
-                    if self.pass_on(through, log, &mut from, to).await.is_break() {
+                    if self.pass_on(through, log, &mut next, to).await.is_break() {
                         return;
                     }
                     look_at = Instant::now() + LOOK_AGAIN;
@@ -80,16 +99,14 @@ impl Shared {
             let mut stopping = self.stopping.clone();
             let step = tokio::select! {
                 () = to.closed() => return,
-                _ = stopping.wait_for(|stop| *stop) => Err(parting(from)),
-                step = self.next(log, from) => step,
+                _ = stopping.wait_for(|stop| *stop) => Err(parting(next.from)),
+                step = self.next(log, &mut next) => step,
                 () = impatient => continue,
             };
             let item = match step {
-                Ok(values) => {
+                Ok(message) => {
                     unanswered_since = None;
-                    let start = from;
-                    from += values.len() as u64;
-                    Ok(proto::TailResponse { from: start, values })
+                    Ok(message)
                 }
                 Err(why) if why.code() == Code::Unavailable && !*stopping.borrow() => {
                     let since = *unanswered_since.get_or_insert_with(Instant::now);
@@ -108,25 +125,39 @@ impl Shared {
         }
     }
 
-    /// The values of a log from a position on, once there are any.
-    async fn next(&self, log: &str, from: u64) -> Result<Vec<Bytes>, Status> {
+    /// The next values of a log, once there are any.
+    async fn next(&self, log: &str, next: &mut Next) -> Result<proto::TailResponse, Status> {
         let mut watching = self.follows.watch(log);
         loop {
             let command = Command::Read {
                 log: log.as_bytes(),
-                from,
+                from: next.from,
                 values_max: USUAL_VALUES,
                 bytes_max: BYTES,
             };
+            watching.reads();
             match self.read(&command).await {
-                Ok(Answer::Values { values, .. }) if !values.is_empty() => {
-                    return Ok(values.into_iter().map(Bytes::from).collect());
+                Ok(Answer::Values { extent, .. })
+                    if next.incarnation.is_some_and(|known| known != extent.incarnation) =>
+                {
+                    return Err(deleted());
+                }
+                Ok(Answer::Values { extent, values, .. }) => {
+                    next.incarnation = Some(extent.incarnation);
+                    if !values.is_empty() {
+                        let values = values.into_iter().map(Bytes::from).collect();
+                        return Ok(next.gives(extent.incarnation, values));
+                    }
                 }
                 Ok(_) => {}
-                Err(why) if why.code() == Code::NotFound => {}
+                Err(why) if why.code() == Code::NotFound => {
+                    if next.incarnation.is_some() {
+                        return Err(deleted());
+                    }
+                }
                 Err(why) => return Err(why),
             }
-            watching.until(from).await;
+            watching.until(next.from).await;
         }
     }
 
@@ -136,29 +167,30 @@ impl Shared {
         &self,
         through: &Through,
         log: &str,
-        from: &mut u64,
+        next: &mut Next,
         to: &ToTail,
     ) -> ControlFlow<()> {
         let mut stopping = self.stopping.clone();
         for address in through.next() {
-            let Ok(mut stream) = self.open(&address, log, *from).await else { continue };
+            let Ok(mut stream) = self.open(&address, log, *next).await else { continue };
             loop {
                 let item = tokio::select! {
                     () = to.closed() => return ControlFlow::Break(()),
                     () = async { _ = stopping.wait_for(|stop| *stop).await } => {
                         // Whoever reads may have gone; then nobody needs to know.
-                        to.send(Err(parting(*from))).await;
+                        to.send(Err(parting(next.from))).await;
                         return ControlFlow::Break(());
                     }
                     item = stream.message() => item,
                 };
                 let item = match item {
                     Ok(Some(item)) => {
-                        *from = item.from + item.values.len() as u64;
+                        next.from = item.from + item.values.len() as u64;
+                        next.incarnation = Some(item.incarnation);
                         Ok(item)
                     }
-                    // The log was trimmed: so it is everywhere.
-                    Err(why) if why.code() == Code::OutOfRange => Err(why),
+                    // The log was trimmed, or deleted: so it is everywhere.
+                    Err(why) if matches!(why.code(), Code::OutOfRange | Code::NotFound) => Err(why),
                     Ok(None) | Err(_) => break,
                 };
                 let ends = item.is_err();
@@ -175,10 +207,12 @@ impl Shared {
         &self,
         address: &str,
         log: &str,
-        from: u64,
+        next: Next,
     ) -> Result<Streaming<proto::TailResponse>, Status> {
         let mut client = LogClient::new(connect_to(address).await?);
-        let mut request = Request::new(proto::TailRequest { log: log.to_string(), from });
+        let Next { from, incarnation } = next;
+        let mut request =
+            Request::new(proto::TailRequest { log: log.to_string(), from, incarnation });
         if let Some(password) = &self.password {
             let bearer = format!("Bearer {password}").parse();
             let bearer = bearer.map_err(|_| Status::internal("the password cannot be sent"))?;

@@ -276,7 +276,7 @@ fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
     let _limit = amcast_test_policy::time_limit();
     let growth = Growth::default();
     let told = growth.clone();
-    let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], next| told.tell(log, next)));
+    let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], e| told.tell(log, e)));
     let local = Arc::new(local);
     let node = Server::on(&local, Some("secret"), Hears::Node(growth));
     let other = Server::on(&local, Some("secret"), Hears::Nothing);
@@ -323,6 +323,58 @@ fn a_front_without_a_node_passes_streams_on_and_goes_on_by_itself_when_they_brea
     client.trim("a", 20).unwrap();
     let failed = client.tail("a", 3, &mut |_, _| true).unwrap_err();
     assert_eq!(failed.code, Code::OutOfRange);
+}
+
+/// Follows a log whose first value is there, until the stream fails; how.
+fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<Failed> {
+    let (to, ended) = sync_channel(1);
+    let (begins, begun) = sync_channel(1);
+    let mut client = server.client_with(Some("secret"));
+    std::thread::spawn(move || {
+        let tailed = client.tail(log, 0, &mut |_, _| begins.send(()).is_ok());
+        to.send(tailed.expect_err("it wants all that ever comes")).unwrap();
+    });
+    begun.recv_timeout(Duration::from_secs(10)).expect("the first value is given");
+    ended
+}
+
+#[test]
+fn a_deleted_log_ends_its_streams_and_its_name_begins_a_new_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let growth = Growth::default();
+    let told = growth.clone();
+    let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], e| told.tell(log, e)));
+    let local = Arc::new(local);
+    let node = Server::on(&local, Some("secret"), Hears::Node(growth));
+    let deaf = Server::on(&local, Some("secret"), Hears::Nothing);
+    let at = node.front.address().to_string();
+    let others = Hears::Others(Arc::new(move || vec![at.clone()]));
+    let passes = Server::on(&local, Some("secret"), others);
+    let mut client = deaf.client_with(Some("secret"));
+    assert_eq!(client.delete("a").unwrap_err().code, Code::NotFound);
+    for (round, made_anew) in [(0, false), (1, true), (2, true)] {
+        client.append("a", "x").unwrap();
+        let streams = [&node, &deaf, &passes].map(|front| follow_to_the_end(front, "a"));
+        local.lose_answers(1);
+        let went = client.delete("a").unwrap();
+        assert_eq!((went.first, went.next, went.bytes), (0, 1, 1), "also where it is repeated");
+        if made_anew {
+            // Values at the positions that the streams wait for are not theirs.
+            assert_eq!(client.multi_append(several(&["a"; 3], "y")).unwrap(), [0, 1, 2]);
+        }
+        for stream in streams {
+            let failed = stream.recv_timeout(Duration::from_secs(10)).expect("the stream ends");
+            assert_eq!(failed.code, Code::NotFound, "{round}: {failed}");
+            assert!(failed.why.contains("the log was deleted"), "{failed}");
+        }
+        if made_anew {
+            let now = client.info(&["a"]).unwrap()[0].unwrap();
+            assert!(now.incarnation > went.incarnation);
+            assert_eq!(read(&mut client, "a", 0).unwrap(), ["y"; 3]);
+            client.delete("a").unwrap();
+        }
+        assert_eq!(read(&mut client, "a", 0).unwrap_err().code, Code::NotFound);
+    }
 }
 
 #[test]

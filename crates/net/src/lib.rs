@@ -19,7 +19,8 @@
 //! in which 20 messages of 64 bytes fit. A message is copied once on its way out, behind others for the same peer, and
 //! not at all on its way in.
 //!
-//! - `secret.rs` is what processes prove to each other before they believe anything.
+//! - `secret.rs` is what processes prove to each other before they believe anything, and `decides.rs` what must be
+//!   the same for both.
 //!
 //! Nothing is encrypted, and what follows the handshake is not proved: whoever can write into the network can
 //! speak for a process. Without a secret whoever reaches the ports can.
@@ -28,6 +29,7 @@
 mod carrier;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod decides;
 mod error;
 mod inbound;
 mod known;
@@ -44,6 +46,7 @@ mod told;
 pub mod wire;
 
 pub use carrier::{Carrier, Ports, park_all};
+pub use decides::{Decides, MARKS};
 pub use error::{Break, Error, Remark};
 pub use known::{Claim, Known};
 pub use options::{Interface, Options, Peer};

@@ -1,5 +1,6 @@
 //! What a carrier is told at its start.
 
+use crate::decides::Decides;
 use crate::error::Error;
 use crate::known::Known;
 use crate::secret::Secret;
@@ -47,6 +48,8 @@ pub struct Options {
     /// How many processes the cluster has, where a peer hosts several of them; 0 where each is one.
     /// Peers that say another number are refused.
     pub processes: u32,
+    /// What decides what the processes do: peers for which it is not the same are refused.
+    pub decides: Decides,
     /// By which number the disk is known on which this process keeps what it promised; 0 if it keeps
     /// nothing. No two disks have the same.
     pub disk: u64,
@@ -102,6 +105,7 @@ impl Default for Options {
             cluster_id: 0,
             secret: Secret::default(),
             processes: 0,
+            decides: Decides::default(),
             disk: 0,
             start: 0,
             anew: false,

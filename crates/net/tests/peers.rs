@@ -7,7 +7,7 @@ use amcast_net::wire::{
     CHALLENGE_BYTES, HELLO_BYTES, Hello, Nonces, PROVED_BYTES, Refusal, Said, Sender, opening,
     put_message,
 };
-use amcast_net::{Break, Carrier, Claim, Error, Known, Options, Peer, Ports, Remark};
+use amcast_net::{Break, Carrier, Claim, Decides, Error, Known, Options, Peer, Ports, Remark};
 use amcast_net::{Purpose, Secret};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -141,6 +141,13 @@ fn a_process_of_a_cluster_of_another_shape_is_refused() {
 }
 
 #[test]
+fn a_process_for_which_something_else_decides_is_refused_and_both_say_which() {
+    let _limit = amcast_test_policy::time_limit();
+    let other = Decides::of([("a", "1")]);
+    refused(|_, options| options.decides = other, Refusal::Decides(0));
+}
+
+#[test]
 fn a_port_in_use_is_said_with_the_address_and_what_to_do() {
     let _limit = amcast_test_policy::time_limit();
     let (peers, carriers) = started(2, &Options::default());
@@ -195,7 +202,8 @@ fn what_is_not_this_program_is_turned_away() {
 /// What C says to A when it dials it.
 fn asking(incarnation: u32, processes: u32) -> Hello {
     let (said, cluster, disk, start, anew) = (Said::Ask, 0, 0, 0, false);
-    Hello { said, cluster, from: C, to: A, incarnation, processes, disk, start, anew }
+    let (from, to, decides) = (C, A, Decides::default());
+    Hello { said, cluster, from, to, incarnation, processes, disk, start, anew, decides }
 }
 
 /// A connection as a peer that follows the handshake and then does as it likes.

@@ -26,6 +26,9 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 /// Whether the commands that a process multicasts are answered by this node.
 pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
 
+/// Takes the group and the number of a read, what became of it, and its answer.
+pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, Peeked, &[u8]);
+
 /// The application of one node: it has a part for every group, and is given the commands of all
 /// of them. Everything it does must follow from the commands alone.
 pub trait Application {
@@ -91,7 +94,7 @@ pub trait Application {
 
     /// Tells what became of reads that were to be answered later: their groups and numbers, and answers. Those of one
     /// group in the order in which they were given, each once. Whether there were any.
-    fn collect_reads(&mut self, _tell: &mut dyn FnMut(Gid, u64, Peeked, &[u8])) -> bool {
+    fn collect_reads(&mut self, _tell: TellRead<'_>) -> bool {
         false
     }
 

@@ -15,9 +15,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+mod decides;
 mod etcd;
 mod place;
 
+pub(crate) use decides::{marks, same};
 pub use etcd::Etcd;
 pub use place::Place;
 
@@ -444,67 +446,6 @@ impl ClusterFile {
         Ok(())
     }
 
-    /// What decides what commands do, and so must be the same in all runs of a cluster and on all its
-    /// hosts: names and values. A parameter that is not there has its default.
-    pub fn decides(&self) -> Vec<(String, String)> {
-        let partitions = self.partitions.unwrap_or(self.shards);
-        // What the logs take decides what commands do: the same commands may run again from disk.
-        let told = |mb: Option<usize>| mb.map_or("its default".to_string(), |mb| mb.to_string());
-        let log_dir = if self.log_dir.is_some() { "one" } else { "none" };
-        let fixed = [
-            ("protocol", self.protocol.clone()),
-            ("shards", self.shards.to_string()),
-            ("replicas", self.replicas.to_string()),
-            (
-                "partition",
-                format!("{} ({partitions}, boundaries {:?})", self.partition, self.boundaries),
-            ),
-            ("log_mb", told(self.log_mb)),
-            ("log_disk_mb", told(self.log_disk_mb)),
-            ("log_dir", log_dir.to_string()),
-        ];
-        // Clusters of before have none: it stays out of what they wrote.
-        let maxmemory = self.maxmemory_mb.map(|mb| ("maxmemory_mb", mb.to_string()));
-        // The seed itself is nobody's business: this is of text that tells two apart.
-        let mark = |seed: &String| Some(Secret::parse(seed.as_bytes()).ok()?.datagram_id(0));
-        let seed = self.hash_seed.as_ref().and_then(mark).map(|mark| format!("one ({mark:016x})"));
-        let fixed = fixed.into_iter().chain(maxmemory).chain(seed.map(|seed| ("hash_seed", seed)));
-        let fixed = fixed.map(|(name, value)| (name.to_string(), value));
-        let set = self.set.iter().filter(|(name, _)| **name != PATIENCE.0);
-        fixed.chain(set.map(|(name, value)| (format!("set.{name}"), value.to_string()))).collect()
-    }
-
-    /// Takes over from the file of an earlier run of the same cluster what must be the same in this
-    /// one: its number. Its time goes on from where that of the earlier run was. Comes before
-    /// [`ClusterFile::settle`].
-    ///
-    /// # Errors
-    /// When this is another cluster; the sentence says what is different.
-    pub fn go_on_from(&mut self, earlier: &Self) -> Result<(), String> {
-        let was = |what: &str, here: &dyn fmt::Display, there: &dyn fmt::Display| {
-            Err(format!("{what} = {here}, and what is there was written with {there}"))
-        };
-        self.hash_seed = self.hash_seed.take().or_else(|| earlier.hash_seed.clone());
-        let (here, there) = (self.decides(), earlier.decides());
-        for what in here.iter().chain(&there).map(|(what, _)| what) {
-            let of = |all: &[(String, String)]| {
-                let found = all.iter().find(|(name, _)| name == what);
-                found.map_or("its default".to_string(), |(_, value)| value.clone())
-            };
-            let (here, there) = (of(&here), of(&there));
-            if here != there {
-                return was(what, &here, &there);
-            }
-        }
-        if self.id.is_some() && self.id != earlier.id {
-            let id = |file: &Self| file.id.unwrap_or_default();
-            return was("id", &id(self), &id(earlier));
-        }
-        self.id = earlier.id;
-        self.clock_ahead_ms = self.clock_ahead_ms.max(earlier.clock_ahead_ms);
-        Ok(())
-    }
-
     /// How far the time by which commands are told old is ahead of the host's monotonic clock, in
     /// milliseconds: as the file says, or else by the wall clock. Where all nodes are on one host and
     /// nothing outlives it (not `keeps`) its monotonic clock is enough, which nobody sets.
@@ -709,44 +650,6 @@ mod tests {
         let n1 = file.nodes.get_mut("n1").unwrap();
         (n1.replaced, n1.address) = (0, at(2, 0));
         assert!(file.places().unwrap_err().ends_with("\"10.0.0.2:0\": give a port"));
-    }
-
-    #[test]
-    fn a_cluster_goes_on_only_from_what_it_was_itself() {
-        let set: BTreeMap<_, _> = [("m".to_string(), Setting::Number(1))].into();
-        let earlier =
-            ClusterFile { id: Some(7), clock_ahead_ms: 50, set, ..ClusterFile::default() };
-        let like = ClusterFile { id: None, clock_ahead_ms: 20, ..earlier.clone() };
-        let (mut same, mut other) = (like.clone(), like.clone());
-        same.set.insert(PATIENCE.0.into(), Setting::Number(9));
-        assert_eq!(same.go_on_from(&earlier), Ok(()));
-        assert_eq!((same.id, same.clock_ahead_ms), (Some(7), 50));
-        other.set.insert("m".into(), Setting::Number(2));
-        let says = "set.m = 2, and what is there was written with 1";
-        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
-        other.set.remove("m");
-        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("set.m = its default, and"));
-        let mut other = ClusterFile { shards: 4, ..like.clone() };
-        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("shards = 4, and"));
-        let mut other = ClusterFile { partition: Partition::Range, ..like.clone() };
-        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("partition = range (3, "));
-        let mut other = ClusterFile { log_mb: Some(9), ..like.clone() };
-        let says = "log_mb = 9, and what is there was written with its default";
-        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
-        let mut other = ClusterFile { maxmemory_mb: Some(9), ..like.clone() };
-        let says = "maxmemory_mb = 9, and what is there was written with its default";
-        assert_eq!(other.go_on_from(&earlier).unwrap_err(), says);
-        let seed = |digit: &str| Some(digit.repeat(32));
-        let mut other = ClusterFile { hash_seed: seed("1"), ..like.clone() };
-        assert!(other.go_on_from(&earlier).unwrap_err().ends_with("was written with its default"));
-        let seeded = ClusterFile { hash_seed: seed("1"), ..earlier.clone() };
-        let mut same = like.clone();
-        assert_eq!((same.go_on_from(&seeded), same.hash_seed), (Ok(()), seed("1")));
-        let mut other = ClusterFile { hash_seed: seed("2"), ..like.clone() };
-        let why = other.go_on_from(&seeded).unwrap_err();
-        assert!(why.starts_with("hash_seed = one (") && !why.contains("1111"), "{why}");
-        let mut other = ClusterFile { id: Some(8), ..like };
-        assert!(other.go_on_from(&earlier).unwrap_err().starts_with("id = 8, and"));
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! HOME/n0.inode          which file n0.life is: a copy of the directory has another one
 //! HOME/n0.peers          which life and disk of each other node the node met last
 //! HOME/n0.joining        is there until the node has had its place on this disk for the first time
+//! HOME/n0.decides        what decides what the node does, as the cluster's file had it
 //! HOME/n0.refused        is there if the others know a later disk of the node; why
 //! HOME/n0.data/          what a node must not forget, for protocols that keep something: the log of
 //!                        each of its processes, and the application's state
@@ -72,6 +73,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What the shared memory in a home is called by: there is one.
 const CLUSTER: ClusterId = ClusterId(1);
+
+/// Where the application's state is written, in what a node must not forget.
+const STATE: &str = "state";
 
 /// How much of the end of a node's log is looked through for why it ended.
 const LAST_WORDS_BYTES_MAX: u64 = 16 << 10;
@@ -227,7 +231,7 @@ impl Keeping {
 
     /// Where the application's state is written.
     pub(crate) fn checkpoints(&self) -> PathBuf {
-        self.path.join("state")
+        self.path.join(STATE)
     }
 }
 

@@ -7,7 +7,7 @@
 //! stands behind a node's replicas, `handover` how it gets its state back, `checkpoint` how it keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
-//! [`clock`] the time; [`bare`] is a node for measurements, with nothing behind its replicas.
+//! [`clock`] the time; [`lines`] what is said to people; [`bare`] is a node for measurements, with nothing behind its replicas.
 //!
 //! One thread a node runs everything between memory and the state machine. It takes no lock, waits
 //! on nobody, and parks when there is nothing to do.
@@ -33,6 +33,7 @@ mod house;
 pub mod ingress;
 mod journal;
 mod life;
+pub mod lines;
 pub mod log_ends;
 mod log_owner;
 mod member;

@@ -88,7 +88,7 @@ impl Members {
     pub(crate) fn start(
         net: &Net,
         cluster: &Cluster,
-        (rank, life, standing): (usize, u32, Standing),
+        (rank, life, mut standing): (usize, u32, Standing),
         (processes, keeping): (Vec<Process>, Option<Keeping>),
         (asks, tracing): (Asks, bool),
     ) -> Result<Self, Error> {
@@ -99,12 +99,14 @@ impl Members {
             let groups = if asks.multicast { GroupSet::one(ALL) } else { GroupSet::EMPTY };
             Peer { tcp: at, udp: at, groups }
         };
+        standing.decides.clone_from(&net.decides);
         let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
         let usual = Options::default();
         let options = Options {
             cluster_id: net.key.id,
             secret: net.key.secret.clone(),
             processes: cluster.processes() as u32,
+            decides: net.marks(),
             disk: standing.disk,
             start: standing.start,
             anew: standing.anew,
@@ -584,6 +586,10 @@ impl Replicas for Members {
     fn peers(&self) -> Vec<PeerStatus> {
         let carrier = &self.post.carrier;
         self.standing.peers(|rank| carrier.connected(Pid(rank as u32)).is_some())
+    }
+
+    fn differs(&self) -> Option<&String> {
+        self.standing.differs()
     }
 
     fn dismissal(&self) -> Option<&Dismissal> {

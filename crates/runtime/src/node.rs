@@ -694,6 +694,10 @@ impl<A: Application> Node<A> {
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
             (None, None) => self.house.app.lacks().unwrap_or_default().into_owned(),
         };
+        let why = match self.replicas.differs() {
+            Some(differs) if !why.is_empty() => format!("{why}; {differs}"),
+            _ => why,
+        };
         let counts = self.idler.counts();
         NodeStatus {
             name: self.name.clone(),

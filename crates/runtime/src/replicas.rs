@@ -91,6 +91,11 @@ pub(crate) trait Replicas {
         None
     }
 
+    /// That the node does not talk to another one, since something else decides what that does; for people.
+    fn differs(&self) -> Option<&String> {
+        None
+    }
+
     /// The connections to other nodes, if there are any.
     fn network(&self) -> Option<NetworkStatus> {
         None

@@ -29,6 +29,9 @@ use std::time::{Duration, Instant};
 /// long. Whoever reaches the port can have it said, and must not fill the log.
 const SAY_EVERY: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(3600));
 
+/// How much of a value is told that is not the same for all nodes.
+const VALUE_CHARS_MAX: usize = 200;
+
 /// What a node remembers of another one, as it is written down.
 #[derive(Serialize, Deserialize)]
 struct Line {
@@ -74,8 +77,12 @@ pub(crate) struct Standing {
     pub(crate) start: u64,
     /// What is known of each node, by rank.
     pub(crate) known: Vec<Known>,
+    /// What decides what the nodes do, in the order in which they compare it: names, and values here.
+    pub(crate) decides: Vec<(String, String)>,
     /// Of whom an earlier life or disk is refused, by rank, and why.
     refused: BTreeMap<usize, String>,
+    /// For whom something else decides what it does, by rank: what it is, and what to do.
+    differs: BTreeMap<usize, String>,
     /// Whom multicast of this node does not reach, by rank, and what to do.
     no_multicast: BTreeMap<usize, String>,
     /// Who refuses this node.
@@ -201,6 +208,7 @@ impl Standing {
     /// be talked to, since it would not be there.
     pub(crate) fn meets(&mut self, rank: usize, now: &Known) -> bool {
         self.refused.remove(&rank);
+        self.differs.remove(&rank);
         self.dismissal.take_if(|dismissal| dismissal.by == rank);
         if self.known[rank] == *now {
             return true;
@@ -248,19 +256,21 @@ impl Standing {
                 let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
-                let text = format!("{who} at {address} is refused: {why}");
+                let text = format!("{who} at {address} is refused: {}", self.told(why));
+                self.note(rank, why, &text);
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());
                 }
-                ((rank, why as u8, false), text)
+                ((rank, why.number(), false), text)
             }
             Remark::RefusedBy { pid, address, why, life } => {
                 if is_outdated(why) {
                     self.dismissal = Some(Dismissal { by: pid.index(), why, life });
                 }
                 let by = node_name(pid.index());
-                let text = format!("{by} at {address} refuses this node: {why}");
-                ((Some(pid.index()), why as u8, true), text)
+                let text = format!("{by} at {address} refuses this node: {}", self.told(why));
+                self.note(Some(pid.index()), why, &text);
+                ((Some(pid.index()), why.number(), true), text)
             }
             Remark::NoMulticast { pid, address, group } => {
                 let text = format!(
@@ -290,6 +300,30 @@ impl Standing {
         }
     }
 
+    /// Why a node is refused, with what this one knows of it.
+    fn told(&self, why: Refusal) -> String {
+        let Refusal::Decides(at) = why else { return why.to_string() };
+        let Some((name, value)) = self.decides.get(usize::from(at)) else { return why.to_string() };
+        let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
+        format!(
+            "their cluster files differ in {name}, which is {value} in the one of this node, and its replicas would \
+             come to another state; give all nodes the same file (`amcast config check FILE` on each host prints \
+             what is compared)"
+        )
+    }
+
+    /// Takes note of a node for which something else decides what it does.
+    fn note(&mut self, rank: Option<usize>, why: Refusal, text: &str) {
+        if let (Some(rank), Refusal::Decides(_)) = (rank, why) {
+            self.differs.insert(rank, text.to_string());
+        }
+    }
+
+    /// That this node does not talk to another one, since something else decides what that does.
+    pub(crate) fn differs(&self) -> Option<&String> {
+        self.differs.values().next()
+    }
+
     /// The line that is to be said, if it is time for one, with how many were kept back before it.
     fn line(&mut self, matter: Matter, text: String, now: Instant) -> Option<String> {
         let said = self.said.get_mut(&matter);
@@ -316,7 +350,8 @@ impl Standing {
     /// What it knows of each node, by rank. That an old one is refused says nothing of the right one,
     /// which is connected.
     pub(crate) fn peers(&self, is_connected: impl Fn(usize) -> bool) -> Vec<PeerStatus> {
-        let refused = |rank| self.refused.get(&rank).filter(|_| !is_connected(rank)).cloned();
+        let refused = |rank| self.refused.get(&rank).or_else(|| self.differs.get(&rank));
+        let refused = |rank| refused(rank).filter(|_| !is_connected(rank)).cloned();
         let known = self.known.iter().enumerate();
         let status = |(rank, known): (usize, &Known)| PeerStatus {
             life: known.life,
@@ -430,7 +465,7 @@ mod tests {
         let begun = Instant::now();
         let mut says = |of, why: Refusal, seconds| {
             let now = begun + Duration::from_secs(seconds);
-            standing.line((of, why as u8, false), "refused".to_string(), now)
+            standing.line((of, why.number(), false), "refused".to_string(), now)
         };
         assert_eq!(says(Some(1), Refusal::Old, 0).as_deref(), Some("refused"));
         assert_eq!((says(Some(1), Refusal::Old, 1), says(Some(1), Refusal::Old, 59)), (None, None));
@@ -442,6 +477,31 @@ mod tests {
         let again = says(Some(1), Refusal::Old, 500);
         assert_eq!(again.as_deref(), Some("refused (and once more since that was said last)"));
         assert_eq!(says(Some(1), Refusal::Old, 900).as_deref(), Some("refused"));
+    }
+
+    #[test]
+    fn a_node_for_which_something_else_decides_is_told_with_what_it_is_until_it_is_connected() {
+        let mut standing = Standing::fleeting(3);
+        let item = |name: &str, value: &str| (name.to_string(), value.to_string());
+        standing.decides = vec![item("shards", "3"), item("maxmemory_mb", "2000")];
+        let address = ([127, 0, 0, 1], 7400).into();
+        let why = Refusal::Decides(1);
+        standing.hear(Remark::Refused { address, pid: Some(Pid(2)), why });
+        standing.hear(Remark::RefusedBy { address, pid: Pid(0), why, life: 1 });
+        let peers = standing.peers(|_| false);
+        for (rank, begins) in [(0, "n0 at 127.0.0.1:7400 refuses this node"), (2, "n2 at")] {
+            let text = peers[rank].refused.as_ref().unwrap();
+            assert!(text.starts_with(begins), "{text}");
+            assert!(
+                text.contains("differ in maxmemory_mb, which is 2000 in the one of this"),
+                "{text}"
+            );
+        }
+        assert!(peers[1].refused.is_none() && standing.differs().is_some());
+        assert_eq!(standing.dismissal(), None, "it may be right, and the other wrong");
+        (0..3).for_each(|rank| assert!(standing.meets(rank, &Known::default())));
+        assert_eq!(standing.differs(), None);
+        assert!(standing.peers(|_| false).iter().all(|peer| peer.refused.is_none()));
     }
 
     #[test]

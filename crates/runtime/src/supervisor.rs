@@ -11,6 +11,7 @@
 //! full memory has room again: it is tried again now and then ([`TRY_AGAIN`]).
 
 use crate::home::Ground;
+use crate::lines;
 use rustix::process::{Pid as OsPid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
@@ -64,6 +65,7 @@ pub fn obey(stop: &Arc<AtomicBool>, mut close: impl FnMut() + Send + 'static) ->
         stop.store(true, Ordering::Relaxed);
         thread::sleep(ORPHAN_PATIENCE);
         tracing::error!("the supervisor has ended, and this node does not stop: it ends at once");
+        lines::end();
         std::process::exit(1);
     };
     thread::Builder::new().name("input".to_string()).spawn(listen).map(drop)
@@ -363,9 +365,9 @@ fn told(status: ExitStatus) -> String {
     }
 }
 
-/// A line for the operator. A terminal that is gone is no reason to stop.
+/// A line for the operator. A terminal that is gone, or stopped, is no reason to stop.
 fn say(line: &str) {
-    let _ = writeln!(io::stderr(), "amcast: {line}");
+    lines::standard_error().put(format!("amcast: {line}\n").as_bytes());
 }
 
 #[cfg(test)]

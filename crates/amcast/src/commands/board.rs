@@ -1,7 +1,7 @@
 //! What a node tells the others and hears of them beside the order: in etcd if the cluster's file says
 //! so, else what the file itself says.
 
-use super::{Failure, secret};
+use super::{Failure, entry, secret};
 use amcast_coordination::{Coordination, Embedded, Etcd, Known, Lasts, OnChange, Options, Tls};
 use amcast_core::Gid;
 use amcast_runtime::config::{ClusterFile, Partition, Place, node_name, node_rank};
@@ -57,10 +57,12 @@ fn nodes(known: &Known) -> BTreeMap<String, Place> {
 /// What must be the same for all nodes, and, where keys are spread by their slots, where they are at
 /// first: partitions may move later.
 fn map(file: &ClusterFile) -> String {
+    // That there is no such protocol is said elsewhere.
+    let params = entry(&file.protocol).map_or(&[][..], |entry| entry.about().params);
     let mut map = serde_json::json!({
         "shards": file.shards,
         "replicas": file.replicas,
-        "decides": file.decides().into_iter().collect::<BTreeMap<_, _>>(),
+        "decides": file.decides_in_full(params).into_iter().collect::<BTreeMap<_, _>>(),
     });
     if file.partition == Partition::Hash {
         let partitions = file.partitions.unwrap_or(file.shards);
@@ -69,6 +71,17 @@ fn map(file: &ClusterFile) -> String {
         map["at_first"] = serde_json::json!({ "slots": SLOTS, "first_slot_of_shard": first });
     }
     map.to_string()
+}
+
+/// The first thing that decides otherwise in another map than in this one, if both are maps.
+fn first_difference(there: &str, here: &str) -> Option<String> {
+    let decides = |map: &str| -> Option<BTreeMap<String, String>> {
+        let mut map: serde_json::Value = serde_json::from_str(map).ok()?;
+        serde_json::from_value(map["decides"].take()).ok()
+    };
+    let (there, here) = (decides(there)?, decides(here)?);
+    let names = there.keys().chain(here.keys());
+    names.into_iter().find(|name| there.get(*name) != here.get(*name)).cloned()
 }
 
 /// What etcd has of the disks that a node began with: how many it replaced, and the word of the last.
@@ -197,10 +210,15 @@ impl Board {
         let mine = map(file);
         match self.board.claim("map", None, &mine) {
             Ok(map) if map == mine => Ok(()),
-            Ok(map) => Err(Failure::Misuse(format!(
-                "etcd has another cluster under id = {}: {map}, and here it is {mine}",
-                file.id.unwrap_or_default()
-            ))),
+            Ok(map) => {
+                let differs = first_difference(&map, &mine);
+                let differs =
+                    differs.map_or_else(String::new, |name| format!(", which differs in {name}"));
+                Err(Failure::Misuse(format!(
+                    "etcd has another cluster under id = {}{differs}: {map}, and here it is {mine}",
+                    file.id.unwrap_or_default()
+                )))
+            }
             Err(why) => {
                 tracing::warn!("{why}: goes on with what is known on this host");
                 Ok(())
@@ -386,6 +404,15 @@ mod tests {
             ClusterFile { set, ..usual.clone() },
         ];
         others.iter().for_each(|other| assert_ne!(map(other), map(&usual), "{other:?}"));
+        let named = others.iter().map(|other| first_difference(&map(other), &map(&usual)));
+        let named: Vec<String> = named.map(|name| name.expect("something differs")).collect();
+        let limits = ["maxmemory_mb", "hash_seed", "log_mb", "log_disk_mb", "log_dir"];
+        assert_eq!(named[..2], ["partition", "partition"]);
+        assert_eq!(
+            (&named[2..7], named[7].as_str()),
+            (&limits.map(String::from)[..], "set.ring_sets")
+        );
+        assert_eq!(first_difference("of another program", &map(&usual)), None);
     }
 
     /// An etcd that does not answer at first.

@@ -66,8 +66,9 @@ hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobo
                        # be chosen that take long to find; `up` and `config init` draw one
 log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
                        # directory; left out: in memory, or with `amcast up` on a disk in that directory
-log_disk_mb = 10000    # MB that the logs of a node may hold there
-log_mb = 200           # MB that the logs of a node may hold; beyond, appends are refused until logs are trimmed
+log_disk_mb = 10000    # MB that the logs of a node may hold there, however many values those are
+log_mb = 200           # MB that the logs of a node may hold in memory: without log_dir values, else names, what says where
+                       # values lie, and recent values; beyond, appends are refused until logs are trimmed or deleted
 partition = "range"    # partitions are parts of the order of keys; left out, hash: of slots
 partitions = 2         # partitions at first, each held by a shard; left out: as many as shards, else some are spare
 boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
@@ -239,6 +240,14 @@ fn remarks(file: &ClusterFile) -> Vec<String> {
     remarks
 }
 
+/// What two hosts compare by eye, as their nodes do it by themselves.
+fn fingerprint(file: &ClusterFile, entry: &dyn Entry) -> String {
+    let mark = file.marks(entry.about().params).fingerprint();
+    format!(
+        "{mark:016x}, which must be the same on every host: nodes for which it is not refuse each other"
+    )
+}
+
 fn check(path: &Path) -> Result<(), Failure> {
     let file = ClusterFile::read(path).map_err(Failure::misuse)?;
     let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
@@ -258,6 +267,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     let takes = room(&file, entry).map_err(wrong)?;
     println!("{}: good", path.display());
     told(&file, entry).iter().for_each(|line| println!("{line}"));
+    println!("decides: {}", fingerprint(&file, entry));
     for remark in remarks(&file) {
         eprintln!("amcast: warning: {remark}");
     }

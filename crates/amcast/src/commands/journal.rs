@@ -1,8 +1,10 @@
 //! Where log lines and panics go: standard error, and for a node its own log file as well.
 //!
-//! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process.
+//! Nothing here ever fails: a terminal that is gone or a disk that is full stops no process. Nodes and their
+//! supervisor never wait for either ([`lines`]).
 
 use super::Failure;
+use amcast_runtime::lines::{self, Lines, standard_error};
 use amcast_services::log::UNUSABLE;
 use signal_hook::consts::SIGPIPE;
 use signal_hook::low_level::emulate_default_handler;
@@ -12,8 +14,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -32,7 +34,9 @@ const OF_CLIENTS: [&str; 2] = ["redis-front", "http-front"];
 pub(super) struct Journal {
     /// Who speaks, for people.
     who: String,
-    file: Option<Arc<LogFile>>,
+    /// Where else than on standard error, for one that works on while nobody reads that.
+    file: Option<Lines>,
+    works_on: bool,
     /// What it said at its last end, where whoever started it starts it again and again, and where
     /// that can be read.
     before: Option<(String, PathBuf)>,
@@ -40,16 +44,21 @@ pub(super) struct Journal {
 
 impl Journal {
     fn of_program() -> Self {
-        Self { who: "amcast".to_string(), file: None, before: None }
+        Self { who: "amcast".to_string(), file: None, works_on: false, before: None }
     }
 
-    /// Says something in a line of its own.
+    /// Says why the process ends, in a line of its own.
     pub(super) fn say(&self, what: &str) {
         let line = format!("{}: {what}\n", self.who);
-        // In one piece: other processes write there, too.
-        let _ = io::stderr().write_all(self.once(what).as_ref().unwrap_or(&line).as_bytes());
         if let Some(file) = &self.file {
-            file.write(line.as_bytes());
+            file.put_last(line.as_bytes());
+        }
+        let once = self.once(what).unwrap_or(line);
+        if self.works_on {
+            standard_error().put_last(once.as_bytes());
+        } else {
+            // In one piece: other processes write there, too.
+            let _ = io::stderr().write_all(once.as_bytes());
         }
     }
 }
@@ -110,11 +119,16 @@ pub(super) fn end_if_unwritten(info: &std::panic::PanicHookInfo<'_>) {
 
 /// Log lines on standard error, for the supervisor.
 pub(super) fn of_supervisor() -> Journal {
-    on_standard_error();
+    let lines = fmt::layer().with_writer(|| To(standard_error().clone())).with_ansi(false);
+    let lines = lines.log_internal_errors(false).with_filter(filter("warn"));
+    tracing_subscriber::registry().with(lines).init();
     std::panic::set_hook(Box::new(|info| {
-        let _ = writeln!(io::stderr(), "amcast: the supervisor {}", told(info));
+        let text = format!("amcast: the supervisor {}\n", told(info));
+        standard_error().put_last(text.as_bytes());
+        // It may be the thread whose end is that of the process.
+        lines::end();
     }));
-    Journal::of_program()
+    Journal { works_on: true, ..Journal::of_program() }
 }
 
 fn on_standard_error() {
@@ -131,29 +145,33 @@ fn filter(usual: &str) -> EnvFilter {
 /// both, and ends the node: a node that goes on with half of its threads is worse than one that
 /// starts again. An end for the reason `before` is not told at length once more.
 pub(super) fn of_node(name: &str, log: &Path, before: Option<String>) -> Journal {
-    let file = Arc::new(LogFile::open(log));
-    let (to_terminal, to_file) = (name.to_string(), Arc::clone(&file));
-    let terminal = move || Named { name: to_terminal.clone(), to: io::stderr() };
+    let mut log_file = LogFile::open(log);
+    let file = Lines::begin(move |line| log_file.write(line));
+    let (to_terminal, to_file) = (name.to_string(), file.clone());
+    let terminal = move || Named { name: to_terminal.clone(), to: To(standard_error().clone()) };
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
     let on_terminal = lines.with_writer(terminal).with_filter(filter("warn"));
     let lines = fmt::layer().with_ansi(false).log_internal_errors(false);
-    let in_file = lines.with_writer(move || Line(Arc::clone(&to_file))).with_filter(filter("info"));
+    let in_file = lines.with_writer(move || To(to_file.clone())).with_filter(filter("info"));
     tracing_subscriber::registry().with(on_terminal).with(in_file).init();
     let before = before.map(|before| (before, log.to_path_buf()));
-    let journal = Journal { who: format!("amcast {name}"), file: Some(Arc::clone(&file)), before };
+    let (who, works_on) = (format!("amcast {name}"), true);
+    let journal = Journal { who, file: Some(file.clone()), works_on, before };
     let name = name.to_string();
     std::panic::set_hook(Box::new(move |info| {
         let unusable = info.payload().downcast_ref::<String>();
         let unusable = unusable.filter(|why| why.starts_with(UNUSABLE));
         let why = unusable.cloned().unwrap_or_else(|| told(info));
         let text = format!("amcast {name}: {why}\n");
-        let _ = io::stderr().write_all(text.as_bytes());
-        file.write(text.as_bytes());
+        standard_error().put_last(text.as_bytes());
+        file.put_last(text.as_bytes());
         if unusable.is_some() {
+            lines::end();
             std::process::exit(1);
         }
         let thread = std::thread::current();
         if !OF_CLIENTS.iter().any(|of| thread.name().is_some_and(|name| name.starts_with(of))) {
+            lines::end();
             std::process::exit(PANICKED);
         }
     }));
@@ -196,7 +214,7 @@ impl<W: Write> Write for Named<W> {
 }
 
 /// A log file that does not grow for ever.
-struct LogFile(Mutex<Option<(File, u64)>>);
+struct LogFile(Option<(File, u64)>);
 
 impl LogFile {
     /// Goes on with the file at `path`. Without one, where it cannot be had.
@@ -207,28 +225,27 @@ impl LogFile {
             let _ = fs::rename(path, path.with_extension("log.1"));
         }
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
-        Self(Mutex::new(file.ok().map(|file| (file, LOG_BYTES_MAX.saturating_sub(length())))))
+        Self(file.ok().map(|file| (file, LOG_BYTES_MAX.saturating_sub(length()))))
     }
 
-    fn write(&self, bytes: &[u8]) {
-        let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((to, left)) = &mut *file else { return };
+    fn write(&mut self, bytes: &[u8]) {
+        let Some((to, left)) = &mut self.0 else { return };
         *left = left.saturating_sub(bytes.len() as u64);
         if *left == 0 {
             let _ = to.write_all(b"(the log is full: the rest is on standard error only)\n");
-            *file = None;
+            self.0 = None;
         } else if to.write_all(bytes).is_err() {
-            *file = None;
+            self.0 = None;
         }
     }
 }
 
-/// One writer of a log file.
-struct Line(Arc<LogFile>);
+/// One writer of lines, who gives each of them as a whole.
+struct To(Lines);
 
-impl Write for Line {
+impl Write for To {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.write(bytes);
+        self.0.put(bytes);
         Ok(bytes.len())
     }
 
@@ -245,7 +262,8 @@ mod tests {
     fn why_a_node_ends_is_told_at_length_once() {
         let _limit = amcast_test_policy::time_limit();
         let before = Some(("a byte is wrong; do this".to_string(), PathBuf::from("/d/n1.log")));
-        let journal = Journal { who: "amcast n1".to_string(), file: None, before };
+        let who = "amcast n1".to_string();
+        let journal = Journal { who, file: None, works_on: true, before };
         let again = journal.once("a byte is wrong; do this\nand that");
         let expected = "amcast n1: ends for the same reason as before: see /d/n1.log\n";
         assert_eq!(again.as_deref(), Some(expected));
@@ -259,7 +277,7 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("amcast-log-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("n0.log");
-        let log = LogFile::open(&path);
+        let mut log = LogFile::open(&path);
         let line = vec![b'x'; 1 << 20];
         (0..8).for_each(|_| log.write(&line));
         assert!(fs::metadata(&path).unwrap().len() < LOG_BYTES_MAX + 100);

@@ -30,7 +30,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Values that are asked for at a time.
 const VALUES_AT_ONCE: u32 = 10_000;
 
-/// Appends to logs of a running cluster, reads, trims and follows them.
+/// Appends to logs of a running cluster, reads, trims, follows and deletes them.
 ///
 /// Requests are repeated, over all nodes, until they are answered; each takes effect once.
 #[derive(clap::Args)]
@@ -90,6 +90,12 @@ enum Action {
         /// The first position that stays
         before: u64,
     },
+    /// Take a log away with all its values, and print how far it went; an append to its name makes a new one, from
+    /// position 0 on
+    Delete {
+        /// The log
+        log: String,
+    },
     /// Print values as they are appended, until it is interrupted
     Tail {
         /// The log; one that is not there yet is waited for
@@ -147,6 +153,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
                     extent.next
                 );
             }
+            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+        }
+        Action::Delete { log } => {
+            let extent = client.delete(log).map_err(about(log))?;
             out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
         }
         Action::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
@@ -235,7 +245,7 @@ impl Out<'_> {
     }
 
     /// Ends it with how far the log goes.
-    fn end_values(&mut self, Extent { first, next, bytes }: &Extent) -> Result<(), Failure> {
+    fn end_values(&mut self, Extent { first, next, bytes, .. }: &Extent) -> Result<(), Failure> {
         let ended = match self.json {
             true => {
                 writeln!(self.to, "],\"first\":{first},\"next\":{next},\"bytes\":{bytes}}}")
@@ -281,14 +291,16 @@ fn entry(position: u64, value: &[u8]) -> Value {
 
 fn told(log: &str, extent: Option<&Extent>) -> Value {
     match extent {
-        Some(Extent { first, next, bytes }) => {
-            json!({"log": log, "first": first, "next": next, "bytes": bytes})
+        Some(Extent { first, next, bytes, incarnation }) => json!({
+            "log": log, "first": first, "next": next, "bytes": bytes, "incarnation": incarnation,
+        }),
+        None => {
+            json!({"log": log, "first": null, "next": null, "bytes": null, "incarnation": null})
         }
-        None => json!({"log": log, "first": null, "next": null, "bytes": null}),
     }
 }
 
-fn shown(Extent { first, next, bytes }: &Extent) -> String {
+fn shown(Extent { first, next, bytes, .. }: &Extent) -> String {
     match next - first {
         0 => format!("nothing left, next {next}"),
         _ => format!("{first} to {}, {bytes} bytes", next - 1),

@@ -32,6 +32,7 @@ mod wrong_port;
 
 use amcast_core::Entry;
 use amcast_runtime::home::{Home, HomeError, Registry};
+use amcast_runtime::lines;
 use amcast_runtime::system::refuses_text;
 use clap::{Parser, Subcommand};
 use std::fmt;
@@ -128,7 +129,7 @@ pub fn main() -> ExitCode {
         Command::LogFile(args) => log_file::run(&args),
         Command::Config(args) => config::run(&args),
     };
-    match done {
+    let code = match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Said) => ExitCode::from(1),
         Err(Failure::Failed(why)) => {
@@ -139,7 +140,9 @@ pub fn main() -> ExitCode {
             journal.say(&why);
             ExitCode::from(2)
         }
-    }
+    };
+    lines::end();
+    code
 }
 
 impl From<HomeError> for Failure {

@@ -13,6 +13,7 @@ use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
 use amcast_runtime::control::Mover;
 use amcast_runtime::front::{Front, FrontOptions, Own};
 use amcast_runtime::home::{Home, Keeping};
+use amcast_runtime::lines;
 use amcast_runtime::node::{Node, NodeError, NodeOptions};
 use amcast_runtime::supervisor::obey;
 use amcast_runtime::system::refuses_file;
@@ -210,7 +211,12 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     home.make_on_host(&mut file)?;
     board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
     home.prepare_host(&mut file)?;
-    let ground = home.ground(&file, entry.about().medium, &config).map_err(Failure::failed)?;
+    if file.durable {
+        home.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
+    }
+    let ground = home
+        .ground(&file, (entry.about().medium, entry.about().params), &config)
+        .map_err(Failure::failed)?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let options = NodeOptions {
         entry,
@@ -238,15 +244,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         move || taken(&serving).map(Serving::close)
     };
     if args.until_input_ends {
-        let (close, home) = (close.clone(), home.clone());
-        let close_for_good = move || {
-            if close().is_some()
-                && let Err(e) = home.withdraw_node(rank)
-            {
-                tracing::warn!("{e}");
-            }
-        };
-        obey(&stop, close_for_good).map_err(Failure::failed)?;
+        end_with_input(&stop, close.clone(), home.clone(), rank)?;
     }
     // Where its fronts were stays written: those of its next life are there again.
     let close = move || _ = close();
@@ -269,6 +267,24 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     ended.map_err(end)
 }
 
+/// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
+/// fronts for good, if it has some.
+fn end_with_input(
+    stop: &Arc<AtomicBool>,
+    close: impl Fn() -> Option<()> + Send + 'static,
+    home: Home,
+    rank: usize,
+) -> Result<(), Failure> {
+    let close_for_good = move || {
+        if close().is_some()
+            && let Err(e) = home.withdraw_node(rank)
+        {
+            tracing::warn!("{e}");
+        }
+    };
+    obey(stop, close_for_good).map_err(Failure::failed)
+}
+
 /// Why the node ends. One that lived before on another disk, or whose log was cut short, starts again instead.
 fn end(why: NodeError) -> Failure {
     if !matches!(why, NodeError::Anew(_)) {
@@ -280,6 +296,7 @@ fn end(why: NodeError) -> Failure {
 
 /// Starts this program again in the same process; gives why that is not possible.
 fn begin_anew() -> Failure {
+    lines::end();
     let again = std::env::current_exe()
         .map(|program| Command::new(program).args(std::env::args_os().skip(1)).exec());
     let (Ok(why) | Err(why)) = again;
@@ -333,7 +350,7 @@ fn service(
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
     let growth = growth.clone();
-    let on_growth = Arc::new(move |log: &[u8], next| growth.tell(log, next));
+    let on_growth = Arc::new(move |log: &[u8], extent| growth.tell(log, extent));
     host_logs(logs(file, home)?.telling(on_growth));
     host_store(file).map_err(Failure::Misuse)?;
     Ok(ServiceNode::new(file.shards, workers)

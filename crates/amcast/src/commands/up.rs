@@ -91,11 +91,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "MB")]
     log_mb: Option<usize>,
     /// A directory on a disk: each node keeps the values of its logs in files there, which have no
-    /// names and go with it; --log-mb is then for what stays in memory [the cluster's own directory, if
-    /// the cluster keeps what it orders on a disk]
+    /// names and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and recent
+    /// values [the cluster's own directory, if the cluster keeps what it orders on a disk]
     #[arg(long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
-    /// MB that the logs of a node may hold in files [10000]
+    /// MB that the logs of a node may hold in files, at most a hundred times --log-mb for all of it to be of use [10000]
     #[arg(long, value_name = "MB")]
     log_disk_mb: Option<usize>,
     /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis
@@ -324,7 +324,7 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
         })?;
     }
     let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
-    let ground = own.home().ground(&file, entry.about().medium, &config)?;
+    let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
     warn_if_nothing_is_kept(&file, data.as_deref());
     let goes_on = kept.is_some();
     let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
@@ -552,15 +552,19 @@ fn tell_of_the_end(file: &ClusterFile) {
     }
 }
 
-/// Says on standard output that the cluster serves. Nobody has to read it.
+/// Says on standard output that the cluster serves. Nobody has to read it, and nobody waits until it is read.
 fn say_ready(Fronts { redis, log, http }: &Fronts) {
-    let mut out = std::io::stdout();
     let log = log.as_deref().unwrap_or_default();
-    let said = writeln!(out, "ready redis={redis} log={log} http={http}");
-    if let Err(e) = said.and_then(|()| out.flush()) {
-        tracing::warn!(
-            "standard output cannot be written ({e}); ready at redis={redis} http={http}"
-        );
+    let line = format!("ready redis={redis} log={log} http={http}\n");
+    let at = format!("ready at redis={redis} http={http}");
+    let say = move || {
+        let mut out = std::io::stdout();
+        if let Err(e) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            tracing::warn!("standard output cannot be written ({e}); {at}");
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("ready".to_string()).spawn(say) {
+        tracing::warn!("standard output is not written: {e}");
     }
 }
 

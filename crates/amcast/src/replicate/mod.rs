@@ -123,7 +123,7 @@ impl Cluster {
         let config = file.check(entry).map_err(StartError::Config)?;
         let own = OwnHome::create(data, &mut file, Registry::usual())?;
         let home = own.home().clone();
-        let ground = home.ground(&file, entry.about().medium, &config)?;
+        let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let mut command = command;
         command.args.push(home.file_path().into_os_string());
         let names = file.nodes().collect();

@@ -24,7 +24,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
     let entry = entry(&file.protocol)?;
     let checked = file.check(entry).map_err(StartError::Config)?;
     let home = Home::of_file(config);
-    let ground = home.ground(&file, entry.about().medium, &checked)?;
+    let ground = home.ground(&file, (entry.about().medium, entry.about().params), &checked)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGTERM, signal_hook::consts::SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(StartError::Io)?;

@@ -29,7 +29,7 @@ impl Client {
         let file = home.file()?;
         let entry = entry(&file.protocol)?;
         let config = file.check(entry).map_err(StartError::Config)?;
-        let ground = home.ground(&file, entry.about().medium, &config)?;
+        let ground = home.ground(&file, (entry.about().medium, entry.about().params), &config)?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let front = Front::start(&FrontOptions {
             entry,

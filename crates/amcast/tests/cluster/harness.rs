@@ -126,11 +126,17 @@ impl Up {
 
     /// Starts a cluster on free ports in the directory `data`, and chooses nothing else.
     pub(crate) fn start_in_bare(data: PathBuf, more: &[&str]) -> Self {
+        Self::start_with(data, more, Stdio::inherit())
+    }
+
+    /// The same, with this as its standard error.
+    pub(crate) fn start_with(data: PathBuf, more: &[&str], stderr: Stdio) -> Self {
         let mut child = ends_with_us(AMCAST)
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
             .args(more)
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .spawn()
             .expect("the program can be started");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));

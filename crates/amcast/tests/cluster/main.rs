@@ -6,6 +6,7 @@ mod differs;
 mod directories;
 mod durable;
 mod ends;
+mod files_differ;
 mod harness;
 mod interrupted;
 mod large_answers;
@@ -15,6 +16,7 @@ mod partitions;
 mod replaced;
 mod room;
 mod shortened;
+mod unread;
 mod wire;
 
 use amcast::client::Answer;

@@ -61,15 +61,17 @@ fn the_program_appends_reads_trims_and_follows() {
     );
     said(&up, &["trim", "c", "2"], b"");
     let info = document(&up, &["info", "--json"]);
-    let a = json!({"log": "a", "first": 4, "next": 6, "bytes": 4});
-    let b = json!({"log": "b", "first": 0, "next": 2, "bytes": 4});
-    assert_eq!(info, json!({"logs": [a, b, {"log": "c", "first": 2, "next": 2, "bytes": 0}]}));
+    let a = json!({"log": "a", "first": 4, "next": 6, "bytes": 4, "incarnation": 0});
+    let b = json!({"log": "b", "first": 0, "next": 2, "bytes": 4, "incarnation": 0});
+    let c = json!({"log": "c", "first": 2, "next": 2, "bytes": 0, "incarnation": 0});
+    assert_eq!(info, json!({"logs": [a, b, c]}));
     assert_eq!(said(&up, &["tail", "a", "--from", "4", "--count", "2"], b""), "4\ty\n5\tp=q\n");
     for (words, code, why) in [
         (&["read", "a", "--from", "1"][..], 1, "4 is the first position that is left"),
         (&["tail", "a", "--from", "1"], 1, "a: the log was trimmed: 4 is the first position"),
         (&["read", "nowhere"], 1, "nowhere: no log has this name"),
         (&["trim", "nowhere", "1"], 1, "nowhere: no log has this name"),
+        (&["delete", "nowhere"], 1, "nowhere: no log has this name"),
         (&["append", "", "x"], 2, "1 to 255 bytes"),
         (&["multi-append", "a=x", "=x"], 2, "1 to 255 bytes"),
         (&["append", "a"], 2, "standard input is empty"),
@@ -82,6 +84,12 @@ fn the_program_appends_reads_trims_and_follows() {
         assert_eq!(output.status.code(), Some(code), "{words:?}: {}", errors(&output));
         assert!(errors(&output).contains(why), "{words:?}: {}", errors(&output));
     }
+    assert_eq!(said(&up, &["delete", "a"], b""), "4 to 5, 4 bytes\n");
+    assert_eq!(run(&up, &["read", "a"], b"").status.code(), Some(1));
+    assert_eq!(said(&up, &["append", "a", "anew"], b""), "0\n");
+    let deleted = document(&up, &["delete", "a", "--json"]);
+    assert_eq!(deleted["next"], 1);
+    assert!(deleted["incarnation"].as_u64() > Some(0), "{deleted}");
     let keys = crate::harness::call(&mut up.connect(), &["DBSIZE"]);
     assert_eq!(keys, amcast::client::Answer::Number(0), "logs are no keys");
 }

@@ -7,10 +7,11 @@
 //! | `APPEND a v ..` | the position of each value | each v is put behind the last value of the log in front of it, all at once |
 //! | `READ a n` | `first next v ..`, `nil`, or `gone first` | |
 //! | `TRIM a n` | `first next`, or `nil` | the values of a in front of position n go |
+//! | `DELETE a` | `first next`, or `nil` | a and its values are not there any more |
 //! | `INFO a ..` | `first next`, or `nil`, for each, separated by `;` | |
 //!
 //! Positions of a log count from 0 and are never given twice. A log is there (else the answer is `nil`)
-//! from its first append on; `first` is its first position that was not trimmed away, `next` the
+//! from its first append on, until it is deleted; the next append to its name is the first to a new log. In answers `first` is its first position that was not trimmed away, `next` the
 //! position of the next value. A read gives values from position n on, without gaps, as many as it
 //! likes, but one at least if there is one; where n was trimmed away it gives `gone`. A trim takes no
 //! more than there is, and never back.
@@ -21,7 +22,7 @@
 use super::kv::{Word, sentences};
 use super::model::Model;
 use crate::intern::{Names, hash_bytes, mix};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::rc::Rc;
 use alloc::string::{String, ToString};
@@ -41,6 +42,7 @@ enum Command {
     Append(Vec<(u32, Text)>),
     Read { log: u32, from: u64 },
     Trim { log: u32, before: u64 },
+    Delete { log: u32 },
     Info(Vec<u32>),
 }
 
@@ -63,11 +65,13 @@ pub struct Op {
 #[derive(Clone, Debug)]
 pub struct Logs {
     names: Names,
+    /// Those that some call was to delete: what answers tell of them is not so at all times.
+    deleted: BTreeSet<u32>,
 }
 
 /// One log. What is trimmed stays here, so that a trim can be taken back.
 #[derive(Clone, Debug, Default)]
-struct Log {
+pub struct Log {
     first: u64,
     values: Vec<Text>,
 }
@@ -85,8 +89,8 @@ pub struct State {
     print: u128,
 }
 
-/// What the answers of a history tell of the logs. What a position holds never changes, and a log never
-/// gets shorter: an append that comes to the place of another value contradicts some answer, and one that
+/// What the answers of a history tell of the logs. What a position holds never changes, and a log that is never deleted
+/// never gets shorter: an append that comes to the place of another value contradicts some answer, and one that
 /// comes only to places that no answer knows of may as well never happen.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -142,6 +146,8 @@ pub enum Undo {
     Shorter(Vec<u32>),
     /// The log began at this position.
     First(u32, u64),
+    /// The log was there.
+    There(u32, Log),
     /// Nothing changed.
     Nothing,
 }
@@ -185,6 +191,22 @@ impl State {
         before
     }
 
+    /// Takes a log away, or puts one back: the mark of all that it has.
+    fn marks(&mut self, log: u32, held: &Log) {
+        for (value, position) in held.values.iter().zip(0..) {
+            self.print ^= print_of(log, position, hash_bytes(value.as_bytes()));
+        }
+        if held.first > 0 {
+            self.print ^= print_of(log, held.first, u64::MAX);
+        }
+    }
+
+    fn delete(&mut self, log: u32) -> Undo {
+        let Some(held) = self.logs.remove(&log) else { return Undo::Nothing };
+        self.marks(log, &held);
+        Undo::There(log, held)
+    }
+
     /// Lets a command happen, if it then answers so.
     fn run(&mut self, command: &Command, expected: Option<&Answer>) -> Option<Undo> {
         match command {
@@ -206,6 +228,10 @@ impl State {
                     Some(first) => Undo::First(*log, self.begin_at(*log, first)),
                     None => Undo::Nothing,
                 })
+            }
+            Command::Delete { log } => {
+                let before = Answer::Extents([self.extent(*log)].into());
+                expected.is_none_or(|e| *e == before).then(|| self.delete(*log))
             }
             Command::Read { log, from } => {
                 self.reads(*log, *from, expected?).then_some(Undo::Nothing)
@@ -241,6 +267,10 @@ impl State {
         match undo {
             Undo::Shorter(logs) => logs.into_iter().for_each(|log| self.shorten(log)),
             Undo::First(log, first) => _ = self.begin_at(log, first),
+            Undo::There(log, held) => {
+                self.marks(log, &held);
+                self.logs.insert(log, held);
+            }
             Undo::Nothing => {}
         }
     }
@@ -286,7 +316,9 @@ impl Command {
                 }
                 _ => Err("no answer of a read".to_string()),
             },
-            Self::Trim { .. } => Ok(Answer::Extents([extent(one()?)?].into())),
+            Self::Trim { .. } | Self::Delete { .. } => {
+                Ok(Answer::Extents([extent(one()?)?].into()))
+            }
             Self::Info(logs) => {
                 let extents: Vec<_> =
                     parts.iter().map(|part| extent(part)).collect::<Result<_, _>>()?;
@@ -308,7 +340,7 @@ impl Default for Logs {
 impl Logs {
     /// Logs that nobody has appended to yet.
     pub fn new() -> Self {
-        Self { names: Names::new() }
+        Self { names: Names::new(), deleted: BTreeSet::new() }
     }
 
     fn log(&mut self, word: &Word) -> Result<u32, String> {
@@ -327,6 +359,11 @@ impl Logs {
             ("READ", [log, from]) => Ok(Command::Read { log: self.log(log)?, from: number(from)? }),
             ("TRIM", [log, before]) => {
                 Ok(Command::Trim { log: self.log(log)?, before: number(before)? })
+            }
+            ("DELETE", [log]) => {
+                let log = self.log(log)?;
+                self.deleted.insert(log);
+                Ok(Command::Delete { log })
             }
             ("INFO", logs) if !logs.is_empty() => {
                 Ok(Command::Info(logs.iter().map(|l| self.log(l)).collect::<Result<_, _>>()?))
@@ -358,7 +395,9 @@ impl Model for Logs {
     fn keys(&self, op: &Op, tell: &mut dyn FnMut(u32)) {
         match &op.command {
             Command::Append(additions) => additions.iter().for_each(|&(log, _)| tell(log)),
-            Command::Read { log, .. } | Command::Trim { log, .. } => tell(*log),
+            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
+                tell(*log);
+            }
             Command::Info(logs) => logs.iter().for_each(|&log| tell(log)),
         }
     }
@@ -387,6 +426,10 @@ impl Model for Logs {
         let Command::Append(additions) = &op.command else { return true };
         let mut seen = false;
         let fits = additions.iter().enumerate().all(|(i, (log, value))| {
+            if self.deleted.contains(log) {
+                seen = true;
+                return true;
+            }
             let before = additions[..i].iter().filter(|(other, _)| other == log).count() as u64;
             let position = state.extent(*log).map_or(0, |e| e.next) + before;
             seen |= known.next.get(log).is_some_and(|next| position < *next);
@@ -445,6 +488,11 @@ mod tests {
             ("TRIM a 99", "3 3"),
             ("READ a 3", "3 3"),
             ("append a w", "3"),
+            ("DELETE a", "3 4"),
+            ("DELETE a", "nil"),
+            ("INFO a b", "nil; 0 1"),
+            ("APPEND a v", "0"),
+            ("READ a 0", "0 1 v"),
         ];
         assert_eq!(plays(&calls), calls.len());
         assert_eq!(plays(&[("APPEND a x", "ERR full"), ("READ a 0", "nil")]), 1, "it was refused");
@@ -466,6 +514,8 @@ mod tests {
             ("READ a 1", "gone 1"),
             ("READ b 0", "nil"),
             ("TRIM a 2", "1 2"),
+            ("DELETE a", "0 2"),
+            ("DELETE a", "nil"),
             ("INFO a b", "1 2; 0 2"),
         ] {
             let calls = [&after[..], &[wrong]].concat();
@@ -498,12 +548,17 @@ mod tests {
         let mut state = logs.start();
         let mut op = |text, out| logs.understand(text, out).unwrap().unwrap();
         let (append, trim) = (op("APPEND a x b y a z", None), op("TRIM a 1", None));
-        let wrong = op("APPEND a x b y", Some("2 9"));
+        let (wrong, delete) = (op("APPEND a x b y", Some("2 9")), op("DELETE a", None));
         let mut undone = vec![(0, logs.apply(&mut state, &append, false).unwrap())];
         undone.push((state.print, logs.apply(&mut state, &trim, false).unwrap()));
         let print = state.print;
         assert!(logs.apply(&mut state, &wrong, true).is_none());
         assert_eq!(state.print, print);
+        undone.push((print, logs.apply(&mut state, &delete, false).unwrap()));
+        let mut only = logs.start();
+        let b = logs.understand("APPEND b y", None).unwrap().unwrap();
+        assert!(logs.apply(&mut only, &b, false).is_some());
+        assert_eq!(state.print, only.print, "a log that was deleted leaves no trace");
         for (before, undo) in undone.into_iter().rev() {
             logs.undo(&mut state, undo);
             assert_eq!(state.print, before);

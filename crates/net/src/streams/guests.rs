@@ -2,6 +2,7 @@
 
 use super::link::{self, Partial};
 use super::{Streams, say};
+use crate::decides::Decides;
 use crate::error::Remark;
 use crate::known::Claim;
 use crate::poller::{EventFlags, Token};
@@ -47,7 +48,7 @@ enum Says {
 enum Heard {
     Opening(Nonce),
     /// Who it is, if it knows the secret.
-    Hello(Nonces, Option<Hello>),
+    Hello(Nonces, Option<Box<Hello>>),
 }
 
 /// All guests: a bounded number, so that strangers cannot use up sockets.
@@ -142,7 +143,7 @@ impl Streams {
                 Ok(Some(bytes)) => {
                     let nonces = *nonces;
                     let hello = nonces.read_hello(&self.options.secret, Purpose::Ask, bytes);
-                    hello.map(|hello| Heard::Hello(nonces, hello))
+                    hello.map(|hello| Heard::Hello(nonces, hello.map(Box::new)))
                 }
                 Err(_) => Err(NotHello::Stranger),
             },
@@ -279,6 +280,7 @@ impl Streams {
             disk: 0,
             start: 0,
             anew: false,
+            decides: Decides::default(),
         };
         let _ = say(socket, &refusal.encode());
     }

@@ -110,13 +110,14 @@ pub(super) fn pause(failures: u32, min: Span, max: Span, rng: &mut Rng) -> Durat
 /// A part of the handshake that arrives in pieces.
 #[derive(Debug)]
 pub(super) struct Partial<const BYTES: usize> {
-    bytes: [u8; BYTES],
+    /// Apart: most connections are in another stage, and need no room for it.
+    bytes: Box<[u8; BYTES]>,
     filled: usize,
 }
 
 impl<const BYTES: usize> Partial<BYTES> {
-    pub(super) const fn new() -> Self {
-        Self { bytes: [0; BYTES], filled: 0 }
+    pub(super) fn new() -> Self {
+        Self { bytes: Box::new([0; BYTES]), filled: 0 }
     }
 
     /// Reads on, and nothing behind it; gives it once it is there. What does not begin like one

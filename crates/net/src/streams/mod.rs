@@ -89,11 +89,13 @@ impl Streams {
             0 => peers.len() as u32,
             hosted => hosted,
         };
-        let Options { cluster_id: cluster, disk, start, anew, .. } = *options;
+        let Options { cluster_id: cluster, decides, disk, start, anew, .. } = *options;
         let (said, from, to) = (Said::Ask, me, me);
+        let hello =
+            Hello { said, cluster, from, to, incarnation, processes, disk, start, anew, decides };
         Ok(Self {
             me,
-            hello: Hello { said, cluster, from, to, incarnation, processes, disk, start, anew },
+            hello,
             options: options.clone(),
             watch,
             listener,
@@ -491,6 +493,9 @@ impl Streams {
     fn judge(&self, hello: &Hello) -> Result<(), Refusal> {
         if hello.cluster != self.hello.cluster {
             return Err(Refusal::Cluster);
+        }
+        if let Some(at) = self.hello.decides.differs(&hello.decides) {
+            return Err(Refusal::Decides(at));
         }
         if hello.processes != self.hello.processes {
             return Err(Refusal::Shape);

@@ -123,36 +123,40 @@ impl Nonces {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decides::Decides;
     use crate::wire::{Refusal, Said};
     use amcast_core::Pid;
 
     const NONCES: Nonces = Nonces { dialler: [7; NONCE_BYTES], dialled: [8; NONCE_BYTES] };
 
-    const HELLO: Hello = Hello {
-        said: Said::Ask,
-        cluster: 1,
-        from: Pid(1),
-        to: Pid(0),
-        incarnation: 2,
-        processes: 3,
-        disk: 4,
-        start: 5,
-        anew: false,
-    };
+    fn hello() -> Hello {
+        Hello {
+            said: Said::Ask,
+            cluster: 1,
+            from: Pid(1),
+            to: Pid(0),
+            incarnation: 2,
+            processes: 3,
+            disk: 4,
+            start: 5,
+            anew: false,
+            decides: Decides::default(),
+        }
+    }
 
     #[test]
     fn what_both_ends_say_reads_back_and_begins_with_these_bytes() {
         let secret = Secret::parse(&[b's'; 32]).unwrap();
         let opening = opening(&NONCES.dialler);
-        assert_eq!(opening[..9], [b'a', b'm', b'c', b'S', 8, 0, 3, 0, 7]);
+        assert_eq!(opening[..9], [b'a', b'm', b'c', b'S', 9, 0, 3, 0, 7]);
         assert_eq!(read_opening(&opening), Ok(NONCES.dialler));
         let challenge = NONCES.challenge(&secret);
-        assert_eq!(challenge[..9], [b'a', b'm', b'c', b'S', 8, 0, 4, 0, 8]);
+        assert_eq!(challenge[..9], [b'a', b'm', b'c', b'S', 9, 0, 4, 0, 8]);
         let read = Nonces::of_challenge(NONCES.dialler, &challenge, &secret);
         assert_eq!(read, Ok(Some(NONCES)));
         for purpose in [Purpose::Ask, Purpose::Answer] {
-            let said = NONCES.hello(&secret, purpose, &HELLO);
-            assert_eq!(NONCES.read_hello(&secret, purpose, &said), Ok(Some(HELLO)));
+            let said = NONCES.hello(&secret, purpose, &hello());
+            assert_eq!(NONCES.read_hello(&secret, purpose, &said), Ok(Some(hello())));
         }
     }
 
@@ -164,11 +168,11 @@ mod tests {
         let of_another =
             Nonces::of_challenge([9; NONCE_BYTES], &NONCES.challenge(&secret), &secret);
         assert_eq!(of_another, Ok(None), "it was said on another connection");
-        let asked = NONCES.hello(&secret, Purpose::Ask, &HELLO);
+        let asked = NONCES.hello(&secret, Purpose::Ask, &hello());
         let again = Nonces { dialled: [9; NONCE_BYTES], ..NONCES };
         assert_eq!(again.read_hello(&secret, Purpose::Ask, &asked), Ok(None));
         assert_eq!(NONCES.read_hello(&secret, Purpose::Answer, &asked), Ok(None), "sent back");
-        let other = Hello { incarnation: 9, ..HELLO };
+        let other = Hello { incarnation: 9, ..hello() };
         let mut changed = NONCES.hello(&secret, Purpose::Ask, &other);
         changed[HELLO_BYTES..].copy_from_slice(&asked[HELLO_BYTES..]);
         assert_eq!(NONCES.read_hello(&secret, Purpose::Ask, &changed), Ok(None));
@@ -181,10 +185,10 @@ mod tests {
         assert_eq!(read_opening(&older), Err(NotHello::Version(7)));
         older[0] = b'G';
         assert_eq!(read_opening(&older), Err(NotHello::Stranger));
-        // An older one answers with a refusal, which ends sooner than a challenge.
+        // An older one answers with a refusal, which may end sooner than a challenge.
         let mut refused = [0; CHALLENGE_BYTES];
-        let said = Hello { said: Said::Refuse(Refusal::Version), ..HELLO }.encode();
-        refused[..HELLO_BYTES].copy_from_slice(&said);
+        let said = Hello { said: Said::Refuse(Refusal::Version), ..hello() }.encode();
+        refused.copy_from_slice(&said[..CHALLENGE_BYTES]);
         refused[4] = 7;
         let read = Nonces::of_challenge(NONCES.dialler, &refused, &Secret::default());
         assert_eq!(read, Err(NotHello::Version(7)));

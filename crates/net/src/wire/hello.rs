@@ -1,6 +1,7 @@
 //! The handshake of a connection: who is there, of which cluster, in which life.
 
 use super::VERSION;
+use crate::decides::{Decides, MARKS};
 use crate::known::Claim;
 use amcast_core::Pid;
 use amcast_core::codec::{Codec, CodecError, Reader};
@@ -8,7 +9,7 @@ use amcast_core::limits::LIVES_MAX;
 use core::fmt;
 
 /// How long a hello is, in bytes.
-pub const HELLO_BYTES: usize = 49;
+pub const HELLO_BYTES: usize = 49 + 8 * MARKS;
 
 /// The part at its beginning that every version reads alike: the version, and whether it is a refusal.
 const HEAD_BYTES: usize = 8;
@@ -39,6 +40,8 @@ pub struct Hello {
     pub start: u64,
     /// Whether the process began on its disk by asking the others what it had promised before.
     pub anew: bool,
+    /// What decides what the process does.
+    pub decides: Decides,
 }
 
 /// What an end of a connection says.
@@ -71,8 +74,11 @@ pub enum Refusal {
     Replaced,
     /// The other does not know the cluster's secret, or knows another one. It is not told so.
     Secret,
+    /// What decides what the other does is not the same: what has this place in the order of all that does.
+    Decides(u8),
 }
 
+/// Those that say no more than why, by their number; the places of what decides have the numbers behind them.
 const REFUSALS: [Refusal; 7] = [
     Refusal::Version,
     Refusal::Cluster,
@@ -82,6 +88,23 @@ const REFUSALS: [Refusal; 7] = [
     Refusal::Replaced,
     Refusal::Secret,
 ];
+
+impl Refusal {
+    /// Its number, which travels: that of [`Refusal::Decides`] says the place, too.
+    pub fn number(self) -> u8 {
+        let behind = REFUSALS.len() as u8;
+        match self {
+            Self::Decides(at) => behind + at.min(MARKS as u8 - 1),
+            plain => REFUSALS.iter().position(|why| *why == plain).map_or(behind, |at| at as u8),
+        }
+    }
+
+    fn of_number(number: u8) -> Option<Self> {
+        let behind = || number.checked_sub(REFUSALS.len() as u8);
+        let decides = || behind().filter(|at| usize::from(*at) < MARKS).map(Self::Decides);
+        REFUSALS.get(usize::from(number)).copied().or_else(decides)
+    }
+}
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -108,6 +131,9 @@ impl fmt::Display for Refusal {
             Self::Secret => {
                 "it does not know this cluster's secret; give all nodes the same file as `secret`"
             }
+            Self::Decides(_) => {
+                "what decides what it does is not the same; give all nodes the same configuration"
+            }
         })
     }
 }
@@ -127,7 +153,7 @@ impl Hello {
         let (kind, refusal) = match self.said {
             Said::Ask => (0_u8, 0_u8),
             Said::Welcome => (1, 0),
-            Said::Refuse(why) => (2, why as u8),
+            Said::Refuse(why) => (2, why.number()),
         };
         let mut bytes = Vec::with_capacity(HELLO_BYTES);
         MAGIC.encode(&mut bytes);
@@ -142,6 +168,7 @@ impl Hello {
         self.disk.encode(&mut bytes);
         self.start.encode(&mut bytes);
         u8::from(self.anew).encode(&mut bytes);
+        self.decides.encode(&mut bytes);
         bytes.try_into().expect("the fields are that long together")
     }
 
@@ -177,7 +204,7 @@ impl Hello {
             _ if version != VERSION => return Err(NotHello::Version(version)),
             (0, 0) => Said::Ask,
             (1, 0) => Said::Welcome,
-            (2, why) => Said::Refuse(*REFUSALS.get(usize::from(why)).ok_or(NotHello::Stranger)?),
+            (2, why) => Said::Refuse(Refusal::of_number(why).ok_or(NotHello::Stranger)?),
             _ => return Err(NotHello::Stranger),
         };
         let is_of_any_version = said == Said::Refuse(Refusal::Version);
@@ -196,6 +223,7 @@ impl Hello {
                 _ if is_of_any_version => false,
                 _ => return Err(NotHello::Stranger),
             },
+            decides: Decides::decode(&mut from).map_err(short)?,
         };
         // Who was believed it would be known by that life for ever, and none of its own would do.
         if hello.incarnation >= LIVES_MAX && !is_of_any_version {
@@ -209,33 +237,40 @@ impl Hello {
 mod tests {
     use super::*;
 
-    const HELLO: Hello = Hello {
-        said: Said::Ask,
-        cluster: 0x0102_0304_0506_0708,
-        from: Pid(5),
-        to: Pid(2),
-        incarnation: 9,
-        processes: 12,
-        disk: 0x1112_1314_1516_1718,
-        start: 0x2122_2324_2526_2728,
-        anew: true,
-    };
+    fn hello() -> Hello {
+        Hello {
+            said: Said::Ask,
+            cluster: 0x0102_0304_0506_0708,
+            from: Pid(5),
+            to: Pid(2),
+            incarnation: 9,
+            processes: 12,
+            disk: 0x1112_1314_1516_1718,
+            start: 0x2122_2324_2526_2728,
+            anew: true,
+            decides: Decides::of([("shards", "3"), ("replicas", "3")]),
+        }
+    }
 
     #[test]
     fn a_hello_has_these_bytes() {
         let expected = [
-            b'a', b'm', b'c', b'S', 8, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
+            b'a', b'm', b'c', b'S', 9, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1, 5, 0, 0, 0, 2, 0, 0, 0, 9,
             0, 0, 0, 12, 0, 0, 0, 0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11, 0x28, 0x27, 0x26,
             0x25, 0x24, 0x23, 0x22, 0x21, 1,
         ];
-        assert_eq!(HELLO.encode(), expected);
+        let decides = Decides::of([("shards", "3")]);
+        let bytes = Hello { decides, ..hello() }.encode();
+        assert_eq!((&bytes[..49], bytes.len()), (&expected[..], 49 + 384));
+        assert!(bytes[49..57] != [0; 8] && bytes[57..] == [0; 376]);
     }
 
     #[test]
     fn what_was_said_reads_back() {
-        let refusals = REFUSALS.map(Said::Refuse);
+        let places = (0..MARKS as u8).map(Refusal::Decides);
+        let refusals = REFUSALS.into_iter().chain(places).map(Said::Refuse);
         for said in [Said::Ask, Said::Welcome].into_iter().chain(refusals) {
-            let hello = Hello { said, ..HELLO };
+            let hello = Hello { said, ..hello() };
             assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
         }
     }
@@ -244,7 +279,7 @@ mod tests {
     fn nobody_has_more_lives_than_can_be_counted() {
         for said in [Said::Ask, Said::Welcome, Said::Refuse(Refusal::Old)] {
             let read = |incarnation| {
-                let hello = Hello { said, incarnation, ..HELLO };
+                let hello = Hello { said, incarnation, ..hello() };
                 Hello::decode(&hello.encode()).map(|read| read.incarnation)
             };
             assert_eq!(read(LIVES_MAX - 1), Ok(LIVES_MAX - 1));
@@ -256,12 +291,12 @@ mod tests {
 
     #[test]
     fn strangers_and_other_versions_are_told_apart() {
-        let mut bytes = HELLO.encode();
+        let mut bytes = hello().encode();
         bytes[4] = 1;
         assert_eq!(Hello::decode(&bytes), Err(NotHello::Version(1)));
         bytes[0] = b'G';
         assert_eq!(Hello::decode(&bytes), Err(NotHello::Stranger));
-        let mut refused = Hello { said: Said::Refuse(Refusal::Version), ..HELLO }.encode();
+        let mut refused = Hello { said: Said::Refuse(Refusal::Version), ..hello() }.encode();
         refused[4] = 77;
         let said = Hello::decode(&refused).map(|h| h.said);
         assert_eq!(said, Ok(Said::Refuse(Refusal::Version)), "every version understands it");

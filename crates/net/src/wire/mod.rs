@@ -8,7 +8,7 @@
 //! challenge      magic u32 | version u16 | 4 u8 | 0 u8 | nonce | proof           56 bytes
 //! hello          magic u32 | version u16 | kind u8 | refusal u8 | cluster u64
 //!                | from u32 | to u32 | incarnation u32 | processes u32 | disk u64 | start u64
-//!                | anew u8                                                     49 bytes, and a proof
+//!                | anew u8 | decides 48 x u64                                 433 bytes, and a proof
 //! frame          length u32 | bytes
 //!
 //! a datagram     magic u32 | version u16 | kind u8 | 0 u8 | cluster u64 | from u32 | incarnation u32
@@ -38,4 +38,4 @@ pub use frames::{FrameReader, FrameTooLong, LENGTH_BYTES};
 pub use hello::{HELLO_BYTES, Hello, NotHello, Refusal, Said};
 
 /// The version of everything that travels, and of what stands in frames. Both ends must have the same.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;

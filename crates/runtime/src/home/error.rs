@@ -50,6 +50,8 @@ pub enum HomeError {
     LeftOver(PathBuf, String),
     /// What another cluster keeps is in it; the sentence says what is different.
     Another(PathBuf, String),
+    /// What this node keeps there was made while something else decided what it does; the sentence says what.
+    Decides(String, PathBuf, String),
     /// A node keeps something there, and there is no file that says of which cluster it is.
     NoFile(PathBuf, String),
     /// There is not enough shared memory, in bytes.
@@ -96,6 +98,7 @@ impl HomeError {
                 | Unmade(_)
                 | TooLong(..)
                 | Another(..)
+                | Decides(..)
         )
     }
 }
@@ -163,17 +166,32 @@ impl Display for HomeError {
                 "{}: the name is {by} bytes too long for the sockets in it; give a shorter one",
                 path.display()
             ),
-            Self::Another(path, why) => write!(
-                f,
-                "{}: {why}; give the same as then, another directory, or remove what is there",
-                path.display()
-            ),
+            Self::Another(..) | Self::Decides(..) => self.fmt_other_file(f),
             other => other.fmt_failure(f),
         }
     }
 }
 
 impl HomeError {
+    /// In what the cluster's file is another one than what is there was made by.
+    fn fmt_other_file(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Another(path, why) => write!(
+                f,
+                "{}: {why}; give the same as then, another directory, or remove what is there",
+                path.display()
+            ),
+            Self::Decides(node, path, why) => write!(
+                f,
+                "{}: {why}; {node} came to its state by that, and another one would not be that of the other nodes: \
+                 write the same as then, or, where the other nodes have always had this, empty the directory for \
+                 {node} to begin anew",
+                path.display()
+            ),
+            other => other.fmt_failure(f),
+        }
+    }
+
     /// What went wrong though nothing was chosen wrongly.
     fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -3,12 +3,14 @@
 
 use super::{Home, HomeError, Keeping, life_name};
 use crate::at::Key;
-use crate::config::{ClusterFile, Place, node_name};
+use crate::config::{ClusterFile, Place, marks, node_name};
 use crate::life::Life;
 use crate::standing::{Standing, peers_name};
+use amcast_core::config::Param;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
+use amcast_net::Decides;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -33,12 +35,19 @@ pub struct Net {
     pub(crate) key: Key,
     /// Of each node.
     pub(crate) places: Vec<Place>,
+    /// What decides what its nodes do, and must be the same for all: names and values.
+    pub(crate) decides: Vec<(String, String)>,
 }
 
 impl Net {
     /// Of the cluster whose nodes know this, and are at these places.
     pub(crate) fn of(home: PathBuf, key: Key, places: Vec<Place>) -> Self {
-        Self { home, key, places }
+        Self { home, key, places, decides: Vec::new() }
+    }
+
+    /// What nodes compare before they talk to each other.
+    pub(crate) fn marks(&self) -> Decides {
+        marks(&self.decides)
     }
 
     /// Where a node gives its state to other hosts, and what these must know.
@@ -103,14 +112,15 @@ impl Net {
 }
 
 impl Home {
-    /// What the processes of the cluster meet on, whose file and protocol these are.
+    /// What the processes of the cluster meet on, whose file this is, and whose protocol has this
+    /// medium and these parameters.
     ///
     /// # Errors
     /// When the shared memory cannot be opened, or the file does not say where the nodes are.
     pub fn ground(
         &self,
         file: &ClusterFile,
-        medium: MediumKind,
+        (medium, params): (MediumKind, &[Param]),
         config: &Config,
     ) -> Result<Ground, HomeError> {
         match medium {
@@ -120,7 +130,8 @@ impl Home {
                 let home = self.path.clone();
                 let secret = file.read_secret().map_err(HomeError::File)?;
                 let key = Key { id: file.id.unwrap_or_default(), secret };
-                Ok(Ground::Net(Net { home, key, places }))
+                let decides = file.decides_in_full(params);
+                Ok(Ground::Net(Net { home, key, places, decides }))
             }
         }
     }

@@ -1,9 +1,11 @@
 //! The home of a host's nodes that nobody supervises: each is started by hand, or by the system.
 
 use super::own::SOCKET_PATH_MAX;
-use super::{Home, HomeError, Keeping, at, check_ours, life_name, write_synced};
-use crate::config::{ClusterFile, node_name};
+use super::{Home, HomeError, Keeping, STATE, at, check_ours, life_name, write_synced};
+use crate::config::{ClusterFile, node_name, same};
 use crate::control::{NodeStatus, statuses_of};
+use crate::disk::Disk;
+use amcast_core::limits::REPLICAS_MAX;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -50,10 +52,59 @@ impl Home {
             let before = self.file()?;
             let mut same = file.clone();
             let checked = same.go_on_from(&before);
-            checked.map_err(|why| HomeError::Another(self.path.clone(), why))?;
+            // Whoever corrects a file with which no node ever had its place loses nothing.
+            let is_first = || same.id == before.id && self.is_unused();
+            if let Err(why) = checked
+                && !is_first()
+            {
+                return Err(HomeError::Another(self.path.clone(), why));
+            }
             file.hash_seed = same.hash_seed;
         }
         Ok(())
+    }
+
+    /// Whether no node ever had its place among the others here.
+    fn is_unused(&self) -> bool {
+        let is_unused = |rank| {
+            let never_ran = !self.path.join(life_name(rank)).exists();
+            never_ran || self.never_worked(rank)
+        };
+        (0..REPLICAS_MAX).all(is_unused)
+    }
+
+    /// Whether the node `rank` never had its place here, and left no state.
+    fn never_worked(&self, rank: usize) -> bool {
+        let states = fs::read_dir(self.data(rank).join(STATE));
+        let has_state = states.is_ok_and(|mut all| {
+            all.any(|entry| entry.is_ok_and(|entry| entry.file_name() != "lock"))
+        });
+        Disk::of(&self.path, rank).is_joining() && !has_state
+    }
+
+    /// Checks that what decides what the node `rank` does is as it was when it had its place here first: its state
+    /// came to be by that. It is written down at the first start, and once more as long as the node never had
+    /// its place.
+    ///
+    /// # Errors
+    /// When something decides otherwise, which is named, or a file cannot be read or written.
+    pub fn keep_decides(&self, rank: usize, now: &[(String, String)]) -> Result<(), HomeError> {
+        let path = self.path.join(format!("{}.decides", node_name(rank)));
+        let before: Vec<(String, String)> = match fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).map_err(|e| at(&path)(e.into()))?,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(e) => return Err(at(&path)(e)),
+        };
+        if before == now {
+            return Ok(());
+        }
+        if let Err(why) = same(now, &before)
+            && !self.never_worked(rank)
+        {
+            return Err(HomeError::Decides(node_name(rank), self.path.clone(), why));
+        }
+        let text = serde_json::to_vec(now).map_err(|e| at(&path)(e.into()))?;
+        write_synced(&path, &text).map_err(at(&path))
     }
 
     /// Prepares it for a node: makes the directory if need be, and puts the cluster's file
@@ -142,6 +193,67 @@ impl Home {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_decides_stays_as_it_was_once_a_node_had_its_place() {
+        let base = std::env::temp_dir().join(format!("amcast-decides-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let home = Home { path: base.clone() };
+        let item = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let (few, many) =
+            ([item("shards", "3"), item("mb", "30")], [item("shards", "3"), item("mb", "40")]);
+        let joining = base.join("n1.joining");
+        fs::write(&joining, "").unwrap();
+        for now in [&few, &few, &many] {
+            home.keep_decides(1, now).unwrap();
+        }
+        fs::remove_file(&joining).unwrap();
+        home.keep_decides(1, &many).unwrap();
+        let why = home.keep_decides(1, &few).unwrap_err();
+        assert!(why.is_misuse());
+        assert!(
+            why.to_string().contains("mb = 30, and what is there was written with 40"),
+            "{why}"
+        );
+        home.keep_decides(0, &few).unwrap();
+        // It left a state before it had its place.
+        fs::write(&joining, "").unwrap();
+        fs::create_dir_all(base.join("n1.data/state")).unwrap();
+        fs::write(base.join("n1.data/state/lock"), "").unwrap();
+        home.keep_decides(1, &few).unwrap();
+        home.keep_decides(1, &many).unwrap();
+        fs::write(base.join("n1.data/state/7"), "").unwrap();
+        assert!(home.keep_decides(1, &few).is_err());
+        // A later version of the program may compare more.
+        let more = [many.to_vec(), vec![item("new", "1")]].concat();
+        home.keep_decides(1, &more).unwrap();
+        assert!(home.keep_decides(1, &[item("new", "2")]).is_err());
+        fs::write(base.join("n1.decides"), "half").unwrap();
+        assert!(home.keep_decides(1, &many).unwrap_err().to_string().contains("n1.decides"));
+        fs::remove_dir_all(&base).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_corrected_as_long_as_no_node_had_its_place() {
+        let base = std::env::temp_dir().join(format!("amcast-typo-{}", std::process::id()));
+        fs::create_dir_all(&base).unwrap();
+        let file = |mb| ClusterFile {
+            data: Some(base.join("data")),
+            id: Some(7),
+            maxmemory_mb: Some(mb),
+            ..ClusterFile::default()
+        };
+        let home = Home::of_host(&file(30), Path::new("x"));
+        home.prepare_host(&mut file(30)).unwrap();
+        fs::write(base.join("data/n1.life"), "1\n").unwrap();
+        fs::write(base.join("data/n1.joining"), "").unwrap();
+        home.prepare_host(&mut file(40)).unwrap();
+        assert_eq!(home.file().unwrap(), file(40));
+        fs::remove_file(base.join("data/n1.joining")).unwrap();
+        let why = home.prepare_host(&mut file(30)).unwrap_err().to_string();
+        assert!(why.contains("maxmemory_mb = 30, and what is there was written with 40"), "{why}");
+        fs::remove_dir_all(&base).unwrap();
+    }
 
     #[test]
     fn a_directory_is_made_for_one_cluster_and_no_other() {

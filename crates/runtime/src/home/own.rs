@@ -376,7 +376,8 @@ fn goes_with_data(name: &[u8]) -> bool {
 
 /// Whether a file that ends so says of a disk what its node must know of it.
 fn is_of_disk(end: &str) -> bool {
-    matches!(end, "life" | "begun" | "disk" | "anew" | "inode" | "peers" | "joining" | "refused")
+    let of_lives = matches!(end, "life" | "begun" | "inode" | "joining" | "refused");
+    of_lives || matches!(end, "disk" | "anew" | "peers" | "decides")
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.

@@ -416,7 +416,7 @@ fn net() -> Ground {
     let config = amcast_core::RawConfig { groups: 1, replicas: 1, ..Default::default() };
     let config = config.check(&[]).unwrap();
     let home = Home::of_file(Path::new("/nowhere/cluster.toml"));
-    home.ground(&file, amcast_core::MediumKind::Messages, &config).unwrap()
+    home.ground(&file, (amcast_core::MediumKind::Messages, &[]), &config).unwrap()
 }
 
 #[test]

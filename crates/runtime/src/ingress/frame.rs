@@ -9,7 +9,7 @@
 use amcast_core::GroupSet;
 
 /// The version of the frames: whoever speaks another one is refused.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;

@@ -200,7 +200,8 @@ impl Nodes {
         file.nodes = file.nodes().zip(ports.map(place)).collect();
         let raw = RawConfig { groups: GROUPS, replicas: NODES, ..RawConfig::default() };
         let home = Home::of_file(Path::new("/nowhere/cluster.toml"));
-        let ground = home.ground(&file, MediumKind::Messages, &raw.check(&[]).unwrap()).unwrap();
+        let ground =
+            home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Ground::Net(net) = ground else { panic!("it is a network") };
         let delivered = (0..NODES).map(|_| Delivered::default()).collect();
         let mut place = Self { net, cluster, nodes: Vec::new(), delivered, news: Arc::default() };
@@ -362,7 +363,8 @@ impl Lone {
         file.nodes.insert("n0".to_string(), place);
         let raw = RawConfig { groups: 1, replicas: 1, ..RawConfig::default() };
         let home = Home::of_file(Path::new("/nowhere/cluster.toml"));
-        let ground = home.ground(&file, MediumKind::Messages, &raw.check(&[]).unwrap()).unwrap();
+        let ground =
+            home.ground(&file, (MediumKind::Messages, &[]), &raw.check(&[]).unwrap()).unwrap();
         let Ground::Net(net) = ground else { panic!("it is a network") };
         let told = Arc::default();
         let scribe = Box::new(Scribe { me: Pid(0), awaited, told: Arc::clone(&told) });

@@ -1,20 +1,19 @@
 //! Threads that run commands, so that shards are worked on at the same time.
 //!
-//! Shards are dealt to the workers. The thread that delivers gives each command its turn as if it
-//! would run there and then, and puts it into the queues of all its shards at one moment. A worker
-//! takes its shards' queues in order. A command of one shard runs when it is reached. A command of
-//! several runs when all its shards have reached it: the last worker to come runs it on all of
-//! them; until then these shards stand still while their workers go on with others.
+//! Shards are dealt to the workers. The thread that delivers gives each command its turn as if it would run there
+//! and then, and puts it into the queues of all its shards at one moment. A worker takes its shards' queues in
+//! order. A command of one shard runs when it is reached. A command of several runs when all its shards have
+//! reached it: the last worker to come runs it on all of them; until then these shards stand still while their
+//! workers go on with others.
 //!
 //! # Why the answers are the same as without workers
 //!
-//! Turns are given one after the other, in an order in which the inline executor could have run the
-//! commands. Each shard runs its commands in the order of their turns, and a command of several
-//! shards while all of them stand. So two commands that share a shard run in the order of their
-//! turns, in all shards that they share, and what either sees of a shard is what it would see
-//! inline. Commands that share no shard see nothing of each other. Hence answers and state are
-//! those of the inline executor. No cycle of waiting can arise: of all commands that have not run,
-//! the one whose turn was first is at the head of all its queues.
+//! Turns are given one after the other, in an order in which the inline executor could have run the commands. Each
+//! shard runs its commands in the order of their turns, and a command of several shards while all of them stand. So
+//! two commands that share a shard run in the order of their turns, in all shards that they share, and what either
+//! sees of a shard is what it would see inline. Commands that share no shard see nothing of each other. Hence
+//! answers and state are those of the inline executor. No cycle of waiting can arise: of all commands that have not
+//! run, the one whose turn was first is at the head of all its queues.
 //!
 //! # Why it stays linearizable
 //!
@@ -46,10 +45,9 @@
 //!
 //! # Bounds
 //!
-//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`];
-//! beyond that nothing is delivered. One delivery may set free all that waited for it, and answers
-//! are only counted once they are there: both limits may be passed by what the shards' waiting
-//! commands come to.
+//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`]; beyond that
+//! nothing is delivered. One delivery may set free all that waited for it, and answers are only counted once they
+//! are there: both limits may be passed by what the shards' waiting commands come to.
 //!
 //! # What it costs
 //!

@@ -8,11 +8,12 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the waiting commands; each shard's floors of sessions; each shard's parts of commands (since
-//! version 10); and for each shard what its sessions ran and the machine's part. A byte of one stands before each item
-//! of a list, a zero behind the last. A piece may be longer than asked for by one part of a command, or by one session
-//! with its answers.
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
+//! 8); a list of skipped messages (since version 11), which is empty: this program skips none, and refuses a stream
+//! that says so; the waiting commands; each shard's floors of sessions; each shard's parts of commands (since version
+//! 12); and for each shard what its sessions ran and the machine's part. A byte of one stands before each item of a
+//! list, a zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with
+//! its answers.
 
 use super::clocks::Clocks;
 use super::parts::PartsCut;
@@ -35,8 +36,11 @@ use std::sync::Arc;
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
 
+/// The first version of the stream that has room for messages that were not to be executed.
+const SKIPPED_SINCE: u8 = 11;
+
 /// The first version of the stream that holds parts of commands.
-const PARTS_SINCE: u8 = 10;
+const PARTS_SINCE: u8 = 12;
 
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
@@ -165,13 +169,8 @@ impl Cut {
         heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
-        for (delivered, now, clocks) in heads.into_iter().flatten() {
-            [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
-            piece.word(clocks.reports().len() as u64);
-            for (pid, said) in clocks.reports() {
-                let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
-                words.iter().for_each(|w| piece.word(*w));
-            }
+        if let Some(heads) = heads {
+            give_heads(&heads, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
@@ -329,6 +328,9 @@ impl<M: Machine> State<M> {
                 head.clocks = read_clocks(&mut from)?;
             }
         }
+        if from.version() >= SKIPPED_SINCE && follows(&mut from)? {
+            return Err(Corrupt::Version(from.version()));
+        }
         let mut waiting = Vec::new();
         while follows(&mut from)? {
             waiting.push(Waiting::read(&mut from, shards)?);
@@ -389,6 +391,20 @@ impl<M: Machine> State<M> {
         }
         Ok(())
     }
+}
+
+/// Gives what stands in front of the waiting commands.
+fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
+    for (delivered, now, clocks) in heads {
+        [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
+        to.word(clocks.reports().len() as u64);
+        for (pid, said) in clocks.reports() {
+            let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
+            words.iter().for_each(|w| to.word(*w));
+        }
+    }
+    // Nothing was skipped.
+    next(false, to);
 }
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {

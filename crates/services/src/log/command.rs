@@ -16,6 +16,9 @@ pub const LIST_MAX: usize = 1000;
 /// Bytes of one read or answer that a value takes besides its own.
 const VALUE_HEAD_BYTES: usize = 4;
 
+/// Bytes of an extent before logs had incarnations.
+const OLD_EXTENT_BYTES: usize = 24;
+
 /// A value and the log that it is appended to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Addition<'a> {
@@ -48,6 +51,11 @@ pub enum Command<'a> {
         log: &'a [u8],
         /// The position of the first value that stays.
         before: u64,
+    },
+    /// Take a log away, with all its values.
+    Delete {
+        /// The log's name.
+        log: &'a [u8],
     },
     /// Tell how far logs go.
     Extents(Vec<&'a [u8]>),
@@ -95,6 +103,10 @@ impl<'a> Command<'a> {
                 put_name(after, out);
                 out.extend_from_slice(&most.to_le_bytes());
             }
+            Self::Delete { log } => {
+                out.push(6);
+                put_name(log, out);
+            }
         }
     }
 
@@ -120,6 +132,7 @@ impl<'a> Command<'a> {
                 Self::Extents((0..count).map(|_| from.log()).collect::<Option<_>>()?)
             }
             5 => Self::List { after: from.name()?, most: from.short()? },
+            6 => Self::Delete { log: from.log()? },
             _ => return None,
         };
         from.0.is_empty().then_some(command)
@@ -127,7 +140,7 @@ impl<'a> Command<'a> {
 
     /// Whether it changes something.
     pub fn writes(&self) -> bool {
-        matches!(self, Self::Append(_) | Self::Trim { .. })
+        matches!(self, Self::Append(_) | Self::Trim { .. } | Self::Delete { .. })
     }
 }
 
@@ -193,7 +206,17 @@ impl<'a> Cursor<'a> {
     }
 
     fn extent(&mut self) -> Option<Extent> {
-        Some(Extent { first: self.word()?, next: self.word()?, bytes: self.word()? })
+        let (first, next, bytes) = (self.word()?, self.word()?, self.word()?);
+        Some(Extent { first, next, bytes, incarnation: self.word()? })
+    }
+
+    /// The extent of an answer that is kept with the state, and may have been written before logs had incarnations.
+    fn trimmed(&mut self) -> Option<Extent> {
+        if self.0.len() > OLD_EXTENT_BYTES {
+            return self.extent();
+        }
+        let (first, next, bytes) = (self.word()?, self.word()?, self.word()?);
+        Some(Extent { first, next, bytes, incarnation: 0 })
     }
 }
 
@@ -222,6 +245,13 @@ pub enum Answer {
         /// The [`check`] of the command that was executed.
         check: u32,
         /// How far the log goes now.
+        extent: Extent,
+    },
+    /// The log is gone.
+    Deleted {
+        /// The [`check`] of the command that was executed.
+        check: u32,
+        /// How far the log went.
         extent: Extent,
     },
     /// Of the logs, one for one; none for one that is not there.
@@ -279,8 +309,8 @@ impl Answer {
                 let mut to = ValuesWriter::begin(*from, *extent, out);
                 values.iter().for_each(|value| to.value(value));
             }
-            Self::Trimmed { check, extent } => {
-                out.push(3);
+            Self::Trimmed { check, extent } | Self::Deleted { check, extent } => {
+                out.push(if matches!(self, Self::Trimmed { .. }) { 3 } else { 15 });
                 out.extend_from_slice(&check.to_le_bytes());
                 put_extent(extent, out);
             }
@@ -322,7 +352,7 @@ impl Answer {
                 }
                 Self::Values { from: position, extent, values }
             }
-            3 => Self::Trimmed { check: from.half()?, extent: from.extent()? },
+            3 => Self::Trimmed { check: from.half()?, extent: from.trimmed()? },
             4 => {
                 let mut extents = Vec::new();
                 while !from.0.is_empty() {
@@ -349,8 +379,9 @@ impl Answer {
             12 => Self::Not(Why::Refused(Refusal::Window)),
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
-            15 => Self::Not(Why::Refused(Refusal::NoRoom)),
-            16 => Self::Not(Why::Refused(Refusal::Incomplete)),
+            15 => Self::Deleted { check: from.half()?, extent: from.extent()? },
+            16 => Self::Not(Why::Refused(Refusal::NoRoom)),
+            17 => Self::Not(Why::Refused(Refusal::Incomplete)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -380,15 +411,17 @@ impl Why {
             }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
-            Self::Refused(Refusal::NoRoom) => out.push(15),
-            Self::Refused(Refusal::Incomplete) => out.push(16),
+            Self::Refused(Refusal::NoRoom) => out.push(16),
+            Self::Refused(Refusal::Incomplete) => out.push(17),
         }
     }
 }
 
 fn put_extent(extent: &Extent, out: &mut Vec<u8>) {
-    let Extent { first, next, bytes } = extent;
-    [first, next, bytes].iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
+    let Extent { first, next, bytes, incarnation } = extent;
+    [first, next, bytes, incarnation]
+        .iter()
+        .for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
 }
 
 /// Writes [`Answer::Values`] from values where they lie.
@@ -452,6 +485,7 @@ mod tests {
             Command::Trim { log: b"a", before: 9 },
             Command::Extents(vec![b"a", b"bb"]),
             Command::List { after: b"", most: 3 },
+            Command::Delete { log: b"a" },
         ];
         for command in all {
             let bytes = encoded(&command);
@@ -478,11 +512,12 @@ mod tests {
 
     #[test]
     fn answers_are_read_back_and_cut_ones_never_panic() {
-        let extent = Extent { first: 3, next: 5, bytes: 300 };
+        let extent = Extent { first: 3, next: 5, bytes: 300, incarnation: 2 };
         let all = [
             Answer::Appended { check: 7, positions: vec![0, 1 << 33] },
             Answer::Values { from: 4, extent, values: vec![b"x".to_vec(), Vec::new()] },
             Answer::Trimmed { check: 9, extent },
+            Answer::Deleted { check: 9, extent },
             Answer::Extents(vec![None, Some(extent)]),
             Answer::Listed(vec![(b"a".to_vec(), extent)]),
             Answer::Not(Why::Full { check: 1, most: 200 }),

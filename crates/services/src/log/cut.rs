@@ -1,34 +1,32 @@
 //! A shard's logs as they were at one moment, given piece by piece while commands go on.
 //!
-//! In the [stream](crate::stream) each log stands behind a byte of one: its name, its first and its
-//! next position, and its values; a zero ends them. Logs are given in the order of their names. Of a
+//! In the [stream](crate::stream) stands how many logs were deleted, and then each log behind a byte of one: its name, its
+//! incarnation, its first and its next position, and its values; a zero ends them. (Before version 10 neither
+//! the number nor incarnations were there.) Logs are given in the order of their names. Of a
 //! log that changes before it was given, the cut notes how far it went; appends do no harm then, and
-//! what is trimmed away is set aside.
+//! what is trimmed away, or deleted, is not given up before it was given.
 
-use super::shard::Log;
+use super::shard::{Extent, Log};
 use super::storage::Storage;
 use crate::stream::{Piece, next};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 type Name = Box<[u8]>;
+type Logs<R> = BTreeMap<Name, Log<R>>;
 
 /// A cut that is being given; see the module's documentation.
-pub(super) struct Cut<P> {
+pub(super) struct Cut<R> {
+    /// How many logs had been deleted, until that was given.
+    deleted: Option<u64>,
     /// All logs up to this one were given.
     given: Option<Name>,
     /// The log that is being given.
     inside: Option<Inside>,
     /// What changed before it was given.
-    before: BTreeMap<Name, Before<P>>,
-    /// Values set aside.
-    aside: usize,
-}
-
-impl<P> Default for Cut<P> {
-    fn default() -> Self {
-        Self { given: None, inside: None, before: BTreeMap::new(), aside: 0 }
-    }
+    before: BTreeMap<Name, Before<R>>,
+    /// Values that are kept for the cut alone.
+    kept: u64,
 }
 
 /// How far the log went that is being given, and how much of it was.
@@ -41,120 +39,168 @@ struct Inside {
 }
 
 /// A log as it was when the cut began.
-enum Before<P> {
+enum Before<R> {
     /// It was not there.
     Absent,
-    /// It had these positions; its first values are here, the others still in the log.
-    Had { first: u64, next: u64, aside: VecDeque<P> },
+    /// It had these positions. What was trimmed of them since is in its row still; the row is here if the log was
+    /// deleted.
+    Had { extent: Extent, kept: u64, row: Option<R> },
 }
 
-impl<P> Cut<P> {
+impl<R> Cut<R> {
+    /// One that begins now, when so many logs were deleted.
+    pub(super) fn new(deleted: u64) -> Self {
+        let (deleted, before) = (Some(deleted), BTreeMap::new());
+        Self { deleted, given: None, inside: None, before, kept: 0 }
+    }
+
     /// Notes that the log `name` is about to change.
-    pub(super) fn changes(&mut self, name: &[u8], log: Option<&Log<P>>) {
+    pub(super) fn changes(&mut self, name: &[u8], log: Option<Extent>) {
         if self.given.as_deref().is_some_and(|given| name <= given)
             || self.before.contains_key(name)
         {
             return;
         }
-        let before = log.map_or(Before::Absent, |log| {
-            let (first, next) = (log.first, log.next());
-            Before::Had { first, next, aside: VecDeque::new() }
-        });
+        let before =
+            log.map_or(Before::Absent, |extent| Before::Had { extent, kept: 0, row: None });
         self.before.insert(name.into(), before);
     }
 
-    /// Takes the first value of a log, which is trimmed away; gives it back if the cut can do without.
-    pub(super) fn set_aside(&mut self, name: &[u8], place: P) -> Option<P> {
-        let Some(Before::Had { first, next, aside }) = self.before.get_mut(name) else {
-            return Some(place);
+    /// Notes that the values from `first` on and in front of `to` are trimmed away. The cut does not need those from
+    /// the position on that this gives; it needs none if it gives none.
+    pub(super) fn trims(&mut self, name: &[u8], first: u64, to: u64) -> Option<u64> {
+        let Some(Before::Had { extent, kept, row: None }) = self.before.get_mut(name) else {
+            return None;
         };
-        if *first + aside.len() as u64 == *next {
-            return Some(place);
-        }
-        aside.push_back(place);
-        self.aside += 1;
+        let needed = to.min(extent.next).saturating_sub(first);
+        (*kept, self.kept) = (*kept + needed, self.kept + needed);
+        Some(extent.next)
+    }
+
+    /// Takes the row of a log that is deleted; gives it back if the cut can do without.
+    pub(super) fn deletes<S: Storage<Row = R>>(
+        &mut self,
+        name: &[u8],
+        now: Extent,
+        mut taken: R,
+        storage: &mut S,
+    ) -> Option<R> {
+        let Some(Before::Had { extent, kept, row: row @ None }) = self.before.get_mut(name) else {
+            return Some(taken);
+        };
+        let needed = extent.next.saturating_sub(now.first);
+        (*kept, self.kept) = (*kept + needed, self.kept + needed);
+        storage.give_up(&mut taken, extent.next, now.next);
+        *row = Some(taken);
         None
     }
 
     /// Values and logs that are kept for the cut alone.
     pub(super) fn kept(&self) -> usize {
-        self.aside + self.before.len()
+        self.kept as usize + self.before.len()
     }
 
-    /// What was set aside.
-    pub(super) fn into_aside(self) -> impl Iterator<Item = P> {
-        self.before.into_values().flat_map(|before| match before {
-            Before::Absent => VecDeque::new(),
-            Before::Had { aside, .. } => aside,
-        })
+    /// Gives up all that was kept for it.
+    pub(super) fn end<S: Storage<Row = R>>(mut self, logs: &mut Logs<R>, storage: &mut S) {
+        while let Some((name, before)) = self.before.pop_first() {
+            self.let_go(&name, before, logs, storage);
+        }
+    }
+
+    fn let_go<S: Storage<Row = R>>(
+        &mut self,
+        name: &[u8],
+        before: Before<R>,
+        logs: &mut Logs<R>,
+        storage: &mut S,
+    ) {
+        let Before::Had { kept, row, .. } = before else { return };
+        self.kept -= kept;
+        if let Some(row) = row {
+            storage.free(row);
+        } else if kept > 0
+            && let Some(log) = logs.get_mut(name)
+        {
+            storage.give_up(&mut log.row, 0, log.extent.first);
+        }
     }
 
     /// Gives as much as fits; false if that was all.
-    pub(super) fn give<S: Storage<Place = P>>(
+    pub(super) fn give<S: Storage<Row = R>>(
         &mut self,
-        logs: &BTreeMap<Name, Log<P>>,
+        logs: &mut Logs<R>,
         storage: &mut S,
         to: &mut Piece<'_>,
     ) -> bool {
+        if let Some(deleted) = self.deleted.take() {
+            to.word(deleted);
+        }
         while !to.is_full() {
             let Some(mut inside) = self.inside.take() else {
-                let after = self.given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                let Some((name, log)) = logs.range::<[u8], _>((after, Bound::Unbounded)).next()
-                else {
+                let Some(name) = self.next_name(logs) else {
                     next(false, to);
                     return false;
                 };
-                self.enter(name, log, to);
+                self.enter(name, logs, to);
                 continue;
             };
-            self.give_values(&logs[&inside.name], storage, &mut inside, to);
+            self.give_values(logs, storage, &mut inside, to);
             if inside.position < inside.next {
                 self.inside = Some(inside);
             } else {
-                self.leave(inside.name, storage);
+                if let Some(before) = self.before.remove(&inside.name) {
+                    self.let_go(&inside.name, before, logs, storage);
+                }
+                self.given = Some(inside.name);
             }
         }
         true
     }
 
-    /// Begins the next log.
-    fn enter(&mut self, name: &Name, log: &Log<P>, to: &mut Piece<'_>) {
-        let (first, end) = match self.before.get(name) {
-            None => (log.first, log.next()),
-            Some(Before::Had { first, next, .. }) => (*first, *next),
-            Some(Before::Absent) => {
-                to.look();
-                self.before.remove(name);
-                self.given = Some(name.clone());
-                return;
-            }
-        };
-        next(true, to);
-        to.bytes(name);
-        to.word(first);
-        to.word(end);
-        self.inside = Some(Inside { name: name.clone(), position: first, next: end, bytes: None });
+    /// The next log, which may be deleted by now.
+    fn next_name(&self, logs: &Logs<R>) -> Option<Name> {
+        let after = self.given.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let range = (after, Bound::Unbounded);
+        let there = logs.range::<[u8], _>(range).next().map(|(name, _)| name);
+        let deleted = self.before.range::<[u8], _>(range).next().map(|(name, _)| name);
+        there.into_iter().chain(deleted).min().cloned()
     }
 
-    fn give_values<S: Storage<Place = P>>(
+    /// Begins the next log.
+    fn enter(&mut self, name: Name, logs: &Logs<R>, to: &mut Piece<'_>) {
+        let extent = match self.before.get(&name) {
+            None => logs.get(&name).map(|log| log.extent),
+            Some(Before::Had { extent, .. }) => Some(*extent),
+            Some(Before::Absent) => None,
+        };
+        let Some(Extent { first, next: end, incarnation, .. }) = extent else {
+            to.look();
+            self.before.remove(&name);
+            self.given = Some(name);
+            return;
+        };
+        next(true, to);
+        to.bytes(&name);
+        [incarnation, first, end].iter().for_each(|word| to.word(*word));
+        self.inside = Some(Inside { name, position: first, next: end, bytes: None });
+    }
+
+    fn give_values<S: Storage<Row = R>>(
         &self,
-        log: &Log<P>,
-        storage: &S,
+        logs: &Logs<R>,
+        storage: &mut S,
         inside: &mut Inside,
         to: &mut Piece<'_>,
     ) {
-        while inside.position < inside.next && !to.is_full() {
-            let set_aside = match self.before.get(&inside.name) {
-                Some(Before::Had { first, aside, .. }) => {
-                    aside.get((inside.position - first) as usize)
-                }
-                _ => None,
-            };
-            let place = set_aside.unwrap_or_else(|| {
-                // What is not set aside is not trimmed.
-                &log.places[(inside.position - log.first) as usize]
-            });
-            let value = storage.get(place);
+        if inside.position == inside.next {
+            return;
+        }
+        let row = match self.before.get(&inside.name) {
+            Some(Before::Had { row: Some(row), .. }) => row,
+            // What is not deleted is there.
+            _ => &logs[&inside.name].row,
+        };
+        storage.read(row, inside.position, true, &mut |value| {
             let from = inside.bytes.unwrap_or_else(|| {
                 to.word(value.len() as u64);
                 0
@@ -162,18 +208,10 @@ impl<P> Cut<P> {
             let given = from + to.some(&value[from..]);
             if given < value.len() {
                 inside.bytes = Some(given);
-                return;
+                return false;
             }
             (inside.position, inside.bytes) = (inside.position + 1, None);
-        }
-    }
-
-    /// Ends a log: what was set aside of it goes.
-    fn leave<S: Storage<Place = P>>(&mut self, name: Name, storage: &mut S) {
-        if let Some(Before::Had { aside, .. }) = self.before.remove(&name) {
-            self.aside -= aside.len();
-            aside.into_iter().for_each(|place| storage.free(place));
-        }
-        self.given = Some(name);
+            inside.position < inside.next && !to.is_full()
+        });
     }
 }

@@ -1,17 +1,13 @@
 //! A shard's logs as a [slice](crate::digest) covers them: in order of their names, each with how far it goes and its
 //! values.
 //!
-//! A cursor is the position of the first value of its slice, in 64 bits, and the name of its log. Where values lie in
-//! files, their lengths are covered, and of every so many one value whole: those files have checksums of their
-//! own, and to read all would take the disk's time from commands.
+//! A cursor is the position of the first value of its slice, in 64 bits, and the name of its log. Of values in files
+//! only what they come to is covered: those files have checksums of their own, and to read all of them would take
+//! the disk's time from commands.
 
 use super::shard::LogShard;
-use super::storage::{Storage, Values};
+use super::storage::Values;
 use crate::digest::Slice;
-use std::borrow::Cow;
-
-/// Of so many values in files one is read.
-const SAMPLE: u64 = 1024;
 
 /// Covers the logs from where `slice` begins.
 pub(super) fn cover(shard: &LogShard<Values>, slice: &mut Slice<'_>) {
@@ -24,20 +20,16 @@ pub(super) fn cover(shard: &LogShard<Values>, slice: &mut Slice<'_>) {
         if slice.is_full() {
             return slice.end_at(end(0));
         }
+        let extent = log.extent;
         slice.item();
         slice.bytes(name);
-        slice.word(log.first);
-        slice.word(log.next());
-        let from = if name == first { from.max(log.first) } else { log.first };
-        let skipped = (from - log.first).min(log.places.len() as u64) as usize;
-        for (position, place) in (from..).zip(log.places.range(skipped..)) {
+        for word in [extent.first, extent.next, extent.bytes, extent.incarnation] {
+            slice.word(word);
+        }
+        let from = if name == first { from.max(extent.first) } else { extent.first };
+        for (position, value) in (from..).zip(log.row.in_memory(from)) {
             slice.item();
-            let value = match shard.storage() {
-                Values::Files(_) if position % SAMPLE > 0 => Cow::Borrowed(&b""[..]),
-                storage => storage.get(place),
-            };
-            slice.word(shard.storage().len(place) as u64);
-            slice.bytes(&value);
+            slice.bytes(value);
             if slice.is_full() {
                 return slice.end_at(end(position + 1));
             }

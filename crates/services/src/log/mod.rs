@@ -6,13 +6,15 @@
 //!
 //! # Bounds
 //! What the logs of a shard hold is bounded ([`Logs::new`], [`Logs::on_disk`]): an append that would pass
-//! a bound does nothing and says so, and a trim makes room. Whether there is room must not depend on which of two
+//! a bound does nothing and says so, and a trim or the end of a log makes room. What counts is what is held, by a fixed
+//! rule, and never what a replica has in its memory or files just then. Whether there is room must not depend on which of two
 //! appends a replica happens to run first: so all commands that change logs of a shard conflict, and
 //! run in the order of the shard. Only reads run beside others.
 
 pub mod command;
 mod cut;
 mod digest;
+mod rows;
 mod segments;
 mod shard;
 pub mod storage;
@@ -32,6 +34,7 @@ use crate::stream::{Piece, Source};
 use amcast_core::GroupSet;
 use command::{ValuesWriter, check, read_cost};
 use std::io;
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use storage::Values;
@@ -59,9 +62,9 @@ const SEED: u64 = 0x616d_6c6f_6773;
 /// The key that every command uses which changes logs of a shard.
 const ROOM: u64 = 0x726f_6f6d;
 
-/// Told a log's name and its next position when it has grown, or when a state in which it may have was
-/// read. Called where commands are executed: must not wait.
-pub type OnGrowth = Arc<dyn Fn(&[u8], u64) + Send + Sync>;
+/// Told a log's name and how far it goes when it has grown, or when a state in which it may have was
+/// read; without the latter when it was deleted. Called where commands are executed: must not wait.
+pub type OnGrowth = Arc<dyn Fn(&[u8], Option<Extent>) + Send + Sync>;
 
 /// The commands of the log, over [`LogShard`]s.
 #[derive(Clone)]
@@ -84,8 +87,9 @@ impl Logs {
     }
 
     /// Logs whose values are in files in `directory`: those of a node at most `disk_bytes` with all
-    /// that belongs to them, of which `memory_bytes` are in memory, and as many again of recent values;
-    /// both bounds the same on all nodes. The files go with the process.
+    /// that belongs to them. In memory are `memory_bytes` at most, but for what waits to be written: seven eighths at
+    /// most of names and of what says where values lie, which makes a bound of its own for logs, and recent values in the
+    /// rest. Both bounds are the same on all nodes. The files go with the process.
     ///
     /// # Errors
     /// When no file can be made there.
@@ -96,7 +100,7 @@ impl Logs {
         directory: &Path,
     ) -> io::Result<Self> {
         let share = memory_bytes / shards;
-        let shard = Held { all: disk_bytes / shards, index: share };
+        let shard = Held { all: disk_bytes / shards, index: share - share / 8 };
         let disk = Some(Disk::new(directory, share)?);
         Ok(Self { map: SlotMap::new(shards), shard, disk, on_growth: None })
     }
@@ -114,7 +118,9 @@ impl Logs {
             Command::Append(additions) => {
                 additions.iter().fold(GroupSet::EMPTY, |dst, a| dst.or(of(a.log)))
             }
-            Command::Read { log, .. } | Command::Trim { log, .. } => of(log),
+            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
+                of(log)
+            }
             Command::Extents(logs) => logs.iter().fold(GroupSet::EMPTY, |dst, log| dst.or(of(log))),
             Command::List { .. } => map.all(),
         }
@@ -128,6 +134,13 @@ impl Logs {
                 let check = check(body);
                 match shards.of(log).trim(log, *before) {
                     Some(extent) => Answer::Trimmed { check, extent },
+                    None => Answer::Not(Why::Unknown { check }),
+                }
+            }
+            Command::Delete { log } => {
+                let check = check(body);
+                match shards.of(log).delete(log) {
+                    Some(extent) => Answer::Deleted { check, extent },
                     None => Answer::Not(Why::Unknown { check }),
                 }
             }
@@ -154,8 +167,7 @@ impl Logs {
     ) -> Answer {
         for (i, place) in shards.places.iter().enumerate() {
             let here = additions.iter().filter(|a| shards.map.of_key(a.log) == place.shard);
-            let part = &*shards.parts[i];
-            let held = here.fold(part.held(), |held, a| held + part.cost(a.log, a.value));
+            let held = shards.parts[i].held_with(here.map(|a| (a.log, a.value)));
             if held.all > self.shard.all {
                 return Answer::Not(Why::Full { check, most: self.shard.all as u64 });
             }
@@ -194,14 +206,17 @@ impl Shards<'_, '_> {
             Some(extent) => {
                 let mut out = ValuesWriter::begin(from, extent, to);
                 let mut left = bytes_max.min(READ_BYTES_MAX) as usize;
-                for value in
-                    part.values_from(log, from).take(values_max.min(READ_VALUES_MAX) as usize)
-                {
-                    out.value(&value);
-                    left = left.saturating_sub(read_cost(value.len()));
-                    if left == 0 {
-                        break;
-                    }
+                let mut values = values_max.min(READ_VALUES_MAX);
+                if values > 0 {
+                    part.values_from(log, from, &mut |value| {
+                        out.value(value);
+                        left = left.saturating_sub(read_cost(value.len()));
+                        values -= 1;
+                        match left.min(values as usize) {
+                            0 => ControlFlow::Break(()),
+                            _ => ControlFlow::Continue(()),
+                        }
+                    });
                 }
                 return;
             }
@@ -229,7 +244,9 @@ impl Machine for Logs {
         };
         match &command {
             Command::Append(additions) => additions.iter().for_each(|a| uses(a.log)),
-            Command::Read { log, .. } | Command::Trim { log, .. } => uses(log),
+            Command::Read { log, .. } | Command::Trim { log, .. } | Command::Delete { log } => {
+                uses(log);
+            }
             Command::Extents(logs) => logs.iter().for_each(|log| uses(log)),
             Command::List { .. } => access.whole = true,
         }

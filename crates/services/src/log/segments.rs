@@ -1,23 +1,21 @@
-//! Values in files, the recent ones in memory, too [MRP 7.3].
+//! Blocks of values in files, the recent ones in memory, too [MRP 7.3].
 //!
-//! A value is written behind the last one of the current segment, with its length and the CRC-32C of both
-//! in front, and stays in the cache until newer
-//! ones take its room. A segment is a file without a name: it goes with its process, however that ends,
-//! since a node that starts anew gets its state from elsewhere. It goes earlier when all its values are
-//! freed; and while less than half of all that is in files is still needed, the values of the segment
-//! with most waste are moved to the current one, some with each call. Nothing waits for the disk: a
-//! [thread of its own](super::writer) writes, many values at once, and the system when it likes. What makes
+//! A block has values of one row that lie one behind another. It is written behind the last one of the current
+//! segment, with a head that says which row and position it is of and the CRC-32C of both in front, and stays in the cache
+//! until newer ones take its room. A segment is a file without a name: it goes with its process, however that ends,
+//! since a node that starts anew gets its state from elsewhere. It goes earlier when no block in it is needed; and while
+//! less than half of all that is in files is still needed, the blocks of the segment with most waste are to be moved, by
+//! whoever [knows](super::rows) where blocks lie. Nothing waits for the disk: a
+//! [thread of its own](super::writer) writes, many blocks at once, and the system when it likes. What makes
 //! appends last is their order, not these files: the log of what is ordered is only forgotten behind a
 //! state that was synced, and that has all values in it.
 //!
-//! If a file cannot be written or read the process ends, as [`Storage`] asks: by a panic with
+//! If a file cannot be written or read the process ends, as [`Storage`](super::storage::Storage) asks: by a panic with
 //! words that begin with [`UNUSABLE`].
 
-use super::storage::Storage;
 use super::writer::Writer;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io;
@@ -32,35 +30,39 @@ pub const UNUSABLE: &str = "values of logs cannot be";
 /// Bytes of a segment.
 const SEGMENT_BYTES: u32 = 64 << 20;
 
-/// Bytes that are moved with one call, beside the last value.
-const MOVE_BYTES: u32 = 64 << 10;
+/// Bytes of a block, beside one value that has more.
+const BLOCK_BYTES: usize = 32 << 10;
 
-/// Bytes in front of each value.
-const HEAD_BYTES: u32 = 8;
+/// Bytes in front of each block.
+const HEAD_BYTES: u32 = 24;
 
 /// Where and how a shard's values are kept in files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
     directory: PathBuf,
-    cache_bytes: usize,
+    /// Bytes of memory, for values and for what says where they are.
+    pub(super) memory_bytes: usize,
+    pub(super) block_bytes: usize,
     segment_bytes: u32,
 }
 
 impl Disk {
-    /// Files in `directory`; each shard has at most `cache_bytes` of values in memory, too.
+    /// Files in `directory`; each shard takes about `memory_bytes` of memory, for recent values and for what says
+    /// where the others are.
     ///
     /// # Errors
     /// When no file can be made there.
-    pub fn new(directory: &Path, cache_bytes: usize) -> io::Result<Self> {
+    pub fn new(directory: &Path, memory_bytes: usize) -> io::Result<Self> {
         nameless(directory)?;
         let directory = directory.to_path_buf();
-        Ok(Self { directory, cache_bytes, segment_bytes: SEGMENT_BYTES })
+        let (block_bytes, segment_bytes) = (BLOCK_BYTES, SEGMENT_BYTES);
+        Ok(Self { directory, memory_bytes, block_bytes, segment_bytes })
     }
 
-    /// The same with small segments.
+    /// The same with small segments and blocks.
     #[cfg(test)]
-    pub(super) fn with_segments(self, segment_bytes: u32) -> Self {
-        Self { segment_bytes, ..self }
+    pub(super) fn with_small(self, segment_bytes: u32, block_bytes: usize) -> Self {
+        Self { segment_bytes, block_bytes, ..self }
     }
 }
 
@@ -84,28 +86,64 @@ pub(super) fn named_once(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn sum(len: u32, value: &[u8]) -> u32 {
-    crc32c::crc32c_append(crc32c::crc32c(&len.to_le_bytes()), value)
+/// Where a block lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct At {
+    pub(super) segment: u32,
+    pub(super) offset: u32,
+    /// Bytes without the head.
+    pub(super) len: u32,
 }
 
-/// Which value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot(u32);
-
-/// Where a value lies.
-#[derive(Clone, Copy, Default)]
-struct Spot {
-    segment: u32,
-    offset: u32,
-    len: u32,
-    /// Its number in the cache, if it is there still.
-    cached: u64,
-}
-
-impl Spot {
+impl At {
     /// What it takes of its segment.
-    const fn bytes(&self) -> u32 {
+    pub(super) const fn bytes(&self) -> u32 {
         HEAD_BYTES + self.len
+    }
+
+    const fn place(&self) -> (u32, u32) {
+        (self.segment, self.offset)
+    }
+}
+
+/// Whose values a block has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Owner {
+    /// The number of the row.
+    pub(super) row: u64,
+    /// The position of the first value.
+    pub(super) first: u64,
+}
+
+/// A head without its sum: bytes of the block, and its owner.
+fn head(len: u32, owner: Owner) -> [u8; 20] {
+    let mut head = [0; 20];
+    head[..4].copy_from_slice(&len.to_le_bytes());
+    head[4..12].copy_from_slice(&owner.row.to_le_bytes());
+    head[12..].copy_from_slice(&owner.first.to_le_bytes());
+    head
+}
+
+/// What a head says, if there is one.
+fn parse(head: &[u8]) -> Option<(u32, Owner)> {
+    let (len, rest) = head.split_first_chunk::<4>()?;
+    let (row, rest) = rest.split_first_chunk::<8>()?;
+    let (first, _) = rest.split_first_chunk::<8>()?;
+    let owner = Owner { row: u64::from_le_bytes(*row), first: u64::from_le_bytes(*first) };
+    Some((u32::from_le_bytes(*len), owner))
+}
+
+fn sum(head: &[u8], values: &[u8]) -> [u8; 4] {
+    crc32c::crc32c_append(crc32c::crc32c(head), values).to_le_bytes()
+}
+
+/// A block with its head, as it is in its file.
+#[derive(Clone)]
+pub(super) struct Block(Arc<[u8]>);
+
+impl Block {
+    pub(super) fn values(&self) -> &[u8] {
+        &self.0[HEAD_BYTES as usize..]
     }
 }
 
@@ -113,86 +151,88 @@ struct Segment {
     file: Arc<File>,
     /// Bytes written, or given to be.
     end: u32,
-    /// Values that are still needed, and the bytes that they take.
+    /// Blocks that are still needed, and the bytes in them that are.
     live: u32,
     live_bytes: u32,
-    /// The values that were written, in their order; some have moved or are freed.
-    slots: Vec<Slot>,
 }
 
-/// Recent values.
+/// Blocks in memory: those that were written or read last.
 #[derive(Default)]
 struct Cache {
-    /// From the one numbered `first` on; nothing where it was freed.
-    values: VecDeque<Option<Box<[u8]>>>,
-    first: u64,
-    /// How many there are, and their bytes.
-    count: usize,
+    /// Each with when it was used last.
+    blocks: BTreeMap<(u32, u32), (u64, Block)>,
+    /// In that order.
+    used: BTreeMap<u64, (u32, u32)>,
+    uses: u64,
     bytes: usize,
 }
 
 impl Cache {
-    /// Places of freed values that may stand among as many others.
-    const HOLES: usize = 1024;
+    /// What a block takes besides its bytes, about.
+    const EACH: usize = 128;
 
-    fn get(&self, number: u64) -> Option<&[u8]> {
-        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
-        self.values.get(index)?.as_deref()
+    fn get(&mut self, at: At) -> Option<Block> {
+        let (used, block) = self.blocks.get_mut(&at.place())?;
+        self.used.remove(used);
+        self.uses += 1;
+        *used = self.uses;
+        self.used.insert(self.uses, at.place());
+        Some(block.clone())
     }
 
-    /// Keeps a value; its number.
-    fn put(&mut self, value: &[u8], bytes_max: usize) -> u64 {
-        self.values.push_back(Some(value.into()));
-        (self.count, self.bytes) = (self.count + 1, self.bytes + value.len());
-        let number = self.first + self.values.len() as u64 - 1;
-        while (self.bytes > bytes_max || self.values.len() > 2 * self.count + Self::HOLES)
-            && let Some(oldest) = self.values.pop_front()
-        {
-            self.first += 1;
-            self.gone(oldest);
+    fn put(&mut self, at: At, block: Block) {
+        self.uses += 1;
+        self.bytes += Self::EACH + block.0.len();
+        self.used.insert(self.uses, at.place());
+        self.blocks.insert(at.place(), (self.uses, block));
+    }
+
+    fn remove(&mut self, place: (u32, u32)) {
+        if let Some((used, block)) = self.blocks.remove(&place) {
+            self.used.remove(&used);
+            self.bytes -= Self::EACH + block.0.len();
         }
-        number
     }
 
-    fn free(&mut self, number: u64) {
-        let index = number.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
-        let value = index.and_then(|index| self.values.get_mut(index)).and_then(Option::take);
-        self.gone(value);
-    }
-
-    fn gone(&mut self, value: Option<Box<[u8]>>) {
-        if let Some(value) = value {
-            (self.count, self.bytes) = (self.count - 1, self.bytes - value.len());
+    fn shrink(&mut self, most: usize) {
+        while self.bytes > most
+            && let Some((_, place)) = self.used.first_key_value()
+        {
+            let place = *place;
+            self.remove(place);
         }
     }
 }
 
-/// Keeps values in files.
-pub struct Segments {
+/// Keeps blocks in files.
+pub(super) struct Segments {
     disk: Disk,
-    spots: Vec<Spot>,
-    /// Slots of freed values.
-    vacant: Vec<Slot>,
     segments: BTreeMap<u32, Segment>,
     /// The last one that was begun, as long as it is written.
     current: Option<u32>,
     begun: u32,
-    /// The one whose values are being moved, and how many of those written were looked at.
-    moving: Option<(u32, usize)>,
+    /// The one whose blocks are being moved, and how far it was looked at.
+    moving: Option<(u32, u32)>,
     /// Bytes in all files, and those that are still needed.
     bytes: u64,
     live_bytes: u64,
     cache: Cache,
-    /// From the first value on.
+    cache_bytes: usize,
+    /// The block that was read last and is not expected to be asked for again, but for the rest of it.
+    passing: Option<(At, Block)>,
+    /// From the first block on.
     writer: Option<Writer>,
     pending: Pending,
+    /// Blocks that were read from files.
+    #[cfg(test)]
+    pub(super) reads: u64,
 }
 
 /// What may not be written yet, each with its segment and offset in front: in their order, which is also
 /// that in which they are written.
 #[derive(Default)]
 struct Pending {
-    values: VecDeque<(u32, u32, Arc<[u8]>)>,
+    blocks: VecDeque<(u32, u32, Block)>,
     /// How many are written, and not here any more.
     gone: u64,
 }
@@ -200,27 +240,23 @@ struct Pending {
 impl Pending {
     /// Forgets what is written.
     fn settle(&mut self, done: u64) {
-        while self.gone < done && self.values.pop_front().is_some() {
+        while self.gone < done && self.blocks.pop_front().is_some() {
             self.gone += 1;
         }
     }
 
-    fn get(&self, spot: &Spot) -> Option<&[u8]> {
-        let at = (spot.segment, spot.offset);
+    fn get(&self, place: (u32, u32)) -> Option<&Block> {
         let found =
-            self.values.binary_search_by_key(&at, |(segment, offset, _)| (*segment, *offset));
-        let (_, _, bytes) = &self.values[found.ok()?];
-        Some(&bytes[HEAD_BYTES as usize..])
+            self.blocks.binary_search_by_key(&place, |(segment, offset, _)| (*segment, *offset));
+        found.ok().map(|at| &self.blocks[at].2)
     }
 }
 
 impl Segments {
-    /// No values yet.
-    pub fn new(disk: Disk) -> Self {
+    /// No blocks yet.
+    pub(super) fn new(disk: Disk) -> Self {
         Self {
             disk,
-            spots: Vec::new(),
-            vacant: Vec::new(),
             segments: BTreeMap::new(),
             current: None,
             begun: 0,
@@ -228,14 +264,37 @@ impl Segments {
             bytes: 0,
             live_bytes: 0,
             cache: Cache::default(),
+            cache_bytes: 0,
+            passing: None,
             writer: None,
             pending: Pending::default(),
+            #[cfg(test)]
+            reads: 0,
         }
     }
 
     /// Bytes in all files.
-    pub fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes in files that are still needed.
+    #[cfg(test)]
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Bytes of blocks in memory.
+    #[cfg(test)]
+    pub(super) fn cached(&self) -> usize {
+        self.cache.bytes
+    }
+
+    /// Has blocks take no more of memory than so many bytes.
+    pub(super) fn limit(&mut self, bytes: usize) {
+        self.cache_bytes = bytes;
+        self.cache.shrink(bytes);
     }
 
     fn fail(&self, what: &str, e: &io::Error) -> ! {
@@ -257,248 +316,188 @@ impl Segments {
             let file = nameless(&self.disk.directory);
             let file = Arc::new(file.unwrap_or_else(|e| self.fail("written", &e)));
             self.begun += 1;
-            let empty = Segment { file, end: 0, live: 0, live_bytes: 0, slots: Vec::new() };
+            let empty = Segment { file, end: 0, live: 0, live_bytes: 0 };
             self.segments.insert(self.begun, empty);
             self.current = Some(self.begun);
             self.begun
         })
     }
 
-    /// Writes a value behind the others.
-    fn write(&mut self, slot: Slot, value: &[u8]) {
-        let len = value.len() as u32;
-        let bytes = HEAD_BYTES + len;
-        let head = [len.to_le_bytes(), sum(len, value).to_le_bytes()];
-        let whole: Arc<[u8]> = [&head[0], &head[1], value].concat().into();
+    /// Writes a block behind the others, the parts of its values one behind another.
+    pub(super) fn put(&mut self, owner: Owner, values: &[&[u8]]) -> At {
+        let len: usize = values.iter().map(|part| part.len()).sum();
+        let mut whole = Vec::with_capacity(HEAD_BYTES as usize + len);
+        whole.extend_from_slice(&head(len as u32, owner));
+        whole.extend_from_slice(&[0; 4]);
+        values.iter().for_each(|part| whole.extend_from_slice(part));
+        let (before, behind) = whole.split_at_mut(HEAD_BYTES as usize);
+        let sum = sum(&before[..20], behind);
+        before[20..].copy_from_slice(&sum);
+        let block = Block(whole.into());
+        let bytes = HEAD_BYTES + len as u32;
         let number = self.room(bytes);
         let segment = self.segments.get_mut(&number).expect("it has room");
         let (file, offset) = (Arc::clone(&segment.file), segment.end);
         segment.end += bytes;
         segment.live += 1;
         segment.live_bytes += bytes;
-        segment.slots.push(slot);
         self.bytes += u64::from(bytes);
         self.live_bytes += u64::from(bytes);
-        let spot = &mut self.spots[slot.0 as usize];
-        (spot.segment, spot.offset, spot.len) = (number, offset, len);
-        self.pending.values.push_back((number, offset, Arc::clone(&whole)));
-        if let Err(e) = self.have_written(&file, offset, whole) {
+        let at = At { segment: number, offset, len: len as u32 };
+        self.pending.blocks.push_back((number, offset, block.clone()));
+        if let Err(e) = self.have_written(&file, offset, &block) {
             self.fail("written", &e);
         }
+        self.keep(at, block);
+        at
     }
 
-    fn have_written(&mut self, file: &Arc<File>, offset: u32, bytes: Arc<[u8]>) -> io::Result<()> {
+    fn have_written(&mut self, file: &Arc<File>, offset: u32, block: &Block) -> io::Result<()> {
         let writer = match &self.writer {
             Some(writer) => writer,
             None => self.writer.insert(Writer::start()?),
         };
-        writer.put(file, offset.into(), bytes)?;
+        writer.put(file, offset.into(), Arc::clone(&block.0))?;
         self.pending.settle(writer.done());
         Ok(())
     }
 
-    /// Notes that a segment does not need the value at `spot` any more.
-    fn leave(&mut self, spot: Spot) {
-        let segment = self.segments.get_mut(&spot.segment).expect("the value is there");
+    /// Notes that so many bytes of a block are not needed any more.
+    pub(super) fn waste(&mut self, at: At, bytes: u32) {
+        let segment = self.segments.get_mut(&at.segment).expect("the block is there");
+        segment.live_bytes -= bytes;
+        self.live_bytes -= u64::from(bytes);
+    }
+
+    /// Notes that a block is not needed any more, of which so many bytes were not before.
+    pub(super) fn leave(&mut self, at: At, wasted: u32) {
+        self.cache.remove(at.place());
+        self.waste(at, at.bytes() - wasted);
+        let segment = self.segments.get_mut(&at.segment).expect("the block is there");
         segment.live -= 1;
-        segment.live_bytes -= spot.bytes();
-        self.live_bytes -= u64::from(spot.bytes());
         if segment.live == 0 {
             self.bytes -= u64::from(segment.end);
-            self.segments.remove(&spot.segment);
-            self.current = self.current.filter(|current| *current != spot.segment);
-            self.moving = self.moving.filter(|(moving, _)| *moving != spot.segment);
+            self.segments.remove(&at.segment);
+            self.current = self.current.filter(|current| *current != at.segment);
+            self.moving = self.moving.filter(|(moving, _)| *moving != at.segment);
         }
     }
 
-    /// A value that is not in the cache.
-    fn read_back(&self, spot: &Spot) -> Cow<'_, [u8]> {
-        match self.pending.get(spot) {
-            Some(value) => Cow::Borrowed(value),
-            None => Cow::Owned(self.read_file(spot)),
+    /// A block, which stays in memory for a while if it is to be kept.
+    pub(super) fn get(&mut self, at: At, keep: bool) -> Block {
+        if let Some(block) = self.cache.get(at) {
+            return block;
+        }
+        let block = match self.pending.get(at.place()) {
+            Some(block) => block.clone(),
+            None => match self.passing.take().filter(|(passing, _)| *passing == at) {
+                Some((_, block)) => block,
+                None => self.read(at),
+            },
+        };
+        match keep {
+            true => self.keep(at, block.clone()),
+            false => self.passing = Some((at, block.clone())),
+        }
+        block
+    }
+
+    /// Has a block stay in memory, if it leaves room for others there.
+    fn keep(&mut self, at: At, block: Block) {
+        if block.0.len() <= self.cache_bytes / 2 {
+            self.cache.put(at, block);
+            self.cache.shrink(self.cache_bytes);
         }
     }
 
-    fn read_file(&self, spot: &Spot) -> Vec<u8> {
-        let mut bytes = vec![0; spot.bytes() as usize];
-        let file = &self.segments[&spot.segment].file;
-        if let Err(e) = file.read_exact_at(&mut bytes, spot.offset.into()) {
+    fn read(&mut self, at: At) -> Block {
+        #[cfg(test)]
+        {
+            self.reads += 1;
+        }
+        let mut bytes = vec![0; at.bytes() as usize];
+        let file = &self.segments[&at.segment].file;
+        if let Err(e) = file.read_exact_at(&mut bytes, at.offset.into()) {
             self.fail("read", &e);
         }
-        let value = bytes.split_off(HEAD_BYTES as usize);
-        let head = [spot.len.to_le_bytes(), sum(spot.len, &value).to_le_bytes()].concat();
-        if bytes != head {
+        let (before, values) = bytes.split_at(HEAD_BYTES as usize);
+        let said = parse(before).is_some_and(|(len, _)| len == at.len);
+        if !said || before[20..] != sum(&before[..20], values) {
             self.fail("read", &io::Error::new(io::ErrorKind::InvalidData, "a checksum differs"));
         }
-        value
+        Block(bytes.into())
     }
 
-    /// Moves some values out of the segment with most waste, while more is wasted than needed.
-    fn tidy(&mut self) {
+    /// The next block that may have to be moved, since more is wasted than needed. Who asks says of each
+    /// that is needed where it is now.
+    pub(super) fn movable(&mut self) -> Option<(Owner, At)> {
         if self.moving.is_none() {
             if self.bytes <= 2 * self.live_bytes + 2 * u64::from(self.disk.segment_bytes) {
-                return;
+                return None;
             }
             let others = self.segments.iter().filter(|(n, _)| Some(**n) != self.current);
             let most = others.max_by_key(|(_, segment)| segment.end - segment.live_bytes);
             self.moving = most.map(|(number, _)| (*number, 0));
         }
-        let mut moved = 0;
-        while moved < MOVE_BYTES
-            && let Some((number, looked_at)) = &mut self.moving
-        {
-            let number = *number;
-            let Some(&slot) = self.segments[&number].slots.get(*looked_at) else {
-                // Whatever it still has came by slots that were used anew.
-                self.moving = None;
-                return;
-            };
-            *looked_at += 1;
-            let spot = self.spots[slot.0 as usize];
-            // A look costs something, too.
-            moved += HEAD_BYTES;
-            if spot.segment == number {
-                let value = self.read_back(&spot).into_owned();
-                moved += spot.bytes();
-                self.write(slot, &value);
-                self.leave(spot);
+        let (number, offset) = self.moving?;
+        let segment = &self.segments[&number];
+        if offset >= segment.end {
+            // Nothing that is needed is behind this.
+            self.moving = None;
+            return None;
+        }
+        let mut bytes = [0; HEAD_BYTES as usize];
+        match self.pending.get((number, offset)) {
+            Some(block) => bytes.copy_from_slice(&block.0[..HEAD_BYTES as usize]),
+            None => {
+                if let Err(e) = segment.file.read_exact_at(&mut bytes, offset.into()) {
+                    self.fail("read", &e);
+                }
             }
         }
-    }
-}
-
-impl Storage for Segments {
-    type Place = Slot;
-
-    fn put(&mut self, value: &[u8]) -> Slot {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.spots.push(Spot::default());
-            Slot((self.spots.len() - 1) as u32)
-        });
-        self.write(slot, value);
-        self.spots[slot.0 as usize].cached = self.cache.put(value, self.disk.cache_bytes);
-        self.tidy();
-        slot
+        let (len, owner) = parse(&bytes)?;
+        let at = At { segment: number, offset, len };
+        let end = offset.checked_add(HEAD_BYTES).and_then(|behind| behind.checked_add(len));
+        let Some(end) = end.filter(|end| *end <= segment.end) else {
+            self.fail("read", &io::Error::new(io::ErrorKind::InvalidData, "a head differs"));
+        };
+        self.moving = Some((number, end));
+        Some((owner, at))
     }
 
-    fn get<'a>(&'a self, slot: &'a Slot) -> Cow<'a, [u8]> {
-        let spot = &self.spots[slot.0 as usize];
-        match self.cache.get(spot.cached) {
-            Some(value) => Cow::Borrowed(value),
-            None => self.read_back(spot),
-        }
-    }
-
-    fn len(&self, slot: &Slot) -> usize {
-        self.spots[slot.0 as usize].len as usize
-    }
-
-    fn free(&mut self, slot: Slot) {
-        let spot = std::mem::take(&mut self.spots[slot.0 as usize]);
-        self.cache.free(spot.cached);
-        self.leave(spot);
-        self.vacant.push(slot);
-        self.tidy();
-    }
-
-    fn trimmed(&mut self) {
+    /// Begins a new segment with the next block, if the current one has some.
+    pub(super) fn turn(&mut self) {
         let enough = |number: &u32| self.segments[number].end < self.disk.segment_bytes / 4;
         self.current = self.current.filter(enough);
+    }
+
+    /// Has all blocks written, and forgets that they were not.
+    #[cfg(test)]
+    pub(super) fn settle(&mut self) {
+        let Some(writer) = &self.writer else { return };
+        writer.settle();
+        self.pending.settle(writer.done());
+    }
+
+    /// Changes a byte of a segment's file.
+    #[cfg(test)]
+    pub(super) fn damage(&self, segment: u32, offset: u64) {
+        let file = &self.segments[&segment].file;
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, offset).unwrap();
+        file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+    }
+
+    /// How many segments there are.
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.segments.len()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::rng::Rng;
-
-    impl Segments {
-        /// Has all values written, and forgets that they were not.
-        fn settle(&mut self) {
-            let Some(writer) = &self.writer else { return };
-            writer.settle();
-            self.pending.settle(writer.done());
-        }
-    }
-
-    fn segments(cache_bytes: usize, segment_bytes: u32) -> Segments {
-        let disk = Disk::new(&std::env::temp_dir(), cache_bytes).expect("files can be made");
-        Segments::new(disk.with_segments(segment_bytes))
-    }
-
-    #[test]
-    fn values_are_read_back_from_cache_and_files_and_waste_is_bounded() {
-        for (seed, cache_bytes) in [(1, 0), (2, 300), (3, 1 << 20)] {
-            let (mut rng, mut values) =
-                (Rng::stream(seed, "segments"), segments(cache_bytes, 2000));
-            let mut held: Vec<(Slot, Vec<u8>)> = Vec::new();
-            let (mut most, mut most_held) = (0, 0);
-            for step in 0..30_000_u32 {
-                let grows = (step / 3000) % 2 == 0;
-                if rng.below(10) < if grows { 7 } else { 3 } || held.is_empty() {
-                    let len = if rng.chance(10_000) { 3000 } else { rng.below(60) };
-                    let value: Vec<u8> = (0..len).map(|_| rng.word() as u8).collect();
-                    held.push((values.put(&value), value));
-                } else {
-                    // Mostly old ones go, but some of those stay for long.
-                    let at = if rng.chance(100_000) { rng.below(held.len() as u64) } else { 0 };
-                    let at = (at as usize).min(held.len() - 1);
-                    values.free(held.remove(at).0);
-                }
-                if let Some((slot, value)) = held.get(rng.below(held.len().max(1) as u64) as usize)
-                {
-                    assert_eq!(*values.get(slot), **value);
-                    assert_eq!(values.len(slot), value.len());
-                }
-                if rng.chance(5000) {
-                    values.trimmed();
-                }
-                if rng.chance(1000) {
-                    values.settle();
-                    assert!(values.pending.values.is_empty());
-                }
-                let live: u64 = held.iter().map(|(_, v)| 8 + v.len() as u64).sum();
-                assert_eq!(values.live_bytes, live);
-                assert!(values.bytes() <= 2 * live + 3 * 2000 + 3008, "{} {live}", values.bytes());
-                assert!(values.cache.bytes <= cache_bytes);
-                (most, most_held) = (most.max(values.segments.len()), most_held.max(held.len()));
-            }
-            assert!(most > 10, "{most} segments");
-            assert!(held.iter().all(|(slot, value)| *values.get(slot) == **value));
-            held.drain(..).for_each(|(slot, _)| values.free(slot));
-            assert_eq!((values.bytes(), values.segments.len()), (0, 0));
-            assert_eq!((values.cache.bytes, values.cache.count), (0, 0));
-            assert!(values.cache.values.len() <= 2 * most_held + 1024);
-        }
-    }
-
-    #[test]
-    fn one_old_value_keeps_no_segment_and_a_trim_begins_a_new_one() {
-        let mut values = segments(0, 1000);
-        let old = values.put(b"old");
-        for _ in 0..500 {
-            let slot = values.put(&[1; 100]);
-            values.free(slot);
-        }
-        assert!(values.bytes() < 4000, "{}", values.bytes());
-        assert_eq!(*values.get(&old), *b"old");
-        let (before, _) = (values.put(&[2; 300]), values.trimmed());
-        let after = values.put(b"after");
-        let segment = |slot: Slot| values.spots[slot.0 as usize].segment;
-        assert_ne!(segment(before), segment(after));
-    }
-
-    #[test]
-    fn what_a_disk_changed_is_not_given() {
-        let mut values = segments(0, 1000);
-        let slot = values.put(b"value");
-        values.settle();
-        values.segments[&1].file.write_all_at(b"x", 9).unwrap();
-        let get = std::panic::AssertUnwindSafe(|| drop(values.get(&slot)));
-        let why = std::panic::catch_unwind(get).unwrap_err();
-        let why = why.downcast_ref::<String>().expect("it says why");
-        assert!(why.starts_with(UNUSABLE) && why.contains("a checksum differs"), "{why}");
-    }
 
     #[test]
     fn a_directory_where_no_file_can_be_made_is_an_error_at_once() {

@@ -5,15 +5,26 @@ use super::cut::Cut;
 use super::storage::{Storage, Values};
 use crate::machine::Corrupt;
 use crate::stream::{Piece, Source, follows};
-use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, ControlFlow};
 
-/// Bytes that a value counts for besides its own, about what it takes.
+/// Bytes that a value in memory counts for besides its own, about what it takes.
 const VALUE_BYTES: usize = 48;
+
+/// Bytes that a value in files counts for besides its own: what it takes there, and in a checkpoint.
+const FILED_VALUE_BYTES: usize = 8;
 
 /// Bytes that a log counts for besides its values and its name.
 const LOG_BYTES: usize = 256;
+
+/// The same where values are in files: with the few short blocks that a log may have.
+const FILED_LOG_BYTES: usize = 512;
+
+/// Bytes in files for which one of memory is counted, where it is noted what lies where.
+const FILED_BYTES: usize = 256;
+
+/// The first version of the stream that tells logs of one name apart.
+const INCARNATIONS_SINCE: u8 = 10;
 
 /// How far a log goes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -24,28 +35,14 @@ pub struct Extent {
     pub next: u64,
     /// Bytes of the values that are left.
     pub bytes: u64,
+    /// Tells it apart from logs that had its name before and were deleted: they had lower ones.
+    pub incarnation: u64,
 }
 
 /// One log.
-pub(super) struct Log<P> {
-    pub(super) first: u64,
-    /// Of the values from `first` on.
-    pub(super) places: VecDeque<P>,
-    bytes: u64,
-}
-
-impl<P> Log<P> {
-    const fn new(first: u64) -> Self {
-        Self { first, places: VecDeque::new(), bytes: 0 }
-    }
-
-    pub(super) fn next(&self) -> u64 {
-        self.first + self.places.len() as u64
-    }
-
-    fn extent(&self) -> Extent {
-        Extent { first: self.first, next: self.next(), bytes: self.bytes }
-    }
+pub(super) struct Log<R> {
+    pub(super) extent: Extent,
+    pub(super) row: R,
 }
 
 /// What logs and values count for, in bytes.
@@ -57,48 +54,78 @@ pub struct Held {
     pub index: usize,
 }
 
-impl std::ops::Add for Held {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self { all: self.all + other.all, index: self.index + other.index }
-    }
+/// How logs and values are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rule {
+    /// Values are in memory.
+    InMemory,
+    /// Values are in files. Each counts for what it takes there alone; for memory, what lies where counts by the
+    /// bytes of all.
+    InFiles,
 }
 
-impl Held {
-    /// What a log counts for without values.
-    const fn log(name: &[u8]) -> Self {
-        let bytes = LOG_BYTES + 2 * name.len();
-        Self { all: bytes, index: bytes }
+impl Rule {
+    /// What a log without values counts for.
+    const fn log(self, name: &[u8]) -> usize {
+        let log = match self {
+            Self::InMemory => LOG_BYTES,
+            Self::InFiles => FILED_LOG_BYTES,
+        };
+        log + 2 * name.len()
     }
 
-    /// What a value of `len` bytes counts for.
-    const fn value(len: usize) -> Self {
-        Self { all: VALUE_BYTES + len, index: VALUE_BYTES }
+    /// What so many values with so many bytes count for.
+    const fn values(self, count: usize, bytes: usize) -> usize {
+        let each = match self {
+            Self::InMemory => VALUE_BYTES,
+            Self::InFiles => FILED_VALUE_BYTES,
+        };
+        each * count + bytes
+    }
+
+    /// What all counts for, where the logs do for `logs`.
+    const fn held(self, all: usize, logs: usize) -> Held {
+        let index = match self {
+            Self::InMemory => all,
+            Self::InFiles => logs + all / FILED_BYTES,
+        };
+        Held { all, index }
     }
 }
 
 /// The logs of one shard, by their names.
 pub struct LogShard<S: Storage = Values> {
-    logs: BTreeMap<Box<[u8]>, Log<S::Place>>,
+    logs: BTreeMap<Box<[u8]>, Log<S::Row>>,
     storage: S,
-    held: Held,
+    rule: Rule,
+    /// What all logs and values count for, and what the logs do.
+    all: usize,
+    names: usize,
     /// Values held.
     values: usize,
-    cut: Option<Box<Cut<S::Place>>>,
+    /// How many logs were deleted.
+    deleted: u64,
+    cut: Option<Box<Cut<S::Row>>>,
     on_growth: Option<OnGrowth>,
 }
 
-impl<S: Storage> LogShard<S> {
+impl LogShard {
     /// No logs yet; their values go to `storage`, and how far they go is told to `on_growth`.
-    pub const fn new(storage: S, on_growth: Option<OnGrowth>) -> Self {
-        let held = Held { all: 0, index: 0 };
-        Self { logs: BTreeMap::new(), storage, held, values: 0, cut: None, on_growth }
+    pub fn new(storage: Values, on_growth: Option<OnGrowth>) -> Self {
+        let rule = match storage {
+            Values::Memory(_) => Rule::InMemory,
+            Values::Files(_) => Rule::InFiles,
+        };
+        let logs = BTreeMap::new();
+        let (all, names, values, deleted) = (0, 0, 0, 0);
+        Self { logs, storage, rule, all, names, values, deleted, cut: None, on_growth }
     }
+}
 
+impl<S: Storage> LogShard<S> {
     /// What all logs and their values count for.
     pub fn held(&self) -> Held {
-        self.held
+        self.rule.held(self.all, self.names)
     }
 
     /// How many logs there are.
@@ -111,112 +138,156 @@ impl<S: Storage> LogShard<S> {
         self.values
     }
 
-    /// What appending a value would add to what is [held](Self::held).
-    pub(super) fn cost(&self, log: &[u8], value: &[u8]) -> Held {
-        let known = self.logs.contains_key(log);
-        let fresh = if known { Held::default() } else { Held::log(log) };
-        fresh + Held::value(value.len())
+    /// What all would count for with these values, each with its log.
+    pub(super) fn held_with<'a>(
+        &self,
+        additions: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Held {
+        let (mut all, mut names, mut fresh) = (self.all, self.names, BTreeSet::new());
+        for (log, value) in additions {
+            all += self.rule.values(1, value.len());
+            if !self.logs.contains_key(log) && fresh.insert(log) {
+                let log = self.rule.log(log);
+                (all, names) = (all + log, names + log);
+            }
+        }
+        self.rule.held(all, names)
+    }
+
+    /// Notes that a log is about to change.
+    fn changes(&mut self, name: &[u8]) {
+        if let Some(cut) = &mut self.cut {
+            cut.changes(name, self.logs.get(name).map(|log| log.extent));
+        }
+    }
+
+    /// Notes that a log is there.
+    fn counts_log(&mut self, name: &[u8]) {
+        let bytes = self.rule.log(name);
+        (self.all, self.names) = (self.all + bytes, self.names + bytes);
+    }
+
+    /// Notes that so many values more are there.
+    fn counts_values(&mut self, count: usize, bytes: usize) {
+        self.all += self.rule.values(count, bytes);
+        self.values += count;
+    }
+
+    /// Notes that values of a log are not there any more.
+    fn lost_values(&mut self, count: u64, bytes: u64) {
+        self.all -= self.rule.values(count as usize, bytes as usize);
+        self.values -= count as usize;
+    }
+
+    /// Says what is held to the storage, which has the rest of the memory.
+    fn settle(&mut self) {
+        let index = self.held().index;
+        self.storage.counts(index);
+    }
+
+    fn tell(&self, name: &[u8], extent: Option<Extent>) {
+        if let Some(on_growth) = &self.on_growth {
+            on_growth(name, extent);
+        }
     }
 
     /// Appends a value; its position.
     pub(super) fn append(&mut self, name: &[u8], value: &[u8]) -> u64 {
-        self.held = self.held + self.cost(name, value);
-        self.values += 1;
-        if let Some(cut) = &mut self.cut {
-            cut.changes(name, self.logs.get(name));
+        self.changes(name);
+        if !self.logs.contains_key(name) {
+            self.counts_log(name);
+            let extent = Extent { incarnation: self.deleted, ..Extent::default() };
+            self.logs.insert(name.into(), Log { extent, row: self.storage.row(0) });
         }
-        let place = self.storage.put(value);
-        let log = match self.logs.get_mut(name) {
-            Some(log) => log,
-            None => self.logs.entry(name.into()).or_insert(Log::new(0)),
-        };
-        let position = log.next();
-        log.places.push_back(place);
-        log.bytes += value.len() as u64;
-        if let Some(on_growth) = &self.on_growth {
-            on_growth(name, position + 1);
-        }
+        self.counts_values(1, value.len());
+        self.settle();
+        let log = self.logs.get_mut(name).expect("it was just made");
+        self.storage.push(&mut log.row, value);
+        let position = log.extent.next;
+        log.extent.next += 1;
+        log.extent.bytes += value.len() as u64;
+        let extent = log.extent;
+        self.tell(name, Some(extent));
         position
     }
 
     /// Drops the values in front of `before`; how far the log goes then, if there is one.
     pub(super) fn trim(&mut self, name: &[u8], before: u64) -> Option<Extent> {
+        self.changes(name);
         let log = self.logs.get_mut(name)?;
-        if let Some(cut) = &mut self.cut {
-            cut.changes(name, Some(&*log));
-        }
-        while log.first < before
-            && let Some(place) = log.places.pop_front()
-        {
-            let len = self.storage.len(&place);
-            log.first += 1;
-            log.bytes -= len as u64;
-            self.values -= 1;
-            let gone = Held::value(len);
-            self.held.all -= gone.all;
-            self.held.index -= gone.index;
-            let unneeded = match &mut self.cut {
-                Some(cut) => cut.set_aside(name, place),
-                None => Some(place),
-            };
-            unneeded.into_iter().for_each(|place| self.storage.free(place));
+        let (first, to) = (log.extent.first, before.min(log.extent.next));
+        if to > first {
+            let bytes = self.storage.bytes(&log.row, first, to);
+            (log.extent.first, log.extent.bytes) = (to, log.extent.bytes - bytes);
+            let from = self.cut.as_mut().and_then(|cut| cut.trims(name, first, to));
+            self.storage.give_up(&mut log.row, from.unwrap_or(0), to);
+            self.lost_values(to - first, bytes);
         }
         self.storage.trimmed();
-        if log.places.capacity() > 64 && log.places.len() < log.places.capacity() / 4 {
-            log.places.shrink_to(2 * log.places.len());
+        self.settle();
+        self.extent(name)
+    }
+
+    /// Takes a log away; how far it went, if there was one.
+    pub(super) fn delete(&mut self, name: &[u8]) -> Option<Extent> {
+        self.changes(name);
+        let Log { extent, row } = self.logs.remove(name)?;
+        self.deleted += 1;
+        self.lost_values(extent.next - extent.first, extent.bytes);
+        let log = self.rule.log(name);
+        (self.all, self.names) = (self.all - log, self.names - log);
+        let unneeded = match &mut self.cut {
+            Some(cut) => cut.deletes(name, extent, row, &mut self.storage),
+            None => Some(row),
+        };
+        if let Some(row) = unneeded {
+            self.storage.free(row);
         }
-        Some(log.extent())
+        self.storage.trimmed();
+        self.settle();
+        self.tell(name, None);
+        Some(extent)
     }
 
     /// How far a log goes, if there is one.
     pub fn extent(&self, name: &[u8]) -> Option<Extent> {
-        self.logs.get(name).map(Log::extent)
+        self.logs.get(name).map(|log| log.extent)
     }
 
-    /// The values of a log from a position on, which was not trimmed away.
+    /// Tells `give` the values of a log from a position on, which was not trimmed away, until it says to break.
     pub(super) fn values_from(
-        &self,
+        &mut self,
         name: &[u8],
         from: u64,
-    ) -> impl Iterator<Item = Cow<'_, [u8]>> + use<'_, S> {
-        let log = self.logs.get(name);
-        let places = log.into_iter().flat_map(move |log| {
-            let skipped = from.saturating_sub(log.first).min(log.places.len() as u64);
-            log.places.range(skipped as usize..)
-        });
-        places.map(|place| self.storage.get(place))
+        give: &mut dyn FnMut(&[u8]) -> ControlFlow<()>,
+    ) {
+        if let Some(log) = self.logs.get(name) {
+            self.storage.read(&log.row, from, false, &mut |value| give(value).is_continue());
+        }
     }
 
     /// The logs behind `after`, in the order of their names.
     pub(super) fn behind(&self, after: &[u8]) -> impl Iterator<Item = (&[u8], Extent)> {
         let range = (Bound::Excluded(after), Bound::Unbounded);
-        self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log.extent()))
+        self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log.extent))
     }
 
     /// The logs from the name `first` on, in the order of their names.
-    pub(super) fn beginning_at(
-        &self,
-        first: &[u8],
-    ) -> impl Iterator<Item = (&[u8], &Log<S::Place>)> {
+    pub(super) fn beginning_at(&self, first: &[u8]) -> impl Iterator<Item = (&[u8], &Log<S::Row>)> {
         let range = (Bound::Included(first), Bound::Unbounded);
         self.logs.range::<[u8], _>(range).map(|(name, log)| (&**name, log))
-    }
-
-    /// Where the values lie.
-    pub(super) const fn storage(&self) -> &S {
-        &self.storage
     }
 
     /// Begins a cut; one that was begun before is forgotten.
     pub(super) fn begin_cut(&mut self) {
         self.end_cut();
-        self.cut = Some(Box::default());
+        self.cut = Some(Box::new(Cut::new(self.deleted)));
     }
 
     /// Gives the next part of the cut; false if that was all.
     pub(super) fn give_cut(&mut self, to: &mut Piece<'_>) -> bool {
         let Some(cut) = &mut self.cut else { return false };
-        let more = cut.give(&self.logs, &mut self.storage, to);
+        let more = cut.give(&mut self.logs, &mut self.storage, to);
         if !more {
             self.end_cut();
         }
@@ -226,7 +297,7 @@ impl<S: Storage> LogShard<S> {
     /// Forgets the cut.
     pub(super) fn end_cut(&mut self) {
         if let Some(cut) = self.cut.take() {
-            cut.into_aside().for_each(|place| self.storage.free(place));
+            cut.end(&mut self.logs, &mut self.storage);
         }
     }
 
@@ -240,26 +311,30 @@ impl<S: Storage> LogShard<S> {
     /// # Errors
     /// When that is no such state.
     pub(super) fn read_cut(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        let told_apart = from.version() >= INCARNATIONS_SINCE;
+        self.deleted = if told_apart { from.word()? } else { 0 };
         while follows(from)? {
             let name = from.bytes()?;
+            let incarnation = if told_apart { from.word()? } else { 0 };
             let (first, next) = (from.word()?, from.word()?);
-            let proper = (1..=super::NAME_BYTES_MAX).contains(&name.len()) && first <= next;
+            let proper = (1..=super::NAME_BYTES_MAX).contains(&name.len())
+                && first <= next
+                && incarnation <= self.deleted;
             if !proper || self.logs.contains_key(&*name) {
                 return Err(Corrupt::Malformed);
             }
-            let mut log = Log::new(first);
-            self.held = self.held + Held::log(&name);
+            let mut extent = Extent { first, next, bytes: 0, incarnation };
+            let mut row = self.storage.row(first);
+            self.counts_log(&name);
             for _ in first..next {
                 let value = from.bytes()?;
-                self.held = self.held + Held::value(value.len());
-                self.values += 1;
-                log.bytes += value.len() as u64;
-                log.places.push_back(self.storage.put(&value));
+                self.counts_values(1, value.len());
+                self.settle();
+                extent.bytes += value.len() as u64;
+                self.storage.push(&mut row, &value);
             }
-            if let Some(on_growth) = &self.on_growth {
-                on_growth(&name, next);
-            }
-            self.logs.insert(name.into(), log);
+            self.tell(&name, Some(extent));
+            self.logs.insert(name.into(), Log { extent, row });
         }
         Ok(())
     }

@@ -1,53 +1,118 @@
 //! Where the values of logs lie.
 
-use super::segments::{Disk, Segments, Slot};
-use std::borrow::Cow;
+use super::rows::Rows;
+use super::segments::Disk;
+use std::collections::VecDeque;
 
-/// Keeps values, each from when it is put until it is freed. One for each shard.
+/// Keeps rows of values, one for each log. One for each shard.
 ///
 /// A replica whose storage fails cannot go on as if nothing were lost: an implementation that can
 /// fail ends its process then, and the other replicas go on.
 pub trait Storage: Send + 'static {
-    /// Where a value lies.
-    type Place: Send + 'static;
+    /// A row: values with positions, one by one.
+    type Row: Send + 'static;
 
-    /// Keeps a value. Values are mostly read soon after they are put, or in the order in which they
-    /// were.
-    fn put(&mut self, value: &[u8]) -> Self::Place;
+    /// A row without values, whose first one will have the position `first`.
+    fn row(&mut self, first: u64) -> Self::Row;
 
-    /// The value at `place`.
-    fn get<'a>(&'a self, place: &'a Self::Place) -> Cow<'a, [u8]>;
+    /// Puts a value behind the last one of a row.
+    fn push(&mut self, row: &mut Self::Row, value: &[u8]);
 
-    /// Bytes of the value at `place`.
-    fn len(&self, place: &Self::Place) -> usize;
+    /// Tells `give` the values of a row from a position on, which was not given up, in their order, until it says
+    /// false. With `once` nobody is expected to ask for them again soon.
+    fn read(&mut self, row: &Self::Row, from: u64, once: bool, give: &mut dyn FnMut(&[u8]) -> bool);
 
-    /// Gives up a value.
-    fn free(&mut self, place: Self::Place);
+    /// Bytes of the values with the positions from `from` on and in front of `to`, none of which was given up.
+    fn bytes(&mut self, row: &Self::Row, from: u64, to: u64) -> u64;
 
-    /// Says that the values which a trim gave up are all given up.
+    /// Gives up the values with the positions from `from` on and in front of `to`, which need not be there any more.
+    fn give_up(&mut self, row: &mut Self::Row, from: u64, to: u64);
+
+    /// Gives up a row.
+    fn free(&mut self, row: Self::Row);
+
+    /// Says that the values which a command gave up are all given up.
     fn trimmed(&mut self) {}
+
+    /// Says what is in memory besides values, in bytes, as it is counted.
+    fn counts(&mut self, _bytes: usize) {}
 }
 
 /// Keeps values in memory.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Memory;
 
+/// A row in memory.
+#[derive(Debug)]
+pub struct MemoryRow {
+    /// Values in front of those that were given up in the middle, and the position of the first one.
+    front: (u64, VecDeque<Box<[u8]>>),
+    first: u64,
+    values: VecDeque<Box<[u8]>>,
+}
+
+impl MemoryRow {
+    fn drop_front(&mut self, to: u64) {
+        while self.first < to && self.values.pop_front().is_some() {
+            self.first += 1;
+        }
+        let values = &mut self.values;
+        if values.capacity() > 64 && values.len() < values.capacity() / 4 {
+            values.shrink_to(2 * values.len());
+        }
+    }
+
+    /// The values from a position on.
+    fn from(&self, position: u64) -> impl Iterator<Item = &[u8]> {
+        let (first, front) = &self.front;
+        let here = position.saturating_sub(self.first).min(self.values.len() as u64);
+        let before = position.saturating_sub(*first).min(front.len() as u64);
+        front.range(before as usize..).chain(self.values.range(here as usize..)).map(|v| &**v)
+    }
+}
+
 impl Storage for Memory {
-    type Place = Box<[u8]>;
+    type Row = MemoryRow;
 
-    fn put(&mut self, value: &[u8]) -> Box<[u8]> {
-        value.into()
+    fn row(&mut self, first: u64) -> MemoryRow {
+        MemoryRow { front: (first, VecDeque::new()), first, values: VecDeque::new() }
     }
 
-    fn get<'a>(&'a self, place: &'a Box<[u8]>) -> Cow<'a, [u8]> {
-        Cow::Borrowed(place)
+    fn push(&mut self, row: &mut MemoryRow, value: &[u8]) {
+        row.values.push_back(value.into());
     }
 
-    fn len(&self, place: &Box<[u8]>) -> usize {
-        place.len()
+    fn read(
+        &mut self,
+        row: &MemoryRow,
+        from: u64,
+        _once: bool,
+        give: &mut dyn FnMut(&[u8]) -> bool,
+    ) {
+        _ = row.from(from).all(give);
     }
 
-    fn free(&mut self, _: Box<[u8]>) {}
+    fn bytes(&mut self, row: &MemoryRow, from: u64, to: u64) -> u64 {
+        let count = usize::try_from(to - from).unwrap_or(usize::MAX);
+        row.from(from).take(count).map(|value| value.len() as u64).sum()
+    }
+
+    fn give_up(&mut self, row: &mut MemoryRow, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        if from <= row.front.0 {
+            row.front.1.clear();
+        } else if from > row.first {
+            let kept = (from - row.first).min(row.values.len() as u64) as usize;
+            let behind = row.values.split_off(kept);
+            row.front = (row.first, std::mem::replace(&mut row.values, behind));
+            row.first += kept as u64;
+        }
+        row.drop_front(to);
+    }
+
+    fn free(&mut self, _: MemoryRow) {}
 }
 
 /// Keeps values in memory, or in files with the recent ones in memory, too.
@@ -55,60 +120,87 @@ pub enum Values {
     /// In memory.
     Memory(Memory),
     /// In files.
-    Files(Box<Segments>),
+    Files(Box<Rows>),
 }
 
-/// Where a value lies in [`Values`].
+/// A row of [`Values`].
 #[derive(Debug)]
-pub enum ValuePlace {
+pub enum ValueRow {
     /// Here.
-    Memory(Box<[u8]>),
-    /// In a file.
-    File(Slot),
+    Memory(MemoryRow),
+    /// In files, the row of this number.
+    Files(u64),
 }
 
-const FOREIGN: &str = "a value is asked for where it was put";
+impl ValueRow {
+    /// The values from a position on, where they are in memory and in no file.
+    pub(super) fn in_memory(&self, position: u64) -> impl Iterator<Item = &[u8]> {
+        let row = match self {
+            Self::Memory(row) => Some(row.from(position)),
+            Self::Files(_) => None,
+        };
+        row.into_iter().flatten()
+    }
+}
+
+const FOREIGN: &str = "a row is asked for where it was made";
 
 impl Values {
     /// In files as `disk` says, else in memory.
     pub fn new(disk: Option<&Disk>) -> Self {
         match disk {
-            Some(disk) => Self::Files(Box::new(Segments::new(disk.clone()))),
+            Some(disk) => Self::Files(Box::new(Rows::new(disk.clone()))),
             None => Self::Memory(Memory),
         }
     }
 }
 
 impl Storage for Values {
-    type Place = ValuePlace;
+    type Row = ValueRow;
 
-    fn put(&mut self, value: &[u8]) -> ValuePlace {
+    fn row(&mut self, first: u64) -> ValueRow {
         match self {
-            Self::Memory(memory) => ValuePlace::Memory(memory.put(value)),
-            Self::Files(files) => ValuePlace::File(files.put(value)),
+            Self::Memory(memory) => ValueRow::Memory(memory.row(first)),
+            Self::Files(files) => ValueRow::Files(files.row(first)),
         }
     }
 
-    fn get<'a>(&'a self, place: &'a ValuePlace) -> Cow<'a, [u8]> {
-        match (self, place) {
-            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.get(place),
-            (Self::Files(files), ValuePlace::File(slot)) => files.get(slot),
+    fn push(&mut self, row: &mut ValueRow, value: &[u8]) {
+        match (self, row) {
+            (Self::Memory(memory), ValueRow::Memory(row)) => memory.push(row, value),
+            (Self::Files(files), ValueRow::Files(row)) => files.push(row, value),
             _ => unreachable!("{FOREIGN}"),
         }
     }
 
-    fn len(&self, place: &ValuePlace) -> usize {
-        match (self, place) {
-            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.len(place),
-            (Self::Files(files), ValuePlace::File(slot)) => files.len(slot),
+    fn read(&mut self, row: &ValueRow, from: u64, once: bool, give: &mut dyn FnMut(&[u8]) -> bool) {
+        match (self, row) {
+            (Self::Memory(memory), ValueRow::Memory(row)) => memory.read(row, from, once, give),
+            (Self::Files(files), ValueRow::Files(row)) => files.read(row, from, once, give),
             _ => unreachable!("{FOREIGN}"),
         }
     }
 
-    fn free(&mut self, place: ValuePlace) {
-        match (self, place) {
-            (Self::Memory(memory), ValuePlace::Memory(place)) => memory.free(place),
-            (Self::Files(files), ValuePlace::File(slot)) => files.free(slot),
+    fn bytes(&mut self, row: &ValueRow, from: u64, to: u64) -> u64 {
+        match (self, row) {
+            (Self::Memory(memory), ValueRow::Memory(row)) => memory.bytes(row, from, to),
+            (Self::Files(files), ValueRow::Files(row)) => files.bytes(row, from, to),
+            _ => unreachable!("{FOREIGN}"),
+        }
+    }
+
+    fn give_up(&mut self, row: &mut ValueRow, from: u64, to: u64) {
+        match (self, row) {
+            (Self::Memory(memory), ValueRow::Memory(row)) => memory.give_up(row, from, to),
+            (Self::Files(files), ValueRow::Files(row)) => files.give_up(row, from, to),
+            _ => unreachable!("{FOREIGN}"),
+        }
+    }
+
+    fn free(&mut self, row: ValueRow) {
+        match (self, row) {
+            (Self::Memory(memory), ValueRow::Memory(row)) => memory.free(row),
+            (Self::Files(files), ValueRow::Files(row)) => files.free(row),
             _ => unreachable!("{FOREIGN}"),
         }
     }
@@ -117,6 +209,13 @@ impl Storage for Values {
         match self {
             Self::Memory(memory) => memory.trimmed(),
             Self::Files(files) => files.trimmed(),
+        }
+    }
+
+    fn counts(&mut self, bytes: usize) {
+        match self {
+            Self::Memory(memory) => memory.counts(bytes),
+            Self::Files(files) => files.counts(bytes),
         }
     }
 }

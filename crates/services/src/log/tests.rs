@@ -21,9 +21,9 @@ fn in_memory() -> StoreAndLog {
 
 /// Bounded in the same way, with little in memory and small segments.
 fn on_disk() -> StoreAndLog {
-    let disk = Disk::new(&std::env::temp_dir(), 500).expect("files can be made");
+    let disk = Disk::new(&std::env::temp_dir(), 3000).expect("files can be made");
     let mut logs = Logs::new(SHARDS, SHARDS * SHARD_BYTES);
-    logs.disk = Some(disk.with_segments(4000));
+    logs.disk = Some(disk.with_small(4000, 200));
     StoreAndLog::new(Kv::new(SHARDS, 1), logs)
 }
 
@@ -124,45 +124,65 @@ fn positions(answer: Answer) -> Vec<u64> {
     }
 }
 
-/// What logs should be: each value ever appended, and how many are trimmed.
-#[derive(Default)]
-struct Model(BTreeMap<String, (Vec<Vec<u8>>, usize)>);
+/// What a log should be: each value ever appended, how many are trimmed, and its incarnation.
+type ModelLog = (Vec<Vec<u8>>, usize, u64);
+
+/// What logs should be.
+#[derive(Clone, Default)]
+struct Model {
+    logs: BTreeMap<String, ModelLog>,
+    deleted: [u64; SHARDS],
+    /// What a log and a value count for, besides their own.
+    counts: (usize, usize),
+}
 
 impl Model {
     fn held(&self, shard: Gid) -> usize {
-        let here = self.0.iter().filter(|(name, _)| MAP.of_key(name.as_bytes()) == shard);
-        let each = here.map(|(name, (values, first))| {
-            256 + 2 * name.len() + values[*first..].iter().map(|v| 48 + v.len()).sum::<usize>()
+        let here = self.logs.iter().filter(|(name, _)| MAP.of_key(name.as_bytes()) == shard);
+        let (log, value) = self.counts;
+        let each = here.map(|(name, (values, first, _))| {
+            let left = values[*first..].iter();
+            log + 2 * name.len() + left.map(|v| value + v.len()).sum::<usize>()
         });
         each.sum()
     }
 
     fn extent(&self, name: &str) -> Option<Extent> {
-        self.0.get(name).map(|(values, first)| Extent {
+        self.logs.get(name).map(|(values, first, incarnation)| Extent {
             first: *first as u64,
             next: values.len() as u64,
             bytes: values[*first..].iter().map(|v| v.len() as u64).sum(),
+            incarnation: *incarnation,
         })
     }
 
     /// Appends, and takes all back if a shard has no room for it.
     fn append(&mut self, additions: &[(String, Vec<u8>)]) -> Option<Vec<u64>> {
-        let mut positions = Vec::new();
+        let (mut positions, before) = (Vec::new(), self.logs.clone());
         for (name, value) in additions {
-            let (values, _) = self.0.entry(name.clone()).or_default();
+            let incarnation = self.deleted[MAP.of_key(name.as_bytes()).index()];
+            let fresh = || (Vec::new(), 0, incarnation);
+            let (values, ..) = self.logs.entry(name.clone()).or_insert_with(fresh);
             positions.push(values.len() as u64);
             values.push(value.clone());
         }
         if MAP.all().iter().any(|shard| self.held(shard) > SHARD_BYTES) {
-            for (name, _) in additions.iter().rev() {
-                let (values, _) = self.0.get_mut(name).expect("it was appended to");
-                values.pop();
-            }
-            // What was never appended to is not there; a log that was trimmed whole is.
-            self.0.retain(|_, (values, _)| !values.is_empty());
+            self.logs = before;
             return None;
         }
         Some(positions)
+    }
+
+    fn trim(&mut self, name: &str, before: u64) {
+        if let Some((values, first, _)) = self.logs.get_mut(name) {
+            *first = (*first).max(values.len().min(before as usize));
+        }
+    }
+
+    fn delete(&mut self, name: &str) {
+        if self.logs.remove(name).is_some() {
+            self.deleted[MAP.of_key(name.as_bytes()).index()] += 1;
+        }
     }
 
     fn read(&self, name: &str, from: u64, values_max: u32, bytes_max: u32) -> Answer {
@@ -173,7 +193,7 @@ impl Model {
             return Answer::Not(Why::Gone { first: extent.first });
         }
         let (mut values, mut bytes) = (Vec::new(), 0);
-        for value in self.0[name].0.iter().skip(from as usize).take(values_max as usize) {
+        for value in self.logs[name].0.iter().skip(from as usize).take(values_max as usize) {
             if bytes >= bytes_max as usize && !values.is_empty() {
                 break;
             }
@@ -193,8 +213,8 @@ fn random_value(rng: &mut Rng) -> Vec<u8> {
 fn step(node: &mut Node, model: &mut Model, rng: &mut Rng) {
     let name = format!("l{}", rng.below(9));
     let bytes = name.as_bytes();
-    match rng.below(10) {
-        0..=4 => {
+    match rng.below(40) {
+        0..=19 => {
             let count = if rng.chance(500_000) { 1 } else { 1 + rng.below(4) };
             let pick = |_| (format!("l{}", rng.below(9)), random_value(rng));
             let additions: Vec<_> = (0..count).map(pick).collect();
@@ -205,27 +225,37 @@ fn step(node: &mut Node, model: &mut Model, rng: &mut Rng) {
                 None => assert!(matches!(answer, Answer::Not(Why::Full { most: 20_000, .. }))),
             }
         }
-        5 => {
+        20..=23 => {
             let before = rng.below(model.extent(&name).map_or(3, |e| e.next + 3));
             let answer = node.run(&Command::Trim { log: bytes, before });
-            if let Some((values, first)) = model.0.get_mut(&name) {
-                *first = (*first).max(values.len().min(before as usize));
-                let expected = model.extent(&name).unwrap();
-                assert!(matches!(answer, Answer::Trimmed { extent, .. } if extent == expected));
-            } else {
-                assert!(matches!(answer, Answer::Not(Why::Unknown { .. })));
+            model.trim(&name, before);
+            match model.extent(&name) {
+                Some(expected) => {
+                    assert!(matches!(answer, Answer::Trimmed { extent, .. } if extent == expected));
+                }
+                None => assert!(matches!(answer, Answer::Not(Why::Unknown { .. }))),
             }
         }
-        6 => {
+        24 => {
+            let answer = node.run(&Command::Delete { log: bytes });
+            match model.extent(&name) {
+                Some(expected) => {
+                    assert!(matches!(answer, Answer::Deleted { extent, .. } if extent == expected));
+                }
+                None => assert!(matches!(answer, Answer::Not(Why::Unknown { .. }))),
+            }
+            model.delete(&name);
+        }
+        25..=28 => {
             let names: Vec<String> = (0..4).map(|_| format!("l{}", rng.below(9))).collect();
             let answer = node.run(&Command::Extents(names.iter().map(|n| n.as_bytes()).collect()));
             let expected = names.iter().map(|n| model.extent(n)).collect();
             assert_eq!(answer, Answer::Extents(expected));
         }
-        7 => {
+        29..=32 => {
             let (after, most) = (format!("l{}", rng.below(9)), 1 + rng.below(6) as u16);
             let answer = node.run(&Command::List { after: after.as_bytes(), most });
-            let behind = model.0.keys().filter(|name| **name > after).take(usize::from(most));
+            let behind = model.logs.keys().filter(|name| **name > after).take(usize::from(most));
             let expected = behind.map(|n| (n.clone().into_bytes(), model.extent(n).unwrap()));
             assert_eq!(answer, Answer::Listed(expected.collect()));
         }
@@ -242,11 +272,12 @@ fn step(node: &mut Node, model: &mut Model, rng: &mut Rng) {
 fn random_commands_do_what_a_simple_model_does_and_cuts_hold_their_moment() {
     for seed in 0..12 {
         let mut rng = Rng::stream(seed, "log");
-        let machine = if seed % 2 == 0 { in_memory } else { on_disk };
-        let (mut node, mut model) = (Node::with(machine), Model::default());
+        let (machine, counts): (fn() -> StoreAndLog, _) =
+            if seed % 2 == 0 { (in_memory, (256, 48)) } else { (on_disk, (512, 8)) };
+        let (mut node, mut model) = (Node::with(machine), Model { counts, ..Model::default() });
         for _ in 0..60 {
             (0..30).for_each(|_| step(&mut node, &mut model, &mut rng));
-            let (next, seq, then) = (node.next, node.seq, Model(model.0.clone()));
+            let (next, seq, then) = (node.next, node.seq, model.clone());
             let piece = 1 + rng.below(900) as usize;
             let stream = node.stream(piece, |node| {
                 (0..rng.below(4)).for_each(|_| step(node, &mut model, &mut rng));
@@ -285,7 +316,7 @@ fn a_repeated_append_takes_effect_once_and_gets_the_first_answer_also_from_a_new
     let stream = node.stream(100, |_| {});
     let mut other = node.successor(&stream, node.next, node.seq);
     assert_eq!(other.send(dst, &bytes), first);
-    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 2, bytes: 7 }));
+    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 2, bytes: 7, incarnation: 0 }));
     // A number that was used for another command shows by the check.
     let another = Command::Append(vec![Addition { log: name.as_bytes(), value: b"y" }]);
     let mut body = Vec::new();
@@ -323,7 +354,7 @@ fn nothing_of_an_append_to_two_shards_is_seen_before_both_have_ordered_it() {
     assert_eq!(node.answers.len(), 1);
     node.deliver(Gid(1), 1, dst, &bytes);
     assert_eq!(node.answers.len(), 5);
-    let one = Some(Extent { first: 0, next: 1, bytes: 1 });
+    let one = Some(Extent { first: 0, next: 1, bytes: 1, incarnation: 0 });
     assert_eq!(Answer::decode(&node.answers[&2]), Some(Answer::Extents(vec![one])));
 }
 
@@ -352,22 +383,88 @@ fn a_full_shard_refuses_all_of_an_append_says_so_and_a_trim_makes_room() {
     assert_eq!(node.extent(&full).map(|e| (e.first, e.next)), Some((2, 19)));
 }
 
-#[test]
-fn on_disk_names_and_places_have_a_bound_of_their_own() {
-    let logs = Logs::on_disk(SHARDS, SHARDS * 2000, SHARDS * 100_000, &std::env::temp_dir());
+/// A node whose logs are in files, with these bounds for each shard.
+fn filed(memory_bytes: usize, disk_bytes: usize) -> Node {
+    let (memory, disk) = (SHARDS * memory_bytes, SHARDS * disk_bytes);
+    let logs = Logs::on_disk(SHARDS, memory, disk, &std::env::temp_dir());
     let machine = StoreAndLog::new(Kv::new(SHARDS, 1), logs.expect("files can be made"));
-    let (mut node, name) = (Node::new(), log(1));
+    let mut node = Node::new();
     node.executor = Executor::new(machine, SHARDS, Limits::default());
-    let last = (0..).find_map(|n| match node.append(&name, &[n as u8; 1000]) {
+    node
+}
+
+#[test]
+fn in_files_values_have_the_bound_of_the_disk_and_logs_one_of_memory() {
+    let (mut node, name) = (filed(20_000, 100_000), log(1));
+    // Of 48 bytes of memory for each, there would be room for 364 of them.
+    let append = Command::Append(vec![Addition { log: name.as_bytes(), value: b"xy" }; 100]);
+    let last = (0..).find_map(|n| match node.run(&append) {
         Answer::Appended { .. } => None,
         other => Some((n, other)),
     });
     let (count, refused) = last.unwrap();
-    assert!(matches!(refused, Answer::Not(Why::TooMany { most: 2000, .. })), "{refused:?}");
-    assert_eq!(count, 36, "a log and 36 places have 1992 bytes");
-    let trim = Command::Trim { log: name.as_bytes(), before: 1 };
-    node.run(&trim);
-    assert_eq!(positions(node.append(&name, b"x")), [36]);
+    assert!(matches!(refused, Answer::Not(Why::Full { most: 100_000, .. })), "{refused:?}");
+    assert_eq!(count, 99, "a log and 9900 values of 10 bytes have 99520");
+    node.run(&Command::Trim { log: name.as_bytes(), before: 100 });
+    assert_eq!(positions(node.run(&append))[0], 9900);
+    let mut node = filed(20_000, 1_000_000);
+    let names = (0..).map(|n| format!("l{n}")).filter(|l| MAP.of_key(l.as_bytes()) == Gid(1));
+    let names: Vec<String> = names.take(40).collect();
+    let last = (0..).find_map(|n| match node.append(&names[n], b"x") {
+        Answer::Appended { .. } => None,
+        other => Some((n, other)),
+    });
+    let (count, refused) = last.unwrap();
+    assert!(matches!(refused, Answer::Not(Why::TooMany { most: 17_500, .. })), "{refused:?}");
+    assert_eq!(count, 33, "33 logs have 512 bytes and twice their name each");
+    node.run(&Command::Delete { log: names[0].as_bytes() });
+    assert_eq!(positions(node.append(&names[33], b"x")), [0]);
+}
+
+#[test]
+fn a_log_that_is_deleted_leaves_nothing_and_its_name_begins_anew() {
+    for mut node in [Node::new(), filed(100_000, 20_000)] {
+        let (name, other) = (log(1), log(0));
+        let fill = |node: &mut Node| {
+            let full = |answer: &Answer| matches!(answer, Answer::Not(Why::Full { .. }));
+            (0..).find(|_| full(&node.append(&name, &[7; 1000]))).unwrap()
+        };
+        let count = fill(&mut node);
+        let gone = node.run(&Command::Delete { log: name.as_bytes() });
+        let Answer::Deleted { extent, .. } = gone else { panic!("{gone:?}") };
+        assert_eq!((extent.next, extent.bytes), (count, 1000 * count));
+        assert_eq!(node.extent(&name), None);
+        let read = Command::Read { log: name.as_bytes(), from: 0, values_max: 9, bytes_max: 1000 };
+        assert_eq!(node.run(&read), Answer::Not(Why::Unknown { check: 0 }));
+        for command in [
+            Command::Delete { log: name.as_bytes() },
+            Command::Trim { log: name.as_bytes(), before: 3 },
+        ] {
+            assert!(matches!(node.run(&command), Answer::Not(Why::Unknown { .. })));
+        }
+        assert_eq!(fill(&mut node), count, "all of the room is there again, from position 0");
+        assert_eq!(node.extent(&name).map(|e| e.incarnation), Some(1));
+        node.append(&other, b"x");
+        assert_eq!(node.extent(&other).map(|e| e.incarnation), Some(0), "of another shard");
+    }
+}
+
+#[test]
+fn a_repeated_append_makes_no_deleted_log_anew_and_a_repeated_delete_takes_no_other() {
+    let (mut node, name) = (Node::new(), log(1));
+    let append = Command::Append(vec![Addition { log: name.as_bytes(), value: b"x" }]);
+    let delete = Command::Delete { log: name.as_bytes() };
+    let dst = Logs::destinations(MAP, &append);
+    let (append, delete) = (payload(1, &append, false), payload(2, &delete, false));
+    let (appended, deleted) = (node.send(dst, &append), node.send(dst, &delete));
+    assert_eq!(node.send(dst, &append), appended);
+    assert_eq!(node.extent(&name), None);
+    assert_eq!(positions(node.append(&name, b"y")), [0]);
+    let stream = node.stream(100, |_| {});
+    let mut other = node.successor(&stream, node.next, node.seq);
+    assert_eq!(other.send(dst, &delete), deleted);
+    let now = Extent { first: 0, next: 1, bytes: 1, incarnation: 1 };
+    assert_eq!(other.extent(&name), Some(now));
 }
 
 #[test]
@@ -391,9 +488,9 @@ fn the_store_and_the_log_share_the_order_and_nothing_else() {
     });
     let mut other = node.successor(&stream, [1, 3, 1], 90);
     assert_eq!(kv(&mut other, 9, &[b"GET", name.as_bytes()]), "$3\r\nkey\r\n");
-    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 1, bytes: 5 }));
+    assert_eq!(other.extent(&name), Some(Extent { first: 0, next: 1, bytes: 5, incarnation: 0 }));
     assert_eq!(kv(&mut node, 10, &[b"GET", name.as_bytes()]), "_\r\n");
-    assert_eq!(node.extent(&name), Some(Extent { first: 1, next: 1, bytes: 0 }));
+    assert_eq!(node.extent(&name), Some(Extent { first: 1, next: 1, bytes: 0, incarnation: 0 }));
     // A refusal is told in the language of whoever asked.
     assert!(kv(&mut node, 5000, &[b"GET", b"x"]).starts_with("-TRYAGAIN "));
     let mut late = payload(5000, &Command::Trim { log: name.as_bytes(), before: 0 }, false);
@@ -424,4 +521,28 @@ fn nonsense_and_wrong_shards_are_refused_and_never_panic() {
         let answer = node.send(GroupSet::first(SHARDS), &bytes);
         assert!(Answer::decode(&answer).is_some(), "{answer:?}");
     }
+}
+
+#[test]
+fn a_state_of_before_logs_were_told_apart_is_read() {
+    let mut values = b"\x01".to_vec();
+    let word = |word: u64, to: &mut Vec<u8>| to.extend_from_slice(&word.to_le_bytes());
+    let bytes = |bytes: &[u8], to: &mut Vec<u8>| {
+        word(bytes.len() as u64, to);
+        to.extend_from_slice(bytes);
+    };
+    bytes(b"name", &mut values);
+    [4, 6].iter().for_each(|position| word(*position, &mut values));
+    [&b"x"[..], b"yz"].iter().for_each(|value| bytes(value, &mut values));
+    values.push(0);
+    let mut stream = b"amKV\x09\x01\0\0".to_vec();
+    stream.extend_from_slice(&(values.len() as u32).to_le_bytes());
+    stream.extend_from_slice(&values);
+    let sum = crc32c::crc32c(&stream);
+    stream.extend_from_slice(&sum.to_le_bytes());
+    let mut bytes = &stream[..];
+    let (mut source, _) = Source::begin(&mut bytes).unwrap();
+    let mut shard = LogShard::new(Values::new(None), None);
+    assert_eq!(shard.read_cut(&mut source), Ok(()));
+    assert_eq!(shard.extent(b"name"), Some(Extent { first: 4, next: 6, bytes: 3, incarnation: 0 }));
 }

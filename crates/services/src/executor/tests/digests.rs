@@ -264,6 +264,7 @@ impl Shared {
 
 #[test]
 fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_others_go_on() {
+    let _limit = amcast_test_policy::time_limit();
     let x = key(0);
     // What is wrong with one replica's state, by a command that only it executes.
     let wrongs = [
@@ -325,6 +326,7 @@ fn a_replica_with_one_wrong_byte_is_found_within_one_cycle_and_stops_and_the_oth
 
 #[test]
 fn a_replica_that_executed_a_retry_twice_is_found_at_the_next_point_by_its_answers() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     let once = cast(20_000, 20_000, 10, &format!("APPEND {} more", key(0)));
     shared.deliver(&once);
@@ -357,6 +359,7 @@ fn in_parts(session: u64, text: &str) -> [Cast; 3] {
 
 #[test]
 fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     in_parts(70_000, &format!("APPEND {} more", key(0))).iter().for_each(|c| shared.deliver(c));
     assert!(shared.replicas[0].node.executor.wants_digest_point(Gid(0)));
@@ -379,6 +382,7 @@ fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
 
 #[test]
 fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     // Ordered time goes on by a command of the shard, and each command drops a few.
     shared.seq += 1;
@@ -398,6 +402,7 @@ fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
 #[test]
 fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it_was_dropped_or_not()
  {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     let x = key(0);
     let mut at = |now_ms: u64, text: String| {
@@ -428,6 +433,7 @@ fn spoil(replica: &mut Replica) {
 
 #[test]
 fn without_a_majority_all_are_in_doubt_until_there_is_one() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     spoil(&mut shared.replicas[1]);
     // The third one is down.
@@ -453,6 +459,7 @@ fn without_a_majority_all_are_in_doubt_until_there_is_one() {
 
 #[test]
 fn three_different_states_leave_all_in_doubt_and_stop_none() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     for (rank, value) in [(0, "a"), (1, "b")] {
         side_of(&mut shared.replicas[rank].node.executor, Gid(0), |store| {
@@ -466,6 +473,7 @@ fn three_different_states_leave_all_in_doubt_and_stop_none() {
 
 #[test]
 fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
+    let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
     shared.run(&format!("SET {} 1", key(0)));
     let before = shared.replicas[0].node.next[0];
@@ -519,6 +527,7 @@ fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
 
 #[test]
 fn a_point_waits_for_what_is_in_front_of_it_also_in_a_state_that_is_given() {
+    let _limit = amcast_test_policy::time_limit();
     let mut replica = Replica::new(0, 0);
     let both = cast(1, 1, 0, &format!("MSET {} 1 {} 1", key(0), key(1)));
     replica.deliver(0, &both);

@@ -210,6 +210,7 @@ fn expiring(node: &mut Node, from_ms: u64, count: u64) -> Vec<String> {
 
 #[test]
 fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
+    let _limit = amcast_test_policy::time_limit();
     let x = key(0);
     let mut node = Node::new();
     let due = expiring(&mut node, 1000, 100);

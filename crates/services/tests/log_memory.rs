@@ -1,0 +1,91 @@
+//! What logs take of a process's memory where their values are in files: as much as was given, however many
+//! values there are. A process of its own, since what others take would count, too.
+
+use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_services::log::{Addition, Answer, Command, Logs};
+use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp};
+
+/// Bytes for the logs.
+const MEMORY: usize = 16_000_000;
+
+/// What waits to be written, what is on its way, and what the allocator has to spare.
+const BESIDES: usize = 12_000_000;
+
+/// Bytes of memory that are this process's own.
+fn own_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("and this in it");
+    1024 * line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("in kB")
+}
+
+struct Node {
+    executor: Executor<Logs>,
+    position: u64,
+}
+
+impl Node {
+    fn new() -> Self {
+        let logs = Logs::on_disk(1, MEMORY, 1_000_000_000, &std::env::temp_dir());
+        let logs = logs.expect("files can be made");
+        Self { executor: Executor::new(logs, 1, Limits::default()), position: 0 }
+    }
+
+    fn run(&mut self, command: &Command<'_>) -> Answer {
+        let stamp = Stamp { wall_ms: 1, host_ms: 1 };
+        let mut payload = Vec::new();
+        // Nobody sends it again.
+        Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true }
+            .encode(&mut payload);
+        command.encode(&mut payload);
+        self.position += 1;
+        let id = MsgId { sender: Pid(9), seq: self.position };
+        let (dst, mut told) = (GroupSet::one(Gid(0)), None);
+        let taken = self.executor.deliver(Gid(0), self.position, id, dst, &payload, &mut |a| {
+            told = Answer::decode(a.bytes);
+        });
+        assert_eq!(taken, Ok(Delivered::Taken));
+        told.expect("an answer")
+    }
+
+    fn read(&mut self, log: &str, from: u64) -> Vec<u8> {
+        let log = log.as_bytes();
+        let read = Command::Read { log, from, values_max: 1, bytes_max: 1 };
+        let answer = self.run(&read);
+        let Answer::Values { values, .. } = answer else { panic!("{answer:?}") };
+        values.into_iter().next().expect("it is there")
+    }
+}
+
+#[test]
+fn ten_million_values_and_many_logs_take_the_memory_that_was_given() {
+    let _limit = amcast_test_policy::time_limit();
+    let before = own_bytes();
+    let (mut node, many) = (Node::new(), 10_000_000_u64);
+    for n in (0..many).step_by(1000) {
+        let values: Vec<_> = (n..n + 1000).map(u64::to_le_bytes).collect();
+        let each = values.iter().map(|value| Addition { log: b"one", value });
+        let answer = node.run(&Command::Append(each.collect()));
+        assert!(matches!(answer, Answer::Appended { .. }), "{n}: {answer:?}");
+    }
+    let bound = before + MEMORY + BESIDES;
+    assert!(own_bytes() <= bound, "{} bytes, with one log", own_bytes() - before);
+    for n in (0..many).step_by(99_991) {
+        assert_eq!(node.read("one", n), n.to_le_bytes());
+    }
+    assert!(own_bytes() <= bound, "{} bytes, after reads", own_bytes() - before);
+    let deleted = node.run(&Command::Delete { log: b"one" });
+    assert!(matches!(deleted, Answer::Deleted { extent, .. } if extent.next == many));
+    let logs: Vec<String> = (0..15_000).map(|n| format!("log{n}")).collect();
+    for n in 0..100_u64 {
+        for logs in logs.chunks(1000) {
+            let value = &[n as u8; 20];
+            let each = logs.iter().map(|log| Addition { log: log.as_bytes(), value });
+            let answer = node.run(&Command::Append(each.collect()));
+            assert!(matches!(answer, Answer::Appended { .. }), "{n}: {answer:?}");
+        }
+    }
+    assert!(own_bytes() <= bound, "{} bytes, with many logs", own_bytes() - before);
+    for log in logs.iter().step_by(997) {
+        (0..100).step_by(11).for_each(|n| assert_eq!(node.read(log, n), [n as u8; 20]));
+    }
+}
