@@ -233,4 +233,8 @@ pub enum Refusal {
     Forgotten,
     /// The session has more requests open than the window allows.
     Window,
+    /// The shard keeps as many bytes of [parts](crate::parts) as it may: this one was not kept.
+    NoRoom,
+    /// The shard does not have all [parts](crate::parts) of the command any more: it was not executed.
+    Incomplete,
 }

@@ -33,10 +33,8 @@
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
 //! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
-//! command, but reads take no more than half of them, so that commands are taken all the time.
-//!
-//! Reads are handed over many at a time: those of one round of the delivering thread wake a worker once, and so do
-//! their answers the delivering thread.
+//! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
+//! the delivering thread wake a worker once, and so do their answers the delivering thread.
 //!
 //! # Locks
 //!
@@ -96,7 +94,7 @@ pub(super) struct Job {
     pub(super) tidy: Stamp,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 /// A command of several shards, on its way to all of them.

@@ -4,7 +4,8 @@ use super::sessions::{Progress, Session, Sessions, Table, Verdict};
 use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::{Envelope, Stamp};
-use crate::machine::{At, Corrupt, Machine, Part, Place};
+use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
+use crate::parts::header;
 use crate::stream::{Piece, Source, follows, next};
 use amcast_core::{GroupSet, MsgId};
 use std::collections::VecDeque;
@@ -140,7 +141,7 @@ pub(super) fn run<M: Machine>(
 ) {
     let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited } = *turn;
     let Judged { floor, exact } = judged;
-    let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
+    let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
     let (home, host_ms) = (&mut *sides[0], places[0].now.host_ms);
@@ -148,6 +149,10 @@ pub(super) fn run<M: Machine>(
         Verdict::New
     } else {
         home.sessions.check(&envelope, floor, host_ms, limits)
+    };
+    let (verdict, body) = match (verdict, body) {
+        (Verdict::New, None) => (Verdict::Refused(Refusal::Incomplete), &[][..]),
+        (verdict, body) => (verdict, body.unwrap_or_default()),
     };
     scratch.clear();
     if is_point(&envelope) {

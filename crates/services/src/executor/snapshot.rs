@@ -8,21 +8,25 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
-//! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
-//! piece may be longer than asked for by one command, or by one session with its answers.
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
+//! 8); a list of skipped messages (since version 11), which is empty: this program skips none, and refuses a stream
+//! that says so; the waiting commands; each shard's floors of sessions; each shard's parts of commands (since version
+//! 12); and for each shard what its sessions ran and the machine's part. A byte of one stands before each item of a
+//! list, a zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with
+//! its answers.
 
 use super::clocks::Clocks;
+use super::parts::PartsCut;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
 use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head, access_of};
-use crate::envelope::{Envelope, Stamp};
+use super::{Engine, Executor, Head, Payload, access_of};
+use crate::envelope::Stamp;
 use crate::kv::hash::Keyed;
-use crate::machine::{Corrupt, Machine, Place};
+use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
+use crate::parts::header;
 use crate::stream::{Piece, Progress, Source, follows, next};
-use amcast_core::limits::{PAYLOAD_BYTES_MAX, REPLICAS_MAX};
+use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use indexmap::IndexMap;
 use std::collections::VecDeque;
@@ -31,6 +35,12 @@ use std::sync::Arc;
 
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
+
+/// The first version of the stream that has room for messages that were not to be executed.
+const SKIPPED_SINCE: u8 = 11;
+
+/// The first version of the stream that holds parts of commands.
+const PARTS_SINCE: u8 = 12;
 
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
@@ -48,6 +58,10 @@ pub(super) struct Cut {
     /// Each shard's position, ordered time and clock reports, until they are given.
     heads: Option<Vec<(u64, Stamp, Clocks)>>,
     waiting: VecDeque<Waiting>,
+    /// What is left of the payload of a waiting command, and how much of it was given.
+    rest: Option<(Arc<[u8]>, usize)>,
+    /// The parts of commands in each shard.
+    parts: Vec<PartsCut>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: Stage,
@@ -58,6 +72,7 @@ pub(super) struct Cut {
 enum Stage {
     Waiting,
     Floors(usize),
+    Parts(usize),
     Side(usize),
     End,
 }
@@ -87,6 +102,7 @@ impl Waiting {
         }
     }
 
+    /// Gives all but the payload, which may be large.
     fn give(&self, to: &mut Piece<'_>) {
         let Self { id, dst, floor, exact, places, payload } = self;
         for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, exact.0, places.len() as u64] {
@@ -97,7 +113,7 @@ impl Waiting {
                 to.word(word);
             }
         }
-        to.bytes(payload);
+        to.word(payload.len() as u64);
     }
 
     fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
@@ -125,10 +141,10 @@ impl Waiting {
             places.push((Place { shard: Gid(shard as u8), position, now }, before));
         }
         let payload = from.bytes()?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
+        if payload.len() > COMMAND_BYTES_MAX + PAYLOAD_BYTES_MAX {
             return Err(Corrupt::Malformed);
         }
-        Envelope::decode(&payload).ok_or(Corrupt::Malformed)?;
+        header(&payload).ok_or(Corrupt::Malformed)?;
         Ok(Self { id, dst, floor, exact, places, payload: payload.into() })
     }
 }
@@ -139,6 +155,8 @@ impl Cut {
             progress: Progress::default(),
             heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
+            rest: None,
+            parts: heads.iter().map(|h| h.parts.cut()).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
         }
@@ -151,22 +169,27 @@ impl Cut {
         heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
-        for (delivered, now, clocks) in heads.into_iter().flatten() {
-            [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
-            piece.word(clocks.reports().len() as u64);
-            for (pid, said) in clocks.reports() {
-                let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
-                words.iter().for_each(|w| piece.word(*w));
-            }
+        if let Some(heads) = heads {
+            give_heads(&heads, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
+            if let Some((payload, given)) = &mut self.rest {
+                *given += piece.some(&payload[*given..]);
+                if *given == payload.len() {
+                    self.rest = None;
+                }
+                continue;
+            }
             match self.stage {
                 Stage::Waiting => {
                     let waiting = self.waiting.pop_front();
                     next(waiting.is_some(), piece);
                     match waiting {
-                        Some(waiting) => waiting.give(piece),
+                        Some(waiting) => {
+                            waiting.give(piece);
+                            self.rest = Some((waiting.payload, 0));
+                        }
                         None => self.stage = Stage::Floors(0),
                     }
                 }
@@ -180,9 +203,14 @@ impl Cut {
                     } else if shard + 1 < shards {
                         self.stage = Stage::Floors(shard + 1);
                     } else {
-                        self.stage = Stage::Side(0);
+                        self.stage = Stage::Parts(0);
                     }
                 }
+                Stage::Parts(shard) => match self.parts[shard].give(piece) {
+                    true => return,
+                    false if shard + 1 < shards => self.stage = Stage::Parts(shard + 1),
+                    false => self.stage = Stage::Side(0),
+                },
                 Stage::Side(shard) => {
                     let more = match engine {
                         Engine::Here(sides) => Some(sides[shard].piece(piece)),
@@ -300,12 +328,20 @@ impl<M: Machine> State<M> {
                 head.clocks = read_clocks(&mut from)?;
             }
         }
+        if from.version() >= SKIPPED_SINCE && follows(&mut from)? {
+            return Err(Corrupt::Version(from.version()));
+        }
         let mut waiting = Vec::new();
         while follows(&mut from)? {
             waiting.push(Waiting::read(&mut from, shards)?);
         }
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
+        }
+        if from.version() >= PARTS_SINCE {
+            for head in &mut it.heads {
+                head.parts.read(&mut from)?;
+            }
         }
         for side in &mut it.sides {
             side.read(&mut from)?;
@@ -327,13 +363,27 @@ impl<M: Machine> State<M> {
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
-            let (envelope, body) = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?;
+            let (envelope, body) = header(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
-            let growth = if envelope.read_only { 0 } else { machine.growth(body) };
+            // One that was put together from parts counts as all of its shards, and as any growth.
+            let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
+            let body = body.filter(|_| !is_large);
+            let growth = match body {
+                _ if envelope.read_only => 0,
+                Some(body) => machine.growth(body),
+                None => ANY_GROWTH,
+            };
+            let is_home = w.dst.lowest() == Some(place.shard);
+            let payload = match is_large && is_home {
+                true => Payload::Shared(w.payload.clone()),
+                false => Payload::Message(&w.payload),
+            };
             let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
-            let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
-                access_of(machine, (&envelope, body), w.dst, access);
+            let ready = self.lanes.enter((w.id, w.dst), arrival, &payload, |access| {
+                if let Some(body) = body {
+                    access_of(machine, (&envelope, body), w.dst, access);
+                }
             });
             if ready.is_some() || place.position > self.heads[place.shard.index()].delivered {
                 return Err(Corrupt::Malformed);
@@ -341,6 +391,20 @@ impl<M: Machine> State<M> {
         }
         Ok(())
     }
+}
+
+/// Gives what stands in front of the waiting commands.
+fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
+    for (delivered, now, clocks) in heads {
+        [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
+        to.word(clocks.reports().len() as u64);
+        for (pid, said) in clocks.reports() {
+            let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
+            words.iter().for_each(|w| to.word(*w));
+        }
+    }
+    // Nothing was skipped.
+    next(false, to);
 }
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {
@@ -412,6 +476,7 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
         let sum = s.sessions.answer_bytes;
         out += &s.part.dump();
         write!(out, "{} {:?} {sum} {sessions:?}{floors:?}", h.delivered, h.now).expect("a string");
+        out += &h.parts.dump();
     }
     let mut waiting: Vec<_> = executor.lanes.iter().collect();
     waiting.sort_by_key(|e| e.id);

@@ -380,6 +380,8 @@ impl Answer {
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
             15 => Self::Deleted { check: from.half()?, extent: from.extent()? },
+            16 => Self::Not(Why::Refused(Refusal::NoRoom)),
+            17 => Self::Not(Why::Refused(Refusal::Incomplete)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -409,6 +411,8 @@ impl Why {
             }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
+            Self::Refused(Refusal::NoRoom) => out.push(16),
+            Self::Refused(Refusal::Incomplete) => out.push(17),
         }
     }
 }
@@ -525,6 +529,8 @@ mod tests {
             Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
             Answer::Not(Why::Refused(Refusal::Forgotten)),
             Answer::Not(Why::Refused(Refusal::Window)),
+            Answer::Not(Why::Refused(Refusal::NoRoom)),
+            Answer::Not(Why::Refused(Refusal::Incomplete)),
         ];
         for answer in all {
             let mut bytes = Vec::new();

@@ -4,6 +4,7 @@ use super::super::snapshot::side_of;
 use super::cut::random;
 use super::*;
 use crate::digest::{Digest, DigestReport, point};
+use crate::parts::{Assembly, CommandPart};
 use amcast_core::Cluster;
 use std::collections::BTreeMap;
 
@@ -348,6 +349,48 @@ fn a_replica_that_executed_a_retry_twice_is_found_at_the_next_point_by_its_answe
     assert!(!shared.compare(0, &[0, 1, 2]), "not all of the shard");
     assert_eq!(shared.differing(), [2]);
     let why = shared.replicas[2].node.executor.differs().unwrap();
+    assert!(why.contains("digest of its answers since position"), "{why}");
+}
+
+/// The two parts of a command of shard 0 and what puts them together; the command is of a session of its own.
+fn in_parts(session: u64, text: &str) -> [Cast; 3] {
+    let whole = cast(0, 1, 10, text);
+    let (envelope, body) = Envelope::decode(&whole.payload).unwrap();
+    let of =
+        |request, open_from| Envelope { session, request, open_from, read_only: false, ..envelope };
+    let mut payloads = [const { Vec::new() }; 3];
+    let (first, second) = body.split_at(body.len() / 2);
+    CommandPart { envelope: of(1, 1), bytes: first }.encode(&mut payloads[0]);
+    CommandPart { envelope: of(2, 1), bytes: second }.encode(&mut payloads[1]);
+    let (bytes, sum) = (body.len() as u64, crc32c::crc32c(body));
+    Assembly { envelope: of(3, 3), parts: 2, bytes, sum }.encode(&mut payloads[2]);
+    let mut seq = 100 * session;
+    payloads.map(|payload| {
+        seq += 1;
+        Cast { id: MsgId { seq, ..whole.id }, dst: whole.dst, payload }
+    })
+}
+
+#[test]
+fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    in_parts(70_000, &format!("APPEND {} more", key(0))).iter().for_each(|c| shared.deliver(c));
+    assert!(shared.replicas[0].node.executor.wants_digest_point(Gid(0)));
+    shared.cycle(0);
+    assert!(shared.differing().is_empty());
+    // One that changes nothing is found by its answer alone.
+    for (i, c) in in_parts(70_001, &format!("GET {}", key(0))).iter().enumerate() {
+        for (rank, replica) in shared.replicas.iter_mut().enumerate() {
+            let is_lost = (rank, i) == (1, 1);
+            let nothing = ClockReport(Stamp::default()).encode().to_vec();
+            let lost = Cast { payload: nothing, ..c.clone() };
+            replica.node.deliver(0, if is_lost { &lost } else { c }).unwrap();
+        }
+    }
+    shared.compare(0, &[0, 1, 2]);
+    assert_eq!(shared.differing(), [1]);
+    let why = shared.replicas[1].node.executor.differs().unwrap();
     assert!(why.contains("digest of its answers since position"), "{why}");
 }
 

@@ -123,6 +123,11 @@ impl Settings {
         Self(all)
     }
 
+    /// How large a command may be, in bytes.
+    pub(crate) fn show_command_bytes(&mut self, most: usize) {
+        self.0.insert("proto-max-bulk-len", most.to_string());
+    }
+
     /// The password that clients must give, if any.
     pub(crate) fn password(&self) -> Option<&str> {
         self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
