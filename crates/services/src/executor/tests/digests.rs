@@ -237,11 +237,13 @@ impl Shared {
         let id = MsgId { sender: Pid(3 * u32::from(shard)), seq: self.seq };
         self.deliver(&Cast { id, dst: GroupSet::one(Gid(shard)), payload });
         for &rank in reporting {
-            let executor = &mut self.replicas[rank].node.executor;
-            let Some(report) = executor.take_digest_report(Gid(shard)) else { continue };
-            let report = DigestReport::decode(&report).unwrap();
-            self.seq += 1;
-            self.deliver(&report_of(self.seq, shard, rank as u32, report));
+            let report =
+                |it: &mut Self| it.replicas[rank].node.executor.take_digest_report(Gid(shard));
+            while let Some(report) = report(self) {
+                let report = DigestReport::decode(&report).unwrap();
+                self.seq += 1;
+                self.deliver(&report_of(self.seq, shard, rank as u32, report));
+            }
         }
         let next = self.replicas[reporting[0]].node.executor.digest_point(Gid(shard));
         next.len() == Envelope::BYTES + 1
@@ -495,6 +497,25 @@ fn without_a_majority_all_are_in_doubt_until_there_is_one() {
     for rank in [0, 2] {
         assert_eq!(shared.replicas[rank].node.executor.doubt(), None);
     }
+}
+
+#[test]
+fn a_replica_that_comes_back_decides_by_the_points_that_it_came_to_late() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    spoil(&mut shared.replicas[1]);
+    // The third one catches up later: it says nothing meanwhile.
+    let mut points = 0;
+    while shared.replicas[0].node.executor.doubt().is_none() {
+        shared.compare(0, &[0, 1]);
+        points += 1;
+    }
+    (0..10).for_each(|_| _ = shared.compare(0, &[0, 1]));
+    assert!(points < 40 && shared.differing().is_empty(), "{points}");
+    // One point later, and not after a walk over all that they hold.
+    shared.compare(0, &[2]);
+    assert_eq!(shared.differing(), [1]);
+    assert_eq!(shared.replicas[0].node.executor.doubt(), None);
 }
 
 #[test]
