@@ -40,6 +40,9 @@ pub(crate) fn not_done(why: Why) -> Status {
             "whether the request took effect is not known: 1024 later ones of its session were sent, \
              or its answer is not kept any more",
         ),
+        Why::Refused(Refusal::Skipped) => Status::aborted(
+            "all replicas skip this request by decision of those who run the cluster; it took no effect",
+        ),
     }
 }
 

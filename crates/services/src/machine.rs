@@ -237,4 +237,7 @@ pub enum Refusal {
     NoRoom,
     /// The shard does not have all [parts](crate::parts) of the command any more: it was not executed.
     Incomplete,
+    /// All replicas skip its message, by decision of those who run the cluster: it was not executed, and no
+    /// repetition of it will be.
+    Skipped,
 }

@@ -84,6 +84,7 @@ enum Word {
     Ahead = 4,
     NoRoom = 5,
     Incomplete = 6,
+    Skipped = 7,
 }
 
 /// Takes an answer of a [`Whole`] apart.
@@ -102,6 +103,7 @@ pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
         Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
         Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
         Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
+        Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
         _ => Err(Refusal::Forgotten),
     }
 }
@@ -176,6 +178,7 @@ impl<S: StateMachine> Machine for Whole<S> {
             Refusal::Window => (Word::Window, None),
             Refusal::NoRoom => (Word::NoRoom, None),
             Refusal::Incomplete => (Word::Incomplete, None),
+            Refusal::Skipped => (Word::Skipped, None),
         };
         answer.push(word as u8);
         answer.extend(now_ms.into_iter().flat_map(u64::to_le_bytes));
@@ -348,7 +351,13 @@ mod tests {
     #[test]
     fn a_refusal_is_no_answer() {
         let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
-        let untimed = [Refusal::Forgotten, Refusal::Window, Refusal::NoRoom, Refusal::Incomplete];
+        let untimed = [
+            Refusal::Forgotten,
+            Refusal::Window,
+            Refusal::NoRoom,
+            Refusal::Incomplete,
+            Refusal::Skipped,
+        ];
         for why in timed.into_iter().chain(untimed) {
             let mut bytes = Vec::new();
             Whole::<Sums>::default().refuse(why, b"", &mut bytes);

@@ -16,6 +16,7 @@ mod partitions;
 mod replaced;
 mod room;
 mod shortened;
+mod skipped;
 mod unread;
 mod wire;
 

@@ -2,7 +2,9 @@
 //!
 //! At a [digest point](crate::digest) each replica computes a digest, and has it reported in the shard's order. Each
 //! then judges for itself, by what it computed at the same point in this life; other reports say nothing, such as
-//! those of points behind which its state began. Each replica counts once, by its last report of a point.
+//! those of points behind which its state began, and those of replicas that had not decided to [skip](super::skips) the
+//! same messages: before that decision they may have executed what is skipped now. Each replica counts once, by its
+//! last report of a point.
 //!
 //! - If a majority of all replicas has another digest than this one, and all of them the same, this one is wrong: it
 //!   takes no further command ([`Executor::deliver`](super::Executor::deliver) refuses all), and its node must stop.
@@ -229,7 +231,8 @@ impl<M: Machine> Executor<M> {
             // Others remember no more points than this node does.
             let point = digests.points.iter().find(|point| point.position == position);
             if let Some(digest) = point.and_then(|point| point.own) {
-                return Some(DigestReport { position, digest }.encode());
+                let skips = self.skips.mark();
+                return Some(DigestReport { position, digest, skips }.encode());
             }
         }
         None
@@ -288,6 +291,9 @@ impl<M: Machine> Executor<M> {
     /// Takes a report.
     pub(super) fn reported(&mut self, shard: Gid, id: MsgId, report: &DigestReport) {
         let Some(Comparison { cluster, .. }) = self.comparison else { return };
+        if report.skips != self.skips.mark() {
+            return;
+        }
         let Some(rank) = cluster.members(shard).position(|pid| pid == id.sender) else { return };
         let mut points = self.heads[shard.index()].digests.points.iter_mut();
         let Some(point) = points.find(|point| point.position == report.position) else { return };

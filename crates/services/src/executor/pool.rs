@@ -52,11 +52,12 @@
 //! # What it costs
 //!
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
-//! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`].
+//! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).
 
 use super::peek::{Look, Looked, OnRead, Peek};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
+use super::witness::Told;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest;
 use crate::envelope::Stamp;
@@ -69,18 +70,6 @@ use std::thread::JoinHandle;
 
 /// Called by a worker when there are answers again; must not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
-
-/// How many workers pay for a node: as many as it has cores beside the one of its own thread, but
-/// not more than shards; none if it has not two cores for itself. `cores` are the machine's, which
-/// `nodes` nodes share.
-pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
-    let mine = match cores.checked_div(nodes) {
-        Some(mine) => mine,
-        None => cores,
-    };
-    let spare = mine.saturating_sub(1);
-    if spare < shards { spare } else { shards }
-}
 
 /// Looks into an empty inbox before a worker sleeps: waking it takes longer than these.
 const LOOKS: usize = 200;
@@ -277,6 +266,7 @@ struct Shared<M: Machine> {
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
+    witness: Told,
     panicked: AtomicBool,
 }
 
@@ -372,7 +362,7 @@ impl<M: Machine> Pool<M> {
         limits: Limits,
         sides: Vec<Side<M::Part>>,
         workers: usize,
-        wake: Wake,
+        (wake, witness): (Wake, Told),
     ) -> std::io::Result<Self> {
         let shards = sides.len();
         let shared = Arc::new(Shared {
@@ -385,6 +375,7 @@ impl<M: Machine> Pool<M> {
             any_looked: AtomicBool::new(false),
             answer_bytes: AtomicUsize::new(0),
             wake,
+            witness,
             panicked: AtomicBool::new(false),
         });
         let unrun = (0..shards).map(|_| Unrun::default()).collect();
@@ -781,8 +772,9 @@ impl<'a, M: Machine> Worker<'a, M> {
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
         let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
         let is_awaited = true;
-        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
-        let Shared { machine, limits, .. } = self.shared;
+        let Shared { machine, limits, witness, .. } = self.shared;
+        let witness = witness.as_deref();
+        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {
             let (bytes, asked) = (bytes.into(), payload.len());

@@ -1,6 +1,7 @@
 //! One shard's data and what ran on it: what a command needs at the moment at which it runs.
 
 use super::sessions::{Progress, Session, Sessions, Table, Verdict};
+use super::witness::{Doing, Witness, tell};
 use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::{Envelope, Stamp};
@@ -36,6 +37,8 @@ pub(super) struct Turn<'a> {
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
     pub(super) is_awaited: bool,
+    /// Who is told that it is executed.
+    pub(super) witness: Option<&'a dyn Witness>,
 }
 
 impl<P: Part> Side<P> {
@@ -139,8 +142,8 @@ pub(super) fn run<M: Machine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
-    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited } = *turn;
-    let Judged { floor, exact } = judged;
+    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
+    let Judged { floor, exact, is_skipped } = judged;
     let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
@@ -171,13 +174,14 @@ pub(super) fn run<M: Machine>(
             on_answer(Answer { id, session, request, bytes: scratch });
         }
         Verdict::New => {
-            home.executed += 1;
-            let at = At { id, dst, places, exact };
-            if let [one] = sides {
-                machine.apply(&at, &mut [&mut one.part], body, scratch);
+            if is_skipped {
+                machine.refuse(Refusal::Skipped, body, scratch);
             } else {
-                let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
-                machine.apply(&at, &mut parts, body, scratch);
+                home.executed += 1;
+                let at = At { id, dst, places, exact };
+                let doing =
+                    (places[0].shard.index(), Doing { id, dst, place: places[0], command: body });
+                tell(witness, doing, || apply(machine, &at, sides, (body, scratch)));
             }
             if !envelope.read_only {
                 let kept = machine.kept(scratch);
@@ -192,4 +196,17 @@ pub(super) fn run<M: Machine>(
         side.part.tidy(tidy.wall_ms);
         side.sessions.tidy(tidy.host_ms, limits);
     }
+}
+
+fn apply<M: Machine>(
+    machine: &M,
+    at: &At<'_>,
+    sides: &mut [&mut Side<M::Part>],
+    (body, answer): (&[u8], &mut Vec<u8>),
+) {
+    if let [one] = sides {
+        return machine.apply(at, &mut [&mut one.part], body, answer);
+    }
+    let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
+    machine.apply(at, &mut parts, body, answer);
 }

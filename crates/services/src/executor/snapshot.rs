@@ -9,16 +9,16 @@
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
-//! 8); a list of skipped messages (since version 11), which is empty: this program skips none, and refuses a stream
-//! that says so; the waiting commands; each shard's floors of sessions; each shard's parts of commands (since version
-//! 12); and for each shard what its sessions ran and the machine's part. A byte of one stands before each item of a
-//! list, a zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with
-//! its answers.
+//! 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
+//! commands; each shard's floors of sessions; each shard's parts of commands (since version 12); and for each shard what
+//! its sessions ran and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
+//! piece may be longer than asked for by one part of a command, or by one session with its answers.
 
 use super::clocks::Clocks;
 use super::parts::PartsCut;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
+use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
 use super::{Engine, Executor, Head, Payload, access_of};
 use crate::envelope::Stamp;
@@ -27,17 +27,14 @@ use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
 use crate::parts::header;
 use crate::stream::{Piece, Progress, Source, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use indexmap::IndexMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
-
-/// The first version of the stream that has room for messages that were not to be executed.
-const SKIPPED_SINCE: u8 = 11;
 
 /// The first version of the stream that holds parts of commands.
 const PARTS_SINCE: u8 = 12;
@@ -45,9 +42,14 @@ const PARTS_SINCE: u8 = 12;
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
 
+/// The first version of the stream that holds what was skipped.
+const SKIPPED_SINCE: u8 = 11;
+
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
     pub(super) heads: Vec<Head>,
+    /// The messages that were not executed, by decision of those who run the cluster.
+    pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
     pub(super) lanes: Lanes,
     pub(super) sides: Vec<Side<M::Part>>,
 }
@@ -57,6 +59,8 @@ pub(super) struct Cut {
     progress: Progress,
     /// Each shard's position, ordered time and clock reports, until they are given.
     heads: Option<Vec<(u64, Stamp, Clocks)>>,
+    /// Those that were skipped.
+    skipped: Vec<SkipDecision>,
     waiting: VecDeque<Waiting>,
     /// What is left of the payload of a waiting command, and how much of it was given.
     rest: Option<(Arc<[u8]>, usize)>,
@@ -77,15 +81,45 @@ enum Stage {
     End,
 }
 
+/// What stands in front of the floors, which any service's state has alike.
+pub(super) struct Top {
+    pub(super) heads: Vec<Head>,
+    pub(super) skipped: Vec<SkipDecision>,
+    pub(super) waiting: Vec<Waiting>,
+}
+
+impl Top {
+    /// Reads it from behind the first bytes of the stream of so many shards.
+    pub(super) fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
+        let mut heads: Vec<Head> = (0..shards).map(|_| Head::default()).collect();
+        for head in &mut heads {
+            (head.delivered, head.now) = (from.word()?, read_stamp(from)?);
+            if from.version() >= CLOCKS_SINCE {
+                head.clocks = read_clocks(from)?;
+            }
+        }
+        let mut skipped = Vec::new();
+        while from.version() >= SKIPPED_SINCE && follows(from)? {
+            skipped.push(read_skipped(from, shards)?);
+        }
+        let mut waiting = Vec::new();
+        while follows(from)? {
+            waiting.push(Waiting::read(from, shards)?);
+        }
+        Ok(Self { heads, skipped, waiting })
+    }
+}
+
 /// A waiting command.
-struct Waiting {
-    id: MsgId,
-    dst: GroupSet,
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) id: MsgId,
+    pub(super) dst: GroupSet,
     floor: u64,
     /// Where it waits for all in front of it, and all behind waits.
     exact: GroupSet,
     /// Each with the position of the command in front of it.
-    places: Vec<(Place, u64)>,
+    pub(super) places: Vec<(Place, u64)>,
     payload: Arc<[u8]>,
 }
 
@@ -150,9 +184,10 @@ impl Waiting {
 }
 
 impl Cut {
-    fn of(heads: &[Head], lanes: &Lanes) -> Self {
+    fn of(heads: &[Head], skipped: Vec<SkipDecision>, lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
+            skipped,
             heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
             rest: None,
@@ -171,6 +206,8 @@ impl Cut {
     ) {
         if let Some(heads) = heads {
             give_heads(&heads, piece);
+            self.skipped.iter().for_each(|skipped| give_skipped(skipped, piece));
+            next(false, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
@@ -237,7 +274,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => sides.iter_mut().for_each(Side::capture),
             Engine::Pool(pool) => pool.capture(),
         }
-        self.cut = Some(Box::new(Cut::of(&self.heads, &self.lanes)));
+        self.cut = Some(Box::new(Cut::of(&self.heads, self.skips.done(), &self.lanes)));
     }
 
     /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
@@ -280,6 +317,7 @@ impl<M: Machine> Executor<M> {
         std::mem::swap(&mut self.heads, &mut state.heads);
         self.heads.iter_mut().for_each(|head| head.clocks.agree(self.clocks));
         std::mem::swap(&mut self.lanes, &mut state.lanes);
+        state.skipped = self.skips_of_state(std::mem::take(&mut state.skipped));
         match &mut self.engine {
             Engine::Here(sides) => {
                 for (new, old) in state.sides.iter_mut().zip(&*sides) {
@@ -307,6 +345,7 @@ impl<M: Machine> State<M> {
     pub(super) fn new(machine: &M, shards: usize) -> Self {
         Self {
             heads: (0..shards).map(|_| Head::default()).collect(),
+            skipped: BTreeMap::new(),
             lanes: Lanes::new(shards),
             sides: (0..shards).map(|_| Side::new(machine.part())).collect(),
         }
@@ -321,20 +360,8 @@ impl<M: Machine> State<M> {
         if there != shards {
             return Err(Corrupt::Shards(there));
         }
-        let mut it = Self::new(machine, shards);
-        for head in &mut it.heads {
-            (head.delivered, head.now) = (from.word()?, read_stamp(&mut from)?);
-            if from.version() >= CLOCKS_SINCE {
-                head.clocks = read_clocks(&mut from)?;
-            }
-        }
-        if from.version() >= SKIPPED_SINCE && follows(&mut from)? {
-            return Err(Corrupt::Version(from.version()));
-        }
-        let mut waiting = Vec::new();
-        while follows(&mut from)? {
-            waiting.push(Waiting::read(&mut from, shards)?);
-        }
+        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let mut it = Self { heads, skipped: by_message(&skipped), ..Self::new(machine, shards) };
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
         }
@@ -366,11 +393,13 @@ impl<M: Machine> State<M> {
             let (envelope, body) = header(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
+            // What is skipped touches nothing, and is not even looked at.
+            let is_skipped = self.skipped.contains_key(&w.id);
             // One that was put together from parts counts as all of its shards, and as any growth.
             let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
-            let body = body.filter(|_| !is_large);
+            let body = body.filter(|_| !is_large && !is_skipped);
             let growth = match body {
-                _ if envelope.read_only => 0,
+                _ if envelope.read_only || is_skipped => 0,
                 Some(body) => machine.growth(body),
                 None => ANY_GROWTH,
             };
@@ -403,8 +432,24 @@ fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
             words.iter().for_each(|w| to.word(*w));
         }
     }
-    // Nothing was skipped.
-    next(false, to);
+}
+
+fn give_skipped(skipped: &SkipDecision, to: &mut Piece<'_>) {
+    next(true, to);
+    let SkipDecision { msg, group, position } = *skipped;
+    [u64::from(msg.sender.0), msg.seq, u64::from(group.0), position]
+        .iter()
+        .for_each(|w| to.word(*w));
+}
+
+fn read_skipped(from: &mut Source<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
+    let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
+    let (seq, group, position) = (from.word()?, from.word()?, from.word()?);
+    if group >= shards as u64 {
+        return Err(Corrupt::Malformed);
+    }
+    let msg = MsgId { sender: Pid(sender), seq };
+    Ok(SkipDecision { msg, group: Gid(group as u8), position })
 }
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {

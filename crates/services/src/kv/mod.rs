@@ -344,6 +344,10 @@ impl Machine for Kv {
                 "ERR the shard has given up parts of the command before the last one came; the command \
                  was not executed"
             }
+            Refusal::Skipped => {
+                "ERR All replicas skip this command by decision of those who run the cluster; the command was \
+                 not executed"
+            }
         }));
     }
 }

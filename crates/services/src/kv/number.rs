@@ -196,7 +196,8 @@ mod tests {
         // One more than 64 bits hold, and the most that two can come to.
         let larger = plain_sum(b"18446744073709551615", b"1").unwrap().unwrap();
         assert_eq!(larger, b"18446744073709551616");
-        let most = plain_sum(b"-99999999999999999999.5", b"-99999999999999999999").unwrap().unwrap();
+        let most =
+            plain_sum(b"-99999999999999999999.5", b"-99999999999999999999").unwrap().unwrap();
         assert_eq!(most, b"-199999999999999999998.5");
         assert_eq!(plain_sum(b"inf", b"1"), Ok(None));
     }

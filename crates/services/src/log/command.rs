@@ -382,6 +382,7 @@ impl Answer {
             15 => Self::Deleted { check: from.half()?, extent: from.extent()? },
             16 => Self::Not(Why::Refused(Refusal::NoRoom)),
             17 => Self::Not(Why::Refused(Refusal::Incomplete)),
+            18 => Self::Not(Why::Refused(Refusal::Skipped)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -413,6 +414,7 @@ impl Why {
             Self::Refused(Refusal::Window) => out.push(12),
             Self::Refused(Refusal::NoRoom) => out.push(16),
             Self::Refused(Refusal::Incomplete) => out.push(17),
+            Self::Refused(Refusal::Skipped) => out.push(18),
         }
     }
 }
@@ -531,6 +533,7 @@ mod tests {
             Answer::Not(Why::Refused(Refusal::Window)),
             Answer::Not(Why::Refused(Refusal::NoRoom)),
             Answer::Not(Why::Refused(Refusal::Incomplete)),
+            Answer::Not(Why::Refused(Refusal::Skipped)),
         ];
         for answer in all {
             let mut bytes = Vec::new();

@@ -243,20 +243,6 @@ fn states_of_versions_9_and_10_are_read() {
     }
 }
 
-/// What another program skipped has no effect there, and would have one here.
-#[test]
-fn a_state_in_which_messages_were_skipped_is_refused() {
-    use crate::stream::{Piece, Progress};
-    let (mut progress, mut out) = (Progress::default(), Vec::new());
-    Piece::begin(SHARDS, &mut progress, &mut out);
-    let mut piece = Piece::new(1000, &mut progress, &mut out);
-    // Position, ordered time on both clocks, and no clock reports of each shard.
-    (0..4 * SHARDS).for_each(|_| piece.word(0));
-    piece.byte(1);
-    piece.end(true);
-    assert_eq!(read(&out).err(), Some(Corrupt::Version(crate::stream::VERSION)));
-}
-
 /// Bytes that a piece may be longer than asked for: one element, and the frames round it.
 const SLACK: usize = 600;
 

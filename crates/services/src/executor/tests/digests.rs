@@ -5,7 +5,7 @@ use super::cut::random;
 use super::*;
 use crate::digest::{Digest, DigestReport, point};
 use crate::parts::{Assembly, CommandPart};
-use amcast_core::Cluster;
+use amcast_core::{Cluster, SkipDecision};
 use std::collections::BTreeMap;
 
 /// Small slices, so that the few keys of a test make many.
@@ -60,7 +60,7 @@ impl Replica {
         });
         for shard in 0..SHARDS as u8 {
             if let Some(report) = self.node.executor.take_digest_report(Gid(shard)) {
-                let DigestReport { position, digest } = DigestReport::decode(&report).unwrap();
+                let DigestReport { position, digest, .. } = DigestReport::decode(&report).unwrap();
                 assert!(self.reports.insert((shard, position), digest).is_none());
             }
         }
@@ -584,6 +584,47 @@ fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
     }
     let executor = &shared.replicas[0].node.executor;
     assert_eq!((executor.differs(), executor.doubt()), (None, None));
+}
+
+/// Replicas that executed a message, said so in digests, and ended without a state that outlasts them skip it when all
+/// is delivered again: what they said before is no reason to stop.
+#[test]
+fn what_replicas_said_before_they_decided_to_skip_a_message_says_nothing() {
+    let _limit = amcast_test_policy::time_limit();
+    let (set, at) = (cast(1, 1, 10, &format!("SET {} 1", key(0))), point_at(2, 0, b""));
+    let mut executed = Replica::new(0, 0);
+    executed.deliver(0, &set);
+    executed.deliver(0, &at);
+    let digest = executed.reports[&(0, 2)];
+    let decided = SkipDecision { msg: set.id, group: Gid(0), position: 1 };
+    let report = |skips| DigestReport { position: 2, digest, skips };
+    let skipping = |reports: &[DigestReport]| {
+        let mut replica = Replica::new(0, 0);
+        replica.node.executor.skip(&[(decided, true)]).unwrap();
+        replica.node.deliver(0, &set).unwrap();
+        replica.node.deliver(0, &at).unwrap();
+        let own = replica.node.executor.take_digest_report(Gid(0)).unwrap();
+        let own = DigestReport::decode(&own).unwrap();
+        assert!(own.digest.difference(&digest).is_some(), "it was skipped");
+        for (rank, report) in [1, 2].into_iter().zip(reports) {
+            replica.node.deliver(0, &report_of(10 + rank, 0, rank as u32, *report)).unwrap();
+        }
+        let executor = &replica.node.executor;
+        (own, executor.differs().is_some(), executor.doubt().is_some(), executor.agreed(Gid(0)))
+    };
+    let (own, ..) = skipping(&[]);
+    assert_ne!(own.skips, 0);
+    assert_eq!(skipping(&[report(0), report(0)]), (own, false, false, 0));
+    // Of those that skip it, too, they count as ever.
+    assert_eq!(skipping(&[report(own.skips); 2]), (own, true, true, 0));
+    assert_eq!(skipping(&[own; 2]), (own, false, false, 2));
+    // And what those say who skip something is nothing to one that has no such decision.
+    for rank in [1, 2] {
+        let wrong = DigestReport { digest: own.digest, ..report(own.skips) };
+        executed.deliver(0, &report_of(20 + rank, 0, rank as u32, wrong));
+    }
+    let executor = &executed.node.executor;
+    assert!(executor.differs().is_none() && executor.doubt().is_none());
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod moves;
 mod parts;
 mod pool;
 mod reads;
+mod skips;
 
 use super::*;
 use crate::backend::Wrote;

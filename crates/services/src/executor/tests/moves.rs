@@ -307,7 +307,8 @@ fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_
         for request in 2..=100 {
             let words: [&[u8]; 3] = [b"SET", b"c", &value];
             let answer = send(&mut node, (1, request), shard, &words);
-            let (map, args) = Partitions::of_refusal(&answer).expect("it was refused, and is again");
+            let (map, args) =
+                Partitions::of_refusal(&answer).expect("it was refused, and is again");
             let mut again = Vec::new();
             assert!(map.epoch() > first.epoch() && decode_args(args, &mut again).is_some());
             assert_eq!(again, words, "life {life}, request {request}");
