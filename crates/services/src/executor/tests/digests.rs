@@ -500,6 +500,18 @@ fn without_a_majority_all_are_in_doubt_until_there_is_one() {
 }
 
 #[test]
+fn a_key_whose_name_fills_a_slice_does_not_keep_the_next_one_from_what_is_behind_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::new();
+    for bytes in 800..limits().slice_bytes + 20 {
+        shared.run(&format!("SET {{{}}}{} value", key(0), "n".repeat(bytes)));
+    }
+    let slices = (0..2000).find(|_| shared.compare(0, &[0, 1, 2]));
+    assert!(slices.is_some_and(|n| n > 100), "{slices:?}");
+    assert!(shared.differing().is_empty());
+}
+
+#[test]
 fn a_replica_that_comes_back_decides_by_the_points_that_it_came_to_late() {
     let _limit = amcast_test_policy::time_limit();
     let mut shared = Shared::filled();
