@@ -124,6 +124,8 @@ struct Connection<B: Backend> {
     pending: Option<Pending>,
     /// The command that is being sent in parts.
     large: Option<Box<Large>>,
+    /// Bytes that the commands of the ordered transaction take here until it is answered.
+    shown_bytes: usize,
     /// Reused for envelope and body.
     payload: Vec<u8>,
     /// A command must see the answers of all before it.
@@ -195,6 +197,7 @@ pub(super) fn open<B: Backend>(
         body: Vec::new(),
         pending: None,
         large: None,
+        shown_bytes: 0,
         payload: Vec::new(),
         barrier: false,
         closing: false,
