@@ -8,7 +8,7 @@ use amcast_services::{Answers, Backend, Busy, Envelope, LocalBackend, Status};
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,8 +20,12 @@ fn config() -> Config {
 }
 
 fn serve(config: Config, backend: Arc<impl Backend>) -> Front {
-    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(1, 1));
-    let server = Arc::new(Server::new(Partitions::by_slot(1).into(), 100, 0, None, status));
+    serve_shards(1, config, backend)
+}
+
+fn serve_shards(shards: usize, config: Config, backend: Arc<impl Backend>) -> Front {
+    let status: Arc<dyn Status> = Arc::new(LocalBackend::new(shards, 1));
+    let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
     redis::start(config, backend, server).expect("a free port")
 }
 
@@ -54,7 +58,7 @@ fn ask(stream: &mut TcpStream, command: &str) -> String {
 /// it is told to.
 struct Queued {
     inner: Arc<LocalBackend>,
-    messages: Mutex<Sender<(GroupSet, Vec<u8>, u64)>>,
+    messages: Mutex<SyncSender<(GroupSet, Vec<u8>, u64)>>,
     orders: Arc<AtomicBool>,
     loses: AtomicBool,
     lost: AtomicUsize,
@@ -63,7 +67,7 @@ struct Queued {
 impl Queued {
     fn new(orders: bool, loses: bool) -> Arc<Self> {
         let inner = Arc::new(LocalBackend::new(1, 1));
-        let (messages, queue) = mpsc::channel::<(GroupSet, Vec<u8>, u64)>();
+        let (messages, queue) = mpsc::sync_channel::<(GroupSet, Vec<u8>, u64)>(1_000);
         let orders = Arc::new(AtomicBool::new(orders));
         let (to, may) = (inner.clone(), orders.clone());
         thread::spawn(move || {
@@ -236,4 +240,52 @@ fn connections_that_end_in_the_middle_of_a_command_leave_their_room_to_others() 
         assert_eq!(line(&mut begin(len)), "+OK");
     }
     assert_eq!(ask(&mut control, "STRLEN k"), format!(":{}", 60 << 20));
+}
+
+/// Has messages with this word in them wait until it is told to order them.
+struct Holding {
+    inner: LocalBackend,
+    held: Mutex<Vec<(GroupSet, Vec<u8>, u64)>>,
+    holds: AtomicBool,
+}
+
+impl Backend for Holding {
+    fn start(&self, answers: Arc<dyn Answers>) {
+        self.inner.start(answers);
+    }
+
+    fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
+        let is_held = command.windows(4).any(|word| word == b"held");
+        if is_held && self.holds.load(Ordering::SeqCst) {
+            self.held.lock().unwrap().push((dst, command.to_vec(), token));
+            return Ok(());
+        }
+        self.inner.submit(dst, command, token)
+    }
+}
+
+/// The map of partitions has a number, which stands in a command from the first change on.
+#[test]
+fn several_commands_that_no_longer_fit_a_message_after_a_change_of_the_map_are_all_executed() {
+    let _limit = amcast_test_policy::time_limit();
+    let (inner, held) = (LocalBackend::new(2, 1), Mutex::default());
+    let backend = Arc::new(Holding { inner, held, holds: AtomicBool::new(true) });
+    let mut config = config();
+    // 27 bytes of the command fit, and no number beside them.
+    config.message_bytes_max = Envelope::BYTES + 30;
+    let front = serve_shards(2, config, backend.clone());
+    let (mut stream, mut control) = (connect(&front), connect(&front));
+    stream.write_all("INCRBY held 1\r\n".repeat(3).as_bytes()).unwrap();
+    let begun = Instant::now();
+    while backend.held.lock().unwrap().len() < 3 && begun.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!(ask(&mut control, "AMCAST.MERGE 0 1"), ":1");
+    backend.holds.store(false, Ordering::SeqCst);
+    let held = std::mem::take(&mut *backend.held.lock().unwrap());
+    assert_eq!(held.len(), 3);
+    for (dst, message, token) in held {
+        assert!(backend.inner.submit(dst, &message, token).is_ok());
+    }
+    assert_eq!([(); 3].map(|()| line(&mut stream)), [":1", ":2", ":3"]);
 }

@@ -270,10 +270,12 @@ impl<B: Backend> Connection<B> {
         loop {
             sent |= self.send_parts(cx, now);
             if self.refused > 0 {
-                if !self.send_refused(cx, now) {
+                let (is_large, all) = (self.large.is_some(), self.send_refused(cx, now));
+                // A large one was only begun: its parts are sent in the next turn.
+                sent |= all || self.large.is_some() && !is_large;
+                if !all {
                     break;
                 }
-                sent = true;
             }
             if let Some(pending) = self.pending.take() {
                 self.pending = self.send_or_wait(pending, cx, now);
