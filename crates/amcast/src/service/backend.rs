@@ -6,6 +6,7 @@ use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
 use amcast_services::kv::budget::may_grow;
+use amcast_services::parts::Assembly;
 use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,15 +60,15 @@ impl ClusterBackend {
         Self { reads: reads.map(here), ..self }
     }
 
-    /// Hands a command in by `submit`, and records it as called.
+    /// Hands a message in by `submit`, and records its command as called, if it has one.
     fn hand_in(
         &self,
         token: u64,
-        command: &[u8],
+        command: Option<(Envelope, &[u8])>,
         submit: impl FnOnce() -> Result<(), NoAnswer>,
     ) -> Result<(), Busy> {
-        let submitted = match &self.book {
-            Some(book) => book.call(token, command, submit),
+        let submitted = match self.book.as_ref().zip(command) {
+            Some((book, command)) => book.call(token, command, submit),
             None => submit(),
         };
         match submitted {
@@ -89,13 +90,24 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        if let Some(why) = self.watch.refuses(|| grows(command)) {
-            let answers = self.answers.get().expect("a backend is started before its use");
-            let error = format!("-MISCONF {why}; the command was not executed\r\n");
-            answers.answer(token, error.into_bytes().into());
+        if self.refuses(Envelope::decode(command), token) {
             return Ok(());
         }
-        self.hand_in(token, command, || self.front.submit(dst, command, token))
+        self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
+    }
+
+    fn assemble(
+        &self,
+        dst: GroupSet,
+        assembly: &[u8],
+        command: &[u8],
+        token: u64,
+    ) -> Result<(), Busy> {
+        let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
+        if self.refuses(last.clone(), token) {
+            return Ok(());
+        }
+        self.hand_in(token, last, || self.front.submit(dst, assembly, token))
     }
 
     fn reads_apart(&self) -> bool {
@@ -103,7 +115,7 @@ impl Backend for ClusterBackend {
     }
 
     fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        self.hand_in(token, command, || self.front.read(dst, command, token))
+        self.hand_in(token, Envelope::decode(command), || self.front.read(dst, command, token))
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.
@@ -130,9 +142,8 @@ impl Backend for ClusterBackend {
 }
 
 /// Whether a command of the store may take more room.
-fn grows(command: &[u8]) -> bool {
-    let of = |(envelope, body): (Envelope, &[u8])| !envelope.read_only && may_grow(body);
-    Envelope::decode(command).is_some_and(of)
+fn grows(command: Option<(Envelope, &[u8])>) -> bool {
+    command.is_some_and(|(envelope, body)| !envelope.read_only && may_grow(body))
 }
 
 /// Brings answers from the cluster to the clients.
@@ -209,7 +220,7 @@ mod tests {
             head.encode(&mut command);
             encode_epoch(0, &mut command);
             encode_args(args, &mut command);
-            super::grows(&command)
+            super::grows(Envelope::decode(&command))
         };
         for args in [&[&b"SET"[..], b"k", b"v"][..], &[b"INCR", b"k"], &[b"RPUSH", b"k", b"v"]] {
             assert!(grows(args, false), "{args:?}");
@@ -219,7 +230,7 @@ mod tests {
         {
             assert!(!grows(args, false), "{args:?}");
         }
-        assert!(!grows(&[b"GET", b"k"], true) && !super::grows(b"nonsense"));
+        assert!(!grows(&[b"GET", b"k"], true) && !super::grows(None));
     }
 
     #[test]
