@@ -60,6 +60,15 @@ impl ClusterBackend {
         Self { reads: reads.map(here), ..self }
     }
 
+    /// Whether a command is refused for want of room on the disks; it is answered then.
+    fn refuses(&self, command: Option<(Envelope, &[u8])>, token: u64) -> bool {
+        let Some(why) = self.watch.refuses(|| grows(command)) else { return false };
+        let answers = self.answers.get().expect("a backend is started before its use");
+        let error = format!("-MISCONF {why}; the command was not executed\r\n");
+        answers.answer(token, error.into_bytes().into());
+        true
+    }
+
     /// Hands a message in by `submit`, and records its command as called, if it has one.
     fn hand_in(
         &self,
@@ -104,7 +113,7 @@ impl Backend for ClusterBackend {
         token: u64,
     ) -> Result<(), Busy> {
         let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
-        if self.refuses(last.clone(), token) {
+        if self.refuses(last, token) {
             return Ok(());
         }
         self.hand_in(token, last, || self.front.submit(dst, assembly, token))
