@@ -13,7 +13,7 @@ use crate::diary::{Diary, Kind};
 use crate::disk::Disk;
 use crate::door::{Door, is_of};
 use crate::front::Own;
-use crate::handover::Fetching;
+use crate::handover::{Fetching, donors};
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
 use crate::house::House;
 use crate::ingress::{Ingress, Taken};
@@ -77,6 +77,9 @@ pub struct NodeOptions<'a> {
     pub record: Option<PathBuf>,
     /// Where its processes keep what they must not forget, if they keep anything.
     pub keeping: Option<Keeping>,
+    /// How many bytes of its state it gives to another node, or writes to its disk, in a second, at first; none for
+    /// any number.
+    pub state_per_second: Option<u64>,
 }
 
 /// Why a node could not start.
@@ -247,12 +250,12 @@ fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
 /// Has a node's application go on from the state on disk, and saved there from now on.
 fn keep_state<A: Application>(
     keeping: &Keeping,
-    rank: usize,
+    (rank, per_second): (usize, Option<u64>),
     (house, wake): (&mut House<A>, Wake),
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
-    let opened = Checkpoints::open::<A>(keeping, node, groups, wake);
+    let opened = Checkpoints::open::<A>(keeping, node, groups, (wake, per_second));
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
     house.keep_state(checkpoints, restored);
     Ok(())
@@ -295,9 +298,9 @@ impl<A: Application> Node<A> {
             app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
-        let mut house = House::new(cluster, app, door, diary, forgot);
+        let mut house = House::new(cluster, app, door, diary, (forgot, options.state_per_second));
         if let Some(keeping) = &options.keeping {
-            keep_state(keeping, rank, (&mut house, replicas.wake()))?;
+            keep_state(keeping, (rank, options.state_per_second), (&mut house, replicas.wake()))?;
         }
         let woken = matches!(options.ground, Ground::Net(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
@@ -630,9 +633,16 @@ impl<A: Application> Node<A> {
         }
     }
 
+    /// How many groups this node takes the node `rank` to lead.
+    fn leads(&self, rank: usize) -> usize {
+        let cluster = &self.house.cluster;
+        let leader = |g: &Gid| self.replicas.status(*g).0.leader == Some(cluster.replica(*g, rank));
+        cluster.all_groups().iter().filter(leader).count()
+    }
+
     fn fetch(&mut self, wanted: Wanted) {
         let replicas = self.house.cluster.replicas();
-        let donors: Vec<usize> = (1..replicas).map(|i| (self.rank + i) % replicas).collect();
+        let donors = donors(self.rank, replicas, |rank| self.leads(rank));
         let others = donors.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
         match Fetching::begin::<A>(self.house.cluster, others.collect(), wanted, wake) {

@@ -14,6 +14,7 @@ mod operating;
 mod partitions;
 mod replaced;
 mod room;
+mod short_lives;
 mod shortened;
 mod unread;
 mod wire;

@@ -35,6 +35,7 @@ impl ClusterFile {
             // How much a host does at a time, what it writes down for people, and where its files are.
             workers: _,
             digest_secs: _,
+            state_mb_s: _,
             record: _,
             record_limit: _,
             data: _,
