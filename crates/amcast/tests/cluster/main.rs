@@ -10,12 +10,14 @@ mod files_differ;
 mod harness;
 mod interrupted;
 mod large_answers;
+mod large_commands;
 mod operating;
 mod partitions;
 mod replaced;
 mod room;
 mod short_lives;
 mod shortened;
+mod skipped;
 mod unread;
 mod wire;
 

@@ -36,6 +36,9 @@ impl ClusterFile {
             workers: _,
             digest_secs: _,
             state_mb_s: _,
+            // Only gateways ask it, before they send a command: nodes execute any that is ordered, up to a limit that
+            // no file sets.
+            command_max_mb: _,
             record: _,
             record_limit: _,
             data: _,
@@ -282,6 +285,7 @@ mod tests {
             with(|file| file.clients = 77),
             with(|file| file.overlay = "depth".to_string()),
             with(|file| file.workers = Some(7)),
+            with(|file| file.command_max_mb = Some(64)),
             with(|file| file.record = Some("/x".into())),
             with(|file| file.record_limit = Some(7)),
             with(|file| file.data = Some("/x".into())),
