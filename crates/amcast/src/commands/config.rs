@@ -74,6 +74,8 @@ partitions = 2         # partitions at first, each held by a shard; left out: as
 boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
 workers = 0            # threads of a node that execute commands; left out: as its cores allow
 digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
+state_mb_s = 50        # MB of its state that a node gives to another, or writes to its disk, in a second; when one takes
+                       # more than 20 s, twice as many, and so on; 0: any
 record = "DIR"         # every process writes its history there
 record_limit = 256     # MB of each kind that a process may record in all its lives
 data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file

@@ -227,6 +227,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
         keeping: keeping(args, &file, &home, (entry, rank)),
+        state_per_second: file.state_per_second(),
     };
     let growth = Growth::default();
     let app = service(&file, (entry, &home, rank), &growth, cores)?;

@@ -35,6 +35,7 @@ impl ClusterFile {
             // How much a host does at a time, what it writes down for people, and where its files are.
             workers: _,
             digest_secs: _,
+            state_mb_s: _,
             // Only gateways ask it, before they send a command: nodes execute any that is ordered, up to a limit that
             // no file sets.
             command_max_mb: _,
