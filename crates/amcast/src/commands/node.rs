@@ -231,7 +231,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     };
     let growth = Growth::default();
     let app = service(&file, (entry, &home, rank), &growth, cores)?;
-    let reads = app.reads();
+    let reads = Some(app.reads());
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));
