@@ -33,6 +33,9 @@ pub(crate) fn not_done(why: Why) -> Status {
         Why::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. }) => Status::failed_precondition(
             "the request was first sent so long ago that whether it took effect is not known",
         ),
+        Why::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
+            Status::internal("the front sent a request in parts, which the log has not")
+        }
         Why::Refused(Refusal::Forgotten | Refusal::Window) => Status::failed_precondition(
             "whether the request took effect is not known: 1024 later ones of its session were sent, \
              or its answer is not kept any more",

@@ -110,9 +110,10 @@ impl<'a> Slice<'a> {
         self.raw(bytes);
     }
 
-    /// Covers as much of `bytes` as there is room for; how much that was.
+    /// Covers as much of `bytes` as there is room for, and at least one, so that the next slice begins behind this one;
+    /// how much that was.
     pub fn some(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.left);
+        let n = bytes.len().min(self.left.max(1));
         self.bytes(&bytes[..n]);
         n
     }

@@ -18,6 +18,7 @@ pub mod kv;
 pub mod log;
 pub mod machine;
 pub mod metrics;
+pub mod parts;
 mod process;
 pub mod status;
 pub mod store_and_log;

@@ -12,10 +12,8 @@ use crate::machine::Corrupt;
 use std::io::{ErrorKind, Read};
 
 const MAGIC: [u8; 4] = *b"amKV";
-/// The newest version of the format. It is written where something was skipped.
-pub const VERSION: u8 = 11;
-/// The version that is written where nothing was: it differs in nothing else.
-pub(crate) const VERSION_UNSKIPPED: u8 = 10;
+/// The version of the format that is written.
+pub const VERSION: u8 = 12;
 /// The oldest version that is read: checkpoints outlive the program that wrote them.
 const VERSION_READ: u8 = 6;
 /// Bytes of a frame, its length and sum not counted. A damaged length is found by it before memory
@@ -46,9 +44,9 @@ pub struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     /// Writes the first bytes of a stream.
-    pub(crate) fn begin(version: u8, shards: usize, progress: &mut Progress, to: &mut Vec<u8>) {
+    pub(crate) fn begin(shards: usize, progress: &mut Progress, to: &mut Vec<u8>) {
         let [a, b, c, d] = MAGIC;
-        let head = [a, b, c, d, version, shards as u8, 0, 0];
+        let head = [a, b, c, d, VERSION, shards as u8, 0, 0];
         progress.sum = crc32c::crc32c(&head);
         to.extend_from_slice(&head);
     }
@@ -281,7 +279,7 @@ mod tests {
     #[test]
     fn a_stream_is_golden_ends_by_itself_and_every_flipped_bit_is_found() {
         let (mut out, mut progress) = (Vec::new(), Progress::default());
-        Piece::begin(VERSION_UNSKIPPED, 3, &mut progress, &mut out);
+        Piece::begin(3, &mut progress, &mut out);
         let mut piece = Piece::new(16, &mut progress, &mut out);
         piece.word(258);
         piece.bytes(b"ab");
@@ -290,7 +288,7 @@ mod tests {
         assert!(piece.is_full());
         piece.end(false);
         Piece::new(16, &mut progress, &mut out).end(true);
-        let golden = b"amKV\x0a\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
+        let golden = b"amKV\x0c\x03\0\0\x12\0\0\0\x02\x01\0\0\0\0\0\0\x02\0\0\0\0\0\0\0ab";
         assert_eq!(out[..golden.len()], *golden);
         let sum = crc32c::crc32c(golden).to_le_bytes();
         assert_eq!(out[golden.len()..golden.len() + 4], sum);
@@ -318,7 +316,7 @@ mod tests {
     #[test]
     fn long_bytes_go_on_in_further_frames_and_a_repeated_frame_is_found() {
         let (mut out, mut progress) = (Vec::new(), Progress::default());
-        Piece::begin(VERSION_UNSKIPPED, 1, &mut progress, &mut out);
+        Piece::begin(1, &mut progress, &mut out);
         let long: Vec<u8> = (0..3 * FRAME_BYTES_MAX + 5).map(|i| i as u8).collect();
         let mut piece = Piece::new(1, &mut progress, &mut out);
         piece.bytes(&long);

@@ -82,7 +82,9 @@ enum Word {
     Forgotten = 2,
     Window = 3,
     Ahead = 4,
-    Skipped = 5,
+    NoRoom = 5,
+    Incomplete = 6,
+    Skipped = 7,
 }
 
 /// Takes an answer of a [`Whole`] apart.
@@ -99,6 +101,8 @@ pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
             Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Ahead { now_ms }))
         }
         Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
+        Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
+        Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
         Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
         _ => Err(Refusal::Forgotten),
     }
@@ -172,6 +176,8 @@ impl<S: StateMachine> Machine for Whole<S> {
             Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
             Refusal::Forgotten => (Word::Forgotten, None),
             Refusal::Window => (Word::Window, None),
+            Refusal::NoRoom => (Word::NoRoom, None),
+            Refusal::Incomplete => (Word::Incomplete, None),
             Refusal::Skipped => (Word::Skipped, None),
         };
         answer.push(word as u8);
@@ -345,8 +351,14 @@ mod tests {
     #[test]
     fn a_refusal_is_no_answer() {
         let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
-        let others = [Refusal::Forgotten, Refusal::Window, Refusal::Skipped];
-        for why in timed.into_iter().chain(others) {
+        let untimed = [
+            Refusal::Forgotten,
+            Refusal::Window,
+            Refusal::NoRoom,
+            Refusal::Incomplete,
+            Refusal::Skipped,
+        ];
+        for why in timed.into_iter().chain(untimed) {
             let mut bytes = Vec::new();
             Whole::<Sums>::default().refuse(why, b"", &mut bytes);
             assert_eq!(answered(&bytes), Err(why));

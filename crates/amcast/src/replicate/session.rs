@@ -94,6 +94,9 @@ impl fmt::Display for CallError {
         match self {
             Self::NoAnswer(why) => why.fmt(f),
             Self::Refused(Refusal::Window) => f.write_str("too many commands are open"),
+            Self::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
+                f.write_str("a part of the command is missing; the command was not executed")
+            }
             Self::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. } | Refusal::Forgotten) => {
                 f.write_str("it took so long that whether the command was executed is not known")
             }

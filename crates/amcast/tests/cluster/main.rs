@@ -10,6 +10,7 @@ mod files_differ;
 mod harness;
 mod interrupted;
 mod large_answers;
+mod large_commands;
 mod operating;
 mod partitions;
 mod replaced;

@@ -78,8 +78,9 @@ pub(super) struct Digests {
     changes: u64,
     /// Where the slice of the next point begins.
     next: Vec<u8>,
-    /// The position of the last point whose digest was not reported.
-    unsaid: Option<u64>,
+    /// The positions of the points whose digest was computed and not reported, in order. Also those that a node comes
+    /// to while it catches up: its digest at an earlier one may decide who is right.
+    unsaid: VecDeque<u64>,
     /// The position of the last point at which a majority had this replica's digest.
     agreed: u64,
     doubt: Option<Doubt>,
@@ -223,13 +224,18 @@ impl<M: Machine> Executor<M> {
         digest::point(digests.doubt.as_ref().map_or(&digests.next, |doubt| &doubt.expects))
     }
 
-    /// What is to be ordered in `shard` as this node's report of its last digest there, once.
+    /// What is to be ordered in `shard` as this node's next report of a digest there; none if it has reported all.
     pub fn take_digest_report(&mut self, shard: Gid) -> Option<Vec<u8>> {
         let digests = &mut self.heads[shard.index()].digests;
-        let position = digests.unsaid.take()?;
-        let point = digests.points.iter().find(|point| point.position == position)?;
-        let (digest, skips) = (point.own?, self.skips.mark());
-        Some(DigestReport { position, digest, skips }.encode())
+        while let Some(position) = digests.unsaid.pop_front() {
+            // Others remember no more points than this node does.
+            let point = digests.points.iter().find(|point| point.position == position);
+            if let Some(digest) = point.and_then(|point| point.own) {
+                let skips = self.skips.mark();
+                return Some(DigestReport { position, digest, skips }.encode());
+            }
+        }
+        None
     }
 
     /// Why this node must stop, if a majority of the replicas of a shard is in another state than its own. It
@@ -274,7 +280,11 @@ impl<M: Machine> Executor<M> {
         let point = &mut digests.points[at];
         (point.own, point.next) = (Some(digest), next.to_vec());
         let position = point.position;
-        (digests.next, digests.unsaid) = (next.to_vec(), Some(position));
+        digests.next = next.to_vec();
+        if digests.unsaid.len() >= POINTS_MAX {
+            digests.unsaid.pop_front();
+        }
+        digests.unsaid.push_back(position);
         self.judge(Gid(shard as u8), position);
     }
 

@@ -33,10 +33,8 @@
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
 //! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
-//! command, but reads take no more than half of them, so that commands are taken all the time.
-//!
-//! Reads are handed over many at a time: those of one round of the delivering thread wake a worker once, and so do
-//! their answers the delivering thread.
+//! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
+//! the delivering thread wake a worker once, and so do their answers the delivering thread.
 //!
 //! # Locks
 //!
@@ -56,7 +54,7 @@
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
 //! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).
 
-use super::peek::{Look, OnRead, Peek};
+use super::peek::{Look, Looked, OnRead, Peek};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::witness::Told;
@@ -85,7 +83,7 @@ pub(super) struct Job {
     pub(super) tidy: Stamp,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 /// A command of several shards, on its way to all of them.
@@ -118,16 +116,6 @@ struct Answered {
     request: u64,
     bytes: Box<[u8]>,
     /// Bytes of the command.
-    asked: usize,
-}
-
-/// What became of a read, not collected.
-struct Looked {
-    shard: Gid,
-    number: u64,
-    peek: Peek,
-    bytes: Box<[u8]>,
-    /// Bytes of the read.
     asked: usize,
 }
 
@@ -319,6 +307,8 @@ struct Unrun {
     /// sum.
     growths: VecDeque<(u64, u64)>,
     growth: u128,
+    /// Reads that it was given and that are not collected.
+    reads: usize,
 }
 
 impl Unrun {
@@ -475,11 +465,13 @@ impl<M: Machine> Pool<M> {
         self.done(shard) == self.unrun[shard].sent
     }
 
-    /// Answers a read behind all that its shard was given, now or once a worker comes to it.
+    /// Answers a read behind all that its shard was given, now or once a worker comes to it. Not now while it is not
+    /// known what became of a read in front of it: that one may have to be ordered, and would be answered of a later moment.
     pub(super) fn read(&mut self, look: Look, command: &[u8], answer: &mut Vec<u8>) -> Peek {
         let shard = look.place.shard.index();
         let done = self.done(shard);
-        if self.is_done(shard) && self.shared.machine.is_short(command) {
+        let is_next = self.is_done(shard) && self.unrun[shard].reads == 0;
+        if is_next && self.shared.machine.is_short(command) {
             let mut side = self.shared.desks[shard].ask();
             return look.run(&*self.shared.machine, &mut side.part, command, answer);
         }
@@ -490,6 +482,7 @@ impl<M: Machine> Pool<M> {
         self.open += 1;
         self.open_bytes += command.len();
         self.unrun[shard].sent(done, None, 0);
+        self.unrun[shard].reads += 1;
         let inbox = shard % self.gathered.len();
         self.gathered[inbox].push((shard, Task::Read(look, command.into())));
         Peek::Later
@@ -514,6 +507,7 @@ impl<M: Machine> Pool<M> {
         self.open -= looked.len();
         for Looked { shard, number, peek, ref bytes, asked } in looked {
             self.open_bytes -= asked;
+            self.unrun[shard.index()].reads -= 1;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             on_read(shard, number, peek, bytes);
         }

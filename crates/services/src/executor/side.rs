@@ -6,6 +6,7 @@ use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::{Envelope, Stamp};
 use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
+use crate::parts::header;
 use crate::stream::{Piece, Source, follows, next};
 use amcast_core::{GroupSet, MsgId};
 use std::collections::VecDeque;
@@ -143,7 +144,7 @@ pub(super) fn run<M: Machine>(
 ) {
     let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
     let Judged { floor, exact, is_skipped } = judged;
-    let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
+    let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
     let (home, host_ms) = (&mut *sides[0], places[0].now.host_ms);
@@ -151,6 +152,10 @@ pub(super) fn run<M: Machine>(
         Verdict::New
     } else {
         home.sessions.check(&envelope, floor, host_ms, limits)
+    };
+    let (verdict, body) = match (verdict, body) {
+        (Verdict::New, None) => (Verdict::Refused(Refusal::Incomplete), &[][..]),
+        (verdict, body) => (verdict, body.unwrap_or_default()),
     };
     scratch.clear();
     if is_point(&envelope) {
@@ -160,7 +165,10 @@ pub(super) fn run<M: Machine>(
     match verdict {
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
-        Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
+        Verdict::Done(kept) => {
+            machine.again(&home.part, kept, body, scratch);
+            on_answer(Answer { id, session, request, bytes: scratch });
+        }
         Verdict::Refused(why) => {
             machine.refuse(why, body, scratch);
             on_answer(Answer { id, session, request, bytes: scratch });
@@ -176,7 +184,8 @@ pub(super) fn run<M: Machine>(
                 tell(witness, doing, || apply(machine, &at, sides, (body, scratch)));
             }
             if !envelope.read_only {
-                sides[0].sessions.record(&envelope, scratch, host_ms, &progress, limits);
+                let kept = machine.kept(scratch);
+                sides[0].sessions.record(&envelope, kept, host_ms, &progress, limits);
                 sides[0].outcomes.add(places[0].position, id, scratch);
             }
             on_answer(Answer { id, session, request, bytes: scratch });

@@ -8,22 +8,25 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
-//! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
-//! piece may be longer than asked for by one command, or by one session with its answers.
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
+//! 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
+//! commands; each shard's floors of sessions; each shard's parts of commands (since version 12); and for each shard what
+//! its sessions ran and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
+//! piece may be longer than asked for by one part of a command, or by one session with its answers.
 
 use super::clocks::Clocks;
+use super::parts::PartsCut;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
 use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head, access_of};
-use crate::envelope::{Envelope, Stamp};
+use super::{Engine, Executor, Head, Payload, access_of};
+use crate::envelope::Stamp;
 use crate::kv::hash::Keyed;
-use crate::machine::{Corrupt, Machine, Place};
-use crate::stream::{Piece, Progress, Source, VERSION, VERSION_UNSKIPPED, follows, next};
-use amcast_core::limits::{PAYLOAD_BYTES_MAX, REPLICAS_MAX};
+use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
+use crate::parts::header;
+use crate::stream::{Piece, Progress, Source, follows, next};
+use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use indexmap::IndexMap;
 use std::collections::{BTreeMap, VecDeque};
@@ -32,6 +35,9 @@ use std::sync::Arc;
 
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
+
+/// The first version of the stream that holds parts of commands.
+const PARTS_SINCE: u8 = 12;
 
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
@@ -56,6 +62,10 @@ pub(super) struct Cut {
     /// Those that were skipped.
     skipped: Vec<SkipDecision>,
     waiting: VecDeque<Waiting>,
+    /// What is left of the payload of a waiting command, and how much of it was given.
+    rest: Option<(Arc<[u8]>, usize)>,
+    /// The parts of commands in each shard.
+    parts: Vec<PartsCut>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: Stage,
@@ -66,6 +76,7 @@ pub(super) struct Cut {
 enum Stage {
     Waiting,
     Floors(usize),
+    Parts(usize),
     Side(usize),
     End,
 }
@@ -125,6 +136,7 @@ impl Waiting {
         }
     }
 
+    /// Gives all but the payload, which may be large.
     fn give(&self, to: &mut Piece<'_>) {
         let Self { id, dst, floor, exact, places, payload } = self;
         for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, exact.0, places.len() as u64] {
@@ -135,7 +147,7 @@ impl Waiting {
                 to.word(word);
             }
         }
-        to.bytes(payload);
+        to.word(payload.len() as u64);
     }
 
     fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
@@ -163,10 +175,10 @@ impl Waiting {
             places.push((Place { shard: Gid(shard as u8), position, now }, before));
         }
         let payload = from.bytes()?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
+        if payload.len() > COMMAND_BYTES_MAX + PAYLOAD_BYTES_MAX {
             return Err(Corrupt::Malformed);
         }
-        Envelope::decode(&payload).ok_or(Corrupt::Malformed)?;
+        header(&payload).ok_or(Corrupt::Malformed)?;
         Ok(Self { id, dst, floor, exact, places, payload: payload.into() })
     }
 }
@@ -178,6 +190,8 @@ impl Cut {
             skipped,
             heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
+            rest: None,
+            parts: heads.iter().map(|h| h.parts.cut()).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
         }
@@ -190,27 +204,29 @@ impl Cut {
         heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
-        let begins = heads.is_some();
-        for (delivered, now, clocks) in heads.into_iter().flatten() {
-            [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
-            piece.word(clocks.reports().len() as u64);
-            for (pid, said) in clocks.reports() {
-                let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
-                words.iter().for_each(|w| piece.word(*w));
-            }
-        }
-        if begins && !self.skipped.is_empty() {
+        if let Some(heads) = heads {
+            give_heads(&heads, piece);
             self.skipped.iter().for_each(|skipped| give_skipped(skipped, piece));
             next(false, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
+            if let Some((payload, given)) = &mut self.rest {
+                *given += piece.some(&payload[*given..]);
+                if *given == payload.len() {
+                    self.rest = None;
+                }
+                continue;
+            }
             match self.stage {
                 Stage::Waiting => {
                     let waiting = self.waiting.pop_front();
                     next(waiting.is_some(), piece);
                     match waiting {
-                        Some(waiting) => waiting.give(piece),
+                        Some(waiting) => {
+                            waiting.give(piece);
+                            self.rest = Some((waiting.payload, 0));
+                        }
                         None => self.stage = Stage::Floors(0),
                     }
                 }
@@ -224,9 +240,14 @@ impl Cut {
                     } else if shard + 1 < shards {
                         self.stage = Stage::Floors(shard + 1);
                     } else {
-                        self.stage = Stage::Side(0);
+                        self.stage = Stage::Parts(0);
                     }
                 }
+                Stage::Parts(shard) => match self.parts[shard].give(piece) {
+                    true => return,
+                    false if shard + 1 < shards => self.stage = Stage::Parts(shard + 1),
+                    false => self.stage = Stage::Side(0),
+                },
                 Stage::Side(shard) => {
                     let more = match engine {
                         Engine::Here(sides) => Some(sides[shard].piece(piece)),
@@ -264,8 +285,7 @@ impl<M: Machine> Executor<M> {
         let mut progress = cut.progress;
         let heads = cut.heads.take();
         if heads.is_some() {
-            let version = if cut.skipped.is_empty() { VERSION_UNSKIPPED } else { VERSION };
-            Piece::begin(version, self.heads.len(), &mut progress, to);
+            Piece::begin(self.heads.len(), &mut progress, to);
         }
         let mut piece = Piece::new(most, &mut progress, to);
         cut.give(&mut self.engine, heads, &mut piece);
@@ -345,6 +365,11 @@ impl<M: Machine> State<M> {
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
         }
+        if from.version() >= PARTS_SINCE {
+            for head in &mut it.heads {
+                head.parts.read(&mut from)?;
+            }
+        }
         for side in &mut it.sides {
             side.read(&mut from)?;
         }
@@ -365,16 +390,27 @@ impl<M: Machine> State<M> {
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
-            let (envelope, body) = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?;
+            let (envelope, body) = header(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
             // What is skipped touches nothing, and is not even looked at.
             let is_skipped = self.skipped.contains_key(&w.id);
-            let changes = !envelope.read_only && !is_skipped;
-            let growth = if changes { machine.growth(body) } else { 0 };
+            // One that was put together from parts counts as all of its shards, and as any growth.
+            let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
+            let body = body.filter(|_| !is_large && !is_skipped);
+            let growth = match body {
+                _ if envelope.read_only || is_skipped => 0,
+                Some(body) => machine.growth(body),
+                None => ANY_GROWTH,
+            };
+            let is_home = w.dst.lowest() == Some(place.shard);
+            let payload = match is_large && is_home {
+                true => Payload::Shared(w.payload.clone()),
+                false => Payload::Message(&w.payload),
+            };
             let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
-            let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
-                if !is_skipped {
+            let ready = self.lanes.enter((w.id, w.dst), arrival, &payload, |access| {
+                if let Some(body) = body {
                     access_of(machine, (&envelope, body), w.dst, access);
                 }
             });
@@ -383,6 +419,18 @@ impl<M: Machine> State<M> {
             }
         }
         Ok(())
+    }
+}
+
+/// Gives what stands in front of the waiting commands.
+fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
+    for (delivered, now, clocks) in heads {
+        [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
+        to.word(clocks.reports().len() as u64);
+        for (pid, said) in clocks.reports() {
+            let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
+            words.iter().for_each(|w| to.word(*w));
+        }
     }
 }
 
@@ -473,6 +521,7 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
         let sum = s.sessions.answer_bytes;
         out += &s.part.dump();
         write!(out, "{} {:?} {sum} {sessions:?}{floors:?}", h.delivered, h.now).expect("a string");
+        out += &h.parts.dump();
     }
     let mut waiting: Vec<_> = executor.lanes.iter().collect();
     waiting.sort_by_key(|e| e.id);

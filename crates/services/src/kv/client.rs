@@ -85,6 +85,11 @@ impl Server {
         }
     }
 
+    /// Has `CONFIG` show how large a command may be.
+    pub(crate) fn show_command_bytes(&self, most: usize) {
+        lock(&self.settings).show_command_bytes(most);
+    }
+
     /// The latest map of partitions that is known here.
     pub fn partitions(&self) -> Arc<Partitions> {
         lock(&self.partitions).clone()
@@ -181,8 +186,10 @@ impl Info {
 pub struct Gathered {
     /// The commands, each as its arguments.
     pub(crate) commands: Vec<Vec<Box<[u8]>>>,
-    /// Bytes of all arguments.
+    /// Bytes of all arguments, as the limit counts them.
     pub(crate) bytes: usize,
+    /// Bytes of memory that the commands take, about.
+    pub(crate) held: usize,
     /// A command was refused, so the transaction will be.
     pub(crate) spoiled: bool,
 }

@@ -5,6 +5,7 @@ mod clocks;
 mod cut;
 mod digests;
 mod moves;
+mod parts;
 mod pool;
 mod reads;
 mod skips;

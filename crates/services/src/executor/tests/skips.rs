@@ -4,6 +4,7 @@ use super::*;
 use crate::envelope::ClockReport;
 use crate::executor::Standing;
 use crate::machine::{Access, At, Corrupt, Machine, Refusal};
+use crate::parts::{Assembly, CommandPart};
 use amcast_core::SkipDecision;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -458,5 +459,79 @@ fn a_witness_knows_which_command_ended_the_process_and_hears_of_none_that_is_ski
         let heard = heard(&notes);
         assert!(heard.contains(&(0, Some(2))), "{heard:?}");
         assert!(heard.iter().all(|(_, of)| *of != Some(3)), "{heard:?}");
+    }
+}
+
+/// A poisoned command to two shards that comes in two parts, between others; where its parts and its assembly are in
+/// its lowest shard.
+fn in_parts() -> (Vec<Cast>, [SkipDecision; 3]) {
+    let (x, y) = (key(0), key(1));
+    let mut body = Vec::new();
+    crate::kv::encode_epoch(0, &mut body);
+    encode_args(&[b"MSET", x.as_bytes(), b"poison", y.as_bytes(), b"poison"], &mut body);
+    let envelope = |request| Envelope {
+        session: 50,
+        request,
+        open_from: 1,
+        stamp: Stamp { wall_ms: 30, host_ms: 30 },
+        read_only: false,
+    };
+    let message = |seq, dst, payload| Cast { id: MsgId { sender: Pid(9), seq }, dst, payload };
+    let home = GroupSet::one(Gid(0));
+    let half = body.len().div_ceil(2);
+    let mut casts = vec![cast(1, 1, 10, &format!("MSET {x} 1 {y} 1"))];
+    for (request, bytes) in (1..).zip(body.chunks(half)) {
+        let mut payload = Vec::new();
+        CommandPart { envelope: envelope(request), bytes }.encode(&mut payload);
+        casts.push(message(10 + request, home, payload));
+    }
+    let (bytes, sum) = (body.len() as u64, crc32c::crc32c(&body));
+    let mut payload = Vec::new();
+    Assembly { envelope: envelope(3), parts: 2, bytes, sum }.encode(&mut payload);
+    casts.push(message(20, home.with(Gid(1)), payload));
+    casts.push(cast(6, 6, 60, &format!("MGET {x} {y}")));
+    let decisions = [1, 2, 3].map(|at| decision(&casts[at], 0, at as u64 + 1));
+    (casts, decisions)
+}
+
+#[test]
+fn a_command_in_parts_is_skipped_as_a_whole_and_without_one_of_its_parts_it_is_incomplete() {
+    let _limit = amcast_test_policy::time_limit();
+    let (casts, [first, second, assembly]) = in_parts();
+    let incomplete = "-ERR the shard has given up parts of the command before the last one came; the command was \
+                      not executed\r\n";
+    for (skipped, answer) in [(assembly, SKIPPED), (first, incomplete), (second, incomplete)] {
+        let run = |replica: &mut Replica, casts: &[Cast]| {
+            for c in casts {
+                c.dst.iter().for_each(|g| _ = replica.deliver(g.0, c).unwrap());
+            }
+        };
+        let mut whole = Replica::with(&[(skipped, true)], 0);
+        run(&mut whole, &casts);
+        let told = |seq| whole.answers.iter().find(|(id, _)| *id == seq).map(|(_, text)| &text[..]);
+        assert_eq!(told(20), Some(answer), "{skipped}");
+        assert_eq!(told(6), Some("*2\r\n$1\r\n1\r\n$1\r\n1\r\n"), "{skipped}");
+        assert!(whole.executor.skipped().eq([skipped]));
+        let stream = whole.stream();
+        // States at each place, also where only one of its shards has the assembly.
+        for (cut, half) in (0..=casts.len()).flat_map(|cut| [(cut, false), (cut, true)]) {
+            let mut before = Replica::with(&[(skipped, true)], 0);
+            run(&mut before, &casts[..cut]);
+            if half && let Some(c) = casts.get(cut).filter(|c| c.dst.len() == 2) {
+                before.deliver(1, c).unwrap();
+            }
+            for workers in [0, 2] {
+                let mut after = Replica::with(&[(skipped, true)], workers);
+                let state = Replica::read(&before.stream()).unwrap();
+                assert_eq!(after.executor.conflict(&state), None, "at {cut}");
+                drop(after.executor.adopt(state));
+                run(&mut after, &casts);
+                assert_eq!(
+                    kept(&after.stream()),
+                    kept(&stream),
+                    "{skipped}: {cut}, {half}, {workers}"
+                );
+            }
+        }
     }
 }

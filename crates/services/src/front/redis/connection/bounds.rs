@@ -2,7 +2,7 @@
 
 use super::super::strangers;
 use super::super::wire::OUTPUT_BYTES_CALM;
-use super::{Connection, Pending};
+use super::{Connection, Pending, Slot};
 use crate::backend::Backend;
 use crate::kv::client::{Info, lock};
 use std::sync::Arc;
@@ -19,7 +19,11 @@ impl<B: Backend> Connection<B> {
     pub(super) fn full(&self) -> bool {
         let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
         let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
-        large || self.probe.is_some() || open >= open_max || self.slots.len() >= 4 * open_max
+        large
+            || self.large.is_some()
+            || self.probe.is_some()
+            || open >= open_max
+            || self.slots.len() >= 4 * open_max
     }
 
     /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
@@ -55,8 +59,23 @@ impl<B: Backend> Connection<B> {
             + self.mail.bytes.capacity()
             + self.body.capacity()
             + self.payload.capacity()
-            + self.client.transaction.as_ref().map_or(0, |gathered| gathered.bytes)
+            + self.large.as_ref().map_or(0, |large| large.capacity())
+            + self.refused_bytes()
+            + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
+            + self.shown_bytes
             + self.client.watched.bytes()
+    }
+
+    /// Bytes of commands that are to be sent again.
+    fn refused_bytes(&self) -> usize {
+        if self.refused == 0 {
+            return 0;
+        }
+        let bytes = |slot: &Slot| match slot {
+            Slot::Refused { args, .. } => args.capacity(),
+            _ => 0,
+        };
+        self.slots.iter().map(bytes).sum()
     }
 
     /// Gives back what it needed for large commands.
@@ -99,26 +118,30 @@ impl<B: Backend> Connection<B> {
         all > config.held_bytes_max && self.cuts_off_largest(all)
     }
 
-    /// Has the connection end that holds most: whether it is this one. It need not be the one that asked for more.
+    /// Has the connection end that holds most, unless those that end already leave enough room: whether it is this one.
+    /// It need not be the one that asked for more.
     fn cuts_off_largest(&self, all: usize) -> bool {
+        let most = self.shared.config.held_bytes_max;
         let clients = lock(&self.shared.server.clients);
-        let holds = |info: &&Arc<Info>| (info.held.load(Ordering::Relaxed), info.id);
-        let Some(largest) = clients.values().max_by_key(holds).cloned() else { return false };
-        drop(clients);
-        let me = largest.id == self.client.info.id;
-        // One that ends already holds what it held until it is gone.
-        if me || !largest.killed.load(Ordering::Acquire) {
-            self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
-            self.shared.warnings.full.warn(|| {
-                let (peer, most) = (largest.peer, self.shared.config.held_bytes_max);
-                let held = largest.held.load(Ordering::Relaxed);
-                format!(
-                    "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
-                     more than {most}"
-                )
-            });
-            largest.kill();
+        let held = |info: &Arc<Info>| info.held.load(Ordering::Relaxed);
+        // One that ends holds what it held until it has its turn, and is gone: others may grow much until then.
+        let stay = || clients.values().filter(|info| !info.killed.load(Ordering::Acquire));
+        if stay().map(held).sum::<usize>() <= most {
+            return false;
         }
-        me
+        let Some(largest) = stay().max_by_key(|info| (held(info), info.id)).cloned() else {
+            return false;
+        };
+        drop(clients);
+        self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
+        self.shared.warnings.full.warn(|| {
+            let (peer, held) = (largest.peer, held(&largest));
+            format!(
+                "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
+                 more than {most}"
+            )
+        });
+        largest.kill();
+        largest.id == self.client.info.id
     }
 }
