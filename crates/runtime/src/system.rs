@@ -60,6 +60,11 @@ pub fn refuses_address(at: &str, e: &Error) -> String {
     }
 }
 
+/// Opens a file for reading, at once: of a FIFO in its place nobody may have the other end open.
+pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,9 +88,4 @@ mod tests {
             assert!(refuses_address("h:1", &Error::from(kind)).starts_with("h:1: "));
         }
     }
-}
-
-/// Opens a file for reading, at once: of a FIFO in its place nobody may have the other end open.
-pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }

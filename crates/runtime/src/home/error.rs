@@ -135,11 +135,6 @@ impl Display for HomeError {
                 "{}: is not the directory of a cluster: it has no cluster.toml",
                 path.display()
             ),
-            Self::NotFile { path, is, wanted } => write!(
-                f,
-                "{}: is {is}, where the cluster has {wanted}; move it away, and bring back what was there",
-                path.display()
-            ),
             Self::NotOurs(path, uid) => write!(
                 f,
                 "{}: belongs to another user (number {uid}), who could change what a cluster has \
@@ -210,6 +205,11 @@ impl HomeError {
     /// What went wrong though nothing was chosen wrongly.
     fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotFile { path, is, wanted } => write!(
+                f,
+                "{}: is {is}, where the cluster has {wanted}; move it away, and bring back what was there",
+                path.display()
+            ),
             Self::InUse(path, who) => write!(
                 f,
                 "{}: is in use by a cluster that runs ({who}); stop it, or give another directory",

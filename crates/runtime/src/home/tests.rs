@@ -299,7 +299,8 @@ fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
     let device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
     let file = |path: &Path| fs::write(path, "").unwrap();
     let in_data = "n1.data/g0/00000000000000000000.segment";
-    let cases: [(&str, &dyn Fn(&Path), &str); 13] = [
+    type Make<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Make<'_>, &str); 13] = [
         ("lock", &fifo, "a FIFO, where the cluster has a file"),
         ("cluster.toml", &fifo, "a FIFO"),
         ("last.ports", &fifo, "a FIFO"),
