@@ -32,6 +32,7 @@
 //! may write in it; all that is put there is for its owner only. [`Registry`] knows which homes are in use.
 
 mod error;
+mod files;
 mod ground;
 mod host;
 mod inhabitants;
@@ -57,6 +58,7 @@ use crate::journal::mark_lost;
 use crate::log_owner::LogOwner;
 use crate::standing;
 use crate::supervisor::Life;
+use crate::system::open_at_once;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Cluster, GroupSet, Keeps};
 use amcast_memory::{ClusterId, Directory};
@@ -321,9 +323,11 @@ impl Home {
     /// The file of the cluster that keeps something on disk in the directory `path`, if one does.
     ///
     /// # Errors
-    /// When there is what nodes keep, and no file that says of which cluster.
+    /// When there is what nodes keep, and no file that says of which cluster; or something that is no file where one
+    /// is to be.
     pub fn kept(path: &Path) -> Result<Option<ClusterFile>, HomeError> {
         let home = Self { path: path.to_path_buf() };
+        home.check_files(None)?;
         let why = match home.file() {
             // What nodes kept that is not to outlast them goes with the rest.
             Ok(file) => return Ok(file.durable.then_some(file)),
@@ -372,7 +376,7 @@ impl Home {
 
     /// Whether a supervisor that lives has it.
     pub fn is_supervised(&self) -> bool {
-        let Ok(lock) = File::open(self.path.join("lock")) else { return false };
+        let Ok(lock) = open_at_once(&self.path.join("lock")) else { return false };
         // A shared lock that is had for a moment; whoever takes it for good tries several times.
         flock(&lock, FlockOperation::NonBlockingLockShared).is_err()
     }
@@ -423,7 +427,7 @@ impl Home {
     }
 
     fn end_of_log(&self, rank: usize) -> Option<String> {
-        let mut log = File::open(self.log(rank)).ok()?;
+        let mut log = open_at_once(&self.log(rank)).ok()?;
         let length = log.metadata().ok()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS_BYTES_MAX))).ok()?;
         let mut tail = Vec::new();

@@ -1,6 +1,7 @@
 //! Which life of a process this is, where no shared memory counts them: a file in the cluster's
 //! home that its process holds locked, with the number of the next life in it.
 
+use crate::system::open_at_once;
 use amcast_core::limits::LIVES_MAX;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -152,7 +153,7 @@ impl Life {
 
     /// Whether somebody lives under the name of the file at `path`.
     pub(crate) fn is_lived(path: &Path) -> bool {
-        let Ok(file) = File::open(path) else { return false };
+        let Ok(file) = open_at_once(path) else { return false };
         matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK))
     }
 }

@@ -551,13 +551,9 @@ impl<A: Application> Node<A> {
                 dismissal.life
             )));
         }
-        Err(NodeError::Disk(disk.is_refused(format!(
-            "{by} refuses {name}: it knows life {} of it, on another disk or started from another copy \
-             of this one, and there it promised more than is in {}. Let it run from there, or empty the \
-             directory for it to begin anew",
-            dismissal.life,
-            keeping.path.parent().unwrap_or(&keeping.path).display()
-        ))))
+        let home = keeping.path.parent().unwrap_or(&keeping.path);
+        let why = dismissal.told((self.rank, self.house.cluster.replicas()), home);
+        Err(NodeError::Disk(disk.is_refused(why)))
     }
 
     /// Says now and then why it is not ready, if it is not.

@@ -47,7 +47,9 @@ impl NodeData {
         let rank = rank_of(path).ok_or_else(|| format!("{}: is no node's", path.display()))?;
         let (name, home) = (node_name(rank), path.parent().unwrap_or(path));
         let in_use = |who: &str| format!("{}: {who} runs; end it first", home.display());
-        if Home::of_file(&home.join("cluster.toml")).is_supervised() {
+        let of_home = Home::of_file(&home.join("cluster.toml"));
+        of_home.check_files(Some(rank)).map_err(|e| e.to_string())?;
+        if of_home.is_supervised() {
             return Err(in_use("the cluster"));
         }
         let life = home.join(life_name(rank));

@@ -120,6 +120,35 @@ fn is_outdated(why: Refusal) -> bool {
     matches!(why, Refusal::Old | Refusal::Replaced)
 }
 
+impl Dismissal {
+    /// Why the node `rank` of so many, which keeps what it knows in the directory `home`, cannot go on from there, and
+    /// what to do.
+    pub(crate) fn told(&self, (rank, nodes): (usize, usize), home: &Path) -> String {
+        let (by, name) = (node_name(self.by), node_name(rank));
+        let others = (0..nodes).filter(|other| *other != rank);
+        let others: Vec<_> = others.map(|other| forget_words(None, other, rank)).collect();
+        format!(
+            "{by} refuses {name}: it knows life {} of it, on another disk or started from another copy of this one, and \
+             there it promised more than is in {}. Let it run from there, or empty the directory for it to begin anew; \
+             where another node is refused, too, wait until the first one is ready before the second one's is \
+             emptied. If there {name} never answered anybody, as where the disks of two hosts were exchanged and put \
+             back, this is the right disk: end the other nodes, say {} where they run, with their cluster's file as \
+             FILE, and here {}",
+            self.life,
+            home.display(),
+            others.join(", "),
+            forget_words(Some(home), rank, rank)
+        )
+    }
+}
+
+/// The command that has the node `rank` forget the node `of`, where its directory is `home` if that is known.
+fn forget_words(home: Option<&Path>, rank: usize, of: usize) -> String {
+    let file = home.map(|home| home.join("cluster.toml")).filter(|file| file.exists());
+    let file = file.map_or_else(|| "FILE".to_string(), |file| format!("'{}'", file.display()));
+    format!("`amcast node forget {} --config {file} --name {}`", node_name(of), node_name(rank))
+}
+
 /// Where a node remembers the others.
 pub(crate) fn peers_name(rank: usize) -> String {
     format!("{}.peers", node_name(rank))
@@ -259,7 +288,15 @@ impl Standing {
                 let rank = pid.map(Pid::index).filter(|_| why != Refusal::Cluster);
                 let rank = rank.filter(|rank| *rank < self.known.len());
                 let who = rank.map_or_else(|| "what connects".to_string(), node_name);
-                let text = format!("{who} at {address} is refused: {}", self.told(why));
+                let mut text = format!("{who} at {address} is refused: {}", self.told(why));
+                if let Some(rank) = rank.filter(|_| is_outdated(why)) {
+                    let home = self.path.as_deref().and_then(Path::parent);
+                    let forget = forget_words(home, self.rank, rank);
+                    text += &format!(
+                        ". If the one that is known here never answered anybody, {who} at {address} is the right one: end \
+                         this node and say {forget}"
+                    );
+                }
                 self.note(rank, why, &text);
                 if let Some(rank) = rank.filter(|_| is_outdated(why)) {
                     self.refused.insert(rank, text.clone());

@@ -1,6 +1,9 @@
 //! What the operating system refuses, told so that a person knows of what, and what to do.
 
-use std::io::{Error, ErrorKind};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Error, ErrorKind};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// A file or directory that cannot be used.
@@ -55,6 +58,11 @@ pub fn refuses_address(at: &str, e: &Error) -> String {
         }
         _ => format!("{at}: cannot be reached: {e}"),
     }
+}
+
+/// Opens a file for reading, at once: of a FIFO in its place nobody may have the other end open.
+pub(crate) fn open_at_once(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(path)
 }
 
 #[cfg(test)]

@@ -162,13 +162,16 @@ impl RunArgs {
         let home = Home::of_host(&file, &self.config);
         // Nobody has made it yet at the first start; why it cannot be made is said later.
         let _ = DirBuilder::new().mode(0o700).create(home.path());
-        home.log(rank)
+        // What is no file might have the node wait for ever; that is said later, too.
+        if home.check_files(Some(rank)).is_ok() { home.log(rank) } else { PathBuf::new() }
     }
 
     /// What it said at its last end, if a supervisor starts it again and again: that was told already.
     fn last_words(&self) -> Option<String> {
         let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
-        Home::of_host(&file, &self.config).last_words(node_rank(&self.name)?)
+        let (home, rank) = (Home::of_host(&file, &self.config), node_rank(&self.name)?);
+        home.check_files(Some(rank)).ok()?;
+        home.last_words(rank)
     }
 
     /// Where it serves clients, if it is to: clients come back to a node that was started again.
@@ -204,6 +207,7 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
     let entry = entry(&file.protocol)?;
     let config = file.check(entry).map_err(Failure::misuse)?;
     let home = Home::of_host(&file, &args.config);
+    home.check_files(Some(rank))?;
     let signals = Signals::take()?;
     let mut board = Board::begin(&file, rank)?;
     // What this host heard from the others in an earlier life.

@@ -92,15 +92,25 @@ fn the_disk_before_is_taken_in_again_where_each_node_was_told_to_forget_the_late
     hosts.kill([1]);
     fs::remove_dir_all(hosts.disk(1)).unwrap();
     fs::rename(&old, hosts.disk(1)).unwrap();
-    n1_ends(&mut hosts.command(1));
+    let told = n1_ends(&mut hosts.command(1));
     let forget = |hosts: &Hosts, name: &str| {
         let file = hosts.base.join(format!("{name}.toml"));
         said(&run(&["node", "forget", "n1", "--config", file.to_str().unwrap(), "--name", name]))
     };
+    // The commands stand there as they are to be typed: here, and where the others run.
+    let file = |node| format!("'{}'", hosts.disk(node).join("cluster.toml").display());
+    let typed = |file: &str, name| format!("`amcast node forget n1 --config {file} --name {name}`");
+    for command in [typed("FILE", "n0"), typed("FILE", "n2"), typed(&file(1), "n1")] {
+        assert!(told.contains(&command), "{told}");
+    }
+    let log = fs::read_to_string(hosts.disk(0).join("n0.log")).unwrap();
+    assert!(log.contains(&typed(&file(0), "n0")), "{log}");
     let runs = forget(&hosts, "n0");
     assert!(runs.contains("n0 runs: end it first"), "{runs}");
     // Its own refusal alone does not help: the others know better.
-    assert!(forget(&hosts, "n1").contains("n1 has forgotten that it was refused"));
+    let own = hosts.disk(1).join("cluster.toml");
+    let typed = ["node", "forget", "n1", "--config", own.to_str().unwrap(), "--name", "n1"];
+    assert!(said(&run(&typed)).contains("n1 has forgotten that it was refused"));
     n1_ends(&mut hosts.command(1));
     hosts.kill(0..NODES);
     assert!(forget(&hosts, "n1").contains("n1 has forgotten that it was refused"));

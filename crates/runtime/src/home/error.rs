@@ -26,6 +26,15 @@ pub enum HomeError {
     NotDirectory(PathBuf),
     /// No cluster has its files there.
     NotCluster(PathBuf),
+    /// Under the name of a file of the cluster, or of a node's directory, is something else.
+    NotFile {
+        /// Where.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+        /// What it is to be.
+        wanted: &'static str,
+    },
     /// It belongs to the user of this number, and not to ours.
     NotOurs(PathBuf, u32),
     /// Others may do in it what its mode, this, allows.
@@ -90,6 +99,7 @@ impl HomeError {
                 | Dangling(_)
                 | NotDirectory(_)
                 | NotCluster(_)
+                | NotFile { .. }
                 | NotOurs(..)
                 | Exposed(..)
                 | NotEmpty(..)
@@ -195,6 +205,11 @@ impl HomeError {
     /// What went wrong though nothing was chosen wrongly.
     fn fmt_failure(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NotFile { path, is, wanted } => write!(
+                f,
+                "{}: is {is}, where the cluster has {wanted}; move it away, and bring back what was there",
+                path.display()
+            ),
             Self::InUse(path, who) => write!(
                 f,
                 "{}: is in use by a cluster that runs ({who}); stop it, or give another directory",

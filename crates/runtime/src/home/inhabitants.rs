@@ -1,6 +1,6 @@
 //! Who has run in a home, by what is left there.
 
-use super::own::LOCK_WORDS;
+use super::own::{LAST_PORTS, LOCK_WORDS};
 use super::{Home, life_name};
 use crate::config::node_name;
 use crate::life::Life;
@@ -23,7 +23,8 @@ impl Inhabitants {
     /// Those of the directory `path`.
     pub(super) fn of(path: &Path) -> Self {
         let lock = fs::read(path.join("lock")).unwrap_or_default();
-        if lock.starts_with(LOCK_WORDS.as_bytes()) {
+        // A lock looks like something that was left over, and may have been removed.
+        if lock.starts_with(LOCK_WORDS.as_bytes()) || path.join(LAST_PORTS).exists() {
             return Self::Supervised;
         }
         let home = Home { path: path.to_path_buf() };
@@ -92,7 +93,13 @@ mod tests {
         fs::write(path.join("n0.life"), "1\n").unwrap();
         fs::write(path.join("n4.sock"), "").unwrap();
         assert_eq!(home.inhabitants(), Inhabitants::Nodes(vec![0, 2, 4]));
+        // A lock that somebody emptied or removed says nothing, and only supervisors note their ports.
+        fs::write(path.join("lock"), "").unwrap();
+        assert_eq!(home.inhabitants(), Inhabitants::Nodes(vec![0, 2, 4]));
         fs::write(path.join("lock"), LOCK_WORDS).unwrap();
+        assert_eq!(home.inhabitants(), Inhabitants::Supervised);
+        fs::remove_file(path.join("lock")).unwrap();
+        fs::write(path.join(LAST_PORTS), "{}").unwrap();
         assert_eq!(home.inhabitants(), Inhabitants::Supervised);
 
         let works = "2026-11-22T16:41:16.900788Z  INFO works\n";

@@ -28,6 +28,9 @@ const PREFIX: &str = "amcast-up-";
 /// What a lock file begins with: what has one is a cluster's directory.
 pub(super) const LOCK_WORDS: &str = "amcast up, process ";
 
+/// The file in which a supervisor notes where its fronts listen.
+pub(super) const LAST_PORTS: &str = "last.ports";
+
 /// How often a lock that someone else has for a moment is tried again, and how long after.
 const LOCK_TRIES: (u32, Duration) = (40, Duration::from_millis(5));
 
@@ -92,6 +95,7 @@ impl OwnHome {
             return Err(HomeError::TooLong(path, length - SOCKET_PATH_MAX));
         }
         let found = path.exists();
+        Home { path: path.clone() }.check_files(None)?;
         let mut lock = take(&path)?;
         // Nodes are started with this path, whatever directory they run in.
         let path = path.canonicalize().map_err(at(&path))?;
@@ -139,7 +143,7 @@ impl OwnHome {
     /// When a file cannot be written.
     pub fn announce(&mut self, fronts: &Fronts) -> Result<(), HomeError> {
         self.home.write("fronts.json", fronts)?;
-        self.home.write("last.ports", fronts)?;
+        self.home.write(LAST_PORTS, fronts)?;
         self.entry = Some(self.registry.enter(&self.home.path)?);
         Ok(())
     }
@@ -381,13 +385,13 @@ fn is_of_disk(end: &str) -> bool {
 }
 
 /// Whether a cluster makes a file of this name; without lock and logs.
-fn is_ours(name: &[u8]) -> bool {
+pub(super) fn is_ours(name: &[u8]) -> bool {
     let Ok(name) = str::from_utf8(name) else { return false };
     let name = name.strip_suffix(".new").unwrap_or(name);
     let of_node =
         |rest: &str| is_of_disk(rest) || matches!(rest, "sock" | "in" | "fronts.json" | "ports");
     let of_front = |n: &str| n.strip_prefix('c').is_some_and(|n| n.parse::<usize>().is_ok());
-    matches!(name, "cluster.toml" | SECRET | "fronts.json" | "last.ports" | "nodes.json")
+    matches!(name, "cluster.toml" | SECRET | "fronts.json" | LAST_PORTS | "nodes.json")
         || name.split_once('.').is_some_and(|(who, rest)| match node_rank(who) {
             Some(_) => of_node(rest),
             None => of_front(who) && rest == "life",
@@ -395,13 +399,13 @@ fn is_ours(name: &[u8]) -> bool {
 }
 
 /// Whether a node keeps something under this name.
-fn is_data(name: &[u8]) -> bool {
+pub(super) fn is_data(name: &[u8]) -> bool {
     let name = str::from_utf8(name).ok().and_then(|name| name.split_once('.'));
     name.is_some_and(|(node, rest)| node_rank(node).is_some() && rest == "data")
 }
 
 /// Whether a node's log has this name.
-fn is_log(name: &[u8]) -> bool {
+pub(super) fn is_log(name: &[u8]) -> bool {
     let name = str::from_utf8(name).ok().and_then(|name| name.split_once('.'));
     name.is_some_and(|(node, rest)| node_rank(node).is_some() && matches!(rest, "log" | "log.1"))
 }

@@ -268,6 +268,83 @@ fn many_that_want_one_directory_at_a_time_have_it_one_after_the_other() {
 }
 
 #[test]
+fn a_supervisors_directory_is_known_without_its_lock() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new();
+    let path = place.0.join("a");
+    let tampers: [fn(&Path); 2] =
+        [|lock| fs::remove_file(lock).unwrap(), |lock| fs::write(lock, "").unwrap()];
+    for tamper in tampers {
+        let mut own = place.create("a").unwrap();
+        announce(&mut own);
+        fs::write(path.join("n0.life"), "7\n").unwrap();
+        drop(own);
+        tamper(&path.join("lock"));
+        let own = place.create("a").unwrap_or_else(|e| panic!("{e}"));
+        let memory = memory(&own);
+        own.remove(&Ground::Memory(memory), false).unwrap();
+    }
+}
+
+#[test]
+fn what_is_no_file_where_a_node_would_open_one_is_refused_by_name() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new();
+    let path = place.0.join("a");
+    let fifo = |path: &Path| {
+        let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+        rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+    };
+    let directory = |path: &Path| fs::create_dir(path).unwrap();
+    let device = |path: &Path| std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+    let file = |path: &Path| fs::write(path, "").unwrap();
+    let in_data = "n1.data/g0/00000000000000000000.segment";
+    type Make<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Make<'_>, &str); 13] = [
+        ("lock", &fifo, "a FIFO, where the cluster has a file"),
+        ("cluster.toml", &fifo, "a FIFO"),
+        ("last.ports", &fifo, "a FIFO"),
+        ("c0.life", &fifo, "a FIFO"),
+        ("n1.log", &fifo, "a FIFO"),
+        ("n1.log", &directory, "a directory, where"),
+        ("n1.log", &device, "a device"),
+        ("n1.life", &fifo, "a FIFO"),
+        ("n1.life", &directory, "a directory"),
+        ("n1.peers", &fifo, "a FIFO"),
+        ("n1.data", &file, "a file, where the cluster has a directory"),
+        (in_data, &fifo, "a FIFO"),
+        ("n1.data/skipped", &device, "a device"),
+    ];
+    for (name, make_it, is) in cases {
+        make(&path, 0o700);
+        fs::create_dir_all(path.join(name).parent().unwrap()).unwrap();
+        make_it(&path.join(name));
+        let told = place.create("a").unwrap_err();
+        assert!(told.is_misuse(), "{name}: {told}");
+        let told = told.to_string();
+        assert!(told.starts_with(&format!("{}: is {is}", path.join(name).display())), "{told}");
+        // A node that is started by itself looks at its own.
+        let home = Home::of_file(&path.join("cluster.toml"));
+        let of = |rank| home.check_files(Some(rank)).is_err();
+        assert_eq!((of(0), of(1)), (false, name.starts_with("n1.")), "{name}");
+        // Who only asks how it is does not wait for ever either.
+        assert_eq!((home.last_words(1), home.is_supervised()), (None, false), "{name}");
+        assert_ne!(home.is_lived(1), Some(true), "{name}");
+        fs::remove_dir_all(&path).unwrap();
+    }
+    // What is a node's is let alone where it is as it should be, and what is not is none of this.
+    make(&path, 0o700);
+    fifo(&path.join("pipe"));
+    fs::create_dir_all(path.join("n1.data/state")).unwrap();
+    fs::write(path.join("n1.data/state/1"), "").unwrap();
+    directory(&path.join("n1.differed"));
+    fs::write(place.0.join("elsewhere"), "").unwrap();
+    std::os::unix::fs::symlink("../elsewhere", path.join("n1.log")).unwrap();
+    std::os::unix::net::UnixListener::bind(path.join("n1.in")).unwrap();
+    assert!(Home::of_file(&path.join("cluster.toml")).check_files(None).is_ok());
+}
+
+#[test]
 fn after_the_newest_cluster_has_stopped_the_older_one_is_found() {
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new();
