@@ -174,7 +174,7 @@ impl Shared {
         if let Command::Append(additions) = &command {
             for (a, position) in additions.iter().zip(&positions) {
                 let log = std::str::from_utf8(a.log).unwrap_or_default();
-                self.follows.tell_next(log, position + 1);
+                self.follows.tell_appended(log, position + 1);
             }
         }
         Ok(positions)
