@@ -33,10 +33,8 @@
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
 //! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
-//! command, but reads take no more than half of them, so that commands are taken all the time.
-//!
-//! Reads are handed over many at a time: those of one round of the delivering thread wake a worker once, and so do
-//! their answers the delivering thread.
+//! command, but reads take no more than half of them, so that commands are taken all the time. Reads of one round of
+//! the delivering thread are handed over together and wake a worker once, as their answers wake that thread.
 //!
 //! # Locks
 //!
@@ -60,8 +58,8 @@ use super::peek::{Look, OnRead, Peek};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
-use crate::digest;
-use crate::envelope::Stamp;
+use crate::digest::is_point;
+use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use std::collections::VecDeque;
@@ -128,6 +126,8 @@ struct Answered {
     session: u64,
     request: u64,
     bytes: Box<[u8]>,
+    /// Whether it is what a digest point came to.
+    is_digest: bool,
     /// Bytes of the command.
     asked: usize,
 }
@@ -552,12 +552,12 @@ impl<M: Machine> Pool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, bytes, asked } in answers {
+        for Answered { id, session, request, bytes, is_digest, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            match session {
-                digest::SESSION => self.digests.push((id, bytes)),
-                _ => on_answer(Answer { id, session, request, bytes: &bytes }),
+            match is_digest {
+                true => self.digests.push((id, bytes)),
+                false => on_answer(Answer { id, session, request, bytes: &bytes }),
             }
         }
         any
@@ -610,7 +610,7 @@ impl<M: Machine> Pool<M> {
         }
         // What the states came to that are replaced says nothing of the new ones.
         for answered in &mut *lock(&self.shared.answers) {
-            if answered.session == digest::SESSION {
+            if answered.is_digest {
                 let bytes = std::mem::take(&mut answered.bytes);
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
@@ -786,13 +786,13 @@ impl<'a, M: Machine> Worker<'a, M> {
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
         let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
-        let is_awaited = true;
-        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
+        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited: true };
         let Shared { machine, limits, .. } = self.shared;
+        let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {
             let (bytes, asked) = (bytes.into(), payload.len());
-            answered = Some(Answered { id, session, request, bytes, asked });
+            answered = Some(Answered { id, session, request, bytes, is_digest, asked });
         };
         side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")
