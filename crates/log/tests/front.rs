@@ -3,10 +3,13 @@
 mod local;
 
 use amcast_log::proto::log_client::LogClient;
-use amcast_log::proto::{AppendRequest, ReadRequest, Session};
+use amcast_log::proto::{
+    AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
+};
 use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
+use prost::Message;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -577,13 +580,25 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
     for _ in 0..4 {
         client.append("big", vec![1; 200_000]).unwrap();
     }
-    // The name of a log is the first field of both requests.
-    let big = [&[0x0a, 3][..], b"big"].concat();
-    for path in ["/amcast.log.v1.Log/Read", "/amcast.log.v1.Log/Tail"] {
+    client.multi_append((0..1000).map(|_| ("none".into(), Bytes::new()))).unwrap();
+    client.multi_append((0..1000).map(|n| (format!("{n:0>255}"), "x".into()))).unwrap();
+    let (log, logs) = ("big".to_string(), vec!["a".to_string(); 1000]);
+    let big = ReadRequest { log: log.clone(), ..ReadRequest::default() };
+    let none = ReadRequest { log: "none".to_string(), ..big.clone() };
+    let tail = TailRequest { log, ..TailRequest::default() };
+    let requests = [
+        ("Read", big.encode_to_vec()),
+        ("Read", none.encode_to_vec()),
+        ("Tail", tail.encode_to_vec()),
+        ("List", ListRequest::default().encode_to_vec()),
+        ("Info", InfoRequest { logs }.encode_to_vec()),
+    ];
+    for (method, request) in requests {
+        let path = &format!("/amcast.log.v1.Log/{method}");
         // What fits waits for as long as it likes.
-        let mut few = calls(&server, path, 1, Some(&big));
-        let mut many = calls(&server, path, 60, Some(&big));
-        many.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut few = calls(&server, path, 1, Some(&request));
+        let mut many = calls(&server, path, 100, Some(&request));
+        many.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert!(!server_is_silent(&mut many), "{path}: it may go on");
         assert_eq!(read(&mut client, "big", 0).unwrap().len(), 4, "{path}: others are served");
         few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
