@@ -73,8 +73,8 @@ impl Watching<'_> {
         self.known = *self.heard.borrow_and_update();
     }
 
-    /// Waits until it is told that the log has a value at `position`, may have one, or was deleted: at once if that was
-    /// told since the stream began to read.
+    /// Waits until the front knows that the log has a value at `position` or was deleted, or an append may have added that
+    /// value; does not wait where this happened after the stream began to read.
     pub(crate) async fn until(&mut self, position: u64) {
         let Heard { news, deleted, appends, .. } = self.known;
         // The sender goes only after this stream.
