@@ -3,8 +3,9 @@
 use crate::home::Keeping;
 use amcast_core::histogram::{BUCKETS, Histogram};
 use amcast_storage::Counts;
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, read_to_string};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -133,9 +134,8 @@ impl Resources {
 
     /// What the node takes now. May wait for a moment, so the node's loop must not ask.
     pub(crate) fn read(&self) -> ResourceStatus {
-        let statm = read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages = statm.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
-        let resident_bytes = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+        let pages = Process::myself().and_then(|process| process.statm());
+        let resident_bytes = pages.map_or(0, |pages| pages.resident * procfs::page_size());
         ResourceStatus { resident_bytes, disk: self.disk() }
     }
 
