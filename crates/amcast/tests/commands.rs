@@ -14,7 +14,8 @@ They are meant to behave as in Redis 7, with its options, in RESP2 and RESP3; th
 answers with those of a real `redis-server`. The families *connection* and *server* answer what
 clients and tools ask before they start. A command over keys of several shards is one atomic step.
 What is not listed here is answered as Redis answers a command that it does not know. *Arguments*
-counts the words behind the name.
+counts the words behind the name. All of them together have 1 MB at most, or up to 64 MB where a cluster is told
+so ([store.md](store.md#large-commands)).
 ";
 
 /// How many arguments a command takes besides its name.

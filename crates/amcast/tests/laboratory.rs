@@ -205,6 +205,12 @@ fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
     };
     refused(&["sim", "--groups", "3", "--destinations", "4"], "--destinations 4");
     refused(&["sim", "--payload", "100000000"], "--payload 100000000");
+    refused(&["sim", "--clients", "0"], "--clients 0");
+    refused(&["sim", "--settle-us", "0"], "--settle-us");
+    refused(&["sim", "--network", "loss_ppm=1000000"], "at most 500000");
+    refused(&["sim", "--overlay", "0,0,0"], "3 parents");
+    refused(&["sim", "--protocol", "skeen", "--faults", "crash"], "no process crashes");
+    refused(&["sim", "--scenario", "scenarios", "--seed", "3"], "--seed");
 
     let path = std::env::temp_dir().join(format!("amcast-nothing-{}.jsonl", std::process::id()));
     let file = path.display().to_string();

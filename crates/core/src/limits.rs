@@ -19,9 +19,13 @@ pub const LIVES_MAX: u32 = 1 << 24;
 /// Bytes of payload in one message.
 pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 
+/// Bytes of one command of a service that is larger than a message and is ordered in parts.
+pub const COMMAND_BYTES_MAX: usize = 64 << 20;
+
 /// Bytes of one answer to a command.
 pub const ANSWER_BYTES_MAX: usize = 128 << 20;
 
+const _: () = assert!(PAYLOAD_BYTES_MAX <= COMMAND_BYTES_MAX);
 const _: () = assert!(GROUPS_MAX <= u64::BITS as usize);
 // A view's members in a note are a bit each.
 const _: () = assert!(REPLICAS_MAX <= u32::BITS as usize);

@@ -8,6 +8,7 @@ mod files;
 mod frames;
 mod log;
 mod net;
+mod parts;
 mod redis;
 mod state;
 mod tram;
@@ -65,6 +66,23 @@ pub const TARGETS: &[Target] = &[
             "LRANGE",
             "k",
             "{k}",
+        ],
+    },
+    Target {
+        name: "ordered_messages",
+        run: parts::messages,
+        words: &[
+            "\n",
+            "p 2 1 0 2 ",
+            "a 2 1 2 ",
+            "c 1 1 ",
+            "r ",
+            "S\n",
+            " ",
+            "1",
+            "SET k v",
+            "MSET a 1 b 2",
+            "GET k",
         ],
     },
     Target {

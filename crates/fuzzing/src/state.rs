@@ -8,6 +8,9 @@ const SHARDS: usize = 2;
 /// The version of states that had no map of partitions yet.
 const BEFORE_PARTITIONS: u8 = 6;
 
+/// The last version of states that say neither what was skipped nor which parts of commands there are.
+const BEFORE_SKIPS: u8 = 10;
+
 /// Frames of a stream, cut in this length.
 const FRAME_BYTES: usize = 100;
 
@@ -15,7 +18,7 @@ const FRAME_BYTES: usize = 100;
 pub(crate) fn stream(bytes: &[u8]) {
     let read = |mut bytes: &[u8]| State::read(&Kv::new(SHARDS, 7), SHARDS, &mut bytes).map(drop);
     let _ = read(bytes);
-    for version in [BEFORE_PARTITIONS, stream::VERSION] {
+    for version in [BEFORE_PARTITIONS, BEFORE_SKIPS, stream::VERSION] {
         let sound = read(&sealed(version, bytes));
         assert_ne!(sound, Err(Corrupt::Checksum), "the sums of this target do not fit");
     }

@@ -97,6 +97,7 @@ macro_rules! each {
 each! {
     requests_of_redis_clients_are_cut_alike_in_any_pieces = "redis_requests",
     commands_of_redis_clients_are_answered_once = "redis_commands",
+    messages_are_taken_and_answered_once = "ordered_messages",
     a_damaged_state_is_refused = "state_stream",
     a_cluster_file_is_refused_or_sound = "cluster_file",
     any_history_is_judged = "history_lines",

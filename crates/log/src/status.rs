@@ -33,9 +33,15 @@ pub(crate) fn not_done(why: Why) -> Status {
         Why::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. }) => Status::failed_precondition(
             "the request was first sent so long ago that whether it took effect is not known",
         ),
+        Why::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
+            Status::internal("the front sent a request in parts, which the log has not")
+        }
         Why::Refused(Refusal::Forgotten | Refusal::Window) => Status::failed_precondition(
             "whether the request took effect is not known: 1024 later ones of its session were sent, \
              or its answer is not kept any more",
+        ),
+        Why::Refused(Refusal::Skipped) => Status::aborted(
+            "all replicas skip this request by decision of those who run the cluster; it took no effect",
         ),
     }
 }

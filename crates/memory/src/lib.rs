@@ -8,6 +8,7 @@
 //!   bytes, the others make calls that nobody wraps.
 //! - `layout.rs` says what each word of the shared files means.
 //! - `files.rs` and `store.rs` are the operating system and its stand-in on the heap.
+//! - `mapped.rs` is a small file of one process, for what must outlast it.
 //! - `peer.rs` knows who lives in which incarnation.
 //! - `conformance.rs`, behind the feature of that name, tests any carrier of the medium against the
 //!   laws; the simulator's passes the same suite.
@@ -27,6 +28,7 @@ mod guard;
 mod heap;
 mod idle;
 mod layout;
+mod mapped;
 #[cfg(all(test, not(miri)))] // one model checker at a time
 mod models;
 mod peer;
@@ -40,5 +42,6 @@ pub use directory::{ClusterId, Directory, Lease, StartOptions};
 pub use error::Error;
 pub use heap::give_back_memory;
 pub use idle::{Idle, IdleCounts, Idler, Pause};
+pub use mapped::MappedFile;
 pub use store::Backing;
 pub use turns::shorten_turns;

@@ -1,6 +1,7 @@
 //! Seeds that failed once keep every promise: each line of `regressions/*.txt` is a run. What a run draws
 //! moves with the simulator, so a line may say what it must still show: `mark=` a rare branch that it takes,
-//! `mutant=` a mutant with which it fails.
+//! `mutant=` a mutant with which it fails. With `REGRESSION` in the environment only lines that contain its value are
+//! run; see `regressions/README.md`.
 
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
@@ -29,7 +30,9 @@ fn replay(file: &str, protocol: Option<&str>) {
     let lines = file.lines();
     let lines: Vec<&str> = lines.filter(|l| !l.starts_with('#') && !l.is_empty()).collect();
     assert!(!lines.is_empty(), "nothing is replayed");
-    for line in lines {
+    let only = std::env::var("REGRESSION").unwrap_or_default();
+    for line in lines.into_iter().filter(|line| line.contains(&only)) {
+        println!("{line}");
         let (how, story) = line.split_once(" | ").expect("a story");
         let failed = Failed::read(how, protocol);
         let (report, broken) = failed.play(None);

@@ -1,6 +1,7 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
-use amcast_core::{Gid, GroupSet, MsgId, Pid, Time};
+use crate::executing::Executing;
+use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision, Time};
 use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -148,6 +149,39 @@ pub trait Application {
     /// Forgets its state, since a newer one is on its way; gives it back, since dropping it may take long.
     /// It is given no command, and shows nobody anything, before the next one is put in force.
     fn clear(&mut self) -> Self::State;
+
+    /// Has what is executed noted there, in a slot for each group and one more. Called at most once, before
+    /// [`begin`](Self::begin).
+    fn note_in(&mut self, _notes: Arc<Executing>) {}
+
+    /// Has these messages skipped: they count as delivered, and are not executed. Each stands with whether it is
+    /// [released](Self::release_skip) already. Called at most once, before [`begin`](Self::begin).
+    ///
+    /// # Errors
+    /// When it cannot skip them; the sentence says why.
+    fn skip(&mut self, _decisions: &[(SkipDecision, bool)]) -> Result<(), String> {
+        Err("what this node runs cannot skip messages".to_string())
+    }
+
+    /// The message that is next and is to be skipped once it is released; [`deliver`](Self::deliver) does not take
+    /// it before.
+    fn at_skip(&self) -> Option<MsgId> {
+        None
+    }
+
+    /// Has a message skipped when its turn comes.
+    fn release_skip(&mut self, _msg: MsgId) {}
+
+    /// Whether a message was skipped in the state in force.
+    fn has_skipped(&self, _msg: MsgId) -> bool {
+        false
+    }
+
+    /// Why `state` must not be put in force, if other messages were skipped on the way to it than are
+    /// skipped here.
+    fn conflict(&self, _state: &Self::State) -> Option<String> {
+        None
+    }
 
     /// Figures about `group` for people and metrics.
     fn figures(&self, group: Gid) -> Figures;

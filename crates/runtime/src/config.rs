@@ -4,6 +4,7 @@
 
 use crate::system::refuses_text;
 use amcast_core::config::{Kind, Param};
+use amcast_core::limits::COMMAND_BYTES_MAX;
 use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
 use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,10 @@ pub struct ClusterFile {
     /// [`MAXMEMORY_MB`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub maxmemory_mb: Option<u64>,
+    /// How large a Redis command or a transaction may be that this process takes from clients, in MB of 2^20 bytes, 1
+    /// to 64. What is larger than a message is ordered in parts. None: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_max_mb: Option<usize>,
     /// What the hashes of keys are made with: 32 hexadecimal digits that nobody guesses, the same on every host and for
     /// ever. None: what clusters had before, by which keys can be computed that take long to find. `amcast up` and
     /// `amcast config init` draw one.
@@ -72,8 +77,7 @@ pub struct ClusterFile {
     /// What the logs of a node may hold then, in MB of 10^6 bytes. None: 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_disk_mb: Option<usize>,
-    /// How long it takes from a change of a shard at most until its replicas compare digests of their states, in seconds; 0
-    /// for never. None: 5.
+    /// Seconds from a change of a shard at most until its replicas compare digests of their states; 0: never. None: 5.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest_secs: Option<u64>,
     /// The order of keys that partitions are parts of.
@@ -233,6 +237,7 @@ impl Default for ClusterFile {
             workers: None,
             maxmemory_mb: None,
             digest_secs: None,
+            command_max_mb: None,
             hash_seed: None,
             log_mb: None,
             log_dir: None,
@@ -398,6 +403,9 @@ impl ClusterFile {
         self.ports.check().map_err(ConfigError::Relation)?;
         let digits =
             |seed: &String| seed.len() == 32 && seed.bytes().all(|b| b.is_ascii_hexdigit());
+        if self.command_max_mb.is_some_and(|mb| !(1..=COMMAND_BYTES_MAX >> 20).contains(&mb)) {
+            return Err(ConfigError::Relation("command_max_mb: give 1 to 64".to_string()));
+        }
         if !self.hash_seed.as_ref().is_none_or(digits) {
             let why =
                 "hash_seed: give 32 hexadecimal digits, such as `openssl rand -hex 16` prints";

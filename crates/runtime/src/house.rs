@@ -22,6 +22,7 @@ use crate::ingress::MayRead;
 use crate::journal::LogVolume;
 use crate::reading::{Asked, Read, Reading};
 use crate::seat::{Above, Captured};
+use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
 use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
 use amcast_storage::Error;
@@ -106,6 +107,10 @@ pub(crate) struct House<A: Application> {
     pub(crate) reading: Reading,
     /// The answer to one, reused.
     answer: Vec<u8>,
+    /// What is not executed here, by decision of those who run the cluster.
+    pub(crate) skips: Skips,
+    /// How many of these are in the state that was saved or taken over last.
+    skipped: usize,
 }
 
 impl<A: Application> House<A> {
@@ -140,23 +145,33 @@ impl<A: Application> House<A> {
             found: None,
             reading: Reading::of(groups),
             answer: Vec::new(),
+            skips: Skips::default(),
+            skipped: 0,
         }
     }
 
     /// The application's state is written to disk from now on. It goes on from the one that was there.
+    ///
+    /// # Errors
+    /// When other messages were skipped in that than are skipped here; the sentence says so.
     pub(crate) fn keep_state(
         &mut self,
         checkpoints: Checkpoints,
         restored: Option<Restored<A::State>>,
-    ) {
+    ) -> Result<(), String> {
         self.checkpoints = Some(checkpoints);
-        let Some(Restored { state, history }) = restored else { return };
+        let Some(Restored { state, history }) = restored else { return Ok(()) };
+        if let Some(why) = self.app.conflict(&state) {
+            return Err(why);
+        }
         let groups = self.cluster.all_groups();
         self.wanted = groups.iter().map(|g| A::state_delivered(&state, g)).collect();
         drop(self.app.adopt(state));
         self.record_taken_over(&history, "the disk");
         tracing::info!("goes on from the state on disk, at {:?}", self.wanted);
         (self.tell, self.found) = (true, Some(self.wanted.clone()));
+        self.skipped = self.count_skipped();
+        Ok(())
     }
 
     /// The replicas have started. One that remarked that it lacks state did not know yet of the one on
@@ -449,6 +464,10 @@ impl<A: Application> House<A> {
             tracing::info!("the state of {from} is too old by now; asking again");
             return;
         }
+        if let Some(why) = self.app.conflict(&state) {
+            tracing::error!("the state of {from} is not taken: {why}");
+            return;
+        }
         if let Some(view) = self.view {
             // What the donor had delivered and this member has not is agreed on only if both went on
             // from view to view, in one incarnation: then it comes here, too, and the state waits for it.
@@ -467,6 +486,7 @@ impl<A: Application> House<A> {
         self.record_taken_over(&history, &from);
         tracing::info!("has all state again, from {from}, at {positions:?}");
         self.checkpoints.iter_mut().for_each(|c| c.took_over(positions.clone()));
+        self.skipped = self.count_skipped();
         self.wanted = positions;
         (self.state, self.lost, self.tell) = (State::Live, false, true);
         self.drain();
@@ -743,5 +763,6 @@ impl<A: Application> Above for House<A> {
     }
 }
 
+mod skipping;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,8 @@
 //! stands behind a node's replicas, `handover` how it gets its state back, `checkpoint` how it keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
-//! [`clock`] the time; [`lines`] what is said to people; [`bare`] is a node for measurements, with nothing behind its replicas.
+//! [`clock`] the time; [`lines`] what is said to people; [`executing`] notes what is executed, for the case that it ends
+//! the node, and `skips` is what is never executed; [`bare`] is a node for measurements, with nothing behind its replicas.
 //!
 //! One thread a node runs everything between memory and the state machine. It takes no lock, waits
 //! on nobody, and parks when there is nothing to do.
@@ -26,6 +27,7 @@ mod diary;
 mod disk;
 mod door;
 mod dues;
+pub mod executing;
 pub mod front;
 mod handover;
 pub mod home;
@@ -38,6 +40,7 @@ pub mod log_ends;
 mod log_owner;
 mod member;
 pub mod node;
+pub mod node_data;
 mod ports;
 mod post;
 mod reading;
@@ -47,6 +50,7 @@ mod replicas;
 pub mod resources;
 pub mod seat;
 pub mod secret;
+mod skips;
 mod standing;
 pub mod supervisor;
 pub mod system;

@@ -11,7 +11,7 @@
 
 use crate::application::Wake;
 use crate::asks::{Asks, group_address};
-use crate::config::Place;
+use crate::config::{Place, marks};
 use crate::control::{NetworkStatus, PeerStatus};
 use crate::dues::Dues;
 use crate::home::{Keeping, Net};
@@ -99,14 +99,15 @@ impl Members {
             let groups = if asks.multicast { GroupSet::one(ALL) } else { GroupSet::EMPTY };
             Peer { tcp: at, udp: at, groups }
         };
-        standing.decides.clone_from(&net.decides);
+        // What is skipped comes first: it has a mark of its own, whatever else there is.
+        standing.decides.extend_from_slice(&net.decides);
         let peers: Vec<Peer> = net.places.iter().enumerate().map(peer).collect();
         let usual = Options::default();
         let options = Options {
             cluster_id: net.key.id,
             secret: net.key.secret.clone(),
             processes: cluster.processes() as u32,
-            decides: net.marks(),
+            decides: marks(&standing.decides),
             disk: standing.disk,
             start: standing.start,
             anew: standing.anew,
@@ -237,6 +238,7 @@ impl Members {
             if !self.standing.meets(rank, self.post.carrier.known(Pid(rank as u32))) {
                 return;
             }
+            self.standing.met.insert(rank);
             if let Some(reach) = &mut self.reach {
                 reach.trust(Pid(rank as u32));
                 self.tell_all(now, rank, above, |p| Input::Oracle(Oracle::Trust(p)));
@@ -497,6 +499,10 @@ impl Replicas for Members {
 
     fn logged(&self) -> LogVolume {
         self.members.iter().filter_map(Dues::journal).map(Journal::volume).sum()
+    }
+
+    fn not_met(&self) -> Vec<usize> {
+        self.others().filter(|rank| !self.standing.met.contains(rank)).collect()
     }
 
     fn log_status(&self) -> Option<LogStatus> {

@@ -12,6 +12,7 @@ use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request, Wanted};
 use crate::diary::{Diary, Kind};
 use crate::disk::Disk;
 use crate::door::{Door, is_of};
+use crate::executing::Executing;
 use crate::front::Own;
 use crate::handover::Fetching;
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
@@ -22,6 +23,7 @@ use crate::member::{Members, Process};
 use crate::replicas::{Replicas, Seats};
 use crate::resources::Resources;
 use crate::seat::{Seat, SeatError};
+use crate::skips::{SKIPPED, Skips};
 use crate::standing::Dismissal;
 use crate::system::refuses_file;
 use amcast_core::step::Status;
@@ -55,6 +57,9 @@ const LEAVE_PATIENCE: Span = Span::secs(3);
 /// How long a node waits until it says what for, and how often it says it again.
 const SAY_FIRST: Span = Span::secs(10);
 const SAY_EVERY: Span = Span::secs(60);
+
+/// How long a node works until what ended it before counts as survived.
+const WELL_AFTER: Span = Span::secs(10);
 
 /// The longest a loop sleeps, so that it looks at its flag now and then.
 const SLEEP_MAX: Span = Span::millis(50);
@@ -146,6 +151,8 @@ pub struct Node<A: Application> {
     say_at: Time,
     /// When the application is asked next what it has to say by itself.
     report_at: Time,
+    /// What ended it before, until it is well, and when it may count as that.
+    ended_before: Option<(Arc<Executing>, Time)>,
 }
 
 /// What a node stands on when it starts.
@@ -153,6 +160,7 @@ struct Footing {
     replicas: Box<dyn Replicas>,
     door: Door,
     life: Option<Life>,
+    skips: Skips,
 }
 
 impl Footing {
@@ -176,6 +184,7 @@ impl Footing {
             replicas: Box::new(Seats(seats)),
             door: Door::Office(Box::new(office)),
             life: None,
+            skips: Skips::default(),
         })
     }
 
@@ -198,6 +207,9 @@ impl Footing {
         }
         let standing = net.standing((rank, cluster.replicas()), keeping);
         let mut standing = standing.map_err(|e| NodeError::Disk(e.to_string()))?;
+        let skips = keeping.map(|keeping| Skips::open(&keeping.path)).transpose();
+        let skips = skips.map_err(|e| NodeError::Disk(e.to_string()))?.unwrap_or_default();
+        standing.decides = vec![(SKIPPED.to_string(), skips.names())];
         let life = name.begin(net.first_life(rank, keeping)).map_err(wrong)?;
         standing.start = life.start();
         let mut processes: Vec<Process> = Vec::new();
@@ -221,7 +233,7 @@ impl Footing {
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
         let door = Door::Ingress(ingress, rank);
-        Ok(Self { replicas: Box::new(members), door, life: Some(life) })
+        Ok(Self { replicas: Box::new(members), door, life: Some(life), skips })
     }
 }
 
@@ -254,8 +266,48 @@ fn keep_state<A: Application>(
     let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
     let opened = Checkpoints::open::<A>(keeping, node, groups, wake);
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
-    house.keep_state(checkpoints, restored);
-    Ok(())
+    let kept = house.keep_state(checkpoints, restored);
+    kept.map_err(|why| {
+        NodeError::Disk(format!(
+            "{}: {why}: see \"A command that ends every node\" in docs/deploy.md. {} skips {}",
+            keeping.checkpoints().display(),
+            crate::config::node_name(rank),
+            house.skips.names()
+        ))
+    })
+}
+
+/// Has what the application executes noted where the node keeps what outlasts it, and tells what it was executing
+/// when it ended before. Has it skip what is skipped.
+fn prepare<A: Application>(
+    app: &mut A,
+    (name, groups): (&str, usize),
+    keeping: Option<&Keeping>,
+    skips: &Skips,
+) -> Result<Option<Arc<Executing>>, NodeError> {
+    if !skips.is_empty() {
+        app.skip(&skips.decisions()).map_err(NodeError::Disk)?;
+        tracing::info!("{name} skips {}", skips.names());
+    }
+    let Some(keeping) = keeping.filter(|keeping| keeping.lasts) else { return Ok(None) };
+    keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
+    match Executing::begin(&keeping.path, groups + 1) {
+        Ok((notes, ended)) => {
+            for note in ended {
+                tracing::warn!(
+                    "{name} {note}. If no node survives it: `amcast log-file skip {}`",
+                    keeping.path.display()
+                );
+            }
+            let notes = Arc::new(notes);
+            app.note_in(Arc::clone(&notes));
+            Ok(Some(notes))
+        }
+        Err(e) => {
+            tracing::warn!("{}: {e}: what is executed is not noted", keeping.path.display());
+            Ok(None)
+        }
+    }
 }
 
 impl<A: Application> Node<A> {
@@ -265,7 +317,7 @@ impl<A: Application> Node<A> {
     /// When memory, sockets, history or application cannot be set up, or the node runs already.
     pub fn start(options: &NodeOptions<'_>, mut app: A) -> Result<Self, NodeError> {
         let (rank, cluster) = (options.rank, *options.config.cluster());
-        let Footing { replicas, door, life } = match options.ground {
+        let Footing { replicas, door, life, skips } = match options.ground {
             Ground::Memory(directory) => Footing::in_memory(options, directory)?,
             Ground::Net(net) => Footing::on_net(options, net, app.can_peek())?,
         };
@@ -290,12 +342,15 @@ impl<A: Application> Node<A> {
                 Some(begun.map_err(|e| NodeError::Io(dir.clone(), e))?)
             }
         };
+        let keeping = options.keeping.as_ref();
+        let ended_before = prepare(&mut app, (&name, cluster.groups()), keeping, &skips)?;
         app.begin(replicas.wake()).map_err(NodeError::Application)?;
         if matches!(door, Door::Ingress(..)) {
             app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
         let mut house = House::new(cluster, app, door, diary, forgot);
+        house.skips = skips;
         if let Some(keeping) = &options.keeping {
             keep_state(keeping, rank, (&mut house, replicas.wake()))?;
         }
@@ -322,6 +377,7 @@ impl<A: Application> Node<A> {
             joining,
             say_at: clock::now() + SAY_FIRST,
             report_at: Time::ZERO,
+            ended_before: ended_before.map(|notes| (notes, clock::now() + WELL_AFTER)),
         })
     }
 
@@ -450,6 +506,14 @@ impl<A: Application> Node<A> {
             self.joining = false;
             self.kept.iter().for_each(|(_, disk)| disk.has_joined());
         }
+        if self.ended_before.as_ref().is_some_and(|(_, well_at)| now > *well_at) && self.is_ready()
+        {
+            self.ended_before.take().iter().for_each(|(notes, _)| notes.survives());
+        }
+        if !self.house.skips.is_empty() {
+            let all_met = self.replicas.not_met().is_empty();
+            self.house.skip(all_met).map_err(|e| NodeError::Disk(e.to_string()))?;
+        }
         let saved = self
             .house
             .checkpoint(self.replicas.logged())
@@ -569,7 +633,7 @@ impl<A: Application> Node<A> {
     /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
-        let leaves = self.house.is_leaving();
+        let leaves = self.house.is_leaving() || self.house.undecided().is_some();
         let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
         let replicas = &self.replicas;
         let works = |(status, fit): (Status, bool)| fit && status.follows;
@@ -658,6 +722,16 @@ impl<A: Application> Node<A> {
         busy
     }
 
+    /// That it has not met all nodes, which it must before it skips these messages.
+    fn waits_for_all(&self, skips: &str) -> String {
+        let names: Vec<_> =
+            self.replicas.not_met().into_iter().map(crate::config::node_name).collect();
+        format!(
+            "{skips} is skipped only once every node has that decision: waits for {}",
+            names.join(", ")
+        )
+    }
+
     /// Nodes are somewhere else from now on.
     fn move_to(&mut self, places: &[Place], nodes: Vec<At>) {
         if nodes.len() == self.nodes.len() {
@@ -692,7 +766,10 @@ impl<A: Application> Node<A> {
                 "the state is being fetched from another node".to_string()
             }
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
-            (None, None) => self.house.app.lacks().unwrap_or_default().into_owned(),
+            (None, None) => match self.house.undecided() {
+                Some(skips) => self.waits_for_all(&skips),
+                None => self.house.app.lacks().unwrap_or_default().into_owned(),
+            },
         };
         let why = match self.replicas.differs() {
             Some(differs) if !why.is_empty() => format!("{why}; {differs}"),

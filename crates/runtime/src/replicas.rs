@@ -78,6 +78,11 @@ pub(crate) trait Replicas {
         LogEnds::default()
     }
 
+    /// The nodes that this one was not connected to yet, by rank; none where there are no connections.
+    fn not_met(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Why they cannot go on, if they cannot.
     fn failed(&self) -> Option<String> {
         None

@@ -14,12 +14,13 @@ use crate::control::PeerStatus;
 use crate::disk::Disk;
 use crate::home::{life_name, write_synced};
 use crate::life::Name;
+use crate::skips::SKIPPED;
 use crate::system::refuses_file;
 use amcast_core::Pid;
 use amcast_net::wire::Refusal;
 use amcast_net::{Known, Remark};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,8 @@ pub(crate) struct Standing {
     no_multicast: BTreeMap<usize, String>,
     /// Who refuses this node.
     dismissal: Option<Dismissal>,
+    /// Who was met in this life. All of them skip the same messages.
+    pub(crate) met: BTreeSet<usize>,
     /// What was said last, and when.
     said: BTreeMap<Matter, Said>,
     /// Why it cannot go on.
@@ -305,6 +308,14 @@ impl Standing {
         let Refusal::Decides(at) = why else { return why.to_string() };
         let Some((name, value)) = self.decides.get(usize::from(at)) else { return why.to_string() };
         let value: String = value.chars().take(VALUE_CHARS_MAX).collect();
+        if name == SKIPPED {
+            return format!(
+                "the two have not decided to skip the same messages, each at the same place, and no replica may execute \
+                 what another one skips: {} skips {value}. See `amcast log-file skip --list` on each host, and give all nodes the same \
+                 decisions",
+                node_name(self.rank)
+            );
+        }
         format!(
             "their cluster files differ in {name}, which is {value} in the one of this node, and its replicas would \
              come to another state; give all nodes the same file (`amcast config check FILE` on each host prints \

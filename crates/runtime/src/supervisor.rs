@@ -6,9 +6,10 @@
 //! clients, so that the cluster can come to rest before it stops.
 //!
 //! A node that ends is started again after a wait that doubles from one early end to the next. One
-//! that always ends within [`EARLY`] of its start is given up after [`EARLY_ENDS_MAX`] times: what
-//! fails so often fails for a reason that another start does not mend. Reasons go away, too, as when a
-//! full memory has room again: it is tried again now and then ([`TRY_AGAIN`]).
+//! that always ends early is given up after [`EARLY_ENDS_MAX`] times: what fails so often fails for a reason that
+//! another start does not mend. An end is early within [`EARLY`] of the start, and one by the node itself within
+//! [`EARLY_BY_ITSELF`], since it takes a moment to find a full disk. Reasons go away, too, as when a full memory has room
+//! again: it is tried again now and then ([`TRY_AGAIN`]).
 
 use crate::home::Ground;
 use crate::lines;
@@ -33,6 +34,9 @@ const BACK_OFF: (Duration, Duration) = (Duration::from_millis(20), Duration::fro
 /// A node that ends sooner after its start than this ended early; one that lived longer begins again
 /// with the shortest wait.
 pub const EARLY: Duration = Duration::from_secs(1);
+
+/// The same for a node that ends by itself, with an exit code or by a fault, and is not killed.
+pub const EARLY_BY_ITSELF: Duration = Duration::from_secs(10);
 
 /// So many early ends in a row, and a node is given up.
 pub const EARLY_ENDS_MAX: u32 = 20;
@@ -225,13 +229,14 @@ impl Nodes {
             if Instant::now() >= slot.start_at {
                 if let Err(e) = self.spawn(rank) {
                     // A start that fails is as good as an early end: the next one waits as long.
-                    say(&self.slots[rank].ended(&format!("could not be started: {e}")));
+                    let how = format!("could not be started: {e}");
+                    say(&self.slots[rank].ended(&how, EARLY));
                 }
                 self.tell(None);
             }
             return;
         };
-        let how = match child.try_wait() {
+        let (how, early) = match child.try_wait() {
             Ok(None) => {
                 if self.shared.close.load(Ordering::Acquire)
                     && let Some(mut input) = child.stdin.take_if(|_| !slot.closed)
@@ -246,11 +251,11 @@ impl Nodes {
                 }
                 return;
             }
-            Ok(Some(status)) => told(status),
-            Err(e) => format!("is lost: {e}"),
+            Ok(Some(status)) => (told(status), early(status)),
+            Err(e) => (format!("is lost: {e}"), EARLY),
         };
         slot.child = None;
-        say(&slot.ended(&how));
+        say(&slot.ended(&how, early));
         self.tell(Some(rank));
         // Its peers learn that its memory is gone before the next one makes new.
         if let Err(e) = self.ground.clean() {
@@ -314,18 +319,17 @@ impl Nodes {
 }
 
 impl Slot {
-    /// Whether the node had been given up, and lives: from now on that is forgotten.
+    /// Whether the node had been given up, and lives. One that ends early all the same is given up again at once.
     fn recovered(&mut self) -> bool {
         let lives = self.life.given_up && self.started.elapsed() >= EARLY;
-        if lives {
-            (self.life.given_up, self.early_ends) = (false, 0);
-        }
+        self.life.given_up &= !lives;
         lives
     }
 
-    /// Takes note of an end and decides what comes next: a line for the operator.
-    fn ended(&mut self, how: &str) -> String {
-        let early = self.started.elapsed() < EARLY;
+    /// Takes note of an end, which is early within so long of the start, and decides what comes next: a line for the
+    /// operator.
+    fn ended(&mut self, how: &str, early: Duration) -> String {
+        let early = self.started.elapsed() < early;
         if !early {
             self.early_ends = 0;
             self.back_off = BACK_OFF.0;
@@ -337,7 +341,7 @@ impl Slot {
         *given_up = self.early_ends >= EARLY_ENDS_MAX;
         let (wait, next) = if *given_up {
             let next = format!(
-                "it ended {} times in a row within {EARLY:?} of its start and is given up: the others \
+                "it ended {} times in a row soon after its start and is given up: the others \
                  go on without it, and it is tried again in {TRY_AGAIN:?}",
                 self.early_ends
             );
@@ -362,6 +366,18 @@ fn told(status: ExitStatus) -> String {
             None => format!("was killed by signal {number}"),
         },
         (None, None) => status.to_string(),
+    }
+}
+
+/// Within how long of the start an end like this is early.
+fn early(status: ExitStatus) -> Duration {
+    let is_fault = |signal| {
+        let faults = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL, Signal::FPE];
+        faults.iter().any(|fault| fault.as_raw() == signal)
+    };
+    match status.signal() {
+        Some(signal) if !is_fault(signal) => EARLY,
+        _ => EARLY_BY_ITSELF,
     }
 }
 
@@ -394,7 +410,7 @@ mod tests {
         let mut slot = slot(Duration::ZERO);
         for n in 1..=EARLY_ENDS_MAX {
             slot.started = Instant::now();
-            let line = slot.ended("panicked");
+            let line = slot.ended("panicked", EARLY);
             assert_eq!(line.contains("given up"), n == EARLY_ENDS_MAX, "{line}");
             assert_eq!(slot.life.given_up, n == EARLY_ENDS_MAX, "after {n}");
         }
@@ -409,7 +425,7 @@ mod tests {
         let mut slot = slot(Duration::ZERO);
         slot.early_ends = EARLY_ENDS_MAX - 1;
         slot.back_off = BACK_OFF.1;
-        slot.ended("ended with exit code 1");
+        slot.ended("ended with exit code 1", EARLY);
         assert!(slot.start_at > slot.started + TRY_AGAIN - EARLY, "not at once");
         let down = slot.life.down(Some("8 MB are needed")).expect("it is down");
         assert!(down.contains("n0 is DOWN") && down.ends_with("code 1: 8 MB are needed"), "{down}");
@@ -417,8 +433,34 @@ mod tests {
         assert!(!slot.recovered(), "it has only just begun");
         slot.started -= EARLY;
         assert!(slot.recovered() && !slot.recovered(), "once");
-        assert_eq!((slot.life.given_up, slot.early_ends), (false, 0));
+        assert!(!slot.life.given_up);
         assert_eq!(slot.life.down(None), None);
+        slot.ended("was killed", EARLY);
+        assert_eq!(slot.early_ends, 0);
+    }
+
+    #[test]
+    fn a_node_that_ends_by_itself_some_seconds_after_each_start_is_given_up_and_a_killed_one_is_not()
+     {
+        let _limit = amcast_test_policy::time_limit();
+        for (status, gives_up) in
+            [(1 << 8, true), (101 << 8, true), (6, true), (9, false), (15, false)]
+        {
+            let status = ExitStatus::from_raw(status);
+            let mut slot = slot(Duration::ZERO);
+            let mut end_after = |lived: Duration| {
+                slot.started = Instant::now() - lived;
+                slot.recovered();
+                slot.ended(&told(status), early(status));
+                slot.life.given_up
+            };
+            let ends: Vec<bool> = (0..=EARLY_ENDS_MAX).map(|_| end_after(EARLY * 3 / 2)).collect();
+            let wanted: Vec<bool> =
+                (1..=EARLY_ENDS_MAX + 1).map(|n| gives_up && n >= EARLY_ENDS_MAX).collect();
+            assert_eq!(ends, wanted, "{status}: and again at once when it was tried again");
+            // One that worked for longer begins anew.
+            assert!(!end_after(EARLY_BY_ITSELF * 2) && !end_after(EARLY / 2), "{status}");
+        }
     }
 
     /// The slots of a supervisor without a thread, with one node that runs `program`.
@@ -475,7 +517,7 @@ mod tests {
         let mut slot = slot(EARLY * 2);
         slot.early_ends = EARLY_ENDS_MAX - 1;
         slot.back_off = BACK_OFF.1;
-        slot.ended("was killed");
+        slot.ended("was killed", EARLY);
         assert!(!slot.life.given_up);
         assert_eq!((slot.early_ends, slot.back_off), (0, BACK_OFF.0 * 2));
     }

@@ -112,9 +112,10 @@ impl<'a> Slice<'a> {
         self.raw(bytes);
     }
 
-    /// Covers as much of `bytes` as there is room for; how much that was.
+    /// Covers as much of `bytes` as there is room for, and at least one, so that the next slice begins behind this one;
+    /// how much that was.
     pub fn some(&mut self, bytes: &[u8]) -> usize {
-        let n = bytes.len().min(self.left);
+        let n = bytes.len().min(self.left.max(1));
         self.bytes(&bytes[..n]);
         n
     }
@@ -276,28 +277,54 @@ pub struct DigestReport {
     pub position: u64,
     /// What was computed there.
     pub digest: Digest,
+    /// Which messages the sender skips, as [`skips_mark`] has it: only what replicas with the same decisions computed can
+    /// be compared.
+    pub skips: u64,
 }
 
 impl DigestReport {
-    /// Bytes of an encoded report.
+    /// Bytes of an encoded report of a replica that skips nothing.
     pub const BYTES: usize = 9 + Digest::BYTES;
     const VERSION: u8 = 4;
+    /// The version of a report with the mark of what is skipped behind it.
+    const VERSION_SKIPS: u8 = 7;
 
     /// The bytes of the report.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![Self::VERSION];
+        let skips = (self.skips != 0).then_some(self.skips);
+        let mut out = vec![if skips.is_some() { Self::VERSION_SKIPS } else { Self::VERSION }];
         out.extend_from_slice(&self.position.to_le_bytes());
         self.digest.encode(&mut out);
+        out.extend(skips.into_iter().flat_map(u64::to_le_bytes));
         out
     }
 
     /// The report in these bytes; none if they are something else.
     pub fn decode(payload: &[u8]) -> Option<Self> {
-        let rest = payload.strip_prefix(&[Self::VERSION])?;
+        let (version, rest) = payload.split_first()?;
         let (position, rest) = rest.split_first_chunk()?;
-        let digest = Digest::decode(rest.try_into().ok()?);
-        Some(Self { position: u64::from_le_bytes(*position), digest })
+        let (digest, skips) = match *version {
+            Self::VERSION => (rest, 0),
+            Self::VERSION_SKIPS => {
+                let (digest, skips) = rest.split_last_chunk()?;
+                (digest, u64::from_le_bytes(*skips))
+            }
+            _ => return None,
+        };
+        let digest = Digest::decode(digest.try_into().ok()?);
+        Some(Self { position: u64::from_le_bytes(*position), digest, skips })
     }
+}
+
+/// One number for the messages that a replica skips, in ascending order: 0 for none, and not for any others.
+pub(crate) fn skips_mark(messages: impl Iterator<Item = MsgId>) -> u64 {
+    let (mut hasher, mut any) = (hasher(), false);
+    for MsgId { sender, seq } in messages {
+        hasher.write(&sender.0.to_le_bytes());
+        hasher.write(&seq.to_le_bytes());
+        any = true;
+    }
+    if any { hasher.finish().max(1) } else { 0 }
 }
 
 #[cfg(test)]
@@ -311,14 +338,32 @@ mod tests {
     }
 
     #[test]
+    fn other_skipped_messages_have_another_mark_and_none_has_none() {
+        let mark =
+            |seqs: &[u64]| skips_mark(seqs.iter().map(|seq| MsgId { sender: Pid(1), seq: *seq }));
+        assert_eq!(mark(&[]), 0);
+        assert_eq!(mark(&[7, 9]), mark(&[7, 9]));
+        let marks = [mark(&[]), mark(&[7]), mark(&[9]), mark(&[7, 9])];
+        assert!((1..4).all(|i| !marks[..i].contains(&marks[i])), "{marks:?}");
+    }
+
+    #[test]
     fn reports_and_points_are_golden_and_nothing_else() {
-        let report = DigestReport { position: 258, digest: digest(7, Some((3, 9)), 5) };
+        let report = DigestReport { position: 258, digest: digest(7, Some((3, 9)), 5), skips: 0 };
         let bytes = report.encode();
         let golden = b"\x04\x02\x01\0\0\0\0\0\0\x05\0\0\0\x07\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0";
         assert_eq!((&bytes[..], bytes.len()), (&golden[..], DigestReport::BYTES));
         assert_eq!(DigestReport::decode(&bytes), Some(report));
         let unknown = DigestReport { digest: digest(7, None, 5), ..report };
         assert_eq!(DigestReport::decode(&unknown.encode()), Some(unknown));
+        // Of a replica that skips something, with the mark of that behind it.
+        let skips = DigestReport { skips: 258, ..report };
+        let with_mark = [b"\x07", &golden[1..], b"\x02\x01\0\0\0\0\0\0"].concat();
+        assert_eq!(
+            (skips.encode(), DigestReport::decode(&with_mark)),
+            (with_mark.clone(), Some(skips))
+        );
+        assert_eq!(DigestReport::decode(&with_mark[..with_mark.len() - 1]), None);
         assert_eq!((Envelope::decode(&bytes), ClockReport::decode(&bytes)), (None, None));
         for wrong in [&bytes[..bytes.len() - 1], &[&bytes[..], b"x"].concat(), b"", b"\x04"] {
             assert_eq!(DigestReport::decode(wrong), None);

@@ -53,7 +53,12 @@ impl Envelope {
 
     /// Appends the header to `out`; the command's bytes follow it.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.push(Self::VERSION);
+        self.encode_as(Self::VERSION, out);
+    }
+
+    /// Appends the same words behind another first byte, which says what follows them.
+    pub(crate) fn encode_as(&self, version: u8, out: &mut Vec<u8>) {
+        out.push(version);
         out.push(if self.read_only { Self::READ_ONLY } else { 0 });
         let Stamp { wall_ms, host_ms } = self.stamp;
         for word in [self.session, self.request, self.open_from, wall_ms, host_ms] {
@@ -63,8 +68,13 @@ impl Envelope {
 
     /// The header and the command behind it; none if the bytes are not of this version.
     pub fn decode(payload: &[u8]) -> Option<(Self, &[u8])> {
+        Self::decode_as(Self::VERSION, payload)
+    }
+
+    /// What [`encode_as`](Self::encode_as) wrote, and what follows it.
+    pub(crate) fn decode_as(version: u8, payload: &[u8]) -> Option<(Self, &[u8])> {
         let (head, body) = payload.split_at_checked(Self::BYTES)?;
-        if head[0] != Self::VERSION || head[1] & !(Self::READ_ONLY | Self::HARMLESS) != 0 {
+        if head[0] != version || head[1] & !(Self::READ_ONLY | Self::HARMLESS) != 0 {
             return None;
         }
         let word = |i: usize| {

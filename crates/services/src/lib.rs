@@ -18,6 +18,7 @@ pub mod kv;
 pub mod log;
 pub mod machine;
 pub mod metrics;
+pub mod parts;
 mod process;
 pub mod status;
 pub mod store_and_log;
@@ -28,7 +29,8 @@ pub use backend::{Answers, Backend, Busy, LocalBackend, Wrote};
 pub use clock::Clock;
 pub use envelope::{ClockReport, Envelope, Stamp};
 pub use executor::{
-    Answer, Awaits, Delivered, Executor, Full, Holds, Limits, OnRead, Peek, State, Wake, workers,
+    Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnRead, Peek, Standing, State,
+    StateHead, Wake, Witness, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
 pub use metrics::{Metric, Metrics};

@@ -149,6 +149,17 @@ pub trait Machine: Send + Sync + 'static {
         part.due_ms().is_some_and(|due_ms| due_ms < deadlines_ms.end)
     }
 
+    /// What of an answer is kept for retries of its command: all of it, unless the rest can be [made again](Self::again).
+    fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
+        answer
+    }
+
+    /// Appends to `answer` what a retry of `command` is told, from what was [kept](Self::kept) of its answer. `part` is
+    /// that of the command's lowest shard, at the retry's place in the order.
+    fn again(&self, _part: &Self::Part, kept: &[u8], _command: &[u8], answer: &mut Vec<u8>) {
+        answer.extend_from_slice(kept);
+    }
+
     /// Appends to `answer` what a client is told when its command was refused.
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }
@@ -222,4 +233,11 @@ pub enum Refusal {
     Forgotten,
     /// The session has more requests open than the window allows.
     Window,
+    /// The shard keeps as many bytes of [parts](crate::parts) as it may: this one was not kept.
+    NoRoom,
+    /// The shard does not have all [parts](crate::parts) of the command any more: it was not executed.
+    Incomplete,
+    /// All replicas skip its message, by decision of those who run the cluster: it was not executed, and no
+    /// repetition of it will be.
+    Skipped,
 }

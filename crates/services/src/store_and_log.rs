@@ -104,6 +104,18 @@ impl Machine for StoreAndLog {
         }
     }
 
+    /// No answer of a log begins as a refusal of the store does: a log is called by number, and answers by one.
+    fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
+        self.store.kept(answer)
+    }
+
+    fn again(&self, part: &Self::Part, kept: &[u8], command: &[u8], answer: &mut Vec<u8>) {
+        match Self::is_of_log(command) {
+            true => self.logs.again(&part.logs, kept, command, answer),
+            false => self.store.again(&part.keys, kept, command, answer),
+        }
+    }
+
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         match Self::is_of_log(command) {
             true => self.logs.refuse(why, command, answer),

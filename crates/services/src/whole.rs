@@ -82,6 +82,9 @@ enum Word {
     Forgotten = 2,
     Window = 3,
     Ahead = 4,
+    NoRoom = 5,
+    Incomplete = 6,
+    Skipped = 7,
 }
 
 /// Takes an answer of a [`Whole`] apart.
@@ -98,6 +101,9 @@ pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
             Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Ahead { now_ms }))
         }
         Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
+        Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
+        Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
+        Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
         _ => Err(Refusal::Forgotten),
     }
 }
@@ -170,6 +176,9 @@ impl<S: StateMachine> Machine for Whole<S> {
             Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
             Refusal::Forgotten => (Word::Forgotten, None),
             Refusal::Window => (Word::Window, None),
+            Refusal::NoRoom => (Word::NoRoom, None),
+            Refusal::Incomplete => (Word::Incomplete, None),
+            Refusal::Skipped => (Word::Skipped, None),
         };
         answer.push(word as u8);
         answer.extend(now_ms.into_iter().flat_map(u64::to_le_bytes));
@@ -342,7 +351,14 @@ mod tests {
     #[test]
     fn a_refusal_is_no_answer() {
         let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
-        for why in timed.into_iter().chain([Refusal::Forgotten, Refusal::Window]) {
+        let untimed = [
+            Refusal::Forgotten,
+            Refusal::Window,
+            Refusal::NoRoom,
+            Refusal::Incomplete,
+            Refusal::Skipped,
+        ];
+        for why in timed.into_iter().chain(untimed) {
             let mut bytes = Vec::new();
             Whole::<Sums>::default().refuse(why, b"", &mut bytes);
             assert_eq!(answered(&bytes), Err(why));

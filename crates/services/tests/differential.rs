@@ -12,6 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[path = "differential/large.rs"]
+mod large;
+
 /// An answer as RESP2 has it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Value {
@@ -122,10 +125,16 @@ impl Drop for RealRedis {
 }
 
 fn ours(shards: usize) -> Front {
+    ours_of(shards, 1)
+}
+
+/// One that takes commands of so many megabytes.
+fn ours_of(shards: usize, megabytes: usize) -> Front {
     let backend = Arc::new(LocalBackend::new(shards, 42));
     let status: Arc<dyn Status> = backend.clone();
     let server = Arc::new(Server::new(Partitions::by_slot(shards).into(), 100, 0, None, status));
-    let config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
+    config.command_bytes_max = redis::command_bytes_max(megabytes);
     redis::start(config, backend, server).expect("a free port")
 }
 

@@ -123,10 +123,16 @@ impl Chaos {
 }
 
 fn front() -> Front {
+    front_of(1 << 20)
+}
+
+/// A front that sends in parts what does not fit so many bytes.
+fn front_of(message_bytes_max: usize) -> Front {
     let status: Arc<dyn Status> = Arc::new(LocalBackend::new(SHARDS, 1));
     let server = Arc::new(Server::new(Partitions::by_slot(SHARDS).into(), 2000, 0, None, status));
     let mut config = redis::Config::new(([127, 0, 0, 1], 0).into(), 1);
     config.threads = 2;
+    config.message_bytes_max = message_bytes_max;
     redis::start(config, Arc::new(Handle(Arc::default())), server).expect("a free port")
 }
 
@@ -154,14 +160,32 @@ fn each_connection_sees_its_own_commands_in_order_and_once() {
     work(&front());
 }
 
+/// A message that takes 20 bytes of a command beside the envelope: most commands here have more.
+const SMALL_MESSAGE: usize = amcast_services::Envelope::BYTES + 20;
+
+#[test]
+fn each_connection_sees_its_own_commands_in_order_and_once_where_they_are_sent_in_parts() {
+    let _limit = amcast_test_policy::time_limit();
+    work(&front_of(SMALL_MESSAGE));
+}
+
 #[test]
 fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
     let _limit = amcast_test_policy::time_limit();
-    let front = front();
+    work_while_keys_move(&front());
+}
+
+#[test]
+fn commands_in_parts_follow_keys_that_move() {
+    let _limit = amcast_test_policy::time_limit();
+    work_while_keys_move(&front_of(SMALL_MESSAGE));
+}
+
+fn work_while_keys_move(front: &Front) {
     let stop = AtomicBool::new(false);
     let rounds = std::thread::scope(|scope| {
         let mover = scope.spawn(|| {
-            let (mut c, mut rounds) = (connect(&front), 0);
+            let (mut c, mut rounds) = (connect(front), 0);
             while !stop.load(Ordering::Relaxed) {
                 for (from, to, at) in [(0, 1, 3000), (1, 2, 9000), (2, 0, 0), (1, 0, 0)] {
                     let begin = match at {
@@ -188,7 +212,7 @@ fn each_connection_sees_its_own_commands_in_order_while_keys_move() {
         });
         // Also if it panics: the mover must end.
         let _stops = Stops(&stop);
-        work(&front);
+        work(front);
         stop.store(true, Ordering::Relaxed);
         mover.join().unwrap()
     });

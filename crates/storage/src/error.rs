@@ -69,6 +69,13 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// Which messages a node skips cannot be read.
+    Skips {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: Misfit,
+    },
     /// Two values do not go together, or one is out of its range.
     Options {
         /// Which, and what would be right.
@@ -164,6 +171,10 @@ impl Error {
                     why: Misfit::Short | Misfit::Magic | Misfit::Sum | Misfit::Nonsense,
                     ..
                 }
+                | Self::Skips {
+                    why: Misfit::Short | Misfit::Magic | Misfit::Sum | Misfit::Nonsense,
+                    ..
+                }
         )
     }
 
@@ -190,6 +201,13 @@ impl fmt::Display for Error {
                 path.display()
             ),
             Self::Misfit { path, why } => write!(f, "{}: {why}", path.display()),
+            Self::Skips { path, why } => write!(
+                f,
+                "{}: {}. Which messages this node skips is not known, so it does not start: remove the file, and \
+                 give the node every decision again that the others have (`amcast log-file skip --list` there)",
+                path.display(),
+                why.of_skips()
+            ),
             Self::Missing { path } => write!(
                 f,
                 "{0}: is missing; bring it back, or, if it is part of a log, see what is left with \
@@ -282,6 +300,18 @@ impl fmt::Display for Limit {
                  start again"
             }
         })
+    }
+}
+
+impl Misfit {
+    /// What is wrong with the file of messages that are skipped.
+    fn of_skips(self) -> String {
+        match self {
+            Self::Short => "is not as long as it says".to_string(),
+            Self::Sum => "is damaged: it does not fit its sums".to_string(),
+            Self::Nonsense => "is damaged: what it says cannot be".to_string(),
+            other => other.to_string(),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //! - `store/` is a log without threads: opening it, writing, syncing, reading again.
 //! - `log/` is the same for a loop that never waits, with the threads that do.
 //! - `checkpoints/` is states of the application, a file each, saved while the loop goes on.
+//! - `skipped.rs` is which messages a node does not execute, by decision of those who run the cluster.
 //! - `offline/` looks at the files of a process that does not run, and repairs them.
 //!
 //! It knows no protocol: a record is bytes, and so is a state.
@@ -27,6 +28,7 @@ mod log;
 mod machine;
 pub mod offline;
 mod shelf;
+mod skipped;
 mod store;
 mod walk;
 mod window;
@@ -35,4 +37,5 @@ pub use checkpoints::{Checkpoints, Found, Saved, Saving};
 pub use error::{Damage, Error, Flaw, Limit, Misfit};
 pub use format::{LogId, Owner};
 pub use log::{Counts, Done, Log, Options, Refused, Wake};
+pub use skipped::{SKIPPED, SkipEntry, SkipStage, read_skipped, write_skipped};
 pub use store::{Recovered, Torn, Unreadable};

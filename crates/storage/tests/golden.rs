@@ -1,7 +1,9 @@
 //! Files of version 1, byte by byte as `docs/storage.md` draws them and not as this program writes them:
 //! they must open for ever.
 
-use amcast_storage::{Checkpoints, Log, Options};
+use amcast_storage::{
+    Checkpoints, Log, Options, SKIPPED, SkipEntry, SkipStage, read_skipped, write_skipped,
+};
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +41,14 @@ const CHECKPOINT: &[&str] = &[
     "00000000000000000000000000000000000000000000000000000000f4b61838",
     "1fd4792f080000000000000000000000612073746174652015c0197904000000",
     "08000000000000006f662032abbaee9b000000000c00000000000000",
+];
+
+/// Two messages that are skipped: `p1:4294967301@g0/17`, which was, and `p7:9@g2/300`, which was only decided.
+const SKIPPED_FILE: &[&str] = &[
+    "616d63617374534b010000000200000000000000000000000000000000000000",
+    "0000000000000000000000000000000000000000000000000000000070cb0294",
+    "01000000000400000500000001000000110000000000000000000000abef59bc",
+    "070000000201000009000000000000002c0100000000000000000000ffdcdc9c",
 ];
 
 /// How long the segments are.
@@ -107,5 +117,22 @@ fn a_checkpoint_of_version_1_is_read() {
         state.extend_from_slice(piece);
     }
     assert_eq!(state, b"a state of 2");
+    fs::remove_dir_all(&path).expect("it can be removed");
+}
+
+#[test]
+fn skipped_messages_of_version_1_are_read_and_written_so() {
+    let _limit = amcast_test_policy::time_limit();
+    let path = directory("skipped", &[(SKIPPED, bytes(SKIPPED_FILE))]);
+    let read = read_skipped(&path).unwrap_or_else(|e| panic!("{e}"));
+    let told = |entry: &SkipEntry| (entry.decision.to_string(), entry.stage);
+    let wanted = [
+        ("p1:4294967301@g0/17".to_string(), SkipStage::Used),
+        ("p7:9@g2/300".to_string(), SkipStage::Decided),
+    ];
+    assert_eq!(read.iter().map(told).collect::<Vec<_>>(), wanted);
+    fs::remove_file(path.join(SKIPPED)).expect("it can be removed");
+    write_skipped(&path, &read).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(fs::read(path.join(SKIPPED)).expect("it is there"), bytes(SKIPPED_FILE));
     fs::remove_dir_all(&path).expect("it can be removed");
 }

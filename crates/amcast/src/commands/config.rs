@@ -61,6 +61,7 @@ clients = 8            # places in shared memory for fronts, benchmarks and tool
 overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
 maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
                        # refused; AMCAST.MAXMEMORY sets it later; left out: any, but `up` and `config init` write it
+command_max_mb = 1     # MB of 2^20 bytes that a Redis command or a transaction may have: 1 to 64; hosts may differ
 hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
                        # be chosen that take long to find; `up` and `config init` draw one
 log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
@@ -191,6 +192,9 @@ fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
         Some(mb) => format!("all keys may take {mb} MB in each node (maxmemory_mb)"),
         None => "keys may take all memory of a node: maxmemory_mb is left out".to_string(),
     });
+    if let Some(mb) = file.command_max_mb {
+        lines.push(format!("commands and transactions may have {mb} MB (command_max_mb)"));
+    }
     if let Some(etcd) = &file.etcd {
         lines.push(format!(
             "where the other nodes are is heard from etcd at {}",

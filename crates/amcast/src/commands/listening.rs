@@ -6,7 +6,6 @@ use crate::service::{
     CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
 };
 use amcast_core::Cluster;
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_log::Hears;
 use amcast_runtime::clock;
 use amcast_runtime::config::ClusterFile;
@@ -175,8 +174,6 @@ impl Listening {
             status,
         ));
         let first_session = u64::from(front.place()) << 48 | u64::from(front.life()) << 24;
-        // A cluster with small rings takes smaller commands: clients hear of one limit, its own.
-        let beside = PAYLOAD_BYTES_MAX - front::redis::COMMAND_BYTES_MAX;
         // The same for all fronts: their commands meet in one order.
         let clock_ahead_ms = file.clock_ahead(!forgets(file));
         let book = book(file, front, watch.cluster())?;
@@ -186,7 +183,10 @@ impl Listening {
         let redis = at.redis.open("redis", |at| {
             let mut config = front::redis::Config::new(at, first_session + 1);
             config.clock_ahead_ms = clock_ahead_ms;
-            config.command_bytes_max = front.payload_max().saturating_sub(beside);
+            config.command_bytes_max =
+                front::redis::command_bytes_max(file.command_max_mb.unwrap_or(1));
+            // A cluster with small rings has small messages: more commands travel in parts.
+            config.message_bytes_max = front.payload_max();
             front::redis::start(config, Arc::clone(&backend), Arc::clone(&server))
         })?;
         let log_config = |listen| amcast_log::Config {

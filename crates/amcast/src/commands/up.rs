@@ -82,6 +82,10 @@ pub(super) struct Args {
     /// may need more are refused. The Redis command AMCAST.MAXMEMORY sets it later [2000]
     #[arg(long, value_name = "MB")]
     maxmemory_mb: Option<u64>,
+    /// MB of 2^20 bytes that a Redis command or a transaction may have with all its arguments, 1 to 64; what is larger than
+    /// a message is ordered in parts [1]
+    #[arg(long, value_name = "MB")]
+    command_max_mb: Option<usize>,
     /// MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused
     /// until logs are trimmed [200]
     #[arg(long, value_name = "MB")]
@@ -203,6 +207,7 @@ impl Args {
         file.replicas = self.replicas.unwrap_or(file.replicas);
         file.workers = self.workers.or(file.workers);
         file.maxmemory_mb = self.maxmemory_mb.or(file.maxmemory_mb);
+        file.command_max_mb = self.command_max_mb.or(file.command_max_mb);
         file.log_mb = self.log_mb.or(file.log_mb);
         file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
         // What is there already may have one that is seen from its own directory.
@@ -265,6 +270,7 @@ fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io
     };
     file.log_dir = file.log_dir.take().or_else(|| kept.log_dir.clone());
     file.maxmemory_mb = file.maxmemory_mb.or(kept.maxmemory_mb);
+    file.command_max_mb = file.command_max_mb.or(kept.command_max_mb);
     Ok(())
 }
 

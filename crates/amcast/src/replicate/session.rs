@@ -73,8 +73,8 @@ pub struct Session {
 pub enum CallError {
     /// The cluster gave none.
     NoAnswer(NoAnswer),
-    /// The service refused it: it was repeated for so long that its answer is not known any more.
-    /// Whether it was executed is not known, either.
+    /// The service refused it: it was repeated for so long that its answer is not known any more, and whether it
+    /// was executed is not known, either; or all replicas skip it, and it was not executed.
     Refused(Refusal),
 }
 
@@ -83,6 +83,7 @@ impl CallError {
     pub const fn effect(&self) -> Effect {
         match self {
             Self::NoAnswer(why) => why.effect(),
+            Self::Refused(Refusal::Skipped) => Effect::None,
             Self::Refused(_) => Effect::Unknown,
         }
     }
@@ -93,9 +94,15 @@ impl fmt::Display for CallError {
         match self {
             Self::NoAnswer(why) => why.fmt(f),
             Self::Refused(Refusal::Window) => f.write_str("too many commands are open"),
+            Self::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
+                f.write_str("a part of the command is missing; the command was not executed")
+            }
             Self::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. } | Refusal::Forgotten) => {
                 f.write_str("it took so long that whether the command was executed is not known")
             }
+            Self::Refused(Refusal::Skipped) => f.write_str(
+                "all replicas skip it by decision of those who run the cluster; it was not executed",
+            ),
         }
     }
 }

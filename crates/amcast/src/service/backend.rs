@@ -5,7 +5,8 @@ use amcast_core::{Cluster, GroupSet};
 use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
-use amcast_services::{Answers, Backend, Busy, Status, Wrote};
+use amcast_services::parts::Assembly;
+use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -56,15 +57,15 @@ impl ClusterBackend {
         Self { reads: reads.map(here), ..self }
     }
 
-    /// Hands a command in by `submit`, and records it as called.
+    /// Hands a message in by `submit`, and records its command as called, if it has one.
     fn hand_in(
         &self,
         token: u64,
-        command: &[u8],
+        command: Option<(Envelope, &[u8])>,
         submit: impl FnOnce() -> Result<(), NoAnswer>,
     ) -> Result<(), Busy> {
-        let submitted = match &self.book {
-            Some(book) => book.call(token, command, submit),
+        let submitted = match self.book.as_ref().zip(command) {
+            Some((book, command)) => book.call(token, command, submit),
             None => submit(),
         };
         match submitted {
@@ -86,7 +87,18 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        self.hand_in(token, command, || self.front.submit(dst, command, token))
+        self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
+    }
+
+    fn assemble(
+        &self,
+        dst: GroupSet,
+        assembly: &[u8],
+        command: &[u8],
+        token: u64,
+    ) -> Result<(), Busy> {
+        let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
+        self.hand_in(token, last, || self.front.submit(dst, assembly, token))
     }
 
     fn reads_apart(&self) -> bool {
@@ -94,7 +106,7 @@ impl Backend for ClusterBackend {
     }
 
     fn read(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        self.hand_in(token, command, || self.front.read(dst, command, token))
+        self.hand_in(token, Envelope::decode(command), || self.front.read(dst, command, token))
     }
 
     /// Such reads are not recorded: a history is judged linearizable or not, which they are not.

@@ -60,12 +60,12 @@ impl CallBook {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has `submit` hand in a command, an envelope and what follows it, and records it as called
+    /// Has `submit` hand in a command, with its envelope, and records it as called
     /// before that if it was taken.
     pub(super) fn call(
         &self,
         token: u64,
-        command: &[u8],
+        (envelope, body): (Envelope, &[u8]),
         submit: impl FnOnce() -> Result<(), NoAnswer>,
     ) -> Result<(), NoAnswer> {
         // The lock is held while the command is handed in, so that it cannot return before its call
@@ -74,7 +74,6 @@ impl CallBook {
         let t = clock::now();
         submit()?;
         let mut args = Vec::new();
-        let Some((envelope, body)) = Envelope::decode(command) else { return Ok(()) };
         if decode_args(split_epoch(body).1, &mut args).is_none() || args.is_empty() {
             return Ok(());
         }

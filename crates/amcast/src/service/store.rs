@@ -2,9 +2,11 @@
 
 use super::Reads;
 use super::digests::DigestPace;
-use amcast_core::{Cluster, Entry, Gid, Keeps, MediumKind, MsgId, Span, Time};
+use super::witness::Notes;
+use amcast_core::{Cluster, Entry, Gid, Keeps, MediumKind, MsgId, SkipDecision, Span, Time};
 use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
 use amcast_runtime::config::{ClusterFile, Partition};
+use amcast_runtime::executing::Executing;
 use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
 use amcast_services::{
@@ -312,6 +314,30 @@ impl<M: Hosted> Application for ServiceNode<M> {
 
     fn clear(&mut self) -> Self::State {
         self.executor.clear()
+    }
+
+    fn note_in(&mut self, notes: Arc<Executing>) {
+        self.executor.tell(Arc::new(Notes(notes)));
+    }
+
+    fn skip(&mut self, decisions: &[(SkipDecision, bool)]) -> Result<(), String> {
+        self.executor.skip(decisions)
+    }
+
+    fn at_skip(&self) -> Option<MsgId> {
+        self.executor.at_skip()
+    }
+
+    fn release_skip(&mut self, msg: MsgId) {
+        self.executor.release_skip(msg);
+    }
+
+    fn has_skipped(&self, msg: MsgId) -> bool {
+        self.executor.skipped().any(|skipped| skipped.msg == msg)
+    }
+
+    fn conflict(&self, state: &Self::State) -> Option<String> {
+        self.executor.conflict(state)
     }
 
     fn figures(&self, group: Gid) -> Figures {

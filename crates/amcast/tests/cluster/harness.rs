@@ -131,7 +131,18 @@ impl Up {
 
     /// The same, with this as its standard error.
     pub(crate) fn start_with(data: PathBuf, more: &[&str], stderr: Stdio) -> Self {
-        let mut child = ends_with_us(AMCAST)
+        Self::start_command(ends_with_us(AMCAST), data, more, stderr)
+    }
+
+    /// The same by another program, such as `env`, which is given the command behind these words.
+    pub(crate) fn start_under(under: &[&str], data: PathBuf, more: &[&str]) -> Self {
+        let mut command = ends_with_us(under[0]);
+        command.args(&under[1..]).arg(AMCAST);
+        Self::start_command(command, data, more, Stdio::inherit())
+    }
+
+    fn start_command(mut command: Command, data: PathBuf, more: &[&str], stderr: Stdio) -> Self {
+        let mut child = command
             .args(["up", "--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"])
             .arg(&data)
             .args(more)

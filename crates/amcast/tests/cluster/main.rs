@@ -10,11 +10,13 @@ mod files_differ;
 mod harness;
 mod interrupted;
 mod large_answers;
+mod large_commands;
 mod operating;
 mod partitions;
 mod replaced;
 mod room;
 mod shortened;
+mod skipped;
 mod unread;
 mod wire;
 

@@ -95,13 +95,18 @@ impl MultiRing {
         }
     }
 
-    /// Asks the other acceptors what it had promised and accepted.
+    /// Asks the other acceptors what it had promised and accepted. Who has answered in full is not
+    /// asked again: a later answer would reach further, and where answers take longer than the time
+    /// between two questions, this process would never know all that the last one knew.
     pub(super) fn ask_for_memory(&mut self) {
         if self.recovery_at() > self.now {
             return;
         }
         self.recovery.asked_at = Some(self.now);
         for p in self.comrades() {
+            if self.has_answered(p) {
+                continue;
+            }
             let word = self.question();
             self.say(p, word);
             if let Some(by) = self.way_round_to(p) {
@@ -118,13 +123,17 @@ impl MultiRing {
         Word::Lost { question: Question { memory, number } }
     }
 
-    /// By whom to ask one who has not answered and is not reached, each time another one.
+    /// Whether the answer of another acceptor is here, for all rings.
+    fn has_answered(&self, p: Pid) -> bool {
+        let Some(answers) = self.rank_of(p).and_then(|rank| self.recovery.answers.get(rank)) else {
+            return false;
+        };
+        self.voted_rings().all(|id| answers.get(usize::from(id)).is_some_and(Option::is_some))
+    }
+
+    /// By whom to ask one who is not reached, each time another one.
     fn way_round_to(&self, p: Pid) -> Option<Pid> {
-        let rank = self.rank_of(p)?;
-        let answered = self.voted_rings().all(|id| {
-            self.recovery.answers[rank].get(usize::from(id)).is_some_and(Option::is_some)
-        });
-        if answered || self.reaches(p) {
+        if self.reaches(p) {
             return None;
         }
         let own = ring_for(&self.shape.rings, GroupSet::one(self.group))?;

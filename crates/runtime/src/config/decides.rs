@@ -35,6 +35,9 @@ impl ClusterFile {
             // How much a host does at a time, what it writes down for people, and where its files are.
             workers: _,
             digest_secs: _,
+            // Only gateways ask it, before they send a command: nodes execute any that is ordered, up to a limit that
+            // no file sets.
+            command_max_mb: _,
             record: _,
             record_limit: _,
             data: _,
@@ -281,6 +284,7 @@ mod tests {
             with(|file| file.clients = 77),
             with(|file| file.overlay = "depth".to_string()),
             with(|file| file.workers = Some(7)),
+            with(|file| file.command_max_mb = Some(64)),
             with(|file| file.record = Some("/x".into())),
             with(|file| file.record_limit = Some(7)),
             with(|file| file.data = Some("/x".into())),

@@ -3,14 +3,13 @@
 
 use super::{Home, HomeError, Keeping, life_name};
 use crate::at::Key;
-use crate::config::{ClusterFile, Place, marks, node_name};
+use crate::config::{ClusterFile, Place, node_name};
 use crate::life::Life;
 use crate::standing::{Standing, peers_name};
 use amcast_core::config::Param;
 use amcast_core::limits::REPLICAS_MAX;
 use amcast_core::{Config, MediumKind};
 use amcast_memory::Directory;
-use amcast_net::Decides;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -43,11 +42,6 @@ impl Net {
     /// Of the cluster whose nodes know this, and are at these places.
     pub(crate) fn of(home: PathBuf, key: Key, places: Vec<Place>) -> Self {
         Self { home, key, places, decides: Vec::new() }
-    }
-
-    /// What nodes compare before they talk to each other.
-    pub(crate) fn marks(&self) -> Decides {
-        marks(&self.decides)
     }
 
     /// Where a node gives its state to other hosts, and what these must know.

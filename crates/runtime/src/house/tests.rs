@@ -220,7 +220,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     let open = |house: &mut House<Stands>| {
         let wake: Wake = Arc::new(|| {});
         let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, wake).unwrap();
-        house.keep_state(opened.checkpoints, opened.restored);
+        house.keep_state(opened.checkpoints, opened.restored).unwrap();
     };
     let (mut taking, [one, _]) = house(false);
     open(&mut taking);

@@ -53,6 +53,21 @@ pub trait Backend: Send + Sync + 'static {
     /// When there is no room; the command was not taken.
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
 
+    /// Has an [`Assembly`](crate::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
+    /// puts together, for backends that want to see it.
+    ///
+    /// # Errors
+    /// When there is no room; it was not taken.
+    fn assemble(
+        &self,
+        dst: GroupSet,
+        assembly: &[u8],
+        _command: &[u8],
+        token: u64,
+    ) -> Result<(), Busy> {
+        self.submit(dst, assembly, token)
+    }
+
     /// Whether reads of one shard need no place in the order ([`Backend::read`]).
     fn reads_apart(&self) -> bool {
         false

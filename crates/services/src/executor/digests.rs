@@ -2,7 +2,9 @@
 //!
 //! At a [digest point](crate::digest) each replica computes a digest, and has it reported in the shard's order. Each
 //! then judges for itself, by what it computed at the same point in this life; other reports say nothing, such as
-//! those of points behind which its state began. Each replica counts once, by its last report of a point.
+//! those of points behind which its state began, and those of replicas that had not decided to [skip](super::skips) the
+//! same messages: before that decision they may have executed what is skipped now. Each replica counts once, by its
+//! last report of a point.
 //!
 //! - If a majority of all replicas has another digest than this one, and all of them the same, this one is wrong: it
 //!   takes no further command ([`Executor::deliver`](super::Executor::deliver) refuses all), and its node must stop.
@@ -76,8 +78,9 @@ pub(super) struct Digests {
     changes: u64,
     /// Where the slice of the next point begins.
     next: Vec<u8>,
-    /// The position of the last point whose digest was not reported.
-    unsaid: Option<u64>,
+    /// The positions of the points whose digest was computed and not reported, in order. Also those that a node comes
+    /// to while it catches up: its digest at an earlier one may decide who is right.
+    unsaid: VecDeque<u64>,
     /// The position of the last point at which a majority had this replica's digest.
     agreed: u64,
     doubt: Option<Doubt>,
@@ -221,12 +224,18 @@ impl<M: Machine> Executor<M> {
         digest::point(digests.doubt.as_ref().map_or(&digests.next, |doubt| &doubt.expects))
     }
 
-    /// What is to be ordered in `shard` as this node's report of its last digest there, once.
+    /// What is to be ordered in `shard` as this node's next report of a digest there; none if it has reported all.
     pub fn take_digest_report(&mut self, shard: Gid) -> Option<Vec<u8>> {
         let digests = &mut self.heads[shard.index()].digests;
-        let position = digests.unsaid.take()?;
-        let point = digests.points.iter().find(|point| point.position == position)?;
-        Some(DigestReport { position, digest: point.own? }.encode())
+        while let Some(position) = digests.unsaid.pop_front() {
+            // Others remember no more points than this node does.
+            let point = digests.points.iter().find(|point| point.position == position);
+            if let Some(digest) = point.and_then(|point| point.own) {
+                let skips = self.skips.mark();
+                return Some(DigestReport { position, digest, skips }.encode());
+            }
+        }
+        None
     }
 
     /// Why this node must stop, if a majority of the replicas of a shard is in another state than its own. It
@@ -271,13 +280,20 @@ impl<M: Machine> Executor<M> {
         let point = &mut digests.points[at];
         (point.own, point.next) = (Some(digest), next.to_vec());
         let position = point.position;
-        (digests.next, digests.unsaid) = (next.to_vec(), Some(position));
+        digests.next = next.to_vec();
+        if digests.unsaid.len() >= POINTS_MAX {
+            digests.unsaid.pop_front();
+        }
+        digests.unsaid.push_back(position);
         self.judge(Gid(shard as u8), position);
     }
 
     /// Takes a report.
     pub(super) fn reported(&mut self, shard: Gid, id: MsgId, report: &DigestReport) {
         let Some(Comparison { cluster, .. }) = self.comparison else { return };
+        if report.skips != self.skips.mark() {
+            return;
+        }
         let Some(rank) = cluster.members(shard).position(|pid| pid == id.sender) else { return };
         let mut points = self.heads[shard.index()].digests.points.iter_mut();
         let Some(point) = points.find(|point| point.position == report.position) else { return };

@@ -58,29 +58,37 @@
 
 mod clocks;
 mod digests;
+mod parts;
 mod peek;
 mod pool;
 mod sessions;
 mod side;
+mod skips;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod witness;
 
 pub use clocks::AHEAD_MAX_MS;
 pub use peek::{OnRead, Peek};
-pub use pool::{Wake, workers};
+pub use pool::Wake;
+pub use skips::{Standing, StateHead};
 pub use snapshot::State;
+pub use witness::{Doing, Witness};
 
 use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
-use crate::machine::{Access, Machine, NEW_BUDGET, Part, Place};
+use crate::machine::{ANY_GROWTH, Access, Machine, NEW_BUDGET, Part, Place};
+use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use clocks::{Clocks, bound};
 use digests::{Comparison, Digests};
+use parts::Parts;
 use pool::{Job, Pool};
 use sessions::{Floors, Progress};
 use side::{Side, Turn};
+use skips::Skips;
 use snapshot::Cut;
 use std::sync::Arc;
 use waiting::{Arrival, Entry, Lanes};
@@ -176,6 +184,8 @@ struct Head {
     floors: Floors,
     /// What its replicas' states came to, of this life: no part of the state.
     digests: Digests,
+    /// Parts of commands that are larger than a message.
+    parts: Parts,
 }
 
 impl Head {
@@ -193,6 +203,51 @@ struct Judged {
     floor: u64,
     /// See [`At::exact`](crate::machine::At::exact).
     exact: GroupSet,
+    /// Whether it is answered in place of being executed: see [`skips`].
+    is_skipped: bool,
+}
+
+/// The bytes of an ordered command: an envelope and what follows it.
+enum Payload<'a> {
+    /// As its message has them.
+    Message(&'a [u8]),
+    /// Put together from parts.
+    Shared(Arc<[u8]>),
+}
+
+impl Payload<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Message(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, to be kept.
+    fn share(&self) -> Arc<[u8]> {
+        match self {
+            Self::Message(bytes) => (*bytes).into(),
+            Self::Shared(bytes) => bytes.clone(),
+        }
+    }
+
+    /// How many bytes of it are counted where messages wait.
+    const fn message_bytes(&self) -> usize {
+        match self {
+            Self::Message(bytes) => bytes.len(),
+            Self::Shared(_) => Assembly::BYTES,
+        }
+    }
+}
+
+/// A command that one of its shards delivers.
+struct Ordered<'a> {
+    id: MsgId,
+    dst: GroupSet,
+    envelope: Envelope,
+    payload: Payload<'a>,
+    /// Whether what it touches is looked at; else it counts as all of its shards, and as any growth.
+    is_known: bool,
 }
 
 /// What commands run on.
@@ -235,6 +290,18 @@ impl Holds {
     }
 }
 
+/// How many workers pay for a node: as many as it has cores beside the one of its own thread, but
+/// not more than shards; none if it has not two cores for itself. `cores` are the machine's, which
+/// `nodes` nodes share.
+pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
+    let mine = match cores.checked_div(nodes) {
+        Some(mine) => mine,
+        None => cores,
+    };
+    let spare = mine.saturating_sub(1);
+    if spare < shards { spare } else { shards }
+}
+
 /// Runs the commands of one node's shards; see the module's documentation.
 pub struct Executor<M: Machine> {
     machine: Arc<M>,
@@ -252,6 +319,9 @@ pub struct Executor<M: Machine> {
     awaits: Option<Awaits>,
     /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
     clocks: usize,
+    /// What is not executed, by decision of those who run the cluster.
+    skips: Skips,
+    witness: witness::Told,
     /// Who compares digests, where there are other replicas.
     comparison: Option<Comparison>,
     /// Why its state is not that of the others, if it is not.
@@ -278,7 +348,7 @@ impl<M: Machine> Executor<M> {
     /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
     /// delivers them.
     pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
-        let State { heads, lanes, sides } = State::new(&machine, shards);
+        let State { heads, lanes, sides, .. } = State::new(&machine, shards);
         Self {
             machine: Arc::new(machine),
             limits,
@@ -290,6 +360,8 @@ impl<M: Machine> Executor<M> {
             scratch: Vec::new(),
             awaits: None,
             clocks: 0,
+            skips: Skips::default(),
+            witness: None,
             comparison: None,
             differs: None,
         }
@@ -327,7 +399,8 @@ impl<M: Machine> Executor<M> {
             && workers > 0
         {
             let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
-            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, wake)?);
+            let whom = (wake, self.witness.clone());
+            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, whom)?);
         }
         Ok(())
     }
@@ -372,7 +445,8 @@ impl<M: Machine> Executor<M> {
     /// the stream, from 1; a replayed one is skipped. `dst` must contain `shard`.
     ///
     /// # Errors
-    /// When the shard holds too much, or this node [differs](Self::differs); the command was not taken.
+    /// When the shard holds too much, this node [differs](Self::differs), or the command is
+    /// [skipped](Self::skip) once it is released; it was not taken.
     pub fn deliver(
         &mut self,
         shard: Gid,
@@ -387,6 +461,9 @@ impl<M: Machine> Executor<M> {
         if position <= mine.delivered {
             return Ok(Delivered::Old);
         }
+        if !self.skips.admits((shard, position), id, dst) {
+            return Err(Full);
+        }
         if let Engine::Pool(pool) = &self.engine
             && pool.is_full()
         {
@@ -395,43 +472,100 @@ impl<M: Machine> Executor<M> {
         if self.differs.is_some() {
             return Err(Full);
         }
-        let Some((envelope, body)) = Envelope::decode(payload) else {
-            mine.delivered = position;
-            return Ok(self.hear(shard, id, payload));
+        let Some((envelope, _)) = Envelope::decode(payload) else {
+            return self.deliver_other((shard, position), (id, dst), payload, on_answer);
         };
         let place = Place { shard, position, now: mine.time(envelope.stamp) };
-        let before = mine.delivered;
-        let is_point = is_point(&envelope);
-        if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
-            if is_point {
-                self.begin_digest(place, id, body);
-            }
-            let floor = self.took(place, dst, &envelope).unwrap_or(0);
-            let judged = Judged { floor, exact: dst };
-            self.give_turn((id, dst), &[(place, before)], judged, &envelope, payload, on_answer);
-            return Ok(Delivered::Taken);
-        }
-        if self.lanes.waiting(shard) >= self.limits.waiting
-            || self.lanes.waiting_bytes(shard) + payload.len() > self.limits.waiting_bytes
-        {
+        let runs_now = dst.len() == 1 && self.lanes.waiting(shard) == 0;
+        if !runs_now && self.lanes.is_full(shard, payload.len(), &self.limits) {
             return Err(Full);
         }
-        if is_point {
+        let payload = Payload::Message(payload);
+        let ordered = Ordered { id, dst, envelope, payload, is_known: true };
+        self.take(place, &ordered, on_answer)
+    }
+
+    /// Takes what is ordered and is no whole command: a part of one, what puts it together, or what a replica says of
+    /// itself.
+    fn deliver_other(
+        &mut self,
+        (shard, position): (Gid, u64),
+        (id, dst): (MsgId, GroupSet),
+        payload: &[u8],
+        on_answer: OnAnswer<'_>,
+    ) -> Result<Delivered, Full> {
+        if let Some(part) = CommandPart::decode(payload).filter(|_| !self.skips.has(id)) {
+            self.keep_part((shard, position), (id, dst), &part, on_answer);
+            return Ok(Delivered::Taken);
+        }
+        if let Some(assembly) = Assembly::decode(payload) {
+            return self.assemble((shard, position), (id, dst), (&assembly, payload), on_answer);
+        }
+        self.heads[shard.index()].delivered = position;
+        let is_skipped = self.skips.takes(id);
+        Ok(if is_skipped { Delivered::Taken } else { self.hear(shard, id, payload) })
+    }
+
+    /// Takes a command at its place in one of its shards, which has room for it, and runs what can run.
+    fn take(
+        &mut self,
+        place: Place,
+        ordered: &Ordered<'_>,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<Delivered, Full> {
+        let Ordered { id, dst, ref envelope, ref payload, .. } = *ordered;
+        let shard = place.shard;
+        let before = self.heads[shard.index()].delivered;
+        if is_point(envelope)
+            && let Some((_, body)) = Envelope::decode(payload.bytes())
+        {
             self.begin_digest(place, id, body);
         }
-        let floor = self.took(place, dst, &envelope);
-        let growth = if envelope.read_only { 0 } else { self.machine.growth(body) };
-        // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run before them.
-        let exact = growth > 0 && !self.has_room(shard);
-        let arrival = Arrival { place, before, floor, growth, exact };
-        let machine = &*self.machine;
-        let ready = self.lanes.enter((id, dst), arrival, payload, |access| {
-            access_of(machine, (&envelope, body), dst, access);
-        });
-        if let Some(entry) = ready {
+        let floor = self.took(place, dst, envelope);
+        if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
+            let is_skipped = self.skips.has(id);
+            let judged = Judged { floor: floor.unwrap_or(0), exact: dst, is_skipped };
+            self.give_turn((id, dst), &[(place, before)], judged, envelope, payload, on_answer);
+            return Ok(Delivered::Taken);
+        }
+        if let Some(entry) = self.line_up((place, before, floor), ordered) {
             self.give_turns(entry, on_answer);
         }
         Ok(Delivered::Taken)
+    }
+
+    /// Puts a command in line in one of its shards; its ticket if its turn has come.
+    fn line_up(
+        &mut self,
+        (place, before, floor): (Place, u64, Option<u64>),
+        ordered: &Ordered<'_>,
+    ) -> Option<u64> {
+        let Ordered { id, dst, ref envelope, ref payload, is_known } = *ordered;
+        // What is skipped touches nothing, and is not even looked at.
+        let is_skipped = self.skips.takes(id);
+        let command = Envelope::decode(payload.bytes()).map(|(_, body)| body);
+        let looked_at = command.filter(|_| is_known && !is_skipped);
+        let command = command.unwrap_or_default();
+        let doing = (self.heads.len(), Doing { id, dst, place, command });
+        let witness = self.witness.clone();
+        witness::tell(witness.as_deref().filter(|_| looked_at.is_some()), doing, || {
+            let growth = match looked_at {
+                _ if envelope.read_only || is_skipped => 0,
+                Some(body) => self.machine.growth(body),
+                None => ANY_GROWTH,
+            };
+            // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run
+            // before them.
+            let is_unknown = !is_known && !is_skipped;
+            let exact = is_unknown || growth > 0 && !self.has_room(place.shard);
+            let arrival = Arrival { place, before, floor, growth, exact };
+            let machine = &*self.machine;
+            self.lanes.enter((id, dst), arrival, payload, |access| {
+                if let Some(body) = looked_at {
+                    access_of(machine, (envelope, body), dst, access);
+                }
+            })
+        })
     }
 
     /// Takes what a replica says of itself, in place of a command.
@@ -447,6 +581,7 @@ impl<M: Machine> Executor<M> {
         if self.clocks > 0 {
             mine.clocks.hear(id.sender, said, self.clocks);
             mine.now = mine.now.max(mine.clocks.agreed().unwrap_or_default());
+            mine.parts.expire(mine.now.host_ms);
         }
         Delivered::Taken
     }
@@ -483,11 +618,14 @@ impl<M: Machine> Executor<M> {
     fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
         let head = &mut self.heads[place.shard.index()];
         (head.delivered, head.now) = (place.position, place.now);
+        head.parts.expire(place.now.host_ms);
         if !envelope.read_only {
             head.digests.changed();
         }
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
-        home.then(|| head.floors.admit(envelope, place.now.host_ms))
+        let floor = home.then(|| head.floors.admit(envelope, place.now.host_ms))?;
+        head.parts.release(envelope.session, floor);
+        Some(floor)
     }
 
     /// Gives its turn to a waiting command and then to all that only waited for those before.
@@ -498,8 +636,9 @@ impl<M: Machine> Executor<M> {
             let Entry { id, dst, places, payload, floor, exact, .. } = entry;
             let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
             places.sort_by_key(|(p, _)| p.shard);
-            let (envelope, _) = Envelope::decode(&payload).expect("it was decoded when it came");
-            let judged = Judged { floor, exact };
+            let (envelope, _) = header(&payload).expect("it was decoded when it came");
+            let judged = Judged { floor, exact, is_skipped: self.skips.has(id) };
+            let payload = Payload::Shared(payload);
             self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
         }
     }
@@ -512,9 +651,10 @@ impl<M: Machine> Executor<M> {
         places: &[(Place, u64)],
         judged: Judged,
         envelope: &Envelope,
-        payload: &[u8],
+        payload: &Payload<'_>,
         on_answer: OnAnswer<'_>,
     ) {
+        let is_skipped = judged.is_skipped && self.skips.takes(id);
         let home = places[0].0.shard;
         let head = &self.heads[home.index()];
         let progress = Progress {
@@ -532,22 +672,35 @@ impl<M: Machine> Executor<M> {
         }
         match &mut self.engine {
             Engine::Pool(pool) => {
-                let body = Envelope::decode(payload).filter(|(envelope, _)| !envelope.read_only);
+                let command = Envelope::decode(payload.bytes());
+                let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
                 let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
-                let payload = payload.into();
+                let payload = payload.share();
                 pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
             }
             Engine::Here(sides) if is_point(envelope) => {
-                let body = Envelope::decode(payload).map_or(&b""[..], |(_, body)| body);
+                let command = Envelope::decode(payload.bytes());
+                let body = command.map_or(&b""[..], |(_, body)| body);
                 let mut result = Vec::new();
                 sides[home.index()].digest(&places[0].0, body, &self.limits, &mut result);
                 self.computed(id, &result);
             }
             Engine::Here(sides) => {
+                let payload = payload.bytes();
                 let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
                 let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
-                    let turn =
-                        Turn { id, dst, places, judged, progress, tidy, payload, is_awaited };
+                    let witness = self.witness.as_deref();
+                    let turn = Turn {
+                        id,
+                        dst,
+                        places,
+                        judged,
+                        progress,
+                        tidy,
+                        payload,
+                        is_awaited,
+                        witness,
+                    };
                     let scratch = &mut self.scratch;
                     side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
                 };

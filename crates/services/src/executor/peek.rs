@@ -50,6 +50,16 @@ pub(super) struct Look {
     ordered_ms: u64,
 }
 
+/// What became of a read that a worker was given, not collected.
+pub(super) struct Looked {
+    pub(super) shard: Gid,
+    pub(super) number: u64,
+    pub(super) peek: Peek,
+    pub(super) bytes: Box<[u8]>,
+    /// Bytes of the read.
+    pub(super) asked: usize,
+}
+
 impl Look {
     /// Answers `command`, with everything executed in the shard that stands in front of it.
     pub(super) fn run<M: Machine>(

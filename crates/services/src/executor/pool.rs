@@ -33,8 +33,8 @@
 //! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
 //! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
 //! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
-//! command, but reads take no more than half of them, so that commands are taken all the time. Reads of one round of
-//! the delivering thread are handed over together and wake a worker once, as their answers wake that thread.
+//! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
+//! the delivering thread wake a worker once, and so do their answers the delivering thread.
 //!
 //! # Locks
 //!
@@ -52,11 +52,12 @@
 //! # What it costs
 //!
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
-//! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`].
+//! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).
 
-use super::peek::{Look, OnRead, Peek};
+use super::peek::{Look, Looked, OnRead, Peek};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
+use super::witness::Told;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest::is_point;
 use crate::envelope::{Envelope, Stamp};
@@ -70,18 +71,6 @@ use std::thread::JoinHandle;
 /// Called by a worker when there are answers again; must not block.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// How many workers pay for a node: as many as it has cores beside the one of its own thread, but
-/// not more than shards; none if it has not two cores for itself. `cores` are the machine's, which
-/// `nodes` nodes share.
-pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
-    let mine = match cores.checked_div(nodes) {
-        Some(mine) => mine,
-        None => cores,
-    };
-    let spare = mine.saturating_sub(1);
-    if spare < shards { spare } else { shards }
-}
-
 /// Looks into an empty inbox before a worker sleeps: waking it takes longer than these.
 const LOOKS: usize = 200;
 
@@ -94,7 +83,7 @@ pub(super) struct Job {
     pub(super) tidy: Stamp,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
-    pub(super) payload: Box<[u8]>,
+    pub(super) payload: Arc<[u8]>,
 }
 
 /// A command of several shards, on its way to all of them.
@@ -129,16 +118,6 @@ struct Answered {
     /// Whether it is what a digest point came to.
     is_digest: bool,
     /// Bytes of the command.
-    asked: usize,
-}
-
-/// What became of a read, not collected.
-struct Looked {
-    shard: Gid,
-    number: u64,
-    peek: Peek,
-    bytes: Box<[u8]>,
-    /// Bytes of the read.
     asked: usize,
 }
 
@@ -289,6 +268,7 @@ struct Shared<M: Machine> {
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
+    witness: Told,
     panicked: AtomicBool,
 }
 
@@ -329,6 +309,8 @@ struct Unrun {
     /// sum.
     growths: VecDeque<(u64, u64)>,
     growth: u128,
+    /// Reads that it was given and that are not collected.
+    reads: usize,
 }
 
 impl Unrun {
@@ -382,7 +364,7 @@ impl<M: Machine> Pool<M> {
         limits: Limits,
         sides: Vec<Side<M::Part>>,
         workers: usize,
-        wake: Wake,
+        (wake, witness): (Wake, Told),
     ) -> std::io::Result<Self> {
         let shards = sides.len();
         let shared = Arc::new(Shared {
@@ -395,6 +377,7 @@ impl<M: Machine> Pool<M> {
             any_looked: AtomicBool::new(false),
             answer_bytes: AtomicUsize::new(0),
             wake,
+            witness,
             panicked: AtomicBool::new(false),
         });
         let unrun = (0..shards).map(|_| Unrun::default()).collect();
@@ -484,11 +467,13 @@ impl<M: Machine> Pool<M> {
         self.done(shard) == self.unrun[shard].sent
     }
 
-    /// Answers a read behind all that its shard was given, now or once a worker comes to it.
+    /// Answers a read behind all that its shard was given, now or once a worker comes to it. Not now while it is not
+    /// known what became of a read in front of it: that one may have to be ordered, and would be answered of a later moment.
     pub(super) fn read(&mut self, look: Look, command: &[u8], answer: &mut Vec<u8>) -> Peek {
         let shard = look.place.shard.index();
         let done = self.done(shard);
-        if self.is_done(shard) && self.shared.machine.is_short(command) {
+        let is_next = self.is_done(shard) && self.unrun[shard].reads == 0;
+        if is_next && self.shared.machine.is_short(command) {
             let mut side = self.shared.desks[shard].ask();
             return look.run(&*self.shared.machine, &mut side.part, command, answer);
         }
@@ -499,6 +484,7 @@ impl<M: Machine> Pool<M> {
         self.open += 1;
         self.open_bytes += command.len();
         self.unrun[shard].sent(done, None, 0);
+        self.unrun[shard].reads += 1;
         let inbox = shard % self.gathered.len();
         self.gathered[inbox].push((shard, Task::Read(look, command.into())));
         Peek::Later
@@ -523,6 +509,7 @@ impl<M: Machine> Pool<M> {
         self.open -= looked.len();
         for Looked { shard, number, peek, ref bytes, asked } in looked {
             self.open_bytes -= asked;
+            self.unrun[shard.index()].reads -= 1;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             on_read(shard, number, peek, bytes);
         }
@@ -786,8 +773,10 @@ impl<'a, M: Machine> Worker<'a, M> {
     /// Runs a command. Its answer must leave after it counts as done.
     fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
         let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
-        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited: true };
-        let Shared { machine, limits, .. } = self.shared;
+        let is_awaited = true;
+        let Shared { machine, limits, witness, .. } = self.shared;
+        let witness = witness.as_deref();
+        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
         let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {

@@ -198,7 +198,7 @@ impl Sessions {
         Some(ran[i].1.as_ref())
     }
 
-    /// Notes that a command ran at `host_ms`.
+    /// Notes that a command ran at `host_ms`, and what is kept of its answer.
     pub(super) fn record(
         &mut self,
         e: &Envelope,

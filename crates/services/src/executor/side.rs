@@ -1,10 +1,12 @@
 //! One shard's data and what ran on it: what a command needs at the moment at which it runs.
 
 use super::sessions::{Progress, Session, Sessions, Table, Verdict};
+use super::witness::{Doing, Witness, tell};
 use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
 use crate::envelope::{Envelope, Stamp};
-use crate::machine::{At, Corrupt, Machine, Part, Place};
+use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
+use crate::parts::header;
 use crate::stream::{Piece, Source, follows, next};
 use amcast_core::{GroupSet, MsgId};
 use std::collections::VecDeque;
@@ -35,6 +37,8 @@ pub(super) struct Turn<'a> {
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
     pub(super) is_awaited: bool,
+    /// Who is told that it is executed.
+    pub(super) witness: Option<&'a dyn Witness>,
 }
 
 impl<P: Part> Side<P> {
@@ -138,9 +142,9 @@ pub(super) fn run<M: Machine>(
     scratch: &mut Vec<u8>,
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
-    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited } = *turn;
-    let Judged { floor, exact } = judged;
-    let (envelope, body) = Envelope::decode(payload).expect("it was decoded when it came");
+    let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
+    let Judged { floor, exact, is_skipped } = judged;
+    let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
     let (home, host_ms) = (&mut *sides[0], places[0].now.host_ms);
@@ -148,6 +152,10 @@ pub(super) fn run<M: Machine>(
         Verdict::New
     } else {
         home.sessions.check(&envelope, floor, host_ms, limits)
+    };
+    let (verdict, body) = match (verdict, body) {
+        (Verdict::New, None) => (Verdict::Refused(Refusal::Incomplete), &[][..]),
+        (verdict, body) => (verdict, body.unwrap_or_default()),
     };
     scratch.clear();
     if is_point(&envelope) {
@@ -157,22 +165,27 @@ pub(super) fn run<M: Machine>(
     match verdict {
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
-        Verdict::Done(bytes) => on_answer(Answer { id, session, request, bytes }),
+        Verdict::Done(kept) => {
+            machine.again(&home.part, kept, body, scratch);
+            on_answer(Answer { id, session, request, bytes: scratch });
+        }
         Verdict::Refused(why) => {
             machine.refuse(why, body, scratch);
             on_answer(Answer { id, session, request, bytes: scratch });
         }
         Verdict::New => {
-            home.executed += 1;
-            let at = At { id, dst, places, exact };
-            if let [one] = sides {
-                machine.apply(&at, &mut [&mut one.part], body, scratch);
+            if is_skipped {
+                machine.refuse(Refusal::Skipped, body, scratch);
             } else {
-                let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
-                machine.apply(&at, &mut parts, body, scratch);
+                home.executed += 1;
+                let at = At { id, dst, places, exact };
+                let doing =
+                    (places[0].shard.index(), Doing { id, dst, place: places[0], command: body });
+                tell(witness, doing, || apply(machine, &at, sides, (body, scratch)));
             }
             if !envelope.read_only {
-                sides[0].sessions.record(&envelope, scratch, host_ms, &progress, limits);
+                let kept = machine.kept(scratch);
+                sides[0].sessions.record(&envelope, kept, host_ms, &progress, limits);
                 sides[0].outcomes.add(places[0].position, id, scratch);
             }
             on_answer(Answer { id, session, request, bytes: scratch });
@@ -183,4 +196,17 @@ pub(super) fn run<M: Machine>(
         side.part.tidy(tidy.wall_ms);
         side.sessions.tidy(tidy.host_ms, limits);
     }
+}
+
+fn apply<M: Machine>(
+    machine: &M,
+    at: &At<'_>,
+    sides: &mut [&mut Side<M::Part>],
+    (body, answer): (&[u8], &mut Vec<u8>),
+) {
+    if let [one] = sides {
+        return machine.apply(at, &mut [&mut one.part], body, answer);
+    }
+    let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
+    machine.apply(at, &mut parts, body, answer);
 }

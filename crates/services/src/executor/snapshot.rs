@@ -8,36 +8,48 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports
-//! (since version 8); the waiting commands; each shard's floors of sessions; and for each shard what its sessions ran and
-//! the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
-//! piece may be longer than asked for by one command, or by one session with its answers.
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
+//! 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
+//! commands; each shard's floors of sessions; each shard's parts of commands (since version 12); and for each shard what
+//! its sessions ran and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
+//! piece may be longer than asked for by one part of a command, or by one session with its answers.
 
 use super::clocks::Clocks;
+use super::parts::PartsCut;
 use super::sessions::{Floor, Floors};
 use super::side::Side;
+use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head, access_of};
-use crate::envelope::{Envelope, Stamp};
+use super::{Engine, Executor, Head, Payload, access_of};
+use crate::envelope::Stamp;
 use crate::kv::hash::Keyed;
-use crate::machine::{Corrupt, Machine, Place};
+use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
+use crate::parts::header;
 use crate::stream::{Piece, Progress, Source, follows, next};
-use amcast_core::limits::{PAYLOAD_BYTES_MAX, REPLICAS_MAX};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLICAS_MAX};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
 use indexmap::IndexMap;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Read;
 use std::sync::Arc;
 
 /// The first version of the stream that holds the replicas' clock reports.
 const CLOCKS_SINCE: u8 = 8;
 
+/// The first version of the stream that holds parts of commands.
+const PARTS_SINCE: u8 = 12;
+
 /// The first version of the stream in which waiting commands say where all waits for them.
 const EXACT_SINCE: u8 = 9;
+
+/// The first version of the stream that holds what was skipped.
+const SKIPPED_SINCE: u8 = 11;
 
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
     pub(super) heads: Vec<Head>,
+    /// The messages that were not executed, by decision of those who run the cluster.
+    pub(super) skipped: BTreeMap<MsgId, SkipDecision>,
     pub(super) lanes: Lanes,
     pub(super) sides: Vec<Side<M::Part>>,
 }
@@ -47,7 +59,13 @@ pub(super) struct Cut {
     progress: Progress,
     /// Each shard's position, ordered time and clock reports, until they are given.
     heads: Option<Vec<(u64, Stamp, Clocks)>>,
+    /// Those that were skipped.
+    skipped: Vec<SkipDecision>,
     waiting: VecDeque<Waiting>,
+    /// What is left of the payload of a waiting command, and how much of it was given.
+    rest: Option<(Arc<[u8]>, usize)>,
+    /// The parts of commands in each shard.
+    parts: Vec<PartsCut>,
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: Stage,
@@ -58,19 +76,50 @@ pub(super) struct Cut {
 enum Stage {
     Waiting,
     Floors(usize),
+    Parts(usize),
     Side(usize),
     End,
 }
 
+/// What stands in front of the floors, which any service's state has alike.
+pub(super) struct Top {
+    pub(super) heads: Vec<Head>,
+    pub(super) skipped: Vec<SkipDecision>,
+    pub(super) waiting: Vec<Waiting>,
+}
+
+impl Top {
+    /// Reads it from behind the first bytes of the stream of so many shards.
+    pub(super) fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
+        let mut heads: Vec<Head> = (0..shards).map(|_| Head::default()).collect();
+        for head in &mut heads {
+            (head.delivered, head.now) = (from.word()?, read_stamp(from)?);
+            if from.version() >= CLOCKS_SINCE {
+                head.clocks = read_clocks(from)?;
+            }
+        }
+        let mut skipped = Vec::new();
+        while from.version() >= SKIPPED_SINCE && follows(from)? {
+            skipped.push(read_skipped(from, shards)?);
+        }
+        let mut waiting = Vec::new();
+        while follows(from)? {
+            waiting.push(Waiting::read(from, shards)?);
+        }
+        Ok(Self { heads, skipped, waiting })
+    }
+}
+
 /// A waiting command.
-struct Waiting {
-    id: MsgId,
-    dst: GroupSet,
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub(super) id: MsgId,
+    pub(super) dst: GroupSet,
     floor: u64,
     /// Where it waits for all in front of it, and all behind waits.
     exact: GroupSet,
     /// Each with the position of the command in front of it.
-    places: Vec<(Place, u64)>,
+    pub(super) places: Vec<(Place, u64)>,
     payload: Arc<[u8]>,
 }
 
@@ -87,6 +136,7 @@ impl Waiting {
         }
     }
 
+    /// Gives all but the payload, which may be large.
     fn give(&self, to: &mut Piece<'_>) {
         let Self { id, dst, floor, exact, places, payload } = self;
         for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, exact.0, places.len() as u64] {
@@ -97,7 +147,7 @@ impl Waiting {
                 to.word(word);
             }
         }
-        to.bytes(payload);
+        to.word(payload.len() as u64);
     }
 
     fn read(from: &mut Source<'_>, shards: usize) -> Result<Self, Corrupt> {
@@ -125,20 +175,23 @@ impl Waiting {
             places.push((Place { shard: Gid(shard as u8), position, now }, before));
         }
         let payload = from.bytes()?;
-        if payload.len() > PAYLOAD_BYTES_MAX {
+        if payload.len() > COMMAND_BYTES_MAX + PAYLOAD_BYTES_MAX {
             return Err(Corrupt::Malformed);
         }
-        Envelope::decode(&payload).ok_or(Corrupt::Malformed)?;
+        header(&payload).ok_or(Corrupt::Malformed)?;
         Ok(Self { id, dst, floor, exact, places, payload: payload.into() })
     }
 }
 
 impl Cut {
-    fn of(heads: &[Head], lanes: &Lanes) -> Self {
+    fn of(heads: &[Head], skipped: Vec<SkipDecision>, lanes: &Lanes) -> Self {
         Self {
             progress: Progress::default(),
+            skipped,
             heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
+            rest: None,
+            parts: heads.iter().map(|h| h.parts.cut()).collect(),
             floors: heads.iter().map(|h| (h.floors.table.clone(), 0)).collect(),
             stage: Stage::Waiting,
         }
@@ -151,22 +204,29 @@ impl Cut {
         heads: Option<Vec<(u64, Stamp, Clocks)>>,
         piece: &mut Piece<'_>,
     ) {
-        for (delivered, now, clocks) in heads.into_iter().flatten() {
-            [delivered, now.wall_ms, now.host_ms].iter().for_each(|w| piece.word(*w));
-            piece.word(clocks.reports().len() as u64);
-            for (pid, said) in clocks.reports() {
-                let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
-                words.iter().for_each(|w| piece.word(*w));
-            }
+        if let Some(heads) = heads {
+            give_heads(&heads, piece);
+            self.skipped.iter().for_each(|skipped| give_skipped(skipped, piece));
+            next(false, piece);
         }
         let shards = self.floors.len();
         while !piece.is_full() && self.stage != Stage::End {
+            if let Some((payload, given)) = &mut self.rest {
+                *given += piece.some(&payload[*given..]);
+                if *given == payload.len() {
+                    self.rest = None;
+                }
+                continue;
+            }
             match self.stage {
                 Stage::Waiting => {
                     let waiting = self.waiting.pop_front();
                     next(waiting.is_some(), piece);
                     match waiting {
-                        Some(waiting) => waiting.give(piece),
+                        Some(waiting) => {
+                            waiting.give(piece);
+                            self.rest = Some((waiting.payload, 0));
+                        }
                         None => self.stage = Stage::Floors(0),
                     }
                 }
@@ -180,9 +240,14 @@ impl Cut {
                     } else if shard + 1 < shards {
                         self.stage = Stage::Floors(shard + 1);
                     } else {
-                        self.stage = Stage::Side(0);
+                        self.stage = Stage::Parts(0);
                     }
                 }
+                Stage::Parts(shard) => match self.parts[shard].give(piece) {
+                    true => return,
+                    false if shard + 1 < shards => self.stage = Stage::Parts(shard + 1),
+                    false => self.stage = Stage::Side(0),
+                },
                 Stage::Side(shard) => {
                     let more = match engine {
                         Engine::Here(sides) => Some(sides[shard].piece(piece)),
@@ -209,7 +274,7 @@ impl<M: Machine> Executor<M> {
             Engine::Here(sides) => sides.iter_mut().for_each(Side::capture),
             Engine::Pool(pool) => pool.capture(),
         }
-        self.cut = Some(Box::new(Cut::of(&self.heads, &self.lanes)));
+        self.cut = Some(Box::new(Cut::of(&self.heads, self.skips.done(), &self.lanes)));
     }
 
     /// Appends about `most` bytes of the cut to `to`; false if that was all, and when there is no
@@ -252,6 +317,7 @@ impl<M: Machine> Executor<M> {
         std::mem::swap(&mut self.heads, &mut state.heads);
         self.heads.iter_mut().for_each(|head| head.clocks.agree(self.clocks));
         std::mem::swap(&mut self.lanes, &mut state.lanes);
+        state.skipped = self.skips_of_state(std::mem::take(&mut state.skipped));
         match &mut self.engine {
             Engine::Here(sides) => {
                 for (new, old) in state.sides.iter_mut().zip(&*sides) {
@@ -279,6 +345,7 @@ impl<M: Machine> State<M> {
     pub(super) fn new(machine: &M, shards: usize) -> Self {
         Self {
             heads: (0..shards).map(|_| Head::default()).collect(),
+            skipped: BTreeMap::new(),
             lanes: Lanes::new(shards),
             sides: (0..shards).map(|_| Side::new(machine.part())).collect(),
         }
@@ -293,19 +360,15 @@ impl<M: Machine> State<M> {
         if there != shards {
             return Err(Corrupt::Shards(there));
         }
-        let mut it = Self::new(machine, shards);
-        for head in &mut it.heads {
-            (head.delivered, head.now) = (from.word()?, read_stamp(&mut from)?);
-            if from.version() >= CLOCKS_SINCE {
-                head.clocks = read_clocks(&mut from)?;
-            }
-        }
-        let mut waiting = Vec::new();
-        while follows(&mut from)? {
-            waiting.push(Waiting::read(&mut from, shards)?);
-        }
+        let Top { heads, skipped, waiting } = Top::read(&mut from, shards)?;
+        let mut it = Self { heads, skipped: by_message(&skipped), ..Self::new(machine, shards) };
         for head in &mut it.heads {
             read_floors(&mut from, &mut head.floors)?;
+        }
+        if from.version() >= PARTS_SINCE {
+            for head in &mut it.heads {
+                head.parts.read(&mut from)?;
+            }
         }
         for side in &mut it.sides {
             side.read(&mut from)?;
@@ -327,13 +390,29 @@ impl<M: Machine> State<M> {
             waiting.iter().flat_map(|w| w.places.iter().map(move |p| (*p, w))).collect();
         arrivals.sort_by_key(|((p, _), _)| (p.shard, p.position));
         for (place, w) in arrivals {
-            let (envelope, body) = Envelope::decode(&w.payload).ok_or(Corrupt::Malformed)?;
+            let (envelope, body) = header(&w.payload).ok_or(Corrupt::Malformed)?;
             let (place, before) = place;
             let exact = w.exact.contains(place.shard);
-            let growth = if envelope.read_only { 0 } else { machine.growth(body) };
+            // What is skipped touches nothing, and is not even looked at.
+            let is_skipped = self.skipped.contains_key(&w.id);
+            // One that was put together from parts counts as all of its shards, and as any growth.
+            let is_large = w.payload.len() > PAYLOAD_BYTES_MAX;
+            let body = body.filter(|_| !is_large && !is_skipped);
+            let growth = match body {
+                _ if envelope.read_only || is_skipped => 0,
+                Some(body) => machine.growth(body),
+                None => ANY_GROWTH,
+            };
+            let is_home = w.dst.lowest() == Some(place.shard);
+            let payload = match is_large && is_home {
+                true => Payload::Shared(w.payload.clone()),
+                false => Payload::Message(&w.payload),
+            };
             let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
-            let ready = self.lanes.enter((w.id, w.dst), arrival, &w.payload, |access| {
-                access_of(machine, (&envelope, body), w.dst, access);
+            let ready = self.lanes.enter((w.id, w.dst), arrival, &payload, |access| {
+                if let Some(body) = body {
+                    access_of(machine, (&envelope, body), w.dst, access);
+                }
             });
             if ready.is_some() || place.position > self.heads[place.shard.index()].delivered {
                 return Err(Corrupt::Malformed);
@@ -341,6 +420,36 @@ impl<M: Machine> State<M> {
         }
         Ok(())
     }
+}
+
+/// Gives what stands in front of the waiting commands.
+fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
+    for (delivered, now, clocks) in heads {
+        [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
+        to.word(clocks.reports().len() as u64);
+        for (pid, said) in clocks.reports() {
+            let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
+            words.iter().for_each(|w| to.word(*w));
+        }
+    }
+}
+
+fn give_skipped(skipped: &SkipDecision, to: &mut Piece<'_>) {
+    next(true, to);
+    let SkipDecision { msg, group, position } = *skipped;
+    [u64::from(msg.sender.0), msg.seq, u64::from(group.0), position]
+        .iter()
+        .for_each(|w| to.word(*w));
+}
+
+fn read_skipped(from: &mut Source<'_>, shards: usize) -> Result<SkipDecision, Corrupt> {
+    let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
+    let (seq, group, position) = (from.word()?, from.word()?, from.word()?);
+    if group >= shards as u64 {
+        return Err(Corrupt::Malformed);
+    }
+    let msg = MsgId { sender: Pid(sender), seq };
+    Ok(SkipDecision { msg, group: Gid(group as u8), position })
 }
 
 fn read_stamp(from: &mut Source<'_>) -> Result<Stamp, Corrupt> {
@@ -412,6 +521,7 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
         let sum = s.sessions.answer_bytes;
         out += &s.part.dump();
         write!(out, "{} {:?} {sum} {sessions:?}{floors:?}", h.delivered, h.now).expect("a string");
+        out += &h.parts.dump();
     }
     let mut waiting: Vec<_> = executor.lanes.iter().collect();
     waiting.sort_by_key(|e| e.id);

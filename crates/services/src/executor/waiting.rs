@@ -4,6 +4,7 @@
 //! (once per shard), and knows those that count it. Entering and leaving cost time in proportion
 //! to a command's own keys and conflicts, not to the queue.
 
+use super::{Limits, Payload};
 use crate::envelope::Stamp;
 use crate::machine::{Access, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
@@ -17,6 +18,9 @@ pub(super) struct Entry {
     /// Where it was delivered so far, in order of arrival.
     pub(super) places: Vec<Place>,
     pub(super) payload: Arc<[u8]>,
+    /// Bytes of its message, and those of its parts once they are put together.
+    bytes: usize,
+    assembled: usize,
     /// What its session's retries are judged by, from its lowest destination's delivery.
     pub(super) floor: u64,
     access: Access,
@@ -71,6 +75,8 @@ struct Lane {
     /// By position.
     positions: BTreeMap<u64, Since>,
     bytes: usize,
+    /// Bytes of those that were put together from parts that this shard kept.
+    assembled: usize,
     /// By how much they may make what the shard takes grow.
     growth: u128,
     tails: BTreeMap<u64, Tail>,
@@ -103,8 +109,15 @@ impl Lanes {
         self.lanes[shard.index()].positions.len()
     }
 
-    pub(super) fn waiting_bytes(&self, shard: Gid) -> usize {
-        self.lanes[shard.index()].bytes
+    /// Whether `shard` has no room for a message of so many bytes more.
+    pub(super) fn is_full(&self, shard: Gid, bytes: usize, limits: &Limits) -> bool {
+        let lane = &self.lanes[shard.index()];
+        lane.positions.len() >= limits.waiting || lane.bytes + bytes > limits.waiting_bytes
+    }
+
+    /// Bytes of the commands that wait and were put together from parts that `shard` kept.
+    pub(super) fn assembled_bytes(&self, shard: Gid) -> usize {
+        self.lanes[shard.index()].assembled
     }
 
     /// By how much the commands that wait in `shard` may make what it takes grow.
@@ -144,7 +157,7 @@ impl Lanes {
         &mut self,
         (id, dst): (MsgId, GroupSet),
         arrival: Arrival,
-        payload: &[u8],
+        payload: &Payload<'_>,
         access: impl FnOnce(&mut Access),
     ) -> Option<u64> {
         let Arrival { place, before, floor, growth, exact } = arrival;
@@ -154,7 +167,9 @@ impl Lanes {
                 id,
                 dst,
                 places: Vec::with_capacity(dst.len()),
-                payload: payload.into(),
+                payload: payload.share(),
+                bytes: payload.message_bytes(),
+                assembled: 0,
                 floor: 0,
                 access: Access::default(),
                 growth,
@@ -173,7 +188,13 @@ impl Lanes {
         let lane = &mut self.lanes[place.shard.index()];
         lane.positions.insert(place.position, Since { now: place.now, before });
         let entry = self.entries.get_mut(&ticket).expect("it waits");
-        lane.bytes += entry.payload.len();
+        if let Payload::Shared(whole) = payload {
+            // The shards before this one had only its assembly.
+            entry.payload = whole.clone();
+            entry.assembled = whole.len();
+            lane.assembled += whole.len();
+        }
+        lane.bytes += entry.bytes;
         lane.growth += u128::from(entry.growth);
         if exact {
             entry.exact = entry.exact.with(place.shard);
@@ -201,7 +222,10 @@ impl Lanes {
             let lane = &mut self.lanes[place.shard.index()];
             let since = lane.positions.remove(&place.position).expect("it waits there");
             befores.push(since.before);
-            lane.bytes -= entry.payload.len();
+            lane.bytes -= entry.bytes;
+            if entry.dst.lowest() == Some(place.shard) {
+                lane.assembled -= entry.assembled;
+            }
             lane.growth -= u128::from(entry.growth);
             lane.step_out(ticket, place.shard, &entry.access);
         }

@@ -43,7 +43,7 @@ pub fn encoded_len(args: &[&[u8]]) -> usize {
 pub fn decode_args<'a>(bytes: &'a [u8], args: &mut Vec<&'a [u8]>) -> Option<()> {
     let (count, mut rest) = word(bytes)?;
     // Each argument takes 4 bytes at least: a false count cannot ask for much memory.
-    if count > rest.len() / 4 || rest.len() > limits::PAYLOAD_BYTES_MAX {
+    if count > rest.len() / 4 || rest.len() > limits::COMMAND_BYTES_MAX {
         return None;
     }
     args.reserve(count);

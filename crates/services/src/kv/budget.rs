@@ -119,7 +119,10 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
             None => Error::new(OOM),
         });
     }
-    if script.is_none() && !asks_for_much(command.name) || missing(command, args, c) {
+    // One that came in parts may have more arguments than fit.
+    let is_much =
+        asks_for_much(command.name) || denies(Some(command)) && written(args) > GROWTH_BYTES_MAX;
+    if script.is_none() && !is_much || missing(command, args, c) {
         return Ok(());
     }
     let mut forecast = Forecast::default();
@@ -135,6 +138,12 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
         )));
     }
     Ok(())
+}
+
+/// What the arguments of a command may take, if each is kept. That of the name is for what no argument has, as the
+/// digits of `INCR`.
+fn written(args: &[&[u8]]) -> u64 {
+    args.iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum()
 }
 
 /// Whether a command may need memory: `WATCH` does, of keys that do not exist.
@@ -257,8 +266,7 @@ impl<'a> Forecast<'a> {
             "pfdebug" => self.grow(c, args[2], COUNTER_BYTES + args[2].len() as u64),
             name if name.ends_with("store") || name == "sort" => self.store(c, name, args),
             _ => {
-                // That of the name is for what no argument has, as the digits of `INCR`.
-                let bytes = args.iter().map(|arg| arg.len() as u64 + ARG_BYTES).sum::<u64>();
+                let bytes = written(args);
                 self.count(bytes);
                 command.keys_of(args, &mut |key| self.take_over(c, key, bytes));
             }

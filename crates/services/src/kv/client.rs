@@ -85,6 +85,11 @@ impl Server {
         }
     }
 
+    /// Has `CONFIG` show how large a command may be.
+    pub(crate) fn show_command_bytes(&self, most: usize) {
+        lock(&self.settings).show_command_bytes(most);
+    }
+
     /// The latest map of partitions that is known here.
     pub fn partitions(&self) -> Arc<Partitions> {
         lock(&self.partitions).clone()

@@ -35,6 +35,7 @@ pub use slots::{SLOTS, SlotMap, slot};
 use crate::digest::Slice;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId};
 use data::{Data, Kind};
@@ -299,7 +300,7 @@ impl Machine for Kv {
         let (epoch, command) = split_epoch(command);
         let map = stores[0].map().clone();
         if epoch != map.epoch() {
-            return map.refuse(command, answer);
+            return map.refuse(echoed(command), answer);
         }
         let mut args = Vec::with_capacity(8);
         let start = answer.len();
@@ -317,15 +318,43 @@ impl Machine for Kv {
         context.each_store().for_each(Store::count_lent);
     }
 
+    fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
+        partitions::kept(answer)
+    }
+
+    fn again(&self, store: &Store, kept: &[u8], command: &[u8], answer: &mut Vec<u8>) {
+        match partitions::is_refusal(kept) {
+            true => store.map().refuse(command, answer),
+            false => answer.extend_from_slice(kept),
+        }
+    }
+
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
         Reply::new(answer).error(&Error::new(match why {
             Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {
-                return timing::refuse(now_ms, command, answer);
+                return timing::refuse(now_ms, echoed(command), answer);
             }
             Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
             Refusal::Window => "TRYAGAIN Too many commands of this session are open",
+            Refusal::NoRoom => {
+                "ERR the shard keeps as many parts of large commands as it may; the command was not \
+                 executed"
+            }
+            Refusal::Incomplete => {
+                "ERR the shard has given up parts of the command before the last one came; the command \
+                 was not executed"
+            }
+            Refusal::Skipped => {
+                "ERR All replicas skip this command by decision of those who run the cluster; the command was \
+                 not executed"
+            }
         }));
     }
+}
+
+/// What of a refused command stands in its answer: nothing if it came in parts. Its front has it.
+fn echoed(command: &[u8]) -> &[u8] {
+    if command.len() > PAYLOAD_BYTES_MAX { &[] } else { command }
 }
 
 impl Part for Store {

@@ -113,8 +113,11 @@ pub(crate) fn plain_sum(a: &[u8], b: &[u8]) -> Result<Option<Vec<u8>>, Error> {
 /// One, in units of 10^-17.
 const DECIMAL_ONE: u128 = 100_000_000_000_000_000;
 
+/// The first number of 21 places, in these units: the sum of two below it fits.
+const DECIMAL_END: u128 = 100_000_000_000_000_000_000 * DECIMAL_ONE;
+
 /// Reads a decimal number, with an exponent if it has one, in units of 10^-17; none if it has more than 17
-/// decimals, or more than 19 places before them.
+/// decimals, or more than 20 places before them.
 fn decimal(text: &[u8]) -> Option<i128> {
     let (negative, text) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -142,8 +145,7 @@ fn decimal(text: &[u8]) -> Option<i128> {
     if sum != 0 {
         sum = sum.checked_mul(10_i128.checked_pow(u32::try_from(places).ok()?)?)?;
     }
-    let most = 100_000_000_000_000_000_000_u128.checked_mul(DECIMAL_ONE / 10)?;
-    (sum.unsigned_abs() < most).then_some(if negative { -sum } else { sum })
+    (sum.unsigned_abs() < DECIMAL_END).then_some(if negative { -sum } else { sum })
 }
 
 /// The exponent of a number, of three digits at most.
@@ -191,6 +193,12 @@ mod tests {
         assert_eq!(plain_sum(b"1.50e-16", b"1").unwrap().unwrap(), b"1.00000000000000015");
         let large = plain_sum(b"9223372036854775807", b"9").unwrap().unwrap();
         assert_eq!(large, b"9223372036854775816");
+        // One more than 64 bits hold, and the most that two can come to.
+        let larger = plain_sum(b"18446744073709551615", b"1").unwrap().unwrap();
+        assert_eq!(larger, b"18446744073709551616");
+        let most =
+            plain_sum(b"-99999999999999999999.5", b"-99999999999999999999").unwrap().unwrap();
+        assert_eq!(most, b"-199999999999999999998.5");
         assert_eq!(plain_sum(b"inf", b"1"), Ok(None));
     }
 
@@ -204,8 +212,9 @@ mod tests {
             ("2500e-3", Some(2 * one + one / 2)),
             ("0e999", Some(0)),
             ("9999999999999999999", Some(9_999_999_999_999_999_999 * one)),
-            ("10000000000000000000", None),
-            ("1e19", None),
+            ("99999999999999999999", Some(99_999_999_999_999_999_999 * one)),
+            ("100000000000000000000", None),
+            ("1e20", None),
             ("1e-18", None),
             ("10e-18", Some(1)),
             ("1e1000", None),

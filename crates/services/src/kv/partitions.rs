@@ -469,6 +469,13 @@ pub fn is_refusal(answer: &[u8]) -> bool {
     answer.first() == Some(&REFUSED)
 }
 
+/// What is kept of an answer for retries. A command that was not executed for its epoch is told so again, by the map of
+/// the retry's place in the order: neither the map nor the command is kept for each, which would push out the
+/// answers of commands that were executed.
+pub(super) fn kept(answer: &[u8]) -> &[u8] {
+    if is_refusal(answer) { &answer[..1] } else { answer }
+}
+
 /// The epoch of the map in such an answer.
 pub fn refusing_epoch(answer: &[u8]) -> Option<u64> {
     Partitions::of_refusal(answer).map(|(map, _)| map.epoch())

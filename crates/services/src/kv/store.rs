@@ -227,11 +227,13 @@ impl Store {
         bucket.iter().find(|e| *e.key == *key).map(|e| e.deadline_ms)
     }
 
-    /// Whether a key has a deadline among these.
+    /// Whether a key, or what is remembered of a watched one, has a deadline among these.
     pub(super) fn has_deadline(&self, among_ms: Range<u64>) -> bool {
-        let from = (among_ms.start, Key::from(&[][..]));
-        among_ms.start < among_ms.end
-            && self.by_deadline.range(from..).next().is_some_and(|(ms, _)| *ms < among_ms.end)
+        let from = Bound::Included((among_ms.start, Key::from(&[][..])));
+        let behind = (from.as_ref(), Bound::Unbounded);
+        let first = |of: &BTreeSet<(u64, Key)>| of.range(behind).next().map(|(ms, _)| *ms);
+        let (keys, marks) = (first(&self.by_deadline), first(&self.marks_by_deadline));
+        keys.into_iter().chain(marks).any(|ms| ms < among_ms.end)
     }
 
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {

@@ -380,6 +380,9 @@ impl Answer {
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
             15 => Self::Deleted { check: from.half()?, extent: from.extent()? },
+            16 => Self::Not(Why::Refused(Refusal::NoRoom)),
+            17 => Self::Not(Why::Refused(Refusal::Incomplete)),
+            18 => Self::Not(Why::Refused(Refusal::Skipped)),
             _ => return None,
         };
         from.0.is_empty().then_some(answer)
@@ -409,6 +412,9 @@ impl Why {
             }
             Self::Refused(Refusal::Forgotten) => out.push(11),
             Self::Refused(Refusal::Window) => out.push(12),
+            Self::Refused(Refusal::NoRoom) => out.push(16),
+            Self::Refused(Refusal::Incomplete) => out.push(17),
+            Self::Refused(Refusal::Skipped) => out.push(18),
         }
     }
 }
@@ -525,6 +531,9 @@ mod tests {
             Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
             Answer::Not(Why::Refused(Refusal::Forgotten)),
             Answer::Not(Why::Refused(Refusal::Window)),
+            Answer::Not(Why::Refused(Refusal::NoRoom)),
+            Answer::Not(Why::Refused(Refusal::Incomplete)),
+            Answer::Not(Why::Refused(Refusal::Skipped)),
         ];
         for answer in all {
             let mut bytes = Vec::new();

@@ -5,6 +5,7 @@
 pub(crate) mod checkpoint;
 pub(crate) mod record;
 pub(crate) mod segment;
+pub(crate) mod skipped;
 pub(crate) mod state;
 pub(crate) mod synced;
 #[cfg(test)]

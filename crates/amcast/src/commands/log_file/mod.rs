@@ -2,6 +2,7 @@
 
 mod dump;
 mod repair;
+mod skip;
 mod told;
 mod verify;
 
@@ -28,17 +29,16 @@ enum What {
     Dump(dump::Args),
     /// Cut a log at its damage, so that it opens again, and keep what was cut
     Repair(repair::Args),
+    /// Have nodes skip a message that ends every process that executes it
+    Skip(skip::Args),
 }
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    let (What::Verify(verify::Args { path, .. })
-    | What::Dump(dump::Args { path, .. })
-    | What::Repair(repair::Args { path, .. })) = &args.what;
-    is_there(path)?;
     match &args.what {
-        What::Verify(args) => verify::run(args),
-        What::Dump(args) => dump::run(args),
-        What::Repair(args) => repair::run(args),
+        What::Verify(args) => is_there(&args.path).and_then(|()| verify::run(args)),
+        What::Dump(args) => is_there(&args.path).and_then(|()| dump::run(args)),
+        What::Repair(args) => is_there(&args.path).and_then(|()| repair::run(args)),
+        What::Skip(args) => skip::run(args),
     }
 }
 

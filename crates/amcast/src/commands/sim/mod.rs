@@ -31,8 +31,9 @@ const HUNT_SEEDS: u64 = 3000;
 ///
 /// With --mutant the protocol is broken on purpose, in small clusters drawn by seed in which leaders
 /// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds,
-/// but for those that a scenario or a test shows. `--mutant all` hunts all of them and exits with 1 if
-/// another one survives.
+/// but for those that a scenario or a test shows. With one mutant it exits with 1 if that is found, as
+/// on any violation, and with 0 if it survives. `--mutant all` hunts all of them and exits with 1 if one
+/// survives that no scenario or test shows.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol: `amcast protocols`
@@ -83,7 +84,7 @@ pub(super) struct Args {
     faulty_us: Option<u64>,
     /// How long after the last fault a run may take to settle, in simulated microseconds [5000000;
     /// 60000000 with --vary, 100000 with --mutant over memory]
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     settle_us: Option<u64>,
     /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100: microseconds that a
     /// message takes, datagrams lost in a million, bandwidth of each process's port [drawn]
@@ -105,7 +106,11 @@ pub(super) struct Args {
     #[arg(long, default_value_t = 100_000)]
     runs_max: u64,
     /// Run the scenario of this file, or all of a directory; see the files of scenarios/
-    #[arg(long, conflicts_with_all = ["seeds", "vary", "history"])]
+    ///
+    /// The file says all that is run, so that no other option goes with it but --json.
+    #[arg(long, conflicts_with_all = ["protocol", "seed", "seeds", "first", "faults", "vary", "groups",
+          "replicas", "clients", "overlay", "messages", "destinations", "payload", "payload_max",
+          "faulty_us", "settle_us", "network", "set", "mutant", "explore", "runs_max", "history"])]
     scenario: Option<PathBuf>,
     /// Write the history of the run here; with one seed
     #[arg(long, conflicts_with = "seeds")]

@@ -93,6 +93,15 @@ impl Trial {
         };
         let config = configure(args, entry, mutant, &mut raw)?;
         args.fits(entry, &config)?;
+        if args.faults == Some(Profile::Crash)
+            && entry.about().assumes.contains(&Assumption::NoCrash)
+        {
+            return Err(Failure::Misuse(format!(
+                "--faults crash: {} assumes that no process crashes; see `amcast protocols` for \
+                 what it bears",
+                entry.name()
+            )));
+        }
         if args.faults == Some(Profile::Disk) && entry.keeps() == Keeps::Nothing {
             return Err(Failure::Misuse(format!(
                 "--faults disk: {} keeps nothing on a disk; see `amcast protocols` for what it \
@@ -220,13 +229,22 @@ fn configure(
     raw.set.extend(args.set.iter().cloned());
     raw.set.extend(mutant.map(|name| ("mutant".to_string(), name.to_string())));
     raw.replicas = args.replicas.unwrap_or(raw.replicas);
-    // What is given stays as it is, and is refused if it does not fit.
-    let suited = trial::suited(entry, raw.clone());
+    // What is given stays as it is, and is refused if it does not fit: for its own reason, and not for
+    // that of a shape which was tried in its place.
+    let given = raw.clone();
+    let suited = trial::suited(entry, given.clone());
     raw.replicas = args.replicas.unwrap_or(suited.replicas);
     raw.groups = args.groups.unwrap_or(suited.groups);
     raw.clients = args.clients.unwrap_or(suited.clients);
     raw.overlay = args.overlay.clone().unwrap_or(suited.overlay);
-    build(entry, raw)
+    let config = build(entry, raw).map_err(|why| build(entry, &given).err().unwrap_or(why))?;
+    if raw.clients == 0 && build(entry, &RawConfig { clients: 1, ..raw.clone() }).is_ok() {
+        return Err(Failure::Misuse(format!(
+            "--clients 0: only clients of {} multicast; give at least 1",
+            entry.name()
+        )));
+    }
+    Ok(config)
 }
 
 fn build(entry: &dyn Entry, raw: &RawConfig) -> Result<Config, Failure> {

@@ -4,7 +4,8 @@ use super::super::snapshot::side_of;
 use super::cut::random;
 use super::*;
 use crate::digest::{Digest, DigestReport, point};
-use amcast_core::Cluster;
+use crate::parts::{Assembly, CommandPart};
+use amcast_core::{Cluster, SkipDecision};
 use std::collections::BTreeMap;
 
 /// Small slices, so that the few keys of a test make many.
@@ -41,14 +42,25 @@ impl Replica {
         executor
     }
 
+    /// Asks this replica alone for something that is not ordered, at a time up to which the shard may not have come.
+    fn read(&mut self, rng: &mut Rng) {
+        let texts = ["DBSIZE", "RANDOMKEY", "KEYS *", "SCAN 0", "GET s1", "HGETALL h2"];
+        let text = texts[rng.below(texts.len() as u64) as usize];
+        let (shard, now_ms) = (Gid(rng.below(SHARDS as u64) as u8), rng.below(1_500_000));
+        let payload = cast(0, 9, now_ms, text).payload;
+        self.node.executor.peek_one(shard, 0, &payload, &mut Vec::new());
+        self.node.executor.flush_reads();
+    }
+
     fn collect(&mut self) {
+        self.node.executor.collect_reads(&mut |_, _, _, _| {});
         let answers = &mut self.node.answers;
         self.node.executor.collect(&mut |a| {
             answers.push((a.id.seq, String::from_utf8_lossy(a.bytes).into_owned()));
         });
         for shard in 0..SHARDS as u8 {
             if let Some(report) = self.node.executor.take_digest_report(Gid(shard)) {
-                let DigestReport { position, digest } = DigestReport::decode(&report).unwrap();
+                let DigestReport { position, digest, .. } = DigestReport::decode(&report).unwrap();
                 assert!(self.reports.insert((shard, position), digest).is_none());
             }
         }
@@ -76,6 +88,9 @@ impl Replica {
     /// Delivers everything, at a pace of its own.
     fn run(&mut self, streams: &[Vec<Cast>], rng: &mut Rng, restarts: bool) {
         while self.advance(streams, rng) {
+            if rng.chance(200_000) {
+                self.read(rng);
+            }
             if restarts && rng.chance(5_000) {
                 self.restart();
             }
@@ -248,11 +263,13 @@ impl Shared {
         let id = MsgId { sender: Pid(3 * u32::from(shard)), seq: self.seq };
         self.deliver(&Cast { id, dst: GroupSet::one(Gid(shard)), payload });
         for &rank in reporting {
-            let executor = &mut self.replicas[rank].node.executor;
-            let Some(report) = executor.take_digest_report(Gid(shard)) else { continue };
-            let report = DigestReport::decode(&report).unwrap();
-            self.seq += 1;
-            self.deliver(&report_of(self.seq, shard, rank as u32, report));
+            let report =
+                |it: &mut Self| it.replicas[rank].node.executor.take_digest_report(Gid(shard));
+            while let Some(report) = report(self) {
+                let report = DigestReport::decode(&report).unwrap();
+                self.seq += 1;
+                self.deliver(&report_of(self.seq, shard, rank as u32, report));
+            }
         }
         let next = self.replicas[reporting[0]].node.executor.digest_point(Gid(shard));
         next.len() == Envelope::BYTES + 1
@@ -363,6 +380,48 @@ fn a_replica_that_executed_a_retry_twice_is_found_at_the_next_point_by_its_answe
     assert!(why.contains("digest of its answers since position"), "{why}");
 }
 
+/// The two parts of a command of shard 0 and what puts them together; the command is of a session of its own.
+fn in_parts(session: u64, text: &str) -> [Cast; 3] {
+    let whole = cast(0, 1, 10, text);
+    let (envelope, body) = Envelope::decode(&whole.payload).unwrap();
+    let of =
+        |request, open_from| Envelope { session, request, open_from, read_only: false, ..envelope };
+    let mut payloads = [const { Vec::new() }; 3];
+    let (first, second) = body.split_at(body.len() / 2);
+    CommandPart { envelope: of(1, 1), bytes: first }.encode(&mut payloads[0]);
+    CommandPart { envelope: of(2, 1), bytes: second }.encode(&mut payloads[1]);
+    let (bytes, sum) = (body.len() as u64, crc32c::crc32c(body));
+    Assembly { envelope: of(3, 3), parts: 2, bytes, sum }.encode(&mut payloads[2]);
+    let mut seq = 100 * session;
+    payloads.map(|payload| {
+        seq += 1;
+        Cast { id: MsgId { seq, ..whole.id }, dst: whole.dst, payload }
+    })
+}
+
+#[test]
+fn a_command_in_parts_counts_as_any_and_a_replica_that_lost_a_part_is_found() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    in_parts(70_000, &format!("APPEND {} more", key(0))).iter().for_each(|c| shared.deliver(c));
+    assert!(shared.replicas[0].node.executor.wants_digest_point(Gid(0)));
+    shared.cycle(0);
+    assert!(shared.differing().is_empty());
+    // One that changes nothing is found by its answer alone.
+    for (i, c) in in_parts(70_001, &format!("GET {}", key(0))).iter().enumerate() {
+        for (rank, replica) in shared.replicas.iter_mut().enumerate() {
+            let is_lost = (rank, i) == (1, 1);
+            let nothing = ClockReport(Stamp::default()).encode().to_vec();
+            let lost = Cast { payload: nothing, ..c.clone() };
+            replica.node.deliver(0, if is_lost { &lost } else { c }).unwrap();
+        }
+    }
+    shared.compare(0, &[0, 1, 2]);
+    assert_eq!(shared.differing(), [1]);
+    let why = shared.replicas[1].node.executor.differs().unwrap();
+    assert!(why.contains("digest of its answers since position"), "{why}");
+}
+
 #[test]
 fn what_expired_counts_for_nothing_whether_it_was_dropped_or_not() {
     let _limit = amcast_test_policy::time_limit();
@@ -406,6 +465,32 @@ fn a_watched_key_that_expired_is_the_same_after_all_keys_were_deleted_whether_it
     assert!(shared.differing().is_empty(), "{:?}", shared.replicas[1].node.executor.differs());
 }
 
+#[test]
+fn what_is_remembered_of_a_watched_key_is_forgotten_by_no_replica_that_answers_a_read_alone() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    let x = key(0);
+    let mut at = |now_ms: u64, text: String| {
+        shared.seq += 1;
+        let c = cast(shared.seq, shared.seq, now_ms, &text);
+        shared.deliver(&c);
+    };
+    // All other keys and marks that expire are gone.
+    at(700_000, format!("SET {x} 1"));
+    at(700_000, "DBSIZE".to_string());
+    at(700_000, format!("WATCH {{{x}}}none"));
+    let executor = &mut shared.replicas[1].node.executor;
+    for (now_ms, expected) in [(1_300_000, Peek::Answered), (1_300_002, Peek::Never)] {
+        for text in ["DBSIZE", "RANDOMKEY"] {
+            let payload = cast(0, 9, now_ms, text).payload;
+            let peek = executor.peek_one(Gid(0), 0, &payload, &mut Vec::new());
+            assert_eq!(peek, expected, "{text} at {now_ms}");
+        }
+    }
+    shared.cycle(0);
+    assert!(shared.differing().is_empty(), "{:?}", shared.replicas[1].node.executor.differs());
+}
+
 /// Makes what two replicas hold differ in shard 0.
 fn spoil(replica: &mut Replica) {
     side_of(&mut replica.node.executor, Gid(0), |store| {
@@ -438,6 +523,37 @@ fn without_a_majority_all_are_in_doubt_until_there_is_one() {
     for rank in [0, 2] {
         assert_eq!(shared.replicas[rank].node.executor.doubt(), None);
     }
+}
+
+#[test]
+fn a_key_whose_name_fills_a_slice_does_not_keep_the_next_one_from_what_is_behind_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::new();
+    for bytes in 800..limits().slice_bytes + 20 {
+        shared.run(&format!("SET {{{}}}{} value", key(0), "n".repeat(bytes)));
+    }
+    let slices = (0..2000).find(|_| shared.compare(0, &[0, 1, 2]));
+    assert!(slices.is_some_and(|n| n > 100), "{slices:?}");
+    assert!(shared.differing().is_empty());
+}
+
+#[test]
+fn a_replica_that_comes_back_decides_by_the_points_that_it_came_to_late() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut shared = Shared::filled();
+    spoil(&mut shared.replicas[1]);
+    // The third one catches up later: it says nothing meanwhile.
+    let mut points = 0;
+    while shared.replicas[0].node.executor.doubt().is_none() {
+        shared.compare(0, &[0, 1]);
+        points += 1;
+    }
+    (0..10).for_each(|_| _ = shared.compare(0, &[0, 1]));
+    assert!(points < 40 && shared.differing().is_empty(), "{points}");
+    // One point later, and not after a walk over all that they hold.
+    shared.compare(0, &[2]);
+    assert_eq!(shared.differing(), [1]);
+    assert_eq!(shared.replicas[0].node.executor.doubt(), None);
 }
 
 #[test]
@@ -506,6 +622,47 @@ fn reports_of_strangers_and_of_points_that_are_not_known_say_nothing() {
     }
     let executor = &shared.replicas[0].node.executor;
     assert_eq!((executor.differs(), executor.doubt()), (None, None));
+}
+
+/// Replicas that executed a message, said so in digests, and ended without a state that outlasts them skip it when all
+/// is delivered again: what they said before is no reason to stop.
+#[test]
+fn what_replicas_said_before_they_decided_to_skip_a_message_says_nothing() {
+    let _limit = amcast_test_policy::time_limit();
+    let (set, at) = (cast(1, 1, 10, &format!("SET {} 1", key(0))), point_at(2, 0, b""));
+    let mut executed = Replica::new(0, 0);
+    executed.deliver(0, &set);
+    executed.deliver(0, &at);
+    let digest = executed.reports[&(0, 2)];
+    let decided = SkipDecision { msg: set.id, group: Gid(0), position: 1 };
+    let report = |skips| DigestReport { position: 2, digest, skips };
+    let skipping = |reports: &[DigestReport]| {
+        let mut replica = Replica::new(0, 0);
+        replica.node.executor.skip(&[(decided, true)]).unwrap();
+        replica.node.deliver(0, &set).unwrap();
+        replica.node.deliver(0, &at).unwrap();
+        let own = replica.node.executor.take_digest_report(Gid(0)).unwrap();
+        let own = DigestReport::decode(&own).unwrap();
+        assert!(own.digest.difference(&digest).is_some(), "it was skipped");
+        for (rank, report) in [1, 2].into_iter().zip(reports) {
+            replica.node.deliver(0, &report_of(10 + rank, 0, rank as u32, *report)).unwrap();
+        }
+        let executor = &replica.node.executor;
+        (own, executor.differs().is_some(), executor.doubt().is_some(), executor.agreed(Gid(0)))
+    };
+    let (own, ..) = skipping(&[]);
+    assert_ne!(own.skips, 0);
+    assert_eq!(skipping(&[report(0), report(0)]), (own, false, false, 0));
+    // Of those that skip it, too, they count as ever.
+    assert_eq!(skipping(&[report(own.skips); 2]), (own, true, true, 0));
+    assert_eq!(skipping(&[own; 2]), (own, false, false, 2));
+    // And what those say who skip something is nothing to one that has no such decision.
+    for rank in [1, 2] {
+        let wrong = DigestReport { digest: own.digest, ..report(own.skips) };
+        executed.deliver(0, &report_of(20 + rank, 0, rank as u32, wrong));
+    }
+    let executor = &executed.node.executor;
+    assert!(executor.differs().is_none() && executor.doubt().is_none());
 }
 
 #[test]

@@ -5,8 +5,10 @@ mod clocks;
 mod cut;
 mod digests;
 mod moves;
+mod parts;
 mod pool;
 mod reads;
+mod skips;
 
 use super::*;
 use crate::backend::Wrote;

@@ -270,3 +270,55 @@ fn a_walk_that_began_before_a_move_misses_nothing() {
         assert_eq!(found.len(), keys.len(), "seed {seed}");
     }
 }
+
+#[test]
+fn a_retry_of_what_another_map_refused_is_refused_again_and_its_answer_takes_no_room() {
+    let first = Arc::new(Partitions::by_key(SHARDS, &[vec![b'h'; 500]]).unwrap());
+    // Far less than one map for each command would take.
+    let limits = Limits { answer_bytes: 4096, ..Limits::default() };
+    let executor = Executor::new(Kv::over(first.clone(), 1), SHARDS, limits);
+    let mut node = Node { executor, next: [1; SHARDS], answers: Vec::new() };
+    let mut seq = 0;
+    let mut send = |node: &mut Node, (session, request), dst: GroupSet, words: &[&[u8]]| {
+        seq += 1;
+        let stamp = Stamp { wall_ms: 1, host_ms: 1 };
+        let mut payload = Vec::new();
+        Envelope { session, request, open_from: 1, stamp, read_only: false }.encode(&mut payload);
+        crate::kv::encode_epoch(first.epoch(), &mut payload);
+        encode_args(words, &mut payload);
+        let (id, mut answer) = (MsgId { sender: Pid(9), seq }, Vec::new());
+        for shard in dst.iter() {
+            let at = node.next[shard.index()];
+            node.next[shard.index()] += 1;
+            let mut note = |a: Answer<'_>| answer = a.bytes.to_vec();
+            let taken = node.executor.deliver(shard, at, id, dst, &payload, &mut note);
+            assert_eq!(taken, Ok(Delivered::Taken));
+        }
+        answer
+    };
+    let all: GroupSet = (0..SHARDS).fold(GroupSet::EMPTY, |set, shard| set.with(Gid(shard as u8)));
+    let shard = GroupSet::one(Gid(0));
+    let done = send(&mut node, (1, 1), shard, &[b"SET", b"a", b"v"]);
+    assert_eq!(done, b"+OK\r\n");
+    let split = send(&mut node, (2, 1), all, &[b"AMCAST.SPLIT", b"0", b"b", b"1"]);
+    assert_eq!(split, b":1\r\n", "the map's epoch");
+    let value = [b'v'; 300];
+    for life in 0..2 {
+        for request in 2..=100 {
+            let words: [&[u8]; 3] = [b"SET", b"c", &value];
+            let answer = send(&mut node, (1, request), shard, &words);
+            let (map, args) =
+                Partitions::of_refusal(&answer).expect("it was refused, and is again");
+            let mut again = Vec::new();
+            assert!(map.epoch() > first.epoch() && decode_args(args, &mut again).is_some());
+            assert_eq!(again, words, "life {life}, request {request}");
+        }
+        // What was executed is not pushed out.
+        let again = send(&mut node, (1, 1), shard, &[b"SET", b"a", b"v"]);
+        assert_eq!(again, b"+OK\r\n", "life {life}: {}", String::from_utf8_lossy(&again));
+        let bytes = node.stream();
+        let state = State::read(&Kv::over(first.clone(), 1), SHARDS, &mut &*bytes).unwrap();
+        node.executor = Executor::new(Kv::over(first.clone(), 1), SHARDS, limits);
+        drop(node.executor.adopt(state));
+    }
+}

@@ -9,7 +9,7 @@ fn nothing() -> Wake {
 }
 
 impl Node {
-    fn with_workers(workers: usize, limits: Limits) -> Self {
+    pub(super) fn with_workers(workers: usize, limits: Limits) -> Self {
         let mut executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, limits);
         executor.employ(workers, nothing()).unwrap();
         Self { executor, ..Self::new() }
@@ -32,7 +32,7 @@ impl Node {
     }
 
     /// Delivers the shards' streams, interleaved at random, collecting when it must.
-    fn feed(&mut self, casts: &[Cast], rng: &mut Rng, each: &mut dyn FnMut(&mut Self)) {
+    pub(super) fn feed(&mut self, casts: &[Cast], rng: &mut Rng, each: &mut dyn FnMut(&mut Self)) {
         let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
             .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
             .collect();
@@ -55,7 +55,7 @@ impl Node {
 
 /// The state as it is read back: what two executors that did the same have in common, whatever
 /// their sessions still remember of what cannot be asked again.
-fn probe(node: &mut Node) -> Vec<String> {
+pub(super) fn probe(node: &mut Node) -> Vec<String> {
     let kinds =
         [("s", "GET"), ("h", "HGETALL"), ("l", "LRANGE"), ("c", "SMEMBERS"), ("z", "ZRANGE")];
     let ends = |kind| if matches!(kind, "l" | "z") { " 0 -1" } else { "" };

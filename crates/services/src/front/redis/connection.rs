@@ -4,8 +4,10 @@ mod again;
 mod answers;
 mod bounds;
 mod order;
+mod parts;
 mod written;
 
+use self::parts::Large;
 use self::written::Written;
 use super::Shared;
 use super::parser::{Bounds, Parser, Step};
@@ -63,6 +65,8 @@ struct Pending {
     here: bool,
     /// Whether it is a read that need not be ordered.
     apart: bool,
+    /// Whether it is sent in parts.
+    large: bool,
     then: Then,
     call: Call,
 }
@@ -118,6 +122,8 @@ struct Connection<B: Backend> {
     /// The encoded command that waits to be sent, without its envelope.
     body: Vec<u8>,
     pending: Option<Pending>,
+    /// The command that is being sent in parts.
+    large: Option<Box<Large>>,
     /// Reused for envelope and body.
     payload: Vec<u8>,
     /// A command must see the answers of all before it.
@@ -188,6 +194,7 @@ pub(super) fn open<B: Backend>(
         written: Written::default(),
         body: Vec::new(),
         pending: None,
+        large: None,
         payload: Vec::new(),
         barrier: false,
         closing: false,
@@ -198,6 +205,7 @@ pub(super) fn open<B: Backend>(
 
 impl<B: Backend> Drop for Connection<B> {
     fn drop(&mut self) {
+        self.leave_parts();
         let info = &self.client.info;
         self.shared.held_bytes.fetch_sub(info.held.swap(0, Ordering::Relaxed), Ordering::Relaxed);
         self.shared.strangers.leave(info.id);
@@ -257,6 +265,7 @@ impl<B: Backend> Connection<B> {
         let mut sent = false;
         (self.held_back, self.starved) = (false, false);
         loop {
+            sent |= self.send_parts(cx, now);
             if self.refused > 0 {
                 if !self.send_refused(cx, now) {
                     break;
@@ -395,7 +404,8 @@ impl<B: Backend> Connection<B> {
         let gathers = self.client.transaction.is_some()
             && !matches!(command.name, "exec" | "discard" | "multi" | "watch" | "quit" | "reset");
         if gathers {
-            let pushed = self.client.transaction.as_mut().map(|t| t.push(args));
+            let most = self.shared.config.command_bytes_max;
+            let pushed = self.client.transaction.as_mut().map(|t| t.push(args, most));
             return match pushed {
                 Some(Err(e)) => {
                     self.stats.reject(number);
@@ -493,7 +503,7 @@ impl<B: Backend> Connection<B> {
         if stuck {
             return Poll::Pending;
         }
-        let read = self.wire.read(cx);
+        let read = self.wire.read(cx, self.parser.needs());
         if read.is_ready() {
             self.read_ns = host_ns();
         }

@@ -18,6 +18,7 @@ mod resp;
 mod router;
 mod strangers;
 mod tidy;
+mod turns;
 mod wire;
 
 use super::seldom::Seldom;
@@ -39,10 +40,23 @@ use tokio::sync::watch;
 /// Bytes of the number of arguments in an encoded command.
 const COUNT_BYTES: usize = 4;
 
-/// Bytes of a command's arguments, 4 more for each: what fits into a message beside the envelope and
-/// the epoch of the map of partitions.
-pub const COMMAND_BYTES_MAX: usize =
-    PAYLOAD_BYTES_MAX - Envelope::BYTES - EPOCH_BYTES - COUNT_BYTES;
+/// What stands beside a command's arguments in a message: the envelope, the epoch of the map of partitions, and the
+/// number of arguments.
+const BESIDE_BYTES: usize = Envelope::BYTES + EPOCH_BYTES + COUNT_BYTES;
+
+/// Bytes of a command's arguments, 4 more for each, that fit into one message.
+pub const MESSAGE_COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - BESIDE_BYTES;
+
+/// Bytes of a command's arguments, 4 more for each, where so many megabytes (of 2^20 bytes) may travel in parts.
+///
+/// [`parts`](crate::parts)
+pub const fn command_bytes_max(megabytes: usize) -> usize {
+    (megabytes << 20) - BESIDE_BYTES
+}
+
+/// Bytes of one part of a command that is larger than a message: small enough that messages of others do not wait
+/// long behind it.
+const PART_BYTES: usize = 256 << 10;
 
 /// Connections that may wait to be accepted: as many as may come at the same moment. The system's
 /// own limit, often 4096, holds too.
@@ -72,9 +86,11 @@ pub struct Config {
     pub output_bytes_max: usize,
     /// Bytes that all connections may hold in their buffers; beyond, the one that holds most is cut off.
     pub held_bytes_max: usize,
-    /// Bytes of a command's arguments, 4 more for each; at most [`COMMAND_BYTES_MAX`]. A larger
-    /// command is refused.
+    /// Bytes of a command's arguments, 4 more for each; at most those of [`command_bytes_max`] of 64. A larger command is
+    /// refused.
     pub command_bytes_max: usize,
+    /// Bytes of a message, at most [`PAYLOAD_BYTES_MAX`]. A command that does not fit one travels in parts.
+    pub message_bytes_max: usize,
 }
 
 impl Config {
@@ -88,7 +104,8 @@ impl Config {
             open_max: 256,
             output_bytes_max: 256 << 20,
             held_bytes_max: 1 << 30,
-            command_bytes_max: COMMAND_BYTES_MAX,
+            command_bytes_max: MESSAGE_COMMAND_BYTES_MAX,
+            message_bytes_max: PAYLOAD_BYTES_MAX,
         }
     }
 }
@@ -106,6 +123,8 @@ struct Shared<B> {
     /// Bytes that all connections hold.
     held_bytes: AtomicUsize,
     strangers: strangers::Strangers,
+    /// Whose part of a large command is sent next.
+    turns: turns::Turns,
     warnings: Warnings,
     /// Connections take no more input, and end when all that they took is answered.
     leaving: AtomicBool,
@@ -157,6 +176,7 @@ pub fn start<B: Backend>(
     rustix::net::listen(&listener, BACKLOG)?;
     listener.set_nonblocking(true)?;
     let address = listener.local_addr()?;
+    server.show_command_bytes(config.command_bytes_max + BESIDE_BYTES);
     let router = Arc::new(Router::default());
     backend.start(router.clone() as Arc<dyn Answers>);
     let (stage, _) = watch::channel(Stage::Serves);
@@ -174,6 +194,7 @@ pub fn start<B: Backend>(
         clients_max,
         held_bytes,
         strangers: strangers::Strangers::of(clients_max),
+        turns: turns::Turns::default(),
         warnings,
         leaving: AtomicBool::new(false),
     });

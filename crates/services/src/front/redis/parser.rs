@@ -120,6 +120,14 @@ impl Parser {
         self.args.capacity() * size_of::<Range<usize>>()
     }
 
+    /// How long the buffer must come to be for the argument that is read, if that is known.
+    pub(super) const fn needs(&self) -> usize {
+        match self.bulk {
+            Some(len) if !self.too_large => self.at + len + 2,
+            _ => 0,
+        }
+    }
+
     /// Looks at `buffer`, which begins with what the last call left, for a command within `bounds`.
     pub(super) fn step(&mut self, buffer: &[u8], bounds: Bounds) -> Step {
         let bounds = &bounds;

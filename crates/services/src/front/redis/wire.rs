@@ -19,6 +19,9 @@ const TURN_BYTES: usize = 128 << 10;
 /// Larger buffers are given back when they are empty.
 const BUFFER_BYTES_KEPT: usize = READ_BYTES / 2;
 
+/// Input that was dealt with and has more bytes is given back though more follows it.
+const LARGE_BYTES: usize = 1 << 20;
+
 /// While more output waits, no commands are read.
 pub(super) const OUTPUT_BYTES_CALM: usize = 1 << 20;
 
@@ -93,6 +96,9 @@ impl Wire {
             if self.input.capacity() > BUFFER_BYTES_KEPT {
                 self.input = Vec::new();
             }
+        } else if self.used > LARGE_BYTES {
+            self.input = self.input[self.used..].to_vec();
+            self.used = 0;
         }
         all
     }
@@ -127,8 +133,9 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads once; ready with `Ok` if there is more input, or none will come any more.
-    pub(super) fn read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    /// Reads once; ready with `Ok` if there is more input, or none will come any more. The input is known to
+    /// become `needs` bytes long.
+    pub(super) fn read(&mut self, cx: &mut Context<'_>, needs: usize) -> Poll<io::Result<()>> {
         if self.ended {
             return Poll::Pending;
         }
@@ -137,6 +144,11 @@ impl Wire {
             self.used = 0;
         }
         let input = &mut self.input;
+        let (len, most) = (input.len(), needs + READ_BYTES);
+        if needs > len && input.capacity() < most && input.capacity() < len + READ_BYTES {
+            // As it would grow by itself, but not beyond what is needed.
+            input.reserve_exact((2 * len + READ_BYTES).min(most) - len);
+        }
         match receive(&mut self.stream, cx, |bytes| input.extend_from_slice(bytes)) {
             Poll::Ready(Ok(0)) => self.ended = true,
             Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),

@@ -49,7 +49,7 @@ pub(crate) const COMMANDS: &[Command] = &[
         "write denyoom fast",
         ONE,
         hincrbyfloat,
-        "Adds to a double in a hash.",
+        "Adds to a decimal number in a hash.",
     )
     .taking(work::of_hincrbyfloat),
     Command::ordered("hrandfield", -2, "readonly", ONE, hrandfield, "Returns random fields."),

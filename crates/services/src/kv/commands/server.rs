@@ -57,7 +57,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered(
         TIDY,
         2,
-        "readonly admin",
+        "write admin",
         Keys::Shards(tidied),
         tidy,
         "Frees memory of expired keys in a shard; servers send it by themselves.",
@@ -76,7 +76,9 @@ fn tidied(args: &[&[u8]], map: &Partitions) -> GroupSet {
     shard.map_or(GroupSet::EMPTY, |n| GroupSet::one(Gid(n)))
 }
 
-/// It touches the whole shard, so it runs behind everything that could still see what it drops.
+/// It touches the whole shard, so it runs behind everything that could still see what it drops. It counts as a command that
+/// writes, although no answer shows what it did: one that only reads may be answered by one replica alone, at a later
+/// time than the others have reached.
 fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
     if tidied(args, &c.map).is_empty() {
         return Err(Error::new("ERR there is no such shard"));
@@ -119,6 +121,11 @@ impl Settings {
         all.insert("maxclients", clients_max.to_string());
         all.insert("proto-max-bulk-len", PAYLOAD_BYTES_MAX.to_string());
         Self(all)
+    }
+
+    /// How large a command may be, in bytes.
+    pub(crate) fn show_command_bytes(&mut self, most: usize) {
+        self.0.insert("proto-max-bulk-len", most.to_string());
     }
 
     /// The password that clients must give, if any.

@@ -58,8 +58,15 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::ordered("decr", 2, "write denyoom fast", ONE, decr, "Takes one from a number."),
     Command::ordered("incrby", 3, "write denyoom fast", ONE, incrby, "Adds to a number."),
     Command::ordered("decrby", 3, "write denyoom fast", ONE, decrby, "Takes from a number."),
-    Command::ordered("incrbyfloat", 3, "write denyoom fast", ONE, incrbyfloat, "Adds to a double.")
-        .taking(work::of_string),
+    Command::ordered(
+        "incrbyfloat",
+        3,
+        "write denyoom fast",
+        ONE,
+        incrbyfloat,
+        "Adds to a decimal number.",
+    )
+    .taking(work::of_string),
     Command::ordered(
         "mget",
         -2,

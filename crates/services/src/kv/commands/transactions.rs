@@ -11,6 +11,7 @@ use super::super::registry::{Command, EACH, Keys, Next, Run};
 use super::super::reply::{Error, Reply};
 use super::super::run;
 use super::super::work;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 pub(crate) const COMMANDS: &[Command] = &[
@@ -43,9 +44,6 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
 ];
 
-/// Bytes of commands that a transaction may gather: it must fit into one message.
-const GATHERED_BYTES_MAX: usize = amcast_core::limits::PAYLOAD_BYTES_MAX;
-
 /// A transaction as ordered: `exec`, the number of watched keys, each with its version, the
 /// number of commands, each behind the number of its arguments.
 pub(crate) struct Script<'a> {
@@ -77,31 +75,34 @@ impl<'a> Script<'a> {
     }
 
     /// The arguments of an ordered `EXEC`.
-    pub(crate) fn encode(client: &Client, commands: &[&Vec<Box<[u8]>>]) -> Vec<Box<[u8]>> {
-        let number = |n: u64| n.to_string().into_bytes().into_boxed_slice();
-        let mut args = vec![b"exec"[..].into(), number(client.watched.len() as u64)];
+    pub(crate) fn encode<'c>(
+        client: &Client,
+        commands: &[&'c Vec<Box<[u8]>>],
+    ) -> Vec<Cow<'c, [u8]>> {
+        let number = |n: u64| Cow::Owned(n.to_string().into_bytes());
+        let mut args = vec![Cow::Borrowed(&b"exec"[..]), number(client.watched.len() as u64)];
         for (key, version) in client.watched.iter() {
-            args.push(key.clone());
+            args.push(Cow::Owned(key.to_vec()));
             args.push(number(*version));
         }
         args.push(number(commands.len() as u64));
         for command in commands {
             args.push(number(command.len() as u64));
-            args.extend(command.iter().cloned());
+            args.extend(command.iter().map(|arg| Cow::Borrowed(&**arg)));
         }
         args
     }
 }
 
 impl Gathered {
-    /// Adds a command.
-    pub(crate) fn push(&mut self, args: &[&[u8]]) -> Result<(), Error> {
+    /// Adds a command, if all together have no more bytes than `most`: they are ordered as one.
+    pub(crate) fn push(&mut self, args: &[&[u8]], most: usize) -> Result<(), Error> {
         self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
-        if self.bytes > GATHERED_BYTES_MAX {
+        if self.bytes > most {
             self.spoiled = true;
+            self.commands = Vec::new();
             return Err(Error::new(format!(
-                "ERR the transaction is larger than the limit of {GATHERED_BYTES_MAX} bytes; the \
-                 command was not executed"
+                "ERR the transaction is larger than the limit of {most} bytes; the command was not executed"
             )));
         }
         self.commands.push(args.iter().map(|a| (*a).into()).collect());

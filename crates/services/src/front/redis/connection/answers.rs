@@ -37,7 +37,10 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Puts the answer to the request with this low half into its place.
-    fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
+    pub(super) fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
+        if self.place_part(low, &answer) {
+            return;
+        }
         self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
         let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
         let Some(i) = self.slots.iter().position(mine) else { return };
@@ -47,6 +50,7 @@ impl<B: Backend> Connection<B> {
             return;
         };
         self.pipeline.answered(request);
+        let large = self.large.take_if(|large| large.request() == request);
         self.peeks.retain(|peek| *peek != request);
         self.apart.retain(|read| *read != request);
         if self.probe == Some(request) {
@@ -58,7 +62,9 @@ impl<B: Backend> Connection<B> {
         self.written.answered(request, refusal.is_none() && has_effect(&answer));
         if let Some(args) = refusal {
             (self.refused, self.drains) = (self.refused + 1, true);
-            self.slots[i] = Slot::Refused { args: args.to_vec(), then, resp, silent, call };
+            // Of a large command the answer holds no arguments.
+            let args = large.map_or_else(|| args.to_vec(), |large| large.into_args());
+            self.slots[i] = Slot::Refused { args, then, resp, silent, call };
             return;
         }
         call.outcome = Outcome::of(&answer);

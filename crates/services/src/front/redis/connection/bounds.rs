@@ -2,7 +2,7 @@
 
 use super::super::strangers;
 use super::super::wire::OUTPUT_BYTES_CALM;
-use super::{Connection, Pending};
+use super::{Connection, Pending, Slot};
 use crate::backend::Backend;
 use crate::kv::client::{Info, lock};
 use std::sync::Arc;
@@ -19,7 +19,11 @@ impl<B: Backend> Connection<B> {
     pub(super) fn full(&self) -> bool {
         let (open, open_max) = (self.pipeline.len(), self.shared.config.open_max);
         let large = open > 0 && open * self.answer_guess >= OUTPUT_BYTES_CALM;
-        large || self.probe.is_some() || open >= open_max || self.slots.len() >= 4 * open_max
+        large
+            || self.large.is_some()
+            || self.probe.is_some()
+            || open >= open_max
+            || self.slots.len() >= 4 * open_max
     }
 
     /// Whether a read must wait until nothing else is under way: the first one tells how large answers are. Many
@@ -55,8 +59,22 @@ impl<B: Backend> Connection<B> {
             + self.mail.bytes.capacity()
             + self.body.capacity()
             + self.payload.capacity()
+            + self.large.as_ref().map_or(0, |large| large.capacity())
+            + self.refused_bytes()
             + self.client.transaction.as_ref().map_or(0, |gathered| gathered.bytes)
             + self.client.watched.bytes()
+    }
+
+    /// Bytes of commands that are to be sent again.
+    fn refused_bytes(&self) -> usize {
+        if self.refused == 0 {
+            return 0;
+        }
+        let bytes = |slot: &Slot| match slot {
+            Slot::Refused { args, .. } => args.capacity(),
+            _ => 0,
+        };
+        self.slots.iter().map(bytes).sum()
     }
 
     /// Gives back what it needed for large commands.

@@ -14,7 +14,7 @@ use crate::kv::commands::transactions::Script;
 use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Run};
 use crate::kv::reply::Error;
-use crate::kv::{destinations, encode_args, encode_epoch, encoded_len, key_hashes};
+use crate::kv::{EPOCH_BYTES, destinations, encode_args, encode_epoch, encoded_len, key_hashes};
 use amcast_core::{Gid, GroupSet};
 use std::task::Context;
 
@@ -77,7 +77,10 @@ impl<B: Backend> Connection<B> {
         let script = Script::encode(&self.client, &for_shards);
         self.client.watched.clear();
         let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
-        self.order(exec, &args, Then::Transaction(gathered.commands), call);
+        // Of those that the shards run only the names are needed any more.
+        let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
+        let shown = gathered.commands.iter().map(shown).collect();
+        self.order(exec, &args, Then::Transaction(shown), call);
         self.barrier = true;
     }
 
@@ -128,22 +131,27 @@ impl<B: Backend> Connection<B> {
             by_key.then_some(keys)
         };
         self.body.clear();
+        self.body.reserve_exact(EPOCH_BYTES + encoded_len(args));
         encode_epoch(self.map.epoch(), &mut self.body);
         encode_args(args, &mut self.body);
-        let read_only = !command.writes();
+        let large = self.is_large(&self.body);
+        let read_only = !command.writes() && !large;
         let shown = matches!(then, Then::Show);
         let sequential = self.client.level == Level::Sequential;
         let here = read_only && shown && sequential;
         let can = dst.len() == 1 && self.shared.backend.reads_apart();
         let apart = read_only && shown && !sequential && can;
-        Ok(Pending { dst, keys, read_only, here, apart, then, call })
+        Ok(Pending { dst, keys, read_only, here, apart, large, then, call })
     }
 
     /// Whether a command may be sent now. A read that is answered here sees all that was written before
     /// it, and nothing that is written after it.
     fn admits(&self, p: &Pending) -> bool {
-        if self.must_probe(p) {
+        if self.large.is_some() || self.must_probe(p) {
             return false;
+        }
+        if p.large {
+            return self.pipeline.len() == 0;
         }
         if p.here || !self.peeks.is_empty() {
             return p.here;
@@ -158,6 +166,9 @@ impl<B: Backend> Connection<B> {
     fn hand_in(&mut self, pending: Pending, now: Now) -> Result<(u64, Then), Pending> {
         if !self.admits(&pending) {
             return Err(pending);
+        }
+        if pending.large {
+            return Ok(self.begin_parts(pending));
         }
         let request = self.last_request + 1;
         let open_from = self.pipeline.first_open().unwrap_or(request);

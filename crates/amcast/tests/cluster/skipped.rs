@@ -1,0 +1,257 @@
+//! A command that ends every node that executes it, also at each start, and the decision to skip it.
+
+use crate::by_hand::{Hosts, NODES};
+use crate::harness::{AMCAST, Up, call, ends_with_us, errors, run, unique};
+use amcast::client::{Answer, Connection};
+use amcast::runtime::control::NodeStatus;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long anything here may take.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// How long one command may make a string, nearly.
+const POISON_BYTES: u64 = 60_000_000;
+
+/// What nodes have left of their memory: enough to work, and less than the poisoned command needs.
+const ROOM_BYTES: u64 = 40_000_000;
+
+const OPTIONS: [&str; 6] = ["--protocol", "multi-ring", "--shards", "2", "--workers", "0"];
+
+/// Memory is taken as it is needed, and not reserved for each thread.
+const PLAIN_MEMORY: [&str; 2] = ["env", "MALLOC_ARENA_MAX=1"];
+
+fn skip(words: &[&str], paths: &[&Path]) -> (Option<i32>, String) {
+    let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let mut all = vec!["log-file", "skip"];
+    all.extend_from_slice(words);
+    all.extend(paths.iter().map(String::as_str));
+    let Output { status, stdout, stderr } = run(&all);
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    (status.code(), text(&stdout) + &text(&stderr))
+}
+
+fn log_of(data: &Path, node: usize) -> String {
+    fs::read_to_string(data.join(format!("n{node}.log"))).unwrap_or_default()
+}
+
+/// The address space of a process, in bytes.
+fn size_of(os_pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{os_pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Runs a cluster whose processes may have so many bytes, until it ends by itself.
+fn up_to_its_end(limit: &str, data: &Path) -> Output {
+    let mut up = ends_with_us("env");
+    up.args(["MALLOC_ARENA_MAX=1", "prlimit", limit, AMCAST, "up"]);
+    up.args(["--redis-port", "0", "--log-port", "0", "--http-port", "0", "--data"]).arg(data);
+    let child = up.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    child.unwrap().wait_with_output().unwrap()
+}
+
+/// The message that the nodes were executing when they ended, as the tool says it.
+fn message(told: &str) -> String {
+    let line = told.lines().find(|line| line.contains("while it executed ")).expect(told);
+    let place = line.split("while it executed ").nth(1).unwrap().split(',').next().unwrap();
+    place.split('@').next().unwrap().to_string()
+}
+
+/// A cluster in a directory, and how much memory each of its processes may have.
+struct Poisoned {
+    data: PathBuf,
+    limit: String,
+}
+
+impl Poisoned {
+    /// With some keys, and as much memory as its nodes need for them.
+    fn new() -> Self {
+        let data = unique("poisoned");
+        let mut up = Up::start_under(&PLAIN_MEMORY, data.clone(), &OPTIONS);
+        up.wait_until_ready();
+        let mut c = up.connect();
+        for i in 0..40 {
+            assert_eq!(
+                call(&mut c, &["SET", &format!("k{i}"), "before"]),
+                Answer::Word("OK".into())
+            );
+        }
+        let sizes = up.nodes().into_iter().flatten().map(|node| size_of(node.os_pid));
+        let limit = format!("--as={}", sizes.max().unwrap() + ROOM_BYTES);
+        assert_eq!(up.stop(), Some(0));
+        Self { data, limit }
+    }
+
+    fn start(&self) -> Up {
+        let limited = [&PLAIN_MEMORY[..], &["prlimit", &self.limit]].concat();
+        let up = Up::start_under(&limited, self.data.clone(), &OPTIONS);
+        up.wait_until_ready();
+        up
+    }
+
+    /// It does not start: its nodes end again and again.
+    fn ends(&self) {
+        let ended = up_to_its_end(&self.limit, &self.data);
+        assert!(!ended.status.success() && ended.stdout.is_empty(), "{}", errors(&ended));
+    }
+
+    /// A command for which no node has memory: each start executes it again.
+    fn poison(&self) {
+        let mut up = self.start();
+        let size = POISON_BYTES.to_string();
+        let answer = up.connect().call(&[b"SETRANGE", b"poison", size.as_bytes(), b"x"]);
+        let failed = answer.as_ref().map_or(true, Answer::is_error);
+        assert!(failed, "{answer:?}");
+        let names_it = |n| log_of(&self.data, n).contains("2 times in a row while it executed ");
+        wait_for("named in all logs", || (0..3).all(names_it), || log_of(&self.data, 0));
+        assert!(log_of(&self.data, 1).contains("amcast log-file skip"));
+        up.stop();
+    }
+
+    /// Decides about the message, for one alone first and then for all.
+    fn decide(&self) -> String {
+        let data = &*self.data;
+        let (code, told) = skip(&[], &[data]);
+        assert_eq!(code, Some(0), "{told}");
+        let message = message(&told);
+        assert!(told.contains("n2 skips nothing"), "{told}");
+        let (code, asked) = skip(&["--message", &message], &[data]);
+        assert_eq!(code, Some(1), "{asked}");
+        let command = format!("\"SETRANGE\" \"poison\" \"{POISON_BYTES}\" \"x\"");
+        for words in [&command[..], "n1 has it ahead", "nothing was changed"] {
+            assert!(asked.contains(words), "{asked}");
+        }
+        assert!(!data.join("n0.data/skipped").exists());
+        let (code, told) = skip(&["--message", &message, "--yes"], &[&data.join("n0.data")]);
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("for each of the others"), "{told}");
+        assert!(told.contains(&format!("--message {message}@")), "{told}");
+        // One alone talks to none of the others.
+        self.ends();
+        let (code, told) = skip(&["--list"], &[data]);
+        let alone = "has not met all others with the same decision";
+        assert!(code == Some(0) && told.contains(alone), "{told}");
+        let (code, told) = skip(&["--message", &message, "--yes"], &[data]);
+        assert_eq!(code, Some(0), "{told}");
+        assert!(told.contains("decided for n1, n2"), "{told}");
+        assert!(!told.contains("for each of the others"), "{told}");
+        message
+    }
+}
+
+/// Waits until something is so; what to say if it does not come to be.
+fn wait_for(what: &str, is_so: impl Fn() -> bool, said: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not {what}: {}", said());
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Everything else is there, at each node, and all of them hold the same.
+fn all_but_the_poison(up: &Up) {
+    let mut fronts = up.node_fronts();
+    fronts.push(up.redis.clone());
+    for front in fronts {
+        let mut c = Connection::open(&front).unwrap();
+        assert_eq!(call(&mut c, &["EXISTS", "poison"]), Answer::Number(0));
+        assert_eq!(call(&mut c, &["DBSIZE"]), Answer::Number(40));
+        assert_eq!(call(&mut c, &["GET", "k7"]), crate::bytes("before"));
+    }
+    let held = || -> Vec<Vec<(u64, u64)>> {
+        let figures = |node: NodeStatus| {
+            node.replicas.iter().map(|r| (r.figures.items, r.figures.used_bytes)).collect()
+        };
+        up.nodes().into_iter().flatten().map(figures).collect()
+    };
+    // A node may be a command behind the others.
+    let alike = || held().len() == 3 && held().iter().all(|of| *of == held()[0]);
+    wait_for("alike", alike, || format!("{:?}", held()));
+}
+
+#[test]
+fn a_command_that_ends_every_node_is_skipped_by_all_and_not_by_one() {
+    let _limit = amcast_test_policy::time_limit();
+    let cluster = Poisoned::new();
+    let data = &*cluster.data;
+    cluster.poison();
+    cluster.ends();
+    let message = cluster.decide();
+    let mut up = cluster.start();
+    all_but_the_poison(&up);
+    assert_eq!(call(&mut up.connect(), &["SET", "k7", "before"]), Answer::Word("OK".into()));
+    assert_eq!(up.stop(), Some(0));
+
+    // It stays skipped, from the states that have it behind them, and nobody takes that back.
+    let (code, told) = skip(&["--undo", "--message", &message, "--yes"], &[data]);
+    assert!(code == Some(1) && told.contains("that stays for ever"), "{told}");
+    let mut up = cluster.start();
+    all_but_the_poison(&up);
+    assert_eq!(up.stop(), Some(0));
+    // Without its decision no node starts from such a state; nor does one skip what it has executed.
+    fs::remove_file(data.join("n1.data/skipped")).unwrap();
+    let mut up = Up::start_under(&PLAIN_MEMORY, cluster.data.clone(), &OPTIONS);
+    let refused = "was skipped in it, and this node has no decision";
+    wait_for("refused", || log_of(data, 1).contains(refused), || log_of(data, 1));
+    up.stop();
+    let (code, told) = skip(&["--message", "p0:1@g0/1", "--yes"], &[data]);
+    assert!(code == Some(1) && told.contains("has executed p0:1@g0/1"), "{told}");
+    fs::remove_dir_all(data).unwrap();
+}
+
+#[test]
+fn nodes_with_different_decisions_refuse_each_other_and_a_decision_waits_for_all() {
+    let _limit = amcast_test_policy::time_limit();
+    // A message that nobody comes to: what counts here is who has the decision.
+    let far = "p0:4294967000@g0/1000000000";
+    let mut hosts = Hosts::new();
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(0..NODES);
+    hosts.kill(0..NODES);
+    let disk = |hosts: &Hosts, node: usize| hosts.disk(node).join(format!("n{node}.data"));
+    let decide = |hosts: &Hosts, node: usize| {
+        let (code, told) = skip(&["--message", far, "--yes"], &[&disk(hosts, node)]);
+        assert_eq!(code, Some(0), "{told}");
+    };
+    decide(&hosts, 0);
+    // The others go on without it.
+    hosts.start(0..NODES);
+    hosts.wait_until_ready(1..NODES);
+    let says = |node: &NodeStatus, words: &[&str]| words.iter().all(|word| node.why.contains(word));
+    let words =
+        ["refuse", "not decided to skip the same messages", "n0 skips p0:4294967000@g0/1000000000"];
+    hosts.wait(0, "refused", |node| says(node, &words));
+    hosts.ask(1, &["SET", "a", "1"]);
+    let told = || (1..NODES).any(|n| log_of(&hosts.disk(n), n).contains("n0 at 127.0.0.1"));
+    wait_for("told by the others", told, || log_of(&hosts.disk(1), 1));
+    hosts.kill(0..NODES);
+    // It may have been used since, for all that this host knows.
+    let (code, told) =
+        skip(&["--undo", "--message", "p0:4294967000", "--yes"], &[&disk(&hosts, 0)]);
+    assert!(code == Some(1) && told.contains("n0 has started with that decision"), "{told}");
+    decide(&hosts, 1);
+    decide(&hosts, 2);
+    // One that has not started since takes it back by itself.
+    let (code, told) =
+        skip(&["--undo", "--message", "p0:4294967000", "--yes"], &[&disk(&hosts, 2)]);
+    assert_eq!(code, Some(0), "{told}");
+    assert!(!disk(&hosts, 2).join("skipped").exists());
+    decide(&hosts, 2);
+    hosts.start(0..2);
+    hosts.wait(0, "waiting", |node| says(node, &["is skipped only once every node", "n2"]));
+    hosts.start(2..3);
+    hosts.wait_until_ready(0..NODES);
+    let (code, told) = skip(&["--list"], &[&disk(&hosts, 0)]);
+    assert!(code == Some(2) && told.contains("n0 runs; end it first"), "{told}");
+    assert_eq!(hosts.ask(0, &["GET", "a"]), crate::bytes("1"));
+    hosts.kill(0..NODES);
+    let (_, told) = skip(&["--list"], &[&disk(&hosts, 0)]);
+    assert!(told.contains("all nodes have it"), "{told}");
+    // From now on a majority is enough.
+    hosts.start(0..2);
+    hosts.wait_until_ready(0..2);
+}

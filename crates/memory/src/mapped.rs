@@ -1,0 +1,73 @@
+//! A small file of a process that is mapped, so that what is stored in it outlasts the process without a system
+//! call for each store.
+
+use crate::segment::{LINE_BYTES, Segment};
+use amcast_core::memory::Line;
+use core::ops::Deref;
+use rustix::fd::AsFd;
+use std::fs::OpenOptions;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// The lines of a file. What is stored in them is in the file when the process ends, however it ends; whether it is
+/// there after the end of the machine nobody knows.
+#[derive(Debug)]
+pub struct MappedFile(Segment);
+
+impl MappedFile {
+    /// Bytes of a line.
+    pub const LINE_BYTES: usize = LINE_BYTES;
+
+    /// Makes the file at `path` anew, with `bytes` in it, which are whole lines. It must not be made shorter while
+    /// it is mapped.
+    ///
+    /// # Errors
+    /// When the file cannot be written or mapped.
+    pub fn create(path: &Path, bytes: &[u8]) -> io::Result<Self> {
+        assert!(!bytes.is_empty() && bytes.len().is_multiple_of(LINE_BYTES), "whole lines");
+        // A new file: one that a process which is just ending has mapped stays whole.
+        match std::fs::remove_file(path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        // Written in full: a store finds the room that it needs.
+        file.write_all(bytes)?;
+        file.seek(SeekFrom::Start(0))?;
+        let lines = bytes.len() / LINE_BYTES;
+        Ok(Self(Segment::map(file.as_fd(), lines, false)?))
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [Line];
+
+    fn deref(&self) -> &[Line] {
+        &self.0
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::Ordering;
+
+    #[test]
+    fn what_is_stored_is_in_the_file_without_being_written() {
+        let path = std::env::temp_dir().join(format!("amcast-mapped-{}", std::process::id()));
+        let begun: Vec<u8> = (0..128).collect();
+        let mapped = MappedFile::create(&path, &begun).unwrap();
+        assert_eq!((mapped.len(), std::fs::read(&path).unwrap()), (2, begun.clone()));
+        mapped[1].raw(7).store(u64::MAX, Ordering::Relaxed);
+        let mut stored = begun.clone();
+        stored[120..].fill(0xff);
+        assert_eq!(std::fs::read(&path).unwrap(), stored);
+        // A second one begins anew, and leaves the first alone.
+        let second = MappedFile::create(&path, &begun).unwrap();
+        mapped[0].raw(0).store(0, Ordering::Relaxed);
+        assert_eq!((second.len(), std::fs::read(&path).unwrap()), (2, begun));
+        std::fs::remove_file(&path).unwrap();
+    }
+}

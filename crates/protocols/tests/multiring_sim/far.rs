@@ -1,0 +1,71 @@
+//! Members far apart: what one of them needs of the others takes longer than the time after which it asks again.
+
+use amcast_core::trace::Event;
+use amcast_core::{Entry, Gid, GroupSet, Pid, RawConfig, Span, Time};
+use amcast_protocols::multiring::{MEMORY, Row, SYNCED};
+use amcast_sim::faults::{Fault, Strike, When};
+use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
+
+/// From one member to another one: four times as long as until a question is asked again.
+const FAR: Span = Span::millis(20);
+
+/// From one multicast to the next.
+const EVERY: Span = Span::millis(2);
+
+/// When the last member loses its memory, and for how long it is away.
+const LOST: Span = Span::millis(300);
+const AWAY: Span = Span::millis(50);
+
+/// When the second member ends, and the end of the run: in between, the last one is needed.
+const ALONE: Span = Span::millis(1500);
+const END: Span = Span::millis(3000);
+
+/// How many messages the first member delivers while of the other two only the one is there that lost its memory.
+fn delivered(row: &Row) -> usize {
+    let set = [("suspect_us".to_string(), "200000".to_string())].into();
+    let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
+    let config = raw.check(row.about().params).expect("a sound configuration");
+    let mut model = Model::constant(Span::ZERO, FAR);
+    model.step = Span::micros(5);
+    let cast = |n: u64| {
+        let dst = GroupSet::one(Gid(0));
+        Cast { at: Time::ZERO + EVERY.times(n), sender: Pid(0), dst, bytes: 64 }
+    };
+    let away = Fault::Replace { p: Pid(2), span: AWAY };
+    let ends = Fault::Crash { p: Pid(1), mid_step: false, down: Some(Span(END.0 - ALONE.0)) };
+    let strikes = [(LOST, away), (ALONE, ends)];
+    let strikes =
+        strikes.map(|(at, fault)| Strike { at: When::Time(Time::ZERO + at), fault }).into();
+    let plan = Plan {
+        model,
+        casts: (0..END.0 / EVERY.0).map(cast).collect(),
+        pace: Pace::Open,
+        barriers: Vec::new(),
+        strikes,
+        calm: Time::ZERO + END,
+        service: false,
+        drift_ppm: Vec::new(),
+        settle: Span::secs(5),
+        quiet: Span::millis(100),
+        events_max: 100_000_000,
+    };
+    let recorded = Recorded { plan, choices: Choices::default() };
+    // Until then suspicion and the election of a coordinator may take their time.
+    let from = Time::ZERO + Span((ALONE.0 + END.0) / 2);
+    let mut delivered = 0;
+    let report = amcast_sim::replay(row, &config, &recorded, &mut |event| match *event {
+        Event::Deliver { t, p: Pid(0), .. } if t > from && t < Time::ZERO + END => delivered += 1,
+        _ => {}
+    });
+    let report = report.expect("it is built");
+    assert_eq!(report.outcome, Outcome::Settled, "everybody has everything in the end");
+    delivered
+}
+
+#[test]
+fn an_acceptor_that_lost_its_memory_votes_again_while_messages_flow() {
+    for row in [&MEMORY, &SYNCED] {
+        let count = delivered(row);
+        assert!(count > 300, "{count} of {}", row.name());
+    }
+}

@@ -1,0 +1,238 @@
+//! Which command a node is executing, in a small file that outlasts its process: a node that ended while it
+//! executed something finds at its next start what that was, however it ended.
+//!
+//! The file is mapped, so what is noted of each command takes a few stores and no system call. It says nothing
+//! that anything but people depends on, and may be wrong after the end of the machine. Words are little-endian, and
+//! have 8 bytes:
+//!
+//! ```text
+//!  0  8  magic "amcastEX"        12  4  how many slots
+//!  8  4  version, 1              16 48  zero
+//! 64     the slots, 512 bytes each: what is being done, and what was when the process before ended
+//! and each of these two, in 256 bytes:
+//!  0  8  sender of the message   40  8  length of the command
+//!  8  8  its number              48  8  of what was: how many ends in a row
+//! 16  8  its groups, a bit each  56  8  1 if there is anything
+//! 24  8  one of its groups       64 192 the beginning of the command
+//! 32  8  its position there
+//! ```
+
+use amcast_core::memory::{Line, Stamp};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision};
+use amcast_memory::MappedFile;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// The name of the file.
+const NAME: &str = "executing";
+const MAGIC: &[u8; 8] = b"amcastEX";
+const VERSION: u32 = 1;
+
+const LINE_BYTES: usize = MappedFile::LINE_BYTES;
+/// Lines of one note.
+const NOTE_LINES: usize = 4;
+const NOTE_BYTES: usize = NOTE_LINES * LINE_BYTES;
+/// Bytes of a command that are noted.
+const COMMAND_BYTES: usize = NOTE_BYTES - LINE_BYTES;
+/// What is being done, and what was.
+const SLOT_BYTES: usize = 2 * NOTE_BYTES;
+
+/// What a node notes of what it is executing.
+#[derive(Debug)]
+pub struct Executing(MappedFile);
+
+/// A command that is being executed, or was when its process ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// Its message, and a place of it.
+    pub place: SkipDecision,
+    /// Its destinations.
+    pub dst: GroupSet,
+    /// How long it is, in bytes.
+    pub length: u64,
+    /// Its beginning.
+    pub command: Vec<u8>,
+    /// How many processes in a row ended while they executed it.
+    pub times: u64,
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let times = match self.times {
+            1 => "once".to_string(),
+            n => format!("{n} times in a row"),
+        };
+        write!(f, "ended {times} while it executed {}, {} bytes", self.place, self.length)
+    }
+}
+
+impl Note {
+    /// The words of it, and the beginning of the command.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let word = |i: usize| {
+            let bytes = bytes.get(8 * i..).and_then(|rest| rest.first_chunk::<8>());
+            bytes.map(|bytes| u64::from_le_bytes(*bytes))
+        };
+        if word(7)? != 1 {
+            return None;
+        }
+        let msg = MsgId { sender: Pid(u32::try_from(word(0)?).ok()?), seq: word(1)? };
+        let group = Gid(u8::try_from(word(3)?).ok()?);
+        let place = SkipDecision { msg, group, position: word(4)? };
+        let length = word(5)?;
+        let noted = COMMAND_BYTES.min(usize::try_from(length).unwrap_or(COMMAND_BYTES));
+        let command = bytes.get(LINE_BYTES..)?.get(..noted)?.to_vec();
+        Some(Self { place, dst: GroupSet(word(2)?), length, command, times: word(6)? })
+    }
+
+    fn write(&self, bytes: &mut [u8]) {
+        let SkipDecision { msg, group, position } = self.place;
+        let (sender, group) = (u64::from(msg.sender.0), u64::from(group.0));
+        let words = [sender, msg.seq, self.dst.0, group, position, self.length, self.times, 1];
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes[LINE_BYTES..][..self.command.len()].copy_from_slice(&self.command);
+    }
+}
+
+/// What each slot says of the ends of the processes so far, and whether that is of the last process.
+fn slots(file: &[u8]) -> impl Iterator<Item = Option<(Note, bool)>> {
+    let is_ours = file.starts_with(MAGIC) && file.get(8..12) == Some(&VERSION.to_le_bytes()[..]);
+    let slots = if is_ours { file.get(LINE_BYTES..).unwrap_or_default() } else { &[] };
+    slots.chunks_exact(SLOT_BYTES).map(|slot| {
+        let (now, before) = slot.split_at(NOTE_BYTES);
+        let before = Note::read(before);
+        let Some(mut now) = Note::read(now) else { return before.map(|before| (before, false)) };
+        let same = before.filter(|before| before.place.msg == now.place.msg);
+        now.times = 1 + same.map_or(0, |before| before.times);
+        Some((now, true))
+    })
+}
+
+/// What the node with this directory was executing when it ended, at last or before it was well again.
+///
+/// # Errors
+/// When that cannot be read.
+pub fn executing_at_end(data: &Path) -> io::Result<Vec<Note>> {
+    match fs::read(data.join(NAME)) {
+        Ok(file) => Ok(slots(&file).flatten().map(|(note, _)| note).collect()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+impl Executing {
+    /// Begins to note in the directory `data`, in so many slots; with what the process before was executing
+    /// when it ended.
+    ///
+    /// # Errors
+    /// When the file cannot be used.
+    pub(crate) fn begin(data: &Path, count: usize) -> io::Result<(Self, Vec<Note>)> {
+        let path = data.join(NAME);
+        let before = match fs::read(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+            read => read?,
+        };
+        let mut file = vec![0; LINE_BYTES + count * SLOT_BYTES];
+        file[..8].copy_from_slice(MAGIC);
+        file[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        file[12..16].copy_from_slice(&(count as u32).to_le_bytes());
+        let mut ended = Vec::new();
+        for (slot, note) in file[LINE_BYTES..].chunks_exact_mut(SLOT_BYTES).zip(slots(&before)) {
+            if let Some((note, is_last)) = note {
+                note.write(&mut slot[NOTE_BYTES..]);
+                ended.extend(Some(note).filter(|_| is_last));
+            }
+        }
+        Ok((Self(MappedFile::create(&path, &file)?), ended))
+    }
+
+    fn lines(&self, slot: usize) -> &[Line] {
+        &self.0[1 + slot * 2 * NOTE_LINES..][..NOTE_LINES]
+    }
+
+    /// The node is well: what ended processes before does not end this one.
+    pub(crate) fn survives(&self) {
+        for before in self.0[1 + NOTE_LINES..].iter().step_by(2 * NOTE_LINES) {
+            before.publish(Stamp(0));
+        }
+    }
+
+    /// The command at `place` is begun. At one time at most one is being executed in each slot.
+    pub fn begins(&self, slot: usize, place: &SkipDecision, dst: GroupSet, command: &[u8]) {
+        let lines = self.lines(slot);
+        for (i, part) in command.chunks(8).take(COMMAND_BYTES / 8).enumerate() {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            // As it lies in memory, so in the file.
+            let word = u64::from_ne_bytes(word);
+            lines[1 + i / 8].raw(i % 8).store(word, std::sync::atomic::Ordering::Relaxed);
+        }
+        let SkipDecision { msg, group, position } = *place;
+        let (sender, length) = (u64::from(msg.sender.0), command.len() as u64);
+        let words = [sender, msg.seq, dst.0, u64::from(group.0), position, length, 0];
+        lines[0].put(&words.map(u64::to_le), Stamp(1_u64.to_le()));
+    }
+
+    /// It was executed.
+    pub fn ends(&self, slot: usize) {
+        self.lines(slot)[0].publish(Stamp(0));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(seq: u64) -> SkipDecision {
+        let msg = MsgId { sender: Pid(3), seq };
+        SkipDecision { msg, group: Gid(1), position: 2 * seq }
+    }
+
+    #[test]
+    fn a_node_that_ended_while_it_executed_knows_what_and_how_often_in_a_row() {
+        let data = std::env::temp_dir().join(format!("amcast-executing-{}", std::process::id()));
+        fs::create_dir_all(&data).unwrap();
+        assert_eq!(executing_at_end(&data).unwrap(), []);
+        let begin = || Executing::begin(&data, 3).unwrap();
+        let (first, ended) = begin();
+        assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![]));
+        let (dst, command) = (GroupSet(0b110), [7; 300]);
+        first.begins(0, &place(8), GroupSet(1), b"one that ends");
+        first.ends(0);
+        first.begins(2, &place(9), dst, &command);
+        let note = |times| {
+            let command = command[..COMMAND_BYTES].to_vec();
+            Note { place: place(9), dst, length: 300, command, times }
+        };
+        assert_eq!(executing_at_end(&data).unwrap(), [note(1)], "while it runs");
+        for times in 1..4 {
+            let (next, ended) = begin();
+            assert_eq!(ended, [note(times)]);
+            assert_eq!(
+                executing_at_end(&data).unwrap(),
+                [note(times)],
+                "it has executed nothing yet"
+            );
+            next.begins(2, &place(9), dst, &command);
+        }
+        let said = executing_at_end(&data).unwrap()[0].to_string();
+        assert_eq!(said, "ended 4 times in a row while it executed p3:9@g1/18, 300 bytes");
+        // One that ends at rest was not ended by a command, and another one may be.
+        drop(begin());
+        let (rests, ended) = begin();
+        assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![note(4)]));
+        rests.survives();
+        assert_eq!(executing_at_end(&data).unwrap(), []);
+        rests.begins(1, &place(10), dst, b"short");
+        let (_, ended) = begin();
+        assert_eq!((ended[0].times, &ended[0].command[..]), (1, &b"short"[..]));
+        // Anything else says nothing.
+        fs::write(data.join(NAME), b"amcastEX of another version").unwrap();
+        assert_eq!((executing_at_end(&data).unwrap(), begin().1), (vec![], vec![]));
+        fs::remove_dir_all(&data).unwrap();
+    }
+}

@@ -1,0 +1,116 @@
+//! What nodes of this host keep, held while none of them runs, for those who change it by hand.
+
+use crate::config::{ClusterFile, node_name, node_rank};
+use crate::home::{Home, life_name};
+use crate::life::Name;
+use crate::system::refuses_file;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What a node keeps. The node does not start while this is held.
+#[derive(Debug)]
+pub struct NodeData {
+    /// The node's name.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    _name: Option<Name>,
+}
+
+impl NodeData {
+    /// What the node keeps whose directory this is, such as `n0.data`; or each of the nodes in the directory
+    /// of a cluster, in order.
+    ///
+    /// # Errors
+    /// When it is neither, or one of them runs; the sentence says what to do.
+    pub fn hold(path: &Path) -> Result<Vec<Self>, String> {
+        // By its own name, also where it was given as `.` or with a slash behind it.
+        let path = &path.canonicalize().map_err(|e| refuses_file(path, &e))?;
+        if rank_of(path).is_some() {
+            return Ok(vec![Self::of(path)?]);
+        }
+        let entries = fs::read_dir(path).map_err(|e| refuses_file(path, &e))?;
+        let mut ranks: Vec<usize> =
+            entries.flatten().filter_map(|entry| rank_of(&entry.path())).collect();
+        if ranks.is_empty() {
+            return Err(format!(
+                "{}: holds nothing that a node keeps; give the directory of a cluster, or of a node in it, such \
+                 as n0.data",
+                path.display()
+            ));
+        }
+        ranks.sort_unstable();
+        ranks.into_iter().map(|rank| Self::of(&path.join(data_name(rank)))).collect()
+    }
+
+    fn of(path: &Path) -> Result<Self, String> {
+        let rank = rank_of(path).ok_or_else(|| format!("{}: is no node's", path.display()))?;
+        let (name, home) = (node_name(rank), path.parent().unwrap_or(path));
+        let in_use = |who: &str| format!("{}: {who} runs; end it first", home.display());
+        if Home::of_file(&home.join("cluster.toml")).is_supervised() {
+            return Err(in_use("the cluster"));
+        }
+        let life = home.join(life_name(rank));
+        let held = match life.exists() {
+            // It would be taken for one that was emptied.
+            false => None,
+            true => {
+                let taken = Name::take(&life).map_err(|e| refuses_file(&life, &e))?;
+                Some(taken.ok_or_else(|| in_use(&name))?)
+            }
+        };
+        Ok(Self { name, path: path.to_path_buf(), _name: held })
+    }
+
+    /// How many nodes its cluster has, as the file beside it says.
+    pub fn cluster_nodes(&self) -> Option<usize> {
+        let file = self.path.parent()?.join("cluster.toml");
+        Some(ClusterFile::read(&file).ok()?.replicas)
+    }
+
+    /// Where its checkpoints are.
+    pub fn checkpoints(&self) -> PathBuf {
+        self.path.join("state")
+    }
+}
+
+fn data_name(rank: usize) -> String {
+    format!("{}.data", node_name(rank))
+}
+
+fn rank_of(path: &Path) -> Option<usize> {
+    let rank = node_rank(path.file_name()?.to_str()?.strip_suffix(".data")?)?;
+    (path.is_dir() && path.ends_with(data_name(rank))).then_some(rank)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_held_one_or_all_and_not_while_they_run() {
+        let _limit = amcast_test_policy::time_limit();
+        let home = std::env::temp_dir().join(format!("amcast-node-data-{}", std::process::id()));
+        for name in ["n0.data", "n2.data", "n1.before", "nx.data"] {
+            fs::create_dir_all(home.join(name)).unwrap();
+        }
+        let home = home.canonicalize().unwrap();
+        let names = |held: Vec<NodeData>| -> Vec<String> {
+            held.into_iter().map(|node| node.name).collect()
+        };
+        assert_eq!(names(NodeData::hold(&home).unwrap()), ["n0", "n2"]);
+        assert!(!home.join("n0.life").exists(), "nothing is made");
+        let one = NodeData::hold(&home.join("n2.data/.")).unwrap();
+        assert_eq!(one[0].checkpoints(), home.join("n2.data/state"));
+        let life = Name::take(&home.join("n2.life")).unwrap().unwrap().begin(0).unwrap();
+        let why = NodeData::hold(&home).unwrap_err();
+        assert!(why.ends_with("n2 runs; end it first"), "{why}");
+        drop(life);
+        let held = NodeData::hold(&home).unwrap();
+        assert!(Name::take(&home.join("n2.life")).unwrap().is_none(), "it cannot start meanwhile");
+        drop(held);
+        let why = NodeData::hold(&home.join("n1.before")).unwrap_err();
+        assert!(why.contains("holds nothing that a node keeps"), "{why}");
+        fs::remove_dir_all(&home).unwrap();
+    }
+}
