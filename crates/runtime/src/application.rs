@@ -222,6 +222,9 @@ pub struct Figures {
     /// Bytes that they may take; 0 for any number.
     #[serde(default)]
     pub budget_bytes: u64,
+    /// Bytes of parts of commands that wait for their other parts.
+    #[serde(default)]
+    pub parts_bytes: u64,
     /// The last position at which a majority of the replicas was found to have this one's state; 0 if none was.
     #[serde(default)]
     pub agreed: u64,

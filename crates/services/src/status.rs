@@ -28,6 +28,8 @@ pub struct ShardStatus {
     pub used_bytes: u64,
     /// Bytes that they may take; 0 for any number.
     pub budget_bytes: u64,
+    /// Bytes of parts of commands that wait for their other parts.
+    pub parts_bytes: u64,
 }
 
 /// Filled in by the program; asked by `INFO`, the status page, metrics and health checks.

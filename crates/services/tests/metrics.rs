@@ -230,6 +230,7 @@ fn the_page_counts_each_command_by_how_it_ended() {
     let resident = page.get("amcast_process_resident_memory_bytes");
     assert!(resident > 1e6, "{resident}");
     assert!(page.0.contains_key("amcast_shard_memory_limit_bytes"));
+    assert!(page.0.contains_key("amcast_shard_parts_bytes"));
 }
 
 #[test]

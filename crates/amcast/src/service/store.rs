@@ -351,6 +351,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
             has_chore,
             used_bytes: holds.used_bytes,
             budget_bytes: holds.budget_bytes,
+            parts_bytes: self.executor.parts_bytes(group) as u64,
             agreed: self.executor.agreed(group),
         }
     }

@@ -267,6 +267,7 @@ impl Status for Watch {
                 has_chore: most.is_some_and(|r| r.figures.has_chore),
                 used_bytes: most.map_or(0, |r| r.figures.used_bytes),
                 budget_bytes: most.map_or(0, |r| r.figures.budget_bytes),
+                parts_bytes: most.map_or(0, |r| r.figures.parts_bytes),
             }
         };
         self.cluster.all_groups().iter().map(shard).collect()

@@ -113,6 +113,7 @@ impl Status for Ready {
             has_chore: false,
             used_bytes: 0,
             budget_bytes: 0,
+            parts_bytes: 0,
         };
         vec![none(Gid(0))]
     }

@@ -87,6 +87,7 @@ impl Status for LocalBackend {
                 has_chore,
                 used_bytes: holds.used_bytes,
                 budget_bytes: holds.budget_bytes,
+                parts_bytes: inner.executor.parts_bytes(shard) as u64,
             }
         };
         (0..count).map(Gid).map(tell).collect()

@@ -2,8 +2,8 @@
 //!
 //! What is kept, and what is refused for want of room, follows from what was delivered in the shard and from its
 //! ordered time, so it is the same on all replicas. A session has parts of one command at a time. They go when
-//! the command is put together, when the session goes on with something else in the shard, and when none has come
-//! for [`PARTS_MS`] of ordered time.
+//! the command is put together, when there is no room for another one of it, when the session goes on with something else
+//! in the shard, and when none has come for [`PARTS_MS`] of ordered time.
 
 use super::{Delivered, Executor, Full, OnAnswer, Ordered, Payload};
 use crate::envelope::Envelope;
@@ -105,6 +105,10 @@ impl Parts {
         }
         let more = part.bytes.len() + PART_BYTES;
         if self.bytes + more > SHARD_BYTES_MAX || held + more > SESSION_BYTES_MAX {
+            // Its command cannot become whole any more: others have the room.
+            if !mutant::is(Mutant::KeepsRefused) {
+                self.remove(session);
+            }
             return Err(Refusal::NoRoom);
         }
         self.put(session, (first, host_ms), request, part.bytes.into());
@@ -235,6 +239,8 @@ pub(super) mod mutant {
         ForgetsAtCut,
         /// Parts do not count.
         CountsNothing,
+        /// The parts of a command are kept of which one was refused.
+        KeepsRefused,
         /// Parts are kept also when their session is beyond their command.
         KeepsLateParts,
     }
@@ -378,8 +384,11 @@ mod tests {
     #[test]
     fn a_session_has_no_more_than_a_largest_command() {
         let (mut parts, bytes) = (Parts::default(), [7; PART]);
-        let kept = (0..100).filter(|i| parts.keep(&part(1, *i, 0, &bytes), 0).is_ok()).count();
+        let mut all = (0..100).map(|i| parts.keep(&part(1, i, 0, &bytes), 0));
+        let kept = all.by_ref().take_while(Result::is_ok).count();
         assert_eq!(kept, SESSION_BYTES_MAX / (PART + PART_BYTES));
+        drop(all);
+        assert_eq!(parts.bytes(), 0, "it cannot become whole");
         assert_eq!(parts.keep(&part(1, PARTS_MAX, 0, b"x"), 0), Err(Refusal::Window));
         assert_eq!(parts.keep(&part(1, 0, 1, b"x"), 0), Err(Refusal::Window));
         assert_eq!(parts.keep(&part(1, 200, 200, b"x"), 0), Ok(()), "another command");

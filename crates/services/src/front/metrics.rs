@@ -163,6 +163,12 @@ fn shards(shards: &[ShardStatus]) -> Vec<Metric> {
             |s| s.budget_bytes,
         )
         .measured_in(Unit::Bytes),
+        gauge(
+            "shard_parts",
+            "Bytes of parts of large commands that wait for the others at each replica",
+            |s| s.parts_bytes,
+        )
+        .measured_in(Unit::Bytes),
         gauge("shard_replicas_up", "Replicas that are up", |s| s.replicas.0 as u64),
         gauge("shard_replicas", "Replicas there are", |s| s.replicas.1 as u64),
     ]

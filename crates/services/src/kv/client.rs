@@ -186,8 +186,10 @@ impl Info {
 pub struct Gathered {
     /// The commands, each as its arguments.
     pub(crate) commands: Vec<Vec<Box<[u8]>>>,
-    /// Bytes of all arguments.
+    /// Bytes of all arguments, as the limit counts them.
     pub(crate) bytes: usize,
+    /// Bytes of memory that the commands take, about.
+    pub(crate) held: usize,
     /// A command was refused, so the transaction will be.
     pub(crate) spoiled: bool,
 }

@@ -327,6 +327,41 @@ fn all_replicas_refuse_and_give_up_the_same_parts() {
     assert!(uncounted != Some(refusals(1)), "parts that do not count are not found");
 }
 
+/// Sessions that take turns, each with a command, of which all together have more bytes than the shard keeps; one whose
+/// part is refused sends no more of its command. How many commands came whole.
+fn whole_among(sessions: u64) -> usize {
+    let map = Partitions::by_slot(SHARDS);
+    let text = format!("SET {} {}", key(0), "v".repeat(12_000));
+    let split = |session| Split::of(&text, &map, (session, 1), 1_000);
+    let (mut node, mut seq, mut whole) = (Node::new(), 0, 0);
+    let mut open: Vec<(Split, u64)> = (1..=sessions).map(|session| (split(session), 0)).collect();
+    while !open.is_empty() {
+        open.retain_mut(|(split, next)| {
+            seq += 1;
+            if *next == split.count() {
+                whole += usize::from(node.run(&split.assembly(seq, 1)) == "+OK\r\n");
+                return false;
+            }
+            *next += 1;
+            node.run(&split.part(seq, *next - 1, 1)).as_bytes() == KEPT
+        });
+        assert!(node.executor.parts_bytes(Gid(0)) <= SHARD_BYTES_MAX);
+    }
+    whole
+}
+
+#[test]
+fn of_commands_that_do_not_fit_together_those_come_whole_that_do() {
+    let _limit = amcast_test_policy::time_limit();
+    let fit = SHARD_BYTES_MAX / 17_000;
+    assert_eq!(whole_among(fit as u64), fit);
+    for sessions in [10, 20, 50] {
+        assert!(whole_among(sessions) >= fit - 1, "{sessions} sessions");
+    }
+    let kept = mutant::with(Mutant::KeepsRefused, || whole_among(20));
+    assert!(kept < fit - 1, "parts of refused commands are kept: {kept}");
+}
+
 fn refusals_or_panic(seed: u64) -> Option<usize> {
     std::panic::catch_unwind(|| refusals(seed)).ok()
 }

@@ -124,6 +124,8 @@ struct Connection<B: Backend> {
     pending: Option<Pending>,
     /// The command that is being sent in parts.
     large: Option<Box<Large>>,
+    /// Bytes that the commands of the ordered transaction take here until it is answered.
+    shown_bytes: usize,
     /// Reused for envelope and body.
     payload: Vec<u8>,
     /// A command must see the answers of all before it.
@@ -195,6 +197,7 @@ pub(super) fn open<B: Backend>(
         body: Vec::new(),
         pending: None,
         large: None,
+        shown_bytes: 0,
         payload: Vec::new(),
         barrier: false,
         closing: false,
@@ -267,10 +270,12 @@ impl<B: Backend> Connection<B> {
         loop {
             sent |= self.send_parts(cx, now);
             if self.refused > 0 {
-                if !self.send_refused(cx, now) {
+                let (is_large, all) = (self.large.is_some(), self.send_refused(cx, now));
+                // A large one was only begun: its parts are sent in the next turn.
+                sent |= all || self.large.is_some() && !is_large;
+                if !all {
                     break;
                 }
-                sent = true;
             }
             if let Some(pending) = self.pending.take() {
                 self.pending = self.send_or_wait(pending, cx, now);

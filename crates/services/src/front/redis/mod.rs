@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::envelope::Envelope;
 use crate::kv::client::{Server, lock};
 use crate::kv::{EPOCH_BYTES, Partitions, timing};
+use crate::parts::{CommandPart, PARTS_MAX};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use router::{Post, Router};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -53,6 +54,16 @@ pub const MESSAGE_COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - BESIDE_BYTES;
 pub const fn command_bytes_max(megabytes: usize) -> usize {
     (megabytes << 20) - BESIDE_BYTES
 }
+
+/// Bytes of a command's arguments, 4 more for each, of which no more parts are made than there may be, where messages
+/// have so many bytes.
+const fn parts_bytes_max(message_bytes_max: usize) -> usize {
+    let room = message_bytes_max.saturating_sub(CommandPart::HEAD_BYTES);
+    let part = if room < PART_BYTES { room } else { PART_BYTES };
+    (part * PARTS_MAX as usize).saturating_sub(BESIDE_BYTES)
+}
+
+const _: () = assert!(parts_bytes_max(PAYLOAD_BYTES_MAX) > amcast_core::limits::COMMAND_BYTES_MAX);
 
 /// Bytes of one part of a command that is larger than a message: small enough that messages of others do not wait
 /// long behind it.
@@ -166,10 +177,12 @@ pub struct Front {
 /// # Errors
 /// When the address cannot be listened at, or a thread not be started.
 pub fn start<B: Backend>(
-    config: Config,
+    mut config: Config,
     backend: Arc<B>,
     server: Arc<Server>,
 ) -> io::Result<Front> {
+    config.command_bytes_max =
+        config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));
     let clients_max = allow_files(server.clients_max);
     let listener = TcpListener::bind(config.listen)?;
     // It listens already, with room for 128: this changes the room.

@@ -100,14 +100,23 @@ impl Gathered {
         self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
         if self.bytes > most {
             self.spoiled = true;
-            self.commands = Vec::new();
+            (self.commands, self.held) = (Vec::new(), 0);
             return Err(Error::new(format!(
                 "ERR the transaction is larger than the limit of {most} bytes; the command was not executed"
             )));
         }
+        self.held += held(args.iter().map(|arg| arg.len()));
         self.commands.push(args.iter().map(|a| (*a).into()).collect());
         Ok(())
     }
+}
+
+/// Bytes of memory that a gathered command takes, about, by the lengths of its arguments: short ones take many times
+/// their own bytes. The list of all commands may have grown to twice what it needs.
+pub(crate) fn held(args: impl Iterator<Item = usize>) -> usize {
+    const ALLOCATION_BYTES: usize = 16;
+    let args = args.map(|len| size_of::<Box<[u8]>>() + len + ALLOCATION_BYTES).sum::<usize>();
+    2 * size_of::<Vec<Box<[u8]>>>() + ALLOCATION_BYTES + args
 }
 
 fn multi(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {

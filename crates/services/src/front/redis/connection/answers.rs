@@ -50,7 +50,7 @@ impl<B: Backend> Connection<B> {
             return;
         };
         self.pipeline.answered(request);
-        let large = self.large.take_if(|large| large.request() == request);
+        let large = self.end_parts(request);
         self.peeks.retain(|peek| *peek != request);
         self.apart.retain(|read| *read != request);
         if self.probe == Some(request) {
@@ -128,6 +128,7 @@ impl<B: Backend> Connection<B> {
                 }
             }
             Then::Transaction(commands) => {
+                self.shown_bytes = 0;
                 self.finish_transaction(&commands, answer, version, call, out);
             }
         }

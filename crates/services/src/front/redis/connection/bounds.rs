@@ -61,7 +61,8 @@ impl<B: Backend> Connection<B> {
             + self.payload.capacity()
             + self.large.as_ref().map_or(0, |large| large.capacity())
             + self.refused_bytes()
-            + self.client.transaction.as_ref().map_or(0, |gathered| gathered.bytes)
+            + self.client.transaction.as_ref().map_or(0, |gathered| gathered.held)
+            + self.shown_bytes
             + self.client.watched.bytes()
     }
 
@@ -117,26 +118,30 @@ impl<B: Backend> Connection<B> {
         all > config.held_bytes_max && self.cuts_off_largest(all)
     }
 
-    /// Has the connection end that holds most: whether it is this one. It need not be the one that asked for more.
+    /// Has the connection end that holds most, unless those that end already leave enough room: whether it is this one.
+    /// It need not be the one that asked for more.
     fn cuts_off_largest(&self, all: usize) -> bool {
+        let most = self.shared.config.held_bytes_max;
         let clients = lock(&self.shared.server.clients);
-        let holds = |info: &&Arc<Info>| (info.held.load(Ordering::Relaxed), info.id);
-        let Some(largest) = clients.values().max_by_key(holds).cloned() else { return false };
-        drop(clients);
-        let me = largest.id == self.client.info.id;
-        // One that ends already holds what it held until it is gone.
-        if me || !largest.killed.load(Ordering::Acquire) {
-            self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
-            self.shared.warnings.full.warn(|| {
-                let (peer, most) = (largest.peer, self.shared.config.held_bytes_max);
-                let held = largest.held.load(Ordering::Relaxed);
-                format!(
-                    "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
-                     more than {most}"
-                )
-            });
-            largest.kill();
+        let held = |info: &Arc<Info>| info.held.load(Ordering::Relaxed);
+        // One that ends holds what it held until it has its turn, and is gone: others may grow much until then.
+        let stay = || clients.values().filter(|info| !info.killed.load(Ordering::Acquire));
+        if stay().map(held).sum::<usize>() <= most {
+            return false;
         }
-        me
+        let Some(largest) = stay().max_by_key(|info| (held(info), info.id)).cloned() else {
+            return false;
+        };
+        drop(clients);
+        self.shared.server.refusals.memory.fetch_add(1, Ordering::Relaxed);
+        self.shared.warnings.full.warn(|| {
+            let (peer, held) = (largest.peer, held(&largest));
+            format!(
+                "{peer} is cut off: it holds {held} bytes, and all connections together {all}, \
+                 more than {most}"
+            )
+        });
+        largest.kill();
+        largest.id == self.client.info.id
     }
 }

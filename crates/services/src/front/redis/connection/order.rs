@@ -10,7 +10,7 @@ use crate::clock::host_ns;
 use crate::envelope::Envelope;
 use crate::kv::client::Level;
 use crate::kv::command_stats::{Call, Outcome};
-use crate::kv::commands::transactions::Script;
+use crate::kv::commands::transactions::{Script, held};
 use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Run};
 use crate::kv::reply::Error;
@@ -79,8 +79,10 @@ impl<B: Backend> Connection<B> {
         let args: Vec<&[u8]> = script.iter().map(|a| &**a).collect();
         // Of those that the shards run only the names are needed any more.
         let shown = |c: &Vec<Box<[u8]>>| if ordered(&c) { vec![c[0].clone()] } else { c.clone() };
-        let shown = gathered.commands.iter().map(shown).collect();
+        let shown: Vec<_> = gathered.commands.iter().map(shown).collect();
+        let bytes = shown.iter().map(|c| held(c.iter().map(|arg| arg.len()))).sum();
         self.order(exec, &args, Then::Transaction(shown), call);
+        self.shown_bytes = if self.pending.is_some() { bytes } else { 0 };
         self.barrier = true;
     }
 

@@ -104,7 +104,12 @@ impl<B: Backend> Connection<B> {
     /// are kept. Whether something was sent.
     pub(super) fn send_parts(&mut self, cx: &mut Context<'_>, now: Now) -> bool {
         let Some(mut large) = self.large.take() else { return false };
-        let mut sent = false;
+        let (lane, bytes, mut sent) = (self.lane.index, large.body.len(), false);
+        let sends = large.refused.is_none() && !large.is_assembled;
+        if sends && !self.shared.turns.begin(lane, bytes, cx.waker()) {
+            self.large = Some(large);
+            return false;
+        }
         while large.refused.is_none() && large.open.len() < OPEN_MAX && large.sent < large.count() {
             if !self.send_part(&mut large, cx, now) {
                 break;
@@ -229,6 +234,13 @@ impl<B: Backend> Connection<B> {
                 self.pipeline.answered(request);
             }
         }
+    }
+
+    /// Takes the large command out, if it is this request, which is answered: others have its room.
+    pub(super) fn end_parts(&mut self, request: u64) -> Option<Box<Large>> {
+        let large = self.large.take_if(|large| large.request() == request)?;
+        self.shared.turns.leave(self.lane.index);
+        Some(large)
     }
 
     /// The connection ends: its parts leave room to others, which need not wait for their answers.
