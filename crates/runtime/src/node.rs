@@ -665,7 +665,7 @@ impl<A: Application> Node<A> {
             return false;
         };
         for mut read in ingress.take_reads() {
-            read.line = app.line(&read.bytes);
+            read.line = app.line(&read.bytes).unwrap_or_else(|| read.own_line());
             reading.take(read, now);
         }
         let mut any = false;

@@ -64,8 +64,8 @@ use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::witness::Told;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
-use crate::digest;
-use crate::envelope::Stamp;
+use crate::digest::is_point;
+use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
 use reads::Peeked;
@@ -124,6 +124,8 @@ struct Answered {
     session: u64,
     request: u64,
     bytes: Box<[u8]>,
+    /// Whether it is what a digest point came to.
+    is_digest: bool,
     /// Bytes of the command.
     asked: usize,
 }
@@ -480,12 +482,12 @@ impl<M: Machine> Pool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, bytes, asked } in answers {
+        for Answered { id, session, request, bytes, is_digest, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            match session {
-                digest::SESSION => self.digests.push((id, bytes)),
-                _ => on_answer(Answer { id, session, request, bytes: &bytes }),
+            match is_digest {
+                true => self.digests.push((id, bytes)),
+                false => on_answer(Answer { id, session, request, bytes: &bytes }),
             }
         }
         any
@@ -538,7 +540,7 @@ impl<M: Machine> Pool<M> {
         }
         // What the states came to that are replaced says nothing of the new ones.
         for answered in &mut *lock(&self.shared.answers) {
-            if answered.session == digest::SESSION {
+            if answered.is_digest {
                 let bytes = std::mem::take(&mut answered.bytes);
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
@@ -708,10 +710,11 @@ impl<'a, M: Machine> Worker<'a, M> {
         let Shared { machine, limits, witness, .. } = self.shared;
         let witness = witness.as_deref();
         let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
+        let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {
             let (bytes, asked) = (bytes.into(), payload.len());
-            answered = Some(Answered { id, session, request, bytes, asked });
+            answered = Some(Answered { id, session, request, bytes, is_digest, asked });
         };
         side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")
