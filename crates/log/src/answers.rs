@@ -4,25 +4,30 @@
 //! too large, the connection whose answers are largest is closed: who takes its answers loses nothing.
 
 use crate::connections::From;
-use crate::proto::{ReadResponse, TailResponse};
+use crate::proto::{
+    AppendResponse, DeleteResponse, InfoResponse, ListResponse, MultiAppendResponse, ReadResponse,
+    TailResponse, TrimResponse,
+};
 use crate::tail::TailItem;
 use bytes::Bytes;
-use http_body::Frame;
+use http_body_util::BodyExt;
 use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Response;
 
 /// Bytes of the answers of all connections that wait to be taken, usually.
 pub const UNREAD_BYTES_MAX: usize = 256 << 20;
 
-/// What every answer takes beside its values.
+/// What every answer takes beside what is in it.
 const ANSWER_BYTES: usize = 1 << 10;
+
+/// What each value, log or position of an answer takes beside its bytes, at most.
+const ITEM_BYTES: usize = 80;
 
 /// The answers that wait.
 #[derive(Clone)]
@@ -82,44 +87,89 @@ impl Drop for Counted {
     }
 }
 
-/// Bytes of the values of an answer.
-pub(crate) fn read_bytes(answer: &ReadResponse) -> usize {
-    answer.values.iter().map(Bytes::len).sum()
+/// An answer of the service.
+pub(crate) trait AnswerBytes {
+    /// What is in it, in bytes of memory, about.
+    fn bytes(&self) -> usize;
 }
 
-fn tail_bytes(item: &TailItem) -> usize {
-    let values =
-        item.as_ref().map(|TailResponse { values, .. }| values.iter().map(Bytes::len).sum());
-    values.unwrap_or(0)
+fn bytes_of_values(values: &[Bytes]) -> usize {
+    values.iter().map(|value| value.len() + ITEM_BYTES).sum()
+}
+
+impl AnswerBytes for AppendResponse {
+    fn bytes(&self) -> usize {
+        ITEM_BYTES
+    }
+}
+
+impl AnswerBytes for MultiAppendResponse {
+    fn bytes(&self) -> usize {
+        self.positions.len() * ITEM_BYTES
+    }
+}
+
+impl AnswerBytes for ReadResponse {
+    fn bytes(&self) -> usize {
+        bytes_of_values(&self.values)
+    }
+}
+
+impl AnswerBytes for TrimResponse {
+    fn bytes(&self) -> usize {
+        ITEM_BYTES
+    }
+}
+
+impl AnswerBytes for DeleteResponse {
+    fn bytes(&self) -> usize {
+        ITEM_BYTES
+    }
+}
+
+impl AnswerBytes for InfoResponse {
+    fn bytes(&self) -> usize {
+        self.found.len() * ITEM_BYTES
+    }
+}
+
+impl AnswerBytes for ListResponse {
+    fn bytes(&self) -> usize {
+        self.logs.iter().map(|listed| listed.log.len() + ITEM_BYTES).sum()
+    }
+}
+
+impl AnswerBytes for TailItem {
+    fn bytes(&self) -> usize {
+        self.as_ref().map_or(0, |TailResponse { values, .. }| bytes_of_values(values))
+    }
+}
+
+/// The answer of a call on this connection, if that is known, which counts from now on.
+pub(crate) fn answer_on<T: AnswerBytes>(
+    unread: &Unread,
+    from: Option<&From>,
+    answer: T,
+) -> tonic::Response<T> {
+    let counted = unread.count(from, answer.bytes());
+    let mut response = tonic::Response::new(answer);
+    if let Some(counted) = counted {
+        response.extensions_mut().insert(Arc::new(counted));
+    }
+    response
 }
 
 /// Has the answer of a call count until its client has taken it.
 pub(crate) fn count_until_taken(mut answer: Response<Body>) -> Response<Body> {
     match answer.extensions_mut().remove::<Arc<Counted>>() {
         None => answer,
-        Some(counted) => answer.map(|body| Body::new(Untaken { body, _counted: counted })),
-    }
-}
-
-/// The bytes of an answer that counts.
-struct Untaken {
-    body: Body,
-    _counted: Arc<Counted>,
-}
-
-impl http_body::Body for Untaken {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        Some(counted) => answer.map(|body| {
+            // It counts for as long as its body is there.
+            Body::new(body.map_frame(move |frame| {
+                let _counted = &counted;
+                frame
+            }))
+        }),
     }
 }
 
@@ -140,7 +190,7 @@ impl ToTail {
 
     /// Sends a message once there is room; false if the stream is gone.
     pub(crate) async fn send(&self, item: TailItem) -> bool {
-        let counted = self.unread.count(self.from.as_ref(), tail_bytes(&item));
+        let counted = self.unread.count(self.from.as_ref(), item.bytes());
         self.to.send((item, counted)).await.is_ok()
     }
 

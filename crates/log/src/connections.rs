@@ -1,5 +1,6 @@
 //! Connections of clients: so many at a time, and none that never says a word.
 
+use amcast_services::front::files;
 use amcast_services::front::places::{Manner, Place, Placed, Places};
 use std::io;
 use std::pin::Pin;
@@ -26,7 +27,7 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// Accepts connections and hands them on, until nobody takes them.
 pub(crate) async fn accept(listener: TcpListener, to: mpsc::Sender<io::Result<PlacedStream>>) {
-    let places = Places::new(CONNECTIONS_MAX);
+    let places = Places::new(files::connections(files::Port::Log, CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             () = to.closed() => return,

@@ -51,6 +51,11 @@ struct Heard {
     incarnation: u64,
     /// How far it goes.
     next: u64,
+    /// How often an append was answered with a position behind that. Which of the logs of this name it was appended to
+    /// is not known: the log is read to find out.
+    appends: u64,
+    /// How far the furthest of these went.
+    appended: u64,
 }
 
 /// A stream that watches a log.
@@ -68,12 +73,14 @@ impl Watching<'_> {
         self.known = *self.heard.borrow_and_update();
     }
 
-    /// Waits until it is told that the log has a value at `position`, or was deleted: at once if that was told since
-    /// the stream began to read.
+    /// Waits until the front knows that the log has a value at `position` or was deleted, or an append may have added that
+    /// value; does not wait where this happened after the stream began to read.
     pub(crate) async fn until(&mut self, position: u64) {
-        let Heard { news, deleted, .. } = self.known;
+        let Heard { news, deleted, appends, .. } = self.known;
         // The sender goes only after this stream.
-        let wanted = |h: &Heard| h.news > news && (h.next > position || h.deleted > deleted);
+        let wanted = |h: &Heard| {
+            h.news > news && (h.next > position || h.deleted > deleted || h.appends > appends)
+        };
         let _ = self.heard.wait_for(wanted).await;
     }
 }
@@ -112,27 +119,38 @@ impl Follows {
         Watching { follows: self, log, heard, known }
     }
 
-    /// Says how far a log goes, if it is there; whether that is news to any stream.
+    /// Says how far a log goes, if it is there; whether that is news to any stream, and no append of this front's.
     pub(crate) fn tell(&self, log: &str, extent: Option<Extent>) -> bool {
-        self.note(log, |known| match extent {
+        let mut by_append = false;
+        let news = self.note(log, |known| match extent {
             Some(e) => {
-                known.deleted += u64::from(known.incarnation < e.incarnation);
+                let is_later = known.incarnation < e.incarnation;
+                by_append = !is_later && known.there == Some(true) && e.next <= known.appended;
+                if is_later {
+                    (known.deleted, known.appended) = (known.deleted + 1, 0);
+                }
                 known.there = Some(true);
                 let now = (e.incarnation, e.next).max((known.incarnation, known.next));
                 (known.incarnation, known.next) = now;
             }
             // Who reads it may have seen what was not told here.
             None if known.there != Some(false) => {
-                (known.deleted, known.there, known.next) = (known.deleted + 1, Some(false), 0);
+                (known.deleted, known.there) = (known.deleted + 1, Some(false));
+                (known.next, known.appended) = (0, 0);
             }
             None => {}
-        })
+        });
+        news && !by_append
     }
 
-    /// Says that a log goes so far by an append that was answered just now.
-    pub(crate) fn tell_next(&self, log: &str, next: u64) -> bool {
+    /// Says that an append was answered just now, and that the log went so far by it. A repeated append is answered as
+    /// the first time, also where that log was deleted since and there is another one of its name.
+    pub(crate) fn tell_appended(&self, log: &str, next: u64) -> bool {
         self.note(log, |known| {
-            (known.there, known.next) = (Some(true), next.max(known.next));
+            known.there = Some(true);
+            if next > known.next {
+                (known.appends, known.appended) = (known.appends + 1, next.max(known.appended));
+            }
         })
     }
 
@@ -253,11 +271,15 @@ mod tests {
         assert!(follows.tell("a", new(1, 3)) && follows.tell("a", new(2, 1)));
         assert_eq!(pin!(watching.until(5)).poll(&mut cx), Poll::Ready(()), "3 were, and are not");
         watching.reads();
-        // The answer to an append to the first log comes late: it is looked at once, and then never again.
-        assert!(follows.tell_next("a", 9) && !follows.tell("a", new(0, 9)));
+        // An append to the first log is repeated, and answered with its position there: the log is read once for that.
+        assert!(follows.tell_appended("a", 9) && !follows.tell("a", new(0, 9)));
         assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()));
         watching.reads();
         assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Pending);
+        follows.tell("a", new(2, 2));
+        assert_eq!(pin!(watching.until(1)).poll(&mut cx), Poll::Ready(()), "a value is at 1 now");
+        watching.reads();
+        assert_eq!(pin!(watching.until(2)).poll(&mut cx), Poll::Pending);
         assert!(follows.tell("a", new(3, 2)), "a further one is news");
     }
 }

@@ -1,6 +1,6 @@
 //! The calls of the service: requests become commands, answers become responses.
 
-use crate::answers::{Tailed, ToTail, Unread, read_bytes};
+use crate::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
 use crate::backend::{Backend, Effect, Unanswered};
 use crate::connections::From;
 use crate::counts::{Asked, Done, Method};
@@ -174,7 +174,7 @@ impl Shared {
         if let Command::Append(additions) = &command {
             for (a, position) in additions.iter().zip(&positions) {
                 let log = std::str::from_utf8(a.log).unwrap_or_default();
-                self.follows.tell_next(log, position + 1);
+                self.follows.tell_appended(log, position + 1);
             }
         }
         Ok(positions)
@@ -238,6 +238,16 @@ fn extent(e: Extent) -> proto::Extent {
 #[derive(Clone)]
 pub(crate) struct Service(pub(crate) Arc<Shared>);
 
+impl Service {
+    fn answer<T: AnswerBytes>(&self, connection: Option<From>, answer: T) -> Response<T> {
+        answer_on(&self.0.unread, connection.as_ref(), answer)
+    }
+}
+
+fn connection_of<T>(request: &Request<T>) -> Option<From> {
+    request.extensions().get::<From>().cloned()
+}
+
 #[tonic::async_trait]
 impl Log for Service {
     async fn append(
@@ -245,12 +255,13 @@ impl Log for Service {
         request: Request<proto::AppendRequest>,
     ) -> Result<Response<proto::AppendResponse>, Status> {
         let timer = Method::Append.begin();
+        let connection = connection_of(&request);
         let proto::AppendRequest { log, value, session } = request.into_inner();
         let additions = vec![Addition { log: named(&log)?, value: &value }];
         let positions = self.0.append(additions, session.as_ref()).await;
         let positions = self.0.done.note(timer, Asked::Append(1), positions)?;
         let position = positions.first().copied().ok_or_else(wrong_answer)?;
-        Ok(Response::new(proto::AppendResponse { position }))
+        Ok(self.answer(connection, proto::AppendResponse { position }))
     }
 
     async fn multi_append(
@@ -258,6 +269,7 @@ impl Log for Service {
         request: Request<proto::MultiAppendRequest>,
     ) -> Result<Response<proto::MultiAppendResponse>, Status> {
         let timer = Method::MultiAppend.begin();
+        let connection = connection_of(&request);
         let proto::MultiAppendRequest { additions, session } = request.into_inner();
         counted("additions", additions.len())?;
         let one = |a: &'_ multi_append_request::Addition| named(&a.log).map(|_| ());
@@ -265,7 +277,7 @@ impl Log for Service {
         let each = additions.iter().map(|a| Addition { log: a.log.as_bytes(), value: &a.value });
         let positions = self.0.append(each.collect(), session.as_ref()).await;
         let positions = self.0.done.note(timer, Asked::Append(additions.len()), positions)?;
-        Ok(Response::new(proto::MultiAppendResponse { positions }))
+        Ok(self.answer(connection, proto::MultiAppendResponse { positions }))
     }
 
     async fn read(
@@ -273,7 +285,7 @@ impl Log for Service {
         request: Request<proto::ReadRequest>,
     ) -> Result<Response<proto::ReadResponse>, Status> {
         let timer = Method::Read.begin();
-        let connection = request.extensions().get::<From>().cloned();
+        let connection = connection_of(&request);
         let proto::ReadRequest { log, from, max_values, max_bytes } = request.into_inner();
         let command = Command::Read {
             log: named(&log)?,
@@ -287,12 +299,7 @@ impl Log for Service {
         };
         let values = values.into_iter().map(Bytes::from).collect();
         let answer = proto::ReadResponse { from, values, extent: Some(extent(e)) };
-        let counted = self.0.unread.count(connection.as_ref(), read_bytes(&answer));
-        let mut response = Response::new(answer);
-        if let Some(counted) = counted {
-            response.extensions_mut().insert(Arc::new(counted));
-        }
-        Ok(response)
+        Ok(self.answer(connection, answer))
     }
 
     async fn trim(
@@ -300,6 +307,7 @@ impl Log for Service {
         request: Request<proto::TrimRequest>,
     ) -> Result<Response<proto::TrimResponse>, Status> {
         let timer = Method::Trim.begin();
+        let connection = connection_of(&request);
         let proto::TrimRequest { log, before, session } = request.into_inner();
         let command = Command::Trim { log: named(&log)?, before };
         let answer = self.0.write(&command, session.as_ref()).await;
@@ -307,7 +315,7 @@ impl Log for Service {
         else {
             return Err(wrong_answer());
         };
-        Ok(Response::new(proto::TrimResponse { extent: Some(extent(e)) }))
+        Ok(self.answer(connection, proto::TrimResponse { extent: Some(extent(e)) }))
     }
 
     async fn delete(
@@ -315,6 +323,7 @@ impl Log for Service {
         request: Request<proto::DeleteRequest>,
     ) -> Result<Response<proto::DeleteResponse>, Status> {
         let timer = Method::Delete.begin();
+        let connection = connection_of(&request);
         let proto::DeleteRequest { log, session } = request.into_inner();
         let command = Command::Delete { log: named(&log)? };
         let answer = self.0.write(&command, session.as_ref()).await;
@@ -323,7 +332,7 @@ impl Log for Service {
             return Err(wrong_answer());
         };
         self.0.follows.tell(&log, None);
-        Ok(Response::new(proto::DeleteResponse { extent: Some(extent(e)) }))
+        Ok(self.answer(connection, proto::DeleteResponse { extent: Some(extent(e)) }))
     }
 
     type TailStream = Tailed;
@@ -332,7 +341,7 @@ impl Log for Service {
         &self,
         request: Request<proto::TailRequest>,
     ) -> Result<Response<Self::TailStream>, Status> {
-        let connection = request.extensions().get::<From>().cloned();
+        let connection = connection_of(&request);
         let proto::TailRequest { log, from, incarnation } = request.into_inner();
         named(&log)?;
         let place = Arc::clone(&self.0.tails).try_acquire_owned().map_err(|_| {
@@ -354,6 +363,7 @@ impl Log for Service {
         request: Request<proto::InfoRequest>,
     ) -> Result<Response<proto::InfoResponse>, Status> {
         let timer = Method::Info.begin();
+        let connection = connection_of(&request);
         let proto::InfoRequest { logs } = request.into_inner();
         counted("logs", logs.len())?;
         let names = logs.iter().map(|log| named(log)).collect::<Result<_, _>>()?;
@@ -363,7 +373,7 @@ impl Log for Service {
         };
         let found = |e: Option<Extent>| info_response::Found { extent: e.map(extent) };
         let found = extents.into_iter().map(found).collect();
-        Ok(Response::new(proto::InfoResponse { found }))
+        Ok(self.answer(connection, proto::InfoResponse { found }))
     }
 
     async fn list(
@@ -371,6 +381,7 @@ impl Log for Service {
         request: Request<proto::ListRequest>,
     ) -> Result<Response<proto::ListResponse>, Status> {
         let timer = Method::List.begin();
+        let connection = connection_of(&request);
         let proto::ListRequest { after, max_logs } = request.into_inner();
         if after.len() > NAME_BYTES_MAX {
             named(&after)?;
@@ -386,6 +397,6 @@ impl Log for Service {
             extent: Some(extent(e)),
         };
         let logs = logs.into_iter().map(listed).collect();
-        Ok(Response::new(proto::ListResponse { logs }))
+        Ok(self.answer(connection, proto::ListResponse { logs }))
     }
 }

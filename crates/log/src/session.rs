@@ -7,7 +7,7 @@
 
 use crate::proto;
 use crate::status::invalid;
-use amcast_services::{Envelope, Limits, Stamp};
+use amcast_services::{Envelope, Limits, Stamp, digest};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -105,6 +105,12 @@ impl Sessions {
             )));
         }
         let id = id | NAMED;
+        if id == digest::SESSION {
+            return Err(invalid(format!(
+                "the session id {} is one that nodes use themselves; nothing happened: draw another one",
+                session.id
+            )));
+        }
         if !lock(&self.named).admit(id, Instant::now()) {
             return Err(Status::resource_exhausted(format!(
                 "this node serves {NAMED_MAX} sessions; nothing happened: keep one session and number \
@@ -171,6 +177,8 @@ mod tests {
         for (wrong, code) in [
             (asked(0, 1, 0), tonic::Code::InvalidArgument),
             (asked(5, 0, 0), tonic::Code::InvalidArgument),
+            (asked(u64::MAX, 1, 0), tonic::Code::InvalidArgument),
+            (asked(u64::MAX >> 1, 1, 0), tonic::Code::InvalidArgument),
             (asked(5, 1, AGE_MAX_MS + 1), tonic::Code::FailedPrecondition),
         ] {
             assert_eq!(sessions.named(&wrong, STAMP).unwrap_err().code(), code);

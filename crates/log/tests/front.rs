@@ -2,10 +2,14 @@
 
 mod local;
 
-use amcast_log::proto::ReadRequest;
+use amcast_log::proto::log_client::LogClient;
+use amcast_log::proto::{
+    AppendRequest, InfoRequest, ListRequest, ReadRequest, Session, TailRequest,
+};
 use amcast_log::{Client, Config, Failed, Front, Growth, Hears};
 use bytes::Bytes;
 use local::{Local, Ready};
+use prost::Message;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -271,14 +275,19 @@ fn given(stream: &Receiver<(u64, Vec<u8>)>) -> (u64, Vec<u8>) {
     stream.recv_timeout(Duration::from_secs(10)).expect("a value is given")
 }
 
-#[test]
-fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
-    let _limit = amcast_test_policy::time_limit();
+/// A front whose process is a node, and its cluster.
+fn node_that_hears() -> (Server, Arc<Local>) {
     let growth = Growth::default();
     let told = growth.clone();
     let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], e| told.tell(log, e)));
     let local = Arc::new(local);
-    let node = Server::on(&local, Some("secret"), Hears::Node(growth));
+    (Server::on(&local, Some("secret"), Hears::Node(growth)), local)
+}
+
+#[test]
+fn a_stream_of_a_node_is_told_of_appends_and_asks_for_nothing_meanwhile() {
+    let _limit = amcast_test_policy::time_limit();
+    let (node, local) = node_that_hears();
     let other = Server::on(&local, Some("secret"), Hears::Nothing);
     let stream = follow(&node, "a", 50);
     let mut client = other.client_with(Some("secret"));
@@ -341,11 +350,7 @@ fn follow_to_the_end(server: &Server, log: &'static str) -> Receiver<Failed> {
 #[test]
 fn a_deleted_log_ends_its_streams_and_its_name_begins_a_new_one() {
     let _limit = amcast_test_policy::time_limit();
-    let growth = Growth::default();
-    let told = growth.clone();
-    let local = Local::telling(SHARDS, Arc::new(move |log: &[u8], e| told.tell(log, e)));
-    let local = Arc::new(local);
-    let node = Server::on(&local, Some("secret"), Hears::Node(growth));
+    let (node, local) = node_that_hears();
     let deaf = Server::on(&local, Some("secret"), Hears::Nothing);
     let at = node.front.address().to_string();
     let others = Hears::Others(Arc::new(move || vec![at.clone()]));
@@ -448,31 +453,59 @@ fn passwords_that_are_tried_are_answered_late_and_few_at_a_time() {
     assert!(wrong.count() >= Some(64), "{wrong:?}");
 }
 
+/// Appends to log `a` with a session and number that the caller chooses.
+struct Appender {
+    runtime: tokio::runtime::Runtime,
+    client: LogClient<tonic::transport::Channel>,
+}
+
+impl Appender {
+    fn of(server: &Server) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let endpoint = format!("http://{}", server.front.address());
+        let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
+        let client = LogClient::new(runtime.block_on(endpoint.connect()).unwrap());
+        Self { runtime, client }
+    }
+
+    fn append(&mut self, value: &'static str, id: u64, request: u64) -> Result<u64, tonic::Status> {
+        let session = Some(Session { id, request, age_ms: 0 });
+        let asked = AppendRequest { log: "a".into(), value: value.into(), session };
+        let answer = self.runtime.block_on(self.client.append(asked));
+        answer.map(|answer| answer.into_inner().position)
+    }
+}
+
 #[test]
 fn a_number_that_was_used_for_something_else_is_refused() {
     let _limit = amcast_test_policy::time_limit();
-    use amcast_log::proto::log_client::LogClient;
-    use amcast_log::proto::{AppendRequest, Session};
     let server = Server::start(None);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let append =
-        |client: &mut LogClient<tonic::transport::Channel>, value: &'static str, request| {
-            let session = Some(Session { id: 77, request, age_ms: 0 });
-            let asked = AppendRequest { log: "a".into(), value: value.into(), session };
-            runtime.block_on(client.append(asked)).map(|answer| answer.into_inner().position)
-        };
-    let endpoint = format!("http://{}", server.front.address());
-    let endpoint = tonic::transport::Endpoint::from_shared(endpoint).unwrap();
-    let mut client = LogClient::new(runtime.block_on(endpoint.connect()).unwrap());
-    assert_eq!(append(&mut client, "x", 5).unwrap(), 0);
-    assert_eq!(append(&mut client, "x", 5).unwrap(), 0, "the same again");
-    assert_eq!(append(&mut client, "y", 5).unwrap_err().code(), Code::AlreadyExists);
-    assert_eq!(append(&mut client, "y", 3).unwrap(), 1, "numbers come in any order");
-    assert_eq!(append(&mut client, "z", 3000).unwrap(), 2);
-    let late = append(&mut client, "x", 5).unwrap_err();
+    let mut appender = Appender::of(&server);
+    let mut append = |value, request| appender.append(value, 77, request);
+    assert_eq!(append("x", 5).unwrap(), 0);
+    assert_eq!(append("x", 5).unwrap(), 0, "the same again");
+    assert_eq!(append("y", 5).unwrap_err().code(), Code::AlreadyExists);
+    assert_eq!(append("y", 3).unwrap(), 1, "numbers come in any order");
+    assert_eq!(append("z", 3000).unwrap(), 2);
+    let late = append("x", 5).unwrap_err();
     assert_eq!(late.code(), Code::FailedPrecondition, "{late}");
-    assert_eq!(append(&mut client, "x", 0).unwrap_err().code(), Code::InvalidArgument);
+    assert_eq!(append("x", 0).unwrap_err().code(), Code::InvalidArgument);
     assert_eq!(read(&mut server.client(), "a", 0).unwrap(), ["x", "y", "z"]);
+}
+
+#[test]
+fn sessions_that_the_cluster_keeps_for_itself_are_refused_and_others_are_not() {
+    let _limit = amcast_test_policy::time_limit();
+    let server = Server::start(None);
+    let mut appender = Appender::of(&server);
+    let mut append = |id| appender.append("x", id, 1);
+    for id in [u64::MAX, u64::MAX >> 1] {
+        let refused = append(id).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{id}: {refused}");
+        assert!(refused.message().contains("nothing happened"), "{refused}");
+    }
+    assert_eq!(append(u64::MAX - 1).unwrap(), 0);
+    assert_eq!(append(1 << 63).unwrap(), 1);
 }
 
 #[test]
@@ -547,13 +580,25 @@ fn a_client_that_takes_no_answers_is_closed_where_they_are_too_large() {
     for _ in 0..4 {
         client.append("big", vec![1; 200_000]).unwrap();
     }
-    // The name of a log is the first field of both requests.
-    let big = [&[0x0a, 3][..], b"big"].concat();
-    for path in ["/amcast.log.v1.Log/Read", "/amcast.log.v1.Log/Tail"] {
+    client.multi_append((0..1000).map(|_| ("none".into(), Bytes::new()))).unwrap();
+    client.multi_append((0..1000).map(|n| (format!("{n:0>255}"), "x".into()))).unwrap();
+    let (log, logs) = ("big".to_string(), vec!["a".to_string(); 1000]);
+    let big = ReadRequest { log: log.clone(), ..ReadRequest::default() };
+    let none = ReadRequest { log: "none".to_string(), ..big.clone() };
+    let tail = TailRequest { log, ..TailRequest::default() };
+    let requests = [
+        ("Read", big.encode_to_vec()),
+        ("Read", none.encode_to_vec()),
+        ("Tail", tail.encode_to_vec()),
+        ("List", ListRequest::default().encode_to_vec()),
+        ("Info", InfoRequest { logs }.encode_to_vec()),
+    ];
+    for (method, request) in requests {
+        let path = &format!("/amcast.log.v1.Log/{method}");
         // What fits waits for as long as it likes.
-        let mut few = calls(&server, path, 1, Some(&big));
-        let mut many = calls(&server, path, 60, Some(&big));
-        many.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut few = calls(&server, path, 1, Some(&request));
+        let mut many = calls(&server, path, 100, Some(&request));
+        many.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         assert!(!server_is_silent(&mut many), "{path}: it may go on");
         assert_eq!(read(&mut client, "big", 0).unwrap().len(), 4, "{path}: others are served");
         few.set_read_timeout(Some(Duration::from_millis(100))).unwrap();

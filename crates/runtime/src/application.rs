@@ -100,9 +100,9 @@ pub trait Application {
     }
 
     /// Of which of a front's lines a command is: reads of one line are answered in their order, each from as late a moment
-    /// as those before it.
-    fn line(&self, _command: &[u8]) -> u64 {
-        0
+    /// as those before it. None for one of no line, which waits for no other read; numbers of lines are below 2^63.
+    fn line(&self, _command: &[u8]) -> Option<u64> {
+        Some(0)
     }
 
     /// Gives the answers of commands that were executed in threads of its own since it was asked

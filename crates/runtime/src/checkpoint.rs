@@ -11,8 +11,9 @@
 //! bytes as the last checkpoint has, and by [`LOG_BYTES_LEAST`] at the least. Then writing checkpoints costs no
 //! more than writing the log does. It is also due when so much log was written that the next start would take
 //! long to read it ([`LOG_BYTES_MOST`]), or would need much memory for its records ([`LOG_RECORDS_MOST`]).
-//! What a start finds in the logs counts, too: a node whose lives are all short writes a checkpoint in one of
-//! them. A cluster without work writes none, although its nodes order a report of their clocks now and then.
+//! Of what a start finds in the logs that counts which it executes again: the rest is older than the state on disk,
+//! and is there because another node may need it. A cluster without work writes none, although its nodes order a
+//! report of their clocks now and then.
 //!
 //! Where little room is left on the disk, one is due every now and then ([`LOOK_EVERY`]) if there is room for it:
 //! fronts refuse then what may take more, so the logs hardly grow, and what deletes free is given back to the disk by a
@@ -22,11 +23,20 @@
 //! The nodes begin with different parts of the least behind them, by their rank: they do not write all at one
 //! time. A state that another node gave is written as soon as it is in force: before that the others cannot
 //! rely on it, and keep what led to it.
+//!
+//! # How fast
+//! Nobody waits for a checkpoint, and its bytes go to the disk on which the logs are: [`Pace`] bounds them. But a life
+//! that ends before its checkpoint is whole leaves the next one a longer log. So a life that finds that the one before
+//! it ended in the middle of one begins early, when it has executed a [part](HASTE) of what makes one due, and hurries:
+//! it writes as fast as the disk takes it. That is once a life, and a node that lives long enough to read its state and
+//! to write it again does not fall behind further and further.
 
 use crate::application::{Application, Wake};
 use crate::clock;
 use crate::home::Keeping;
 use crate::journal::LogVolume;
+use crate::pace::Pace;
+use crate::priority;
 use amcast_core::{Gid, Span, Time};
 use amcast_storage::{Error, Limit, Saved, Saving};
 use std::io::{self, Read};
@@ -54,6 +64,9 @@ const SCARCE: (u64, u64, u64) = (8, 512 << 20, 2 << 30);
 /// What is left free besides by a state that is written since little room is left.
 const HURRY_LEAVES: u64 = 32 << 20;
 
+/// What part of the bytes that make a checkpoint due are enough for a life that hurries.
+const HASTE: u64 = 4;
+
 /// About as many bytes are given in one round of a loop.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -63,6 +76,11 @@ pub(crate) struct Checkpoints {
     schedule: Schedule,
     stage: Stage,
     piece: Vec<u8>,
+    pace: Pace,
+    /// Whether it is not awaited that the next piece is due.
+    hurries: bool,
+    /// One was given up for another node, and none is on disk since.
+    gave_way: bool,
     /// The positions of a state that another node gave, while none as new as that is on disk.
     unsaved: Option<Vec<u64>>,
     /// The state that the application gives finds no room, and is dropped.
@@ -97,7 +115,8 @@ pub(crate) struct Opened<S> {
 impl Checkpoints {
     /// Opens the checkpoints of node `rank` of so many, and gives the newest state that is there. If
     /// it cannot be read there is none, and an error in the log: what led to it is in the logs of the
-    /// processes, or with other nodes. `wake` is called when there is something to [`poll`](Self::poll).
+    /// processes, or with other nodes. At most `per_second` bytes of states are written in a second, at first; none for
+    /// any number. `wake` is called when there is something to [`poll`](Self::poll).
     ///
     /// # Errors
     /// When the directory cannot be used; the error says what to do.
@@ -105,44 +124,78 @@ impl Checkpoints {
         keeping: &Keeping,
         (rank, nodes): (usize, usize),
         groups: usize,
-        wake: Wake,
+        (wake, per_second): (Wake, Option<u64>),
     ) -> Result<Opened<A::State>, Error> {
-        let path = keeping.checkpoints();
-        let (disk, found) = amcast_storage::Checkpoints::open(&path, wake, |_| {})?;
-        for damage in &found.damaged {
-            tracing::error!("a state is passed over: {damage}");
+        let Found { disk, restored, last_bytes, unfinished } = aside(|| {
+            let path = keeping.checkpoints();
+            let (disk, found) = amcast_storage::Checkpoints::open(&path, wake, |_| {})?;
+            for damage in &found.damaged {
+                tracing::error!("a state is passed over: {damage}");
+            }
+            let (restored, last_bytes) = match found.newest.map(|saved| read::<A>(saved, groups)) {
+                Some(Ok((restored, bytes))) => (Some(restored), bytes),
+                Some(Err(e)) => {
+                    tracing::error!("{}: the state cannot be read: {e}", path.display());
+                    (None, 0)
+                }
+                None => (None, 0),
+            };
+            Ok(Found { disk, restored, last_bytes, unfinished: found.unfinished })
+        })?;
+        if unfinished {
+            tracing::info!("the last life ended while it wrote its state: this one hurries");
         }
-        let mut last_bytes = 0;
-        let restored = found.newest.and_then(|saved| match read::<A>(saved, groups) {
-            Ok((restored, bytes)) => {
-                last_bytes = bytes;
-                Some(restored)
-            }
-            Err(e) => {
-                tracing::error!("{}: the state cannot be read: {e}", path.display());
-                None
-            }
-        });
         let least = if keeping.lasts { LOG_BYTES_LEAST } else { LOG_BYTES_LEAST_IN_MEMORY };
         let mut schedule = Schedule::new(least, (rank, nodes));
         // Who goes on from a large one has enough to do with what came since.
-        schedule.last_bytes = last_bytes;
-        let (stage, piece) = (Stage::Idle, Vec::new());
+        (schedule.last_bytes, schedule.hurries) = (last_bytes, unfinished);
+        let (stage, piece, pace) = (Stage::Idle, Vec::new(), Pace::new(per_second));
+        let (unsaved, hurries, gave_way, dropped) = (None, unfinished, false, false);
         // Not all nodes at one time: several may share a disk.
         let look_at = clock::now() + Span(LOOK_EVERY.0 / nodes as u64 * rank as u64);
-        let checkpoints =
-            Self { disk, schedule, stage, piece, unsaved: None, dropped: false, path, look_at };
+        let path = keeping.checkpoints();
+        let checkpoints = Self {
+            disk,
+            schedule,
+            stage,
+            piece,
+            pace,
+            hurries,
+            gave_way,
+            unsaved,
+            dropped,
+            path,
+            look_at,
+        };
         Ok(Opened { checkpoints, restored })
     }
 
-    /// A command was delivered.
-    pub(crate) const fn delivered(&mut self) {
-        self.schedule.has_more = true;
+    /// A command of so many bytes was delivered.
+    pub(crate) const fn delivered(&mut self, bytes: usize) {
+        self.schedule.delivered(bytes as u64);
     }
 
-    /// The logs of the node's processes have come to so much since it started, with what it found in them.
-    pub(crate) const fn logged(&mut self, volume: LogVolume) {
-        self.schedule.logged = volume;
+    /// The logs of the node's processes have come to so much since it started, with what it found in them. Called
+    /// first when all of that was found.
+    pub(crate) fn logged(&mut self, volume: LogVolume) {
+        self.schedule.logged(volume);
+    }
+
+    /// The state that is being written, and the next one, are awaited: they are written as fast as the disk takes them.
+    pub(crate) const fn hurry(&mut self) {
+        self.hurries = true;
+    }
+
+    /// Another node asks for the state while one is being written. It goes first, once: whether it may.
+    pub(crate) fn give_way(&mut self) -> bool {
+        if self.gave_way {
+            // Who is asked again and again would never come to write one; now somebody waits for it.
+            self.hurry();
+            return false;
+        }
+        self.give_up();
+        self.gave_way = true;
+        true
     }
 
     /// A state that another node gave is in force, at these positions.
@@ -194,6 +247,7 @@ impl Checkpoints {
         history: &[u8],
     ) {
         app.capture();
+        self.pace.begin(clock::now());
         // Each of them only grows, so a later state has a higher number.
         self.disk.begin(positions.iter().sum());
         self.disk.give(&(history.len() as u64).to_le_bytes());
@@ -202,14 +256,16 @@ impl Checkpoints {
         self.stage = Stage::Giving(positions);
     }
 
-    /// Gives a piece of the state, if there is room for it. Says whether it did.
+    /// Gives a piece of the state, if there is room for it and it is time. Says whether it did.
     pub(crate) fn round<A: Application>(&mut self, app: &mut A) -> bool {
         let Stage::Giving(positions) = &mut self.stage else { return false };
-        if self.disk.room() == 0 {
+        let from = clock::now();
+        if self.disk.room() == 0 || !self.hurries && !self.pace.may(from) {
             return false;
         }
         self.piece.clear();
         let more = app.piece(PIECE_BYTES, &mut self.piece);
+        self.pace.took(self.piece.len(), from, clock::now());
         self.disk.give(&self.piece);
         if !more {
             self.disk.finish();
@@ -246,7 +302,8 @@ impl Checkpoints {
             return Ok(None);
         }
         let Some(bytes) = saved else { return Ok(None) };
-        self.schedule.last_bytes = bytes;
+        (self.schedule.last_bytes, self.schedule.hurries) = (bytes, false);
+        (self.hurries, self.gave_way) = (false, false);
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
         let (Stage::Saving(positions) | Stage::Giving(positions)) = stage else { return Ok(None) };
         let is_older =
@@ -277,63 +334,124 @@ impl Checkpoints {
     }
 }
 
+/// What was there when checkpoints were opened.
+struct Found<S> {
+    disk: amcast_storage::Checkpoints,
+    restored: Option<Restored<S>>,
+    /// How large the state is that was restored.
+    last_bytes: u64,
+    /// Whether the last life ended while it wrote one.
+    unfinished: bool,
+}
+
+/// Reads in a thread that stands back: where nodes share a machine, the others serve meanwhile.
+fn aside<T: Send>(reads: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    let reading = || {
+        priority::stand_back();
+        reads()
+    };
+    std::thread::scope(|scope| match scope.spawn(reading).join() {
+        Ok(read) => read,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+/// What a start would execute again.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Volume {
+    /// What the logs have come to.
+    logged: LogVolume,
+    /// The commands that were delivered in this life, also those that were in the logs before.
+    delivered: LogVolume,
+}
+
 /// When a state is to be saved.
 struct Schedule {
     /// The logs grow by so many bytes at the least.
     least: u64,
-    /// What the logs have come to.
-    logged: LogVolume,
-    /// What they had come to when the last one was begun.
-    at_last: LogVolume,
+    /// What there is.
+    volume: Volume,
+    /// What there was when the last one was begun.
+    at_last: Volume,
     /// The same of the one before, which counts if the last one is given up.
-    at_last_but_one: LogVolume,
+    at_last_but_one: Volume,
+    /// Whether what the start found in the logs is known.
+    has_begun: bool,
     /// Bytes that count besides, for the first one.
     ahead: u64,
     /// How large the last one is.
     last_bytes: u64,
     /// Whether commands were delivered since the last one.
     has_more: bool,
-    /// Whether little room is left, and enough for one.
+    /// Whether one is due early, since the life before ended in the middle of one.
     hurries: bool,
+    /// Whether little room is left, and enough for one.
+    is_scarce: bool,
     /// There was no room for the last one: the next one waits until it is looked again how much there is.
     waits: bool,
 }
 
+/// What a record or two take in logs for a command, besides its own bytes.
+const COMMAND_BYTES: u64 = 64;
+
 impl Schedule {
     fn new(least: u64, (rank, nodes): (usize, usize)) -> Self {
-        let none = LogVolume::default();
+        let none = Volume::default();
         let ahead = least / nodes as u64 * rank as u64;
         Self {
             least,
-            logged: none,
+            volume: none,
             at_last: none,
             at_last_but_one: none,
+            has_begun: false,
             ahead,
             last_bytes: 0,
             has_more: false,
             hurries: false,
+            is_scarce: false,
             waits: false,
+        }
+    }
+
+    const fn delivered(&mut self, bytes: u64) {
+        let LogVolume { records, bytes: before } = self.volume.delivered;
+        let bytes = before + bytes + COMMAND_BYTES;
+        self.volume.delivered = LogVolume { records: records + 1, bytes };
+        self.has_more = true;
+    }
+
+    fn logged(&mut self, volume: LogVolume) {
+        self.volume.logged = volume;
+        if !std::mem::replace(&mut self.has_begun, true) {
+            // Of that counts what is delivered.
+            self.at_last.logged = volume;
+            self.at_last_but_one = self.at_last;
         }
     }
 
     /// The disk has so much free, and a state takes about so much.
     fn has_room(&mut self, free: u64, holds: u64) {
         let (times, least, most) = SCARCE;
-        let is_scarce = free < (times * holds.max(self.last_bytes)).clamp(least, most);
-        self.hurries = is_scarce && free > holds + holds / 4 + HURRY_LEAVES;
+        let little = free < (times * holds.max(self.last_bytes)).clamp(least, most);
+        self.is_scarce = little && free > holds + holds / 4 + HURRY_LEAVES;
     }
 
     fn is_due(&self) -> bool {
-        let since = self.logged.since(self.at_last);
+        let logged = self.volume.logged.since(self.at_last.logged);
+        let delivered = self.volume.delivered.since(self.at_last.delivered);
+        // What is new is in the logs and is delivered: it counts once.
+        let bytes = logged.bytes.max(delivered.bytes);
+        let records = logged.records.max(delivered.records);
         let enough = self.last_bytes.clamp(self.least, LOG_BYTES_MOST);
-        let is_long = since.bytes + self.ahead >= enough || since.records >= LOG_RECORDS_MOST;
-        self.has_more && (is_long || self.hurries)
+        let enough = if self.hurries { enough / HASTE } else { enough };
+        let is_long = bytes + self.ahead >= enough || records >= LOG_RECORDS_MOST;
+        self.has_more && (is_long || self.is_scarce)
     }
 
     const fn begun(&mut self) {
         self.at_last_but_one = self.at_last;
-        (self.at_last, self.ahead) = (self.logged, 0);
-        (self.has_more, self.hurries) = (false, false);
+        (self.at_last, self.ahead) = (self.volume, 0);
+        (self.has_more, self.is_scarce) = (false, false);
     }
 
     /// The last one was given up: what it was begun for counts again.

@@ -32,6 +32,10 @@ const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
 /// holds what changes during a checkpoint twice.
 pub const MAXMEMORY_MB: u64 = 2000;
 
+/// How many MB of 10^6 bytes of its state a node gives to another one, or writes to its disk, in a second, at first, where
+/// the cluster's file does not say it: a part of what a disk or a link of today takes, and a gigabyte in 20 s.
+pub const STATE_MB_S: u64 = 50;
+
 /// Bits that count how often a node was replaced.
 const REPLACED_BITS: u32 = 8;
 
@@ -85,6 +89,10 @@ pub struct ClusterFile {
     /// eighth of the disk.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_mb: Option<u64>,
+    /// How many MB of 10^6 bytes of its state a node gives to another one, or writes to its disk, in a second, at first;
+    /// 0 for any number. None: [`STATE_MB_S`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_mb_s: Option<u64>,
     /// The order of keys that partitions are parts of.
     #[serde(skip_serializing_if = "is_usual")]
     pub partition: Partition,
@@ -243,6 +251,7 @@ impl Default for ClusterFile {
             maxmemory_mb: None,
             digest_secs: None,
             disk_reserve_mb: None,
+            state_mb_s: None,
             command_max_mb: None,
             hash_seed: None,
             log_mb: None,
@@ -290,6 +299,13 @@ impl fmt::Display for FileError {
 impl std::error::Error for FileError {}
 
 impl ClusterFile {
+    /// How many bytes of its state a node gives to another one, or writes to its disk, in a second, at first; none for
+    /// any number.
+    pub fn state_per_second(&self) -> Option<u64> {
+        let mb = self.state_mb_s.unwrap_or(STATE_MB_S);
+        (mb > 0).then(|| mb.saturating_mul(1_000_000))
+    }
+
     /// Reads the file at `path`.
     ///
     /// # Errors

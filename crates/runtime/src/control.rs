@@ -45,7 +45,7 @@ const LINE_BYTES_MAX: usize = 4096;
 const STRANGERS_MAX: usize = 64;
 
 /// A node as its status page says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its name.
     pub name: String,
@@ -379,7 +379,7 @@ fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
             let (reply, answer) = sync_channel(1);
             of.ask(Request::Status(reply))?;
             let mut status = answer.recv_timeout(ANSWER_TIMEOUT).map_err(io::Error::other)?;
-            // Here, and not in the loop, since it reads files.
+            // Here, and not in the loop, since it may wait for the disk for a moment.
             status.resources = Some(of.resources.read());
             let mut said = serde_json::to_vec(&status)?;
             said.push(b'\n');
@@ -519,18 +519,9 @@ mod tests {
         let serves = UnixListener::bind(path(20)).unwrap();
         let status = NodeStatus {
             name: "n20".to_string(),
-            os_pid: 1,
             ready: true,
-            why: String::new(),
-            replicas: Vec::new(),
-            view: None,
-            peers: Vec::new(),
-            network: None,
-            answers_dropped: 0,
-            rounds: (0, 0),
             life: Some(1),
-            log: None,
-            resources: None,
+            ..NodeStatus::default()
         };
         let said = serde_json::to_string(&status).unwrap();
         let node = thread::spawn(move || {

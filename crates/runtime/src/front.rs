@@ -27,7 +27,7 @@ use crate::ingress::Inlet;
 use crate::seat::SeatError;
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, Overlay, Span, Submission, Time};
-use amcast_memory::{Idle, Idler, Pause};
+use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
 use leased::Leased;
@@ -292,7 +292,14 @@ impl Front {
         let overlay = options.config.overlay().clone();
         let mut work = Work::new(road, life, Arc::clone(&shared), overlay);
         let idle = options.idle;
-        let run = move || work.run(idle);
+        let is_woken = matches!(options.ground, Ground::Net(_));
+        let run = move || {
+            // As the loops of nodes: who has the core would have each command and each answer wait for its turn.
+            if is_woken && let Err(e) = shorten_turns() {
+                tracing::info!("on a busy machine a front may have to wait for its turn: {e}");
+            }
+            work.run(idle);
+        };
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
         let together = options.entry.together(options.config);

@@ -14,12 +14,15 @@
 //! ```
 //!
 //! Neither loop stands still: the donor gives a bounded piece a round, and only while the asker
-//! takes them; the asker builds the new state aside. Who makes no progress for
+//! takes them, as fast as [`crate::pace`] lets it; the asker builds the new state aside. Who makes no progress for
 //! [`PROGRESS_TIMEOUT`] is given up.
 
 use crate::application::{Application, Wake};
 use crate::at::At;
+use crate::clock;
 use crate::control::{self, Wanted};
+use crate::pace::Pace;
+use crate::priority;
 use amcast_core::{Cluster, Gid};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -38,8 +41,8 @@ const PIECES: usize = 16;
 const HISTORY_BYTES_MAX: u64 = 4 << 30;
 
 /// A state on its way out.
-#[derive(Default)]
 pub(crate) struct Giving {
+    pace: Pace,
     to: Option<SyncSender<Vec<u8>>>,
     /// A piece for which the asker had no room.
     held: Option<Vec<u8>>,
@@ -48,6 +51,11 @@ pub(crate) struct Giving {
 }
 
 impl Giving {
+    /// Gives no more bytes in a second than that, at first; none for any number.
+    pub(crate) const fn at_most(per_second: Option<u64>) -> Self {
+        Self { pace: Pace::new(per_second), to: None, held: None, whole: false }
+    }
+
     /// Begins to give `app`'s state as it is now. `history` goes in front of it.
     ///
     /// # Errors
@@ -64,7 +72,8 @@ impl Giving {
         app.capture();
         let mut head = (history.len() as u64).to_le_bytes().to_vec();
         head.extend_from_slice(history);
-        *self = Self { to: Some(to), held: Some(head), whole: false };
+        self.pace.begin(clock::now());
+        (self.to, self.held, self.whole) = (Some(to), Some(head), false);
         Ok(pieces)
     }
 
@@ -75,19 +84,24 @@ impl Giving {
 
     /// Gives no more: what it gives is not the state any more.
     pub(crate) fn give_up(&mut self) {
-        *self = Self::default();
+        (self.to, self.held, self.whole) = (None, None, false);
     }
 
-    /// Gives one piece, if there is room for it. Says whether it did.
+    /// Gives one piece, if there is room for it and it is time. Says whether it did.
     pub(crate) fn round<A: Application>(&mut self, app: &mut A) -> bool {
         let Some(to) = &self.to else { return false };
         if self.held.is_none() && !self.whole {
+            let from = clock::now();
+            if !self.pace.may(from) {
+                return false;
+            }
             let mut piece = Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4);
             self.whole = !app.piece(PIECE_BYTES, &mut piece);
             if piece.is_empty() && !self.whole {
                 // It has nothing to give just now.
                 return false;
             }
+            self.pace.took(piece.len(), from, clock::now());
             self.held = Some(piece);
         }
         let Some(piece) = self.held.take() else {
@@ -109,6 +123,14 @@ impl Giving {
             }
         }
     }
+}
+
+/// The other nodes of so many, in the order in which node `rank` asks them for their state: each begins with another one,
+/// and who `leads` most groups has most to do and is asked last.
+pub(crate) fn donors(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) -> Vec<usize> {
+    let mut donors: Vec<usize> = (1..nodes).map(|i| (rank + i) % nodes).collect();
+    donors.sort_by_key(|&donor| leads(donor));
+    donors
 }
 
 /// A state that another node gave.
@@ -180,6 +202,8 @@ impl<S: Send + 'static> Fetching<S> {
         let (room, is_room) = sync_channel(1);
         let gate = Gate { news: tells, room: is_room, wake };
         let talk = move || {
+            // Where there are fewer cores than work, clients wait for all others.
+            priority::stand_back();
             let found = nodes.into_iter().enumerate().find_map(|(donor, from)| {
                 let fetched = fetch::<A>(cluster, (donor, &from), &wanted, &gate);
                 fetched.inspect_err(|e| tracing::info!("{from}: {e}")).ok()
@@ -340,7 +364,7 @@ mod tests {
     impl Donor {
         fn at(socket: &Path, wake: &Wake, toy: Toy) -> Self {
             let (requests, _) = serve(socket, None, Resources::of(None), Arc::clone(wake)).unwrap();
-            Self { toy, giving: Giving::default(), requests }
+            Self { toy, giving: Giving::at_most(None), requests }
         }
 
         fn round(&mut self) -> bool {
@@ -402,6 +426,29 @@ mod tests {
     }
 
     #[test]
+    fn who_leads_is_asked_last() {
+        let _limit = amcast_test_policy::time_limit();
+        assert_eq!([0, 1, 2].map(|rank| donors(rank, 3, |_| 0)), [[1, 2], [2, 0], [0, 1]]);
+        assert_eq!(donors(1, 3, |donor| usize::from(donor == 2)), [0, 2]);
+        assert_eq!(donors(3, 5, |donor| [2, 1, 0, 0, 1][donor]), [2, 4, 1, 0]);
+    }
+
+    #[test]
+    fn a_state_is_given_at_the_pace_and_not_faster() {
+        let _limit = amcast_test_policy::time_limit();
+        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::at_most(Some(1)));
+        let pieces = giving.begin(&mut toy, b"").unwrap();
+        (0..1000).for_each(|_| _ = giving.round(&mut toy));
+        // In front of it goes how long the history is.
+        assert_eq!(
+            (toy.given, pieces.try_iter().count()),
+            (PIECE_BYTES, 2),
+            "the next one is not due"
+        );
+        assert!(giving.is_going());
+    }
+
+    #[test]
     fn who_is_not_so_far_or_not_there_is_passed_over() {
         let _limit = amcast_test_policy::time_limit();
         let (dir, wake, cluster) = place("far");
@@ -435,7 +482,7 @@ mod tests {
             donor.round();
         }
         // The donor stops in the middle.
-        donor.giving = Giving::default();
+        donor.giving = Giving::at_most(None);
         let fetched = loop {
             if let Some(News::Ended(fetched)) = fetching.poll() {
                 break fetched;
@@ -449,7 +496,7 @@ mod tests {
     #[test]
     fn one_state_is_given_at_a_time_and_released_when_its_asker_goes() {
         let _limit = amcast_test_policy::time_limit();
-        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::default());
+        let (mut toy, mut giving) = (toy(5, 20 << 20), Giving::at_most(None));
         let pieces = giving.begin(&mut toy, b"").unwrap();
         assert!(giving.begin(&mut toy, b"").is_err());
         // No room: nothing more is taken from the application.

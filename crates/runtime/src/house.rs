@@ -117,13 +117,14 @@ pub(crate) struct House<A: Application> {
 }
 
 impl<A: Application> House<A> {
-    /// A house whose application is empty; `reborn` if it had a state in an earlier life.
+    /// A house whose application is empty; `reborn` if it had a state in an earlier life. It gives its state to other
+    /// nodes with at most `per_second` bytes in a second, at first; none for any number.
     pub(crate) fn new(
         cluster: Cluster,
         app: A,
         door: Door,
         diary: Option<Diary>,
-        reborn: bool,
+        (reborn, per_second): (bool, Option<u64>),
     ) -> Self {
         let groups = cluster.groups();
         Self {
@@ -131,7 +132,7 @@ impl<A: Application> House<A> {
             app,
             door,
             diary,
-            giving: Giving::default(),
+            giving: Giving::at_most(per_second),
             state: if reborn { State::Behind } else { State::Live },
             wanted: vec![0; groups],
             lacks: vec![reborn; groups],
@@ -241,7 +242,8 @@ impl<A: Application> House<A> {
     /// that the next life has little to read. Whether a state is on its way to the disk.
     pub(crate) fn save_last(&mut self) -> bool {
         let may = self.may_save();
-        let Some(checkpoints) = &self.checkpoints else { return false };
+        let Some(checkpoints) = &mut self.checkpoints else { return false };
+        checkpoints.hurry();
         if checkpoints.is_idle() && checkpoints.has_more() && may {
             self.save();
         }
@@ -337,7 +339,7 @@ impl<A: Application> House<A> {
                     }
                     self.inbox_bytes -= payload.len();
                     if let Some(checkpoints) = &mut self.checkpoints {
-                        checkpoints.delivered();
+                        checkpoints.delivered(payload.len());
                     }
                     if let Some(diary) = &mut self.diary {
                         diary.deliver(clock::now(), Gid(g as u8), delivery.position, delivery.msg);
@@ -545,7 +547,9 @@ impl<A: Application> House<A> {
             && let Some(checkpoints) = self.checkpoints.as_mut().filter(|c| c.is_giving())
         {
             // Who asks serves nobody until it has the state; the disk has time, and is next.
-            checkpoints.give_up();
+            if !checkpoints.give_way() {
+                return Err("it writes its state to its disk just now".to_string());
+            }
             self.app.release();
         }
         let mut history = Vec::new();
@@ -667,7 +671,7 @@ impl<A: Application> Above for House<A> {
             let mut answer = answerer(&mut self.door, self.cluster);
             if self.app.deliver(command(group, delivery, payload), &mut answer) {
                 if let Some(checkpoints) = &mut self.checkpoints {
-                    checkpoints.delivered();
+                    checkpoints.delivered(payload.len());
                 }
                 if let Some(diary) = &mut self.diary {
                     // The round's time may be older than the multicast.

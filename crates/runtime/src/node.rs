@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::door::{Door, is_of};
 use crate::executing::Executing;
 use crate::front::Own;
-use crate::handover::Fetching;
+use crate::handover::{Fetching, donors};
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
 use crate::house::House;
 use crate::ingress::{Ingress, Taken};
@@ -82,6 +82,8 @@ pub struct NodeOptions<'a> {
     pub record: Option<PathBuf>,
     /// Where its processes keep what they must not forget, if they keep anything.
     pub keeping: Option<Keeping>,
+    /// Bytes of its state that it gives to another node, or writes to its disk, in a second, at first; none: any number.
+    pub state_per_second: Option<u64>,
 }
 
 /// Why a node could not start.
@@ -259,12 +261,12 @@ fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
 /// Has a node's application go on from the state on disk, and saved there from now on.
 fn keep_state<A: Application>(
     keeping: &Keeping,
-    rank: usize,
+    (rank, per_second): (usize, Option<u64>),
     (house, wake): (&mut House<A>, Wake),
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
     let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
-    let opened = Checkpoints::open::<A>(keeping, node, groups, wake);
+    let opened = Checkpoints::open::<A>(keeping, node, groups, (wake, per_second));
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
     let kept = house.keep_state(checkpoints, restored);
     kept.map_err(|why| {
@@ -349,10 +351,10 @@ impl<A: Application> Node<A> {
             app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
-        let mut house = House::new(cluster, app, door, diary, forgot);
+        let mut house = House::new(cluster, app, door, diary, (forgot, options.state_per_second));
         house.skips = skips;
         if let Some(keeping) = &options.keeping {
-            keep_state(keeping, rank, (&mut house, replicas.wake()))?;
+            keep_state(keeping, (rank, options.state_per_second), (&mut house, replicas.wake()))?;
         }
         let woken = matches!(options.ground, Ground::Net(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
@@ -663,7 +665,7 @@ impl<A: Application> Node<A> {
             return false;
         };
         for mut read in ingress.take_reads() {
-            read.line = app.line(&read.bytes);
+            read.line = app.line(&read.bytes).unwrap_or_else(|| read.own_line());
             reading.take(read, now);
         }
         let mut any = false;
@@ -691,8 +693,10 @@ impl<A: Application> Node<A> {
     }
 
     fn fetch(&mut self, wanted: Wanted) {
-        let replicas = self.house.cluster.replicas();
-        let donors: Vec<usize> = (1..replicas).map(|i| (self.rank + i) % replicas).collect();
+        let cluster = self.house.cluster;
+        let leads = |rank, g| self.replicas.status(g).0.leader == Some(cluster.replica(g, rank));
+        let leads = |rank| cluster.all_groups().iter().filter(|g| leads(rank, *g)).count();
+        let donors = donors(self.rank, cluster.replicas(), leads);
         let others = donors.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
         match Fetching::begin::<A>(self.house.cluster, others.collect(), wanted, wake) {

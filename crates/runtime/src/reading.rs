@@ -47,6 +47,11 @@ pub(crate) struct Read {
 }
 
 impl Read {
+    /// A line that none of its front's other reads is of. What a front calls its reads counts up from 0.
+    pub(crate) const fn own_line(&self) -> u64 {
+        !self.token
+    }
+
     /// Its line, among those of all fronts.
     pub(crate) const fn line(&self) -> (u64, u64) {
         (self.front, self.line)
@@ -356,6 +361,24 @@ mod tests {
         let ticket = reading.begin(Gid(1), at(0)).unwrap();
         reading.passed(Gid(1), ticket, (0, at(1)));
         reading
+    }
+
+    #[test]
+    fn a_read_of_no_line_waits_for_no_other_of_its_front() {
+        let mut reading = Reading::of(1);
+        for token in [1, 2] {
+            let mut read = read(token, 0);
+            read.line = read.own_line();
+            reading.take(read, at(0));
+        }
+        let ticket = reading.begin(Gid(0), at(0)).unwrap();
+        reading.passed(Gid(0), ticket, (0, at(1)));
+        let mut asked = Vec::new();
+        reading.serve(Gid(0), (0, at(1)), &mut |_, read| {
+            asked.push(read.token);
+            Asked::NotYet(read)
+        });
+        assert_eq!(asked, [1, 2], "the first is not answered yet");
     }
 
     #[test]

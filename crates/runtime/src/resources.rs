@@ -3,14 +3,23 @@
 use crate::home::Keeping;
 use amcast_core::histogram::{BUCKETS, Histogram};
 use amcast_storage::Counts;
+use procfs::process::Process;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, read_to_string};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// For how long the sizes of a node's files are believed.
 const SIZES_HOLD: Duration = Duration::from_secs(2);
+
+/// For how long it is believed how much is free: that goes fast, and fronts refuse by it what may take more.
+const FREE_HOLD: Duration = Duration::from_millis(150);
+
+/// How long a status waits for the sizes that it has looked up: it has the last known ones where the disk takes longer.
+const SIZES_PATIENCE: Duration = Duration::from_millis(200);
 
 /// How deep directories are looked into.
 const DEPTH_MOST: u32 = 4;
@@ -86,10 +95,23 @@ pub struct ResourceStatus {
     pub disk: Option<DiskStatus>,
 }
 
-/// Where a node's files are, and what they came to when that was looked at last.
+/// Finds the sizes of a node's files, for as long as its disk takes for that.
+type Survey = Arc<dyn Fn() -> Option<DiskStatus> + Send + Sync>;
+
+/// What a node takes of its machine, and how that is found out.
 pub(crate) struct Resources {
-    files: Option<Files>,
-    known: Mutex<Option<(Instant, DiskStatus)>>,
+    survey: Option<Survey>,
+    sizes: Arc<Mutex<Sizes>>,
+}
+
+/// The sizes of a node's files.
+#[derive(Default)]
+struct Sizes {
+    known: Option<DiskStatus>,
+    /// When that was found out.
+    found_at: Option<Instant>,
+    /// Whether a thread is finding it out.
+    under_way: bool,
 }
 
 /// The files of a node.
@@ -97,6 +119,8 @@ struct Files {
     /// All of them are here; logs are those that are not states.
     path: PathBuf,
     checkpoints: PathBuf,
+    /// The bytes of all of them and of those that are states, and when that was found out.
+    known: Mutex<Option<(Instant, u64, u64)>>,
 }
 
 impl Resources {
@@ -105,39 +129,80 @@ impl Resources {
         let files = keeping.map(|keeping| Files {
             path: keeping.path.clone(),
             checkpoints: keeping.checkpoints(),
+            known: Mutex::default(),
         });
-        Self { files, known: Mutex::new(None) }
+        Self::with(files.map(|files| Arc::new(move || files.survey()) as Survey))
     }
 
-    /// What the node takes now. Reads files, so the node's loop must not ask.
+    fn with(survey: Option<Survey>) -> Self {
+        Self { survey, sizes: Arc::default() }
+    }
+
+    /// What the node takes now. May wait for a moment, so the node's loop must not ask.
     pub(crate) fn read(&self) -> ResourceStatus {
-        let statm = read_to_string("/proc/self/statm").unwrap_or_default();
-        let pages = statm.split_ascii_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
-        let resident_bytes = pages.unwrap_or(0) * rustix::param::page_size() as u64;
+        let pages = Process::myself().and_then(|process| process.statm());
+        let resident_bytes = pages.map_or(0, |pages| pages.resident * procfs::page_size());
         ResourceStatus { resident_bytes, disk: self.disk() }
     }
 
+    /// The sizes of its files. A thread finds them out, since a disk may hang: nobody waits for it then, and no second
+    /// thread is begun.
     fn disk(&self) -> Option<DiskStatus> {
-        let files = self.files.as_ref()?;
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // What is free is asked for each time: it goes fast, and fronts refuse by it what may take more.
-        let system = rustix::fs::statvfs(&files.path).ok()?;
-        let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
-        if let Some((at, disk)) = *known
-            && at.elapsed() < SIZES_HOLD
-        {
-            return Some(DiskStatus { free_bytes, ..disk });
+        let survey = self.survey.as_ref()?;
+        let mut sizes = lock(&self.sizes);
+        let is_fresh = sizes.found_at.is_some_and(|at| at.elapsed() < FREE_HOLD);
+        if is_fresh || sizes.under_way {
+            return sizes.known;
         }
-        let checkpoint_bytes = bytes_in(&files.checkpoints, DEPTH_MOST);
-        let all = bytes_in(&files.path, DEPTH_MOST);
-        let disk = DiskStatus {
+        sizes.under_way = true;
+        drop(sizes);
+        let (survey, found) = (Arc::clone(survey), Arc::clone(&self.sizes));
+        let (to, done) = sync_channel(1);
+        let find = move || {
+            let known = survey();
+            *lock(&found) = Sizes { known, found_at: Some(Instant::now()), under_way: false };
+            // Nobody may wait for it any more.
+            let _ = to.send(());
+        };
+        match thread::Builder::new().name("sizes".to_string()).spawn(find) {
+            Ok(_) => _ = done.recv_timeout(SIZES_PATIENCE),
+            Err(e) => {
+                tracing::warn!("the sizes of files are not known: {e}");
+                lock(&self.sizes).under_way = false;
+            }
+        }
+        lock(&self.sizes).known
+    }
+}
+
+fn lock(sizes: &Mutex<Sizes>) -> MutexGuard<'_, Sizes> {
+    sizes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Files {
+    fn survey(&self) -> Option<DiskStatus> {
+        let system = rustix::fs::statvfs(&self.path).ok()?;
+        let (all, checkpoint_bytes) = self.sizes();
+        Some(DiskStatus {
             log_bytes: all.saturating_sub(checkpoint_bytes),
             checkpoint_bytes,
-            free_bytes,
+            free_bytes: system.f_bavail.saturating_mul(system.f_frsize),
             size_bytes: system.f_blocks.saturating_mul(system.f_frsize),
-        };
-        *known = Some((Instant::now(), disk));
-        Some(disk)
+        })
+    }
+
+    /// The bytes of all files and of those that are states.
+    fn sizes(&self) -> (u64, u64) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match *known {
+            Some((at, all, checkpoints)) if at.elapsed() < SIZES_HOLD => (all, checkpoints),
+            _ => {
+                let checkpoints = bytes_in(&self.checkpoints, DEPTH_MOST);
+                let all = bytes_in(&self.path, DEPTH_MOST);
+                *known = Some((Instant::now(), all, checkpoints));
+                (all, checkpoints)
+            }
+        }
     }
 }
 
@@ -155,9 +220,11 @@ fn bytes_in(path: &Path, depth: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn files_of_logs_and_of_states_are_told_apart() {
+        let _limit = amcast_test_policy::time_limit();
         let dir = std::env::temp_dir().join(format!("amcast-resources-{}", std::process::id()));
         let write = |name: &str, bytes: usize| {
             let path = dir.join(name);
@@ -167,8 +234,9 @@ mod tests {
         write("g0/a.log", 1000);
         write("g1/b.log", 500);
         write("state/c", 70);
-        let files = Files { path: dir.clone(), checkpoints: dir.join("state") };
-        let resources = Resources { files: Some(files), known: Mutex::new(None) };
+        let (path, checkpoints) = (dir.clone(), dir.join("state"));
+        let files = Files { path, checkpoints, known: Mutex::default() };
+        let resources = Resources::with(Some(Arc::new(move || files.survey())));
         let status = resources.read();
         let disk = status.disk.unwrap();
         assert_eq!((disk.log_bytes, disk.checkpoint_bytes), (1500, 70));
@@ -179,7 +247,35 @@ mod tests {
     }
 
     #[test]
+    fn a_disk_that_hangs_holds_up_nobody_who_asks() {
+        let _limit = amcast_test_policy::time_limit();
+        let (go, gone) = sync_channel::<u64>(0);
+        let surveys = Arc::new(AtomicUsize::new(0));
+        let (gone, count) = (Mutex::new(gone), Arc::clone(&surveys));
+        let survey = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let log_bytes = gone.lock().unwrap().recv().ok()?;
+            Some(DiskStatus { log_bytes, ..DiskStatus::default() })
+        };
+        let resources = Arc::new(Resources::with(Some(Arc::new(survey))));
+        let (to, read) = sync_channel(100);
+        for _ in 0..100 {
+            let (resources, to) = (Arc::clone(&resources), to.clone());
+            thread::spawn(move || to.send(resources.read()));
+        }
+        let statuses: Vec<_> =
+            (0..100).map_while(|_| read.recv_timeout(Duration::from_secs(5)).ok()).collect();
+        assert_eq!((statuses.len(), surveys.load(Ordering::Relaxed)), (100, 1));
+        assert!(statuses.iter().all(|of| of.disk.is_none() && of.resident_bytes > 0));
+        go.send(7).unwrap();
+        while resources.read().disk.is_none_or(|disk| disk.log_bytes != 7) {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    #[test]
     fn logs_are_added_up_and_other_buckets_are_no_durations() {
+        let _limit = amcast_test_policy::time_limit();
         let log = |ms: u64| {
             let mut durations = Histogram::default();
             durations.observe(ms * 1_000_000);

@@ -24,8 +24,8 @@ pub const SLICE_BYTES: usize = 1 << 20;
 /// What a slice counts for each item that it covers, beside its bytes: looking for it takes time, too.
 const ITEM_BYTES: usize = 64;
 
-/// The session of digest points: no front has it.
-pub(crate) const SESSION: u64 = u64::MAX;
+/// The session of digest points: gateways use no such one for commands.
+pub const SESSION: u64 = u64::MAX;
 
 /// What is computed, and how: a point of another version takes its place in the order and does nothing.
 const VERSION: u8 = 1;
@@ -51,9 +51,11 @@ pub fn point(cursor: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether a command is a digest point.
+/// Whether a command is a digest point. A command that a client's session numbers is none, whatever the session:
+/// requests are numbered from 1.
 pub(crate) const fn is_point(envelope: &Envelope) -> bool {
-    envelope.session == SESSION
+    let Envelope { session, request, read_only, .. } = *envelope;
+    session == SESSION && request == 0 && read_only
 }
 
 /// Where the slice of a digest point begins, from what stands behind its envelope; none if it is of another version.
@@ -371,6 +373,8 @@ mod tests {
         assert!(is_point(&envelope) && DigestReport::decode(&at).is_none());
         assert_eq!((cursor(body), cursor(b"\x02cursor")), (Some(&b"cursor"[..]), None));
         assert!(!is_point(&Envelope { session: 1, ..envelope }));
+        assert!(!is_point(&Envelope { request: 1, ..envelope }));
+        assert!(!is_point(&Envelope { read_only: false, ..envelope }));
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub use backend::{Answers, Backend, Busy, LocalBackend, Wrote};
 pub use clock::Clock;
 pub use envelope::{ClockReport, Envelope, Stamp};
 pub use executor::{
-    Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnRead, Peek, Standing, State,
-    StateHead, Wake, Witness, workers,
+    Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnPeek, OnRead, Peek,
+    Standing, State, StateHead, Wake, Witness, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
 pub use metrics::{Metric, Metrics};

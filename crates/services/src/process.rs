@@ -1,6 +1,6 @@
 //! What the operating system says of this process.
 
-use std::fs::read_to_string;
+use procfs::process::{Process, Stat};
 
 /// Memory of a process in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,12 +14,9 @@ pub(crate) struct ProcessMemory {
 impl ProcessMemory {
     /// Of this process; none where the system does not tell.
     pub(crate) fn read() -> Option<Self> {
-        let statm = read_to_string("/proc/self/statm").ok()?;
-        let mut pages = statm.split_ascii_whitespace().skip(1).map_while(|n| n.parse::<u64>().ok());
-        let (resident, shared) = (pages.next()?, pages.next()?);
-        let page_bytes = rustix::param::page_size() as u64;
-        let own = resident.saturating_sub(shared) * page_bytes;
-        Some(Self { resident: resident * page_bytes, own })
+        let pages = Process::myself().and_then(|process| process.statm()).ok()?;
+        let own = pages.resident.saturating_sub(pages.shared) * procfs::page_size();
+        Some(Self { resident: pages.resident * procfs::page_size(), own })
     }
 }
 
@@ -39,27 +36,25 @@ pub(crate) struct CpuTime {
 impl CpuTime {
     /// Of all threads of this process; none where the system does not tell.
     pub(crate) fn of_process() -> Option<Self> {
-        Self::parse(&read_to_string("/proc/self/stat").ok()?)
+        let stat = Process::myself().and_then(|process| process.stat());
+        stat.ok().map(|stat| Self::of(&stat))
     }
 
     /// Of its main thread.
     pub(crate) fn of_main_thread() -> Option<Self> {
-        let id = std::process::id();
-        Self::parse(&read_to_string(format!("/proc/self/task/{id}/stat")).ok()?)
+        let thread = Process::myself().and_then(|process| process.task_main_thread());
+        thread.and_then(|thread| thread.stat()).ok().map(|stat| Self::of(&stat))
     }
 
-    fn parse(stat: &str) -> Option<Self> {
-        // The name, which is in brackets, may have blanks and brackets in it.
-        let (_, rest) = stat.rsplit_once(')')?;
-        let ticks = rest.split_ascii_whitespace().skip(11).map_while(|n| n.parse::<u64>().ok());
-        let per_second = rustix::param::clock_ticks_per_second();
-        let mut us = ticks.map(|ticks| ticks * 1_000_000 / per_second.max(1));
-        Some(Self {
-            user_us: us.next()?,
-            system_us: us.next()?,
-            children_user_us: us.next()?,
-            children_system_us: us.next()?,
-        })
+    fn of(stat: &Stat) -> Self {
+        let per_second = procfs::ticks_per_second().max(1);
+        let us = |ticks: u64| ticks * 1_000_000 / per_second;
+        Self {
+            user_us: us(stat.utime),
+            system_us: us(stat.stime),
+            children_user_us: us(stat.cutime.unsigned_abs()),
+            children_system_us: us(stat.cstime.unsigned_abs()),
+        }
     }
 }
 
@@ -68,20 +63,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_found_behind_any_name() {
-        let tick_us = 1_000_000 / rustix::param::clock_ticks_per_second();
-        let line = "7 (a) b (c)) S 1 7 7 0 -1 4194560 100 0 0 0 5 6 7 8 20 0 4 0 100\n";
-        let time = CpuTime::parse(line).unwrap();
-        let ticks = [time.user_us, time.system_us, time.children_user_us, time.children_system_us];
-        assert_eq!(ticks.map(|us| us / tick_us), [5, 6, 7, 8]);
-        assert_eq!(CpuTime::parse("7 (a) S 1"), None);
-    }
-
-    #[test]
     fn this_process_has_memory_and_its_main_thread_took_no_more_time_than_all() {
+        let _limit = amcast_test_policy::time_limit();
         let memory = ProcessMemory::read().unwrap();
         assert!(memory.resident >= memory.own && memory.resident > 1 << 20, "{memory:?}");
+        let took = |of: CpuTime| of.user_us + of.system_us;
+        let before = took(CpuTime::of_process().unwrap());
+        // To ask takes time, too.
+        while took(CpuTime::of_process().unwrap()) == before {}
         let (main, all) = (CpuTime::of_main_thread().unwrap(), CpuTime::of_process().unwrap());
         assert!(main.user_us <= all.user_us && main.system_us <= all.system_us);
+        assert!(took(all) > before && took(all) < before + 600_000_000, "microseconds: {all:?}");
     }
 }

@@ -1,5 +1,6 @@
 //! What logs take of a process's memory where their values are in files: as much as was given, however many
-//! values there are. A process of its own, since what others take would count, too.
+//! values there are, beside the answers that sessions keep, which have a bound of their own. A process of its own,
+//! since what others take would count, too.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_services::log::{Addition, Answer, Command, Logs};
@@ -7,6 +8,9 @@ use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp};
 
 /// Bytes for the logs.
 const MEMORY: usize = 16_000_000;
+
+/// Bytes for the answers that sessions keep: less than one session's window of them.
+const ANSWERS: usize = 4_000_000;
 
 /// What waits to be written, what is on its way, and what the allocator has to spare.
 const BESIDES: usize = 12_000_000;
@@ -27,17 +31,19 @@ impl Node {
     fn new() -> Self {
         let logs = Logs::on_disk(1, MEMORY, 1_000_000_000, &std::env::temp_dir());
         let logs = logs.expect("files can be made");
-        Self { executor: Executor::new(logs, 1, Limits::default()), position: 0 }
+        let limits = Limits { answer_bytes: ANSWERS, ..Limits::default() };
+        Self { executor: Executor::new(logs, 1, limits), position: 0 }
     }
 
     fn run(&mut self, command: &Command<'_>) -> Answer {
         let stamp = Stamp { wall_ms: 1, host_ms: 1 };
-        let mut payload = Vec::new();
-        // Nobody sends it again.
-        Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true }
-            .encode(&mut payload);
-        command.encode(&mut payload);
         self.position += 1;
+        // As a client has it that may send it again: its session keeps the answers of as many requests as it may.
+        let (request, read_only) = (self.position, !command.writes());
+        let open_from = request.saturating_sub(Limits::default().window - 1).max(1);
+        let mut payload = Vec::new();
+        Envelope { session: 1 << 63, request, open_from, stamp, read_only }.encode(&mut payload);
+        command.encode(&mut payload);
         let id = MsgId { sender: Pid(9), seq: self.position };
         let (dst, mut told) = (GroupSet::one(Gid(0)), None);
         let taken = self.executor.deliver(Gid(0), self.position, id, dst, &payload, &mut |a| {
@@ -67,7 +73,7 @@ fn ten_million_values_and_many_logs_take_the_memory_that_was_given() {
         let answer = node.run(&Command::Append(each.collect()));
         assert!(matches!(answer, Answer::Appended { .. }), "{n}: {answer:?}");
     }
-    let bound = before + MEMORY + BESIDES;
+    let bound = before + MEMORY + ANSWERS + BESIDES;
     assert!(own_bytes() <= bound, "{} bytes, with one log", own_bytes() - before);
     for n in (0..many).step_by(99_991) {
         assert_eq!(node.read("one", n), n.to_le_bytes());

@@ -99,6 +99,24 @@ impl Nodes {
         child.kill().and_then(|()| child.wait().map(drop)).map_err(failed)
     }
 
+    /// Removes what a node that does not run keeps, except its log for people.
+    pub(in crate::bench) fn empty(&self, rank: usize) -> Result<(), String> {
+        let (name, failed) = (format!("{}.", node_name(rank)), |e: io::Error| e.to_string());
+        for entry in fs::read_dir(&self.home).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let own = path
+                .file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| n.strip_prefix(&name).is_some_and(|rest| rest != "log"));
+            match own {
+                true if path.is_dir() => fs::remove_dir_all(&path).map_err(failed)?,
+                true => fs::remove_file(&path).map_err(failed)?,
+                false => {}
+            }
+        }
+        Ok(())
+    }
+
     /// What a node says of itself, if it answers.
     pub(in crate::bench) fn status(&self, rank: usize) -> Option<NodeStatus> {
         status_of(&self.home.join(format!("{}.sock", node_name(rank)))).ok()

@@ -55,6 +55,8 @@ pub(super) struct Args {
     /// With --ycsb: records of 1 KB that each store is filled with [10000]
     #[arg(long, requires = "ycsb")]
     pub(super) records: Option<u64>,
+    #[command(flatten)]
+    recovery: super::bench_recovery::Args,
     /// What it runs on
     #[arg(long, value_enum, default_value_t = On::Shm)]
     medium: On,
@@ -77,7 +79,7 @@ pub(super) struct Args {
     /// How the destination groups are chosen [uniform]
     #[arg(long, value_enum, value_delimiter = ',')]
     choice: Vec<Choice>,
-    /// Bytes of each payload [64, or 1024 of --service log]
+    /// Bytes of each payload [64, or 1024 of --service log and --recovery]
     #[arg(long, value_delimiter = ',')]
     payload: Vec<usize>,
     /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
@@ -101,10 +103,10 @@ pub(super) struct Args {
     pub(super) rate: Option<u64>,
     /// Seconds of measuring [1; 0.3 in a sweep; 0.1 if quick]
     #[arg(long, allow_negative_numbers = true)]
-    duration: Option<f64>,
+    pub(super) duration: Option<f64>,
     /// Seconds before that [0.2, or 0.1 if quick]
     #[arg(long, allow_negative_numbers = true)]
-    warm_up: Option<f64>,
+    pub(super) warm_up: Option<f64>,
     /// How often each row is measured; figures are medians over them [3, or 1 if quick]
     #[arg(long)]
     rounds: Option<usize>,
@@ -211,6 +213,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         return super::bench_ycsb::run(args, &workloads);
     }
     let entry = entry(&args.protocol)?;
+    if args.recovery.recovery {
+        bench::heed_signals();
+        return super::bench_recovery::measure(args, &args.recovery);
+    }
     args.check(entry)?;
     if args.medium != On::Sim || args.service.is_some() {
         // In memory or files that outlive this process: it is not to end before they are removed.
@@ -395,6 +401,7 @@ impl Args {
     pub(super) fn payloads(&self) -> Vec<usize> {
         match (&self.payload[..], self.service) {
             ([], Some(Service::Log)) => vec![1024],
+            ([], _) if self.recovery.recovery => vec![1024],
             ([], _) => vec![64],
             (given, _) => given.to_vec(),
         }

@@ -76,6 +76,8 @@ workers = 0            # threads of a node that execute commands; left out: as i
 digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
 disk_reserve_mb = 256  # MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,
                        # what may take more is refused; left out: 256, at most an eighth of the disk; 0: none
+state_mb_s = 50        # MB of its state that a node gives to another, or writes to its disk, in a second; when one takes
+                       # more than 20 s, twice as many, and so on; 0: any
 record = "DIR"         # every process writes its history there
 record_limit = 256     # MB of each kind that a process may record in all its lives
 data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file

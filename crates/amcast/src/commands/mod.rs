@@ -4,6 +4,7 @@
 
 mod bench;
 mod bench_log;
+mod bench_recovery;
 mod bench_service;
 mod bench_ycsb;
 mod board;

@@ -231,10 +231,11 @@ fn serve(args: &RunArgs) -> Result<(), Failure> {
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
         keeping: keeping(args, &file, &home, (entry, rank)),
+        state_per_second: file.state_per_second(),
     };
     let growth = Growth::default();
     let app = service(&file, (entry, &home, rank), &growth, cores)?;
-    let reads = app.reads();
+    let reads = Some(app.reads());
     let mut node = Node::start(&options, app).map_err(Failure::failed)?;
     let own = node.own();
     let place = file.nodes.get(&node_name(rank));

@@ -165,7 +165,7 @@ fn refused(home: &Home, said: &[Option<NodeStatus>], rank: usize) -> Option<Stri
         let why = node.peers.get(rank)?.refused.as_ref()?;
         Some(format!("{} says: {why}", node.name))
     };
-    // Who is refused by all the others may say that of them: one that works is not the one at fault.
+    // A node that all others refuse may say that it refuses them: a node that works is not the one at fault.
     let works = said[rank].as_ref().is_some_and(|node| node.ready);
     let by_another = || said.iter().flatten().find_map(by).or_else(|| home.refused(rank));
     if works { None } else { by_another() }

@@ -39,6 +39,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
         keeping: home.keeping(&file, entry.keeps(), rank),
+        state_per_second: file.state_per_second(),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));
     let app = ServiceNode::<Whole<S>>::new(file.shards, share)

@@ -59,7 +59,7 @@ impl DigestPace {
                 *wanted = Some((now, last));
                 Some(executor.digest_point(shard))
             }
-            // There was one meanwhile, whoever sent it.
+            // The point of another node was ordered meanwhile, or its own.
             _ => {
                 *wanted = Some((now, last));
                 None

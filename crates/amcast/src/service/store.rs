@@ -191,10 +191,9 @@ impl<M: Hosted> ServiceNode<M> {
         Some(ClockReport(clock.now().stamp).encode().to_vec())
     }
 
-    /// Where this node's reads are handed in, if it can answer any: not while threads of its own work on
-    /// the shards.
-    pub fn reads(&self) -> Option<Arc<Reads>> {
-        (self.workers == 0).then(|| Arc::clone(&self.reads))
+    /// Where this node's reads that may be old are handed in.
+    pub fn reads(&self) -> Arc<Reads> {
+        Arc::clone(&self.reads)
     }
 }
 
@@ -269,9 +268,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         })
     }
 
-    fn line(&self, command: &[u8]) -> u64 {
-        // A client has a session of its own as long as it is connected.
-        Envelope::decode(command).map_or(0, |(envelope, _)| envelope.session)
+    fn line(&self, command: &[u8]) -> Option<u64> {
+        // A client of the store has a session of its own as long as it is connected. Reads of the log have none: what
+        // its clients have under way together may be answered in any order.
+        Envelope::decode(command).map(|(envelope, _)| envelope.session).filter(|s| *s > 0)
     }
 
     fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
@@ -359,6 +359,19 @@ impl<M: Hosted> Application for ServiceNode<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_services::Stamp;
+
+    #[test]
+    fn reads_of_a_session_have_a_line_and_those_of_none_have_not() {
+        let node = ServiceNode::<StoreAndLog>::new(1, 0);
+        let line = |session| {
+            let (stamp, mut read) = (Stamp::default(), Vec::new());
+            Envelope { session, request: 1, open_from: 1, stamp, read_only: true }
+                .encode(&mut read);
+            node.line(&read)
+        };
+        assert_eq!((line(7), line(0)), (Some(7), None));
+    }
 
     #[test]
     fn a_file_says_the_first_partitions_or_why_there_are_none() {

@@ -336,21 +336,7 @@ impl Status for Watch {
 /// What a node says that has nothing to say.
 #[cfg(test)]
 pub(super) fn silent_node() -> NodeStatus {
-    NodeStatus {
-        name: String::new(),
-        os_pid: 1,
-        ready: true,
-        why: String::new(),
-        replicas: Vec::new(),
-        view: None,
-        peers: Vec::new(),
-        network: None,
-        answers_dropped: 0,
-        rounds: (0, 0),
-        life: None,
-        log: None,
-        resources: None,
-    }
+    NodeStatus { os_pid: 1, ready: true, ..NodeStatus::default() }
 }
 
 #[cfg(test)]

@@ -81,6 +81,12 @@ impl Hosts {
         self.base.join(format!("d{node}"))
     }
 
+    /// Where a node serves Redis clients.
+    #[allow(dead_code, reason = "not all tests use it")]
+    pub(crate) fn redis(&self, node: usize) -> SocketAddr {
+        self.redis[node]
+    }
+
     pub(crate) fn command(&self, node: usize) -> Command {
         self.command_of(node, &format!("n{node}.toml"))
     }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What stands in a saved state: the history of deliveries behind its length, and then a stream.
+/// The position of the newest saved state, and its bytes: the length of the history of deliveries, that history, and a
+/// stream.
 fn saved(state: &Path) -> (u64, Vec<u8>) {
     let (_, found) = Checkpoints::open(state, Arc::new(|| {}), |_| {}).unwrap();
     let mut newest = found.newest.expect("it saved its state as it ended");

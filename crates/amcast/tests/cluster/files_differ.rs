@@ -36,7 +36,7 @@ fn one_differs(change: impl Fn(&mut ClusterFile), name: &str) -> Hosts {
                 status.peers[1].refused.as_ref().is_some_and(|why| why.contains(&names))
             })
         };
-        assert!(says(node).ready, "it goes on without n1");
+        assert!(says(node).ready, "n{node} serves without n1");
         let (key, value) = (format!("k{node}"), "v".repeat(100));
         assert_eq!(hosts.ask(node, &["SET", &key, &value]).to_string(), "OK");
         assert_eq!(hosts.ask(2 - node, &["GET", &key]).to_string(), value);

@@ -15,6 +15,7 @@ mod operating;
 mod partitions;
 mod replaced;
 mod room;
+mod short_lives;
 mod shortened;
 mod skipped;
 mod unread;

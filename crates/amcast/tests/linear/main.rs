@@ -179,9 +179,19 @@ fn commands_over_rings_on_disk_are_linearizable_while_two_of_three_nodes_are_kil
 
 #[test]
 fn reads_without_an_order_are_sequentially_consistent_and_show_what_their_client_wrote() {
+    old_reads("0");
+}
+
+#[test]
+fn reads_without_an_order_that_threads_answer_are_sequentially_consistent_too() {
+    old_reads("2");
+}
+
+/// Clients that chose reads without an order, of nodes with so many threads that execute commands.
+fn old_reads(workers: &str) {
     let _alone = alone();
     // One shard: who writes to two of them may be seen in different orders by different clients.
-    let up = Up::start(&["--shards", "1", "--workers", "0"]);
+    let up = Up::start(&["--shards", "1", "--workers", workers]);
     let load = Load::sequential(up.node_fronts(), 1, 3);
     load.run(|load| {
         for _ in 0..10 {

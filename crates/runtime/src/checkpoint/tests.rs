@@ -89,7 +89,7 @@ impl Place {
     /// The checkpoints, and what is there: state and history.
     fn open(&self) -> (Checkpoints, Option<(String, Vec<u8>)>) {
         let wake: Wake = Arc::new(|| {});
-        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), 1, wake);
+        let opened = Checkpoints::open::<Text>(&self.0, (0, 3), 1, (wake, None));
         let Opened { checkpoints, restored } = opened.unwrap();
         (checkpoints, restored.map(|r| (r.state, r.history)))
     }
@@ -194,7 +194,9 @@ fn a_state_that_was_given_up_is_none_and_the_one_before_it_counts() {
 /// A schedule of node `rank` of three, in which commands were delivered and the logs have come to so much.
 fn schedule(rank: usize, records: u64, bytes: u64) -> Schedule {
     let mut schedule = Schedule::new(1000, (rank, 3));
-    (schedule.has_more, schedule.logged) = (true, LogVolume { records, bytes });
+    schedule.logged(LogVolume::default());
+    schedule.has_more = true;
+    schedule.logged(LogVolume { records, bytes });
     schedule
 }
 
@@ -219,7 +221,8 @@ fn one_is_due_when_the_logs_have_grown_by_the_least_and_nodes_take_turns() {
 impl Schedule {
     /// Commands were delivered, and the logs have come to so many bytes.
     fn delivered_up_to(&mut self, bytes: u64) {
-        (self.has_more, self.logged.bytes) = (true, bytes);
+        self.has_more = true;
+        self.volume.logged.bytes = bytes;
     }
 }
 
@@ -247,7 +250,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new("full");
     let mut checkpoints = place.open().0;
-    checkpoints.delivered();
+    checkpoints.delivered(1);
     let mut app = begin(&mut checkpoints, "no room");
     assert!(!checkpoints.has_more());
     let path = PathBuf::from("checkpoint.new");
@@ -257,7 +260,7 @@ fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
         checkpoints.round(&mut app);
     }
     assert!(checkpoints.has_more());
-    checkpoints.schedule.logged.bytes = LOG_BYTES_MOST;
+    checkpoints.schedule.volume.logged.bytes = LOG_BYTES_MOST;
     assert!(!checkpoints.is_due(), "it waits");
     let at = checkpoints.look_at;
     checkpoints.look_at_room(at, || 0);
@@ -286,11 +289,18 @@ fn a_large_state_is_written_again_after_as_much_log_and_a_long_log_is_not_awaite
 }
 
 #[test]
-fn what_a_start_finds_in_the_logs_counts_and_what_was_given_up_does_again() {
+fn what_a_start_executes_again_counts_and_what_was_given_up_does_again() {
     let _limit = amcast_test_policy::time_limit();
-    // Each life reads what the ones before wrote, and adds a little.
-    let lives: Vec<bool> = (1..=4).map(|life| schedule(0, life, 250 * life).is_due()).collect();
-    assert_eq!(lives, [false, false, false, true]);
+    // Each life executes what the ones before wrote, and adds a little.
+    let life = |commands: u64| {
+        let mut schedule = Schedule::new(10_000, (0, 3));
+        schedule.logged(LogVolume { records: commands, bytes: 100 * commands });
+        (0..commands).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
+        (0..10).for_each(|_| schedule.delivered(100 - COMMAND_BYTES));
+        schedule.logged(LogVolume { records: commands + 10, bytes: 100 * (commands + 10) });
+        schedule.is_due()
+    };
+    assert_eq!([10, 50, 89, 90, 200].map(life), [false, false, false, true, true]);
     let mut given_up = schedule(0, 1, 1500);
     given_up.begun();
     assert!(!given_up.is_due());
@@ -321,4 +331,114 @@ fn a_state_that_another_node_gave_is_due_until_it_is_saved() {
     assert!(checkpoints.is_due());
     save(&mut checkpoints, "from there");
     assert!(!checkpoints.is_due() && !checkpoints.has_more());
+}
+
+#[test]
+fn what_is_in_the_logs_for_other_nodes_makes_none_due_after_a_start() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut schedule = Schedule::new(1000, (2, 3));
+    // The state on disk has all of it; another node that is down has not.
+    schedule.logged(LogVolume { records: 9_000_000, bytes: 9 << 30 });
+    assert!(!schedule.is_due());
+    schedule.delivered(10);
+    assert!(!schedule.is_due(), "the first command is no reason");
+    schedule.logged(LogVolume { records: 9_000_001, bytes: (9 << 30) + 333 });
+    assert!(!schedule.is_due());
+    schedule.logged(LogVolume { records: 9_000_002, bytes: (9 << 30) + 334 });
+    assert!(schedule.is_due(), "what comes after counts");
+}
+
+#[test]
+fn a_command_that_is_new_counts_once_though_it_is_logged_and_delivered() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut schedule = schedule(0, 0, 0);
+    for bytes in [100, 200, 300, 400, 500, 600, 700, 800, 900] {
+        schedule.delivered(100 - COMMAND_BYTES);
+        schedule.logged(LogVolume { records: 1, bytes });
+        assert!(!schedule.is_due(), "{bytes}");
+    }
+    schedule.delivered(100 - COMMAND_BYTES);
+    assert!(schedule.is_due());
+}
+
+/// A life that ends in the middle of a checkpoint, as by `kill -9`: its file stays as it is.
+fn end_in_the_middle(place: &Place) {
+    fs::write(place.0.checkpoints().join("checkpoint.new"), b"begun").unwrap();
+}
+
+#[test]
+fn a_life_hurries_if_the_one_before_ended_in_the_middle_of_a_checkpoint() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("hurries");
+    let (mut checkpoints, _) = place.open();
+    assert!(!checkpoints.hurries && !checkpoints.schedule.hurries);
+    save(&mut checkpoints, "a state");
+    drop(checkpoints);
+    end_in_the_middle(&place);
+    let (mut checkpoints, found) = place.open();
+    assert_eq!(found.map(|found| found.0).as_deref(), Some("a state"));
+    let least = checkpoints.schedule.least;
+    checkpoints.logged(LogVolume { records: 1, bytes: least });
+    checkpoints.delivered((least / HASTE - 2 * COMMAND_BYTES) as usize);
+    assert!(!checkpoints.is_due(), "also who hurries does not write for nothing");
+    checkpoints.delivered(COMMAND_BYTES as usize);
+    assert!(checkpoints.is_due());
+    // It does not wait for its turn.
+    checkpoints.pace = Pace::new(Some(1));
+    save(&mut checkpoints, "a longer state than that");
+    assert!(!checkpoints.hurries && !checkpoints.schedule.hurries, "once is enough");
+    drop(checkpoints);
+    let (checkpoints, _) = place.open();
+    assert!(!checkpoints.hurries);
+}
+
+#[test]
+fn a_node_that_ends_before_its_state_is_on_disk_hurries_next_time_and_one_that_gave_it_up_does_not()
+{
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("ended");
+    let (mut checkpoints, _) = place.open();
+    let mut app = begin(&mut checkpoints, "of this a part is given");
+    assert!(checkpoints.round(&mut app));
+    drop(checkpoints);
+    let (mut checkpoints, found) = place.open();
+    assert!(found.is_none() && checkpoints.hurries);
+    let mut app = begin(&mut checkpoints, "of this, too");
+    assert!(checkpoints.round(&mut app));
+    checkpoints.give_up();
+    drop(checkpoints);
+    let (checkpoints, found) = place.open();
+    assert!(found.is_none() && !checkpoints.hurries);
+}
+
+#[test]
+fn pieces_go_to_the_disk_at_the_pace_until_somebody_waits_for_them() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("pace");
+    let (mut checkpoints, _) = place.open();
+    checkpoints.pace = Pace::new(Some(1));
+    let mut app = begin(&mut checkpoints, "three bytes a second would take a while");
+    let given = (0..1000).filter(|_| checkpoints.round(&mut app)).count();
+    assert_eq!(given, 1, "the next one is not due");
+    checkpoints.hurry();
+    while checkpoints.poll().unwrap().is_none() {
+        checkpoints.round(&mut app);
+    }
+}
+
+#[test]
+fn another_node_that_asks_for_the_state_goes_first_once() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("gives-way");
+    let (mut checkpoints, _) = place.open();
+    begin(&mut checkpoints, "a state that is given up");
+    assert!(checkpoints.give_way() && checkpoints.is_idle());
+    let mut app = begin(&mut checkpoints, "a state");
+    assert!(!checkpoints.give_way() && checkpoints.is_giving() && checkpoints.hurries);
+    while checkpoints.poll().unwrap().is_none() {
+        checkpoints.round(&mut app);
+    }
+    assert!(!checkpoints.hurries);
+    begin(&mut checkpoints, "the next one");
+    assert!(checkpoints.give_way());
 }

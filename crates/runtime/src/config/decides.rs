@@ -36,6 +36,7 @@ impl ClusterFile {
             workers: _,
             digest_secs: _,
             disk_reserve_mb: _,
+            state_mb_s: _,
             // Only gateways ask it, before they send a command: nodes execute any that is ordered, up to a limit that
             // no file sets.
             command_max_mb: _,

@@ -73,7 +73,7 @@ fn house(reborn: bool) -> (House<Stands>, [Pid; 2]) {
     let ingress = Ingress::open(&path, (cluster.all_groups(), false), 1, Arc::new(|| {})).unwrap();
     std::fs::remove_file(&path).unwrap();
     let pids = [Gid(0), Gid(1)].map(|g| cluster.replica(g, 0));
-    (House::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, reborn), pids)
+    (House::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, (reborn, None)), pids)
 }
 
 fn wanted(house: &House<Stands>) -> Option<Vec<u64>> {
@@ -219,7 +219,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
     keeping.make().unwrap();
     let open = |house: &mut House<Stands>| {
         let wake: Wake = Arc::new(|| {});
-        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, wake).unwrap();
+        let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, (wake, None)).unwrap();
         house.keep_state(opened.checkpoints, opened.restored).unwrap();
     };
     let (mut taking, [one, _]) = house(false);

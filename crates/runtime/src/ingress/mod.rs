@@ -71,9 +71,19 @@ const FULL_BYTES: usize = 16 << 20;
 /// Bytes of answers that wait for a front, before those to ordered commands are dropped.
 const BACKLOG_BYTES_MAX: usize = 64 << 20;
 
-/// Reads of all fronts that a node has and has not answered, at most, and their bytes: further ones stay in the connections.
+/// Reads that a node has and has not answered, at most, and their bytes, about: further ones stay in the connections. One half
+/// is for all fronts together; of the other one each front has an equal part, so fronts that take no answers leave
+/// room for the rest.
 const READS_MAX: usize = 16_384;
 const READ_BYTES_MAX: usize = 32 << 20;
+
+/// The half that is for all fronts.
+const COMMON_READS: usize = READS_MAX / 2;
+const COMMON_READ_BYTES: usize = READ_BYTES_MAX / 2;
+
+/// The part of one front.
+const OWN_READS: usize = READS_MAX / 2 / FRONTS_MAX;
+const OWN_READ_BYTES: usize = READ_BYTES_MAX / 2 / FRONTS_MAX;
 
 /// Bytes of commands that are taken in from a front and not looked at.
 const UNREAD_BYTES_MAX: usize = COMMAND_FRAME_MAX;
@@ -108,6 +118,29 @@ impl Inlet {
 /// What the listener is watched as; no front has this number.
 const LISTENER: u64 = u64::MAX;
 
+/// Reads that were taken up and are not answered.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+struct OpenReads {
+    count: usize,
+    bytes: usize,
+}
+
+impl OpenReads {
+    const fn begin(&mut self, bytes: usize) {
+        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
+    }
+
+    const fn end(&mut self, bytes: usize) {
+        (self.count, self.bytes) = (self.count - 1, self.bytes - bytes);
+    }
+
+    /// Where these are of all fronts: whether there is room for a further one of a front that has `own`.
+    const fn is_room_for_one_of(&self, own: &Self) -> bool {
+        self.count < COMMON_READS && self.bytes < COMMON_READ_BYTES
+            || own.count < OWN_READS && own.bytes < OWN_READ_BYTES
+    }
+}
+
 /// A front that is served.
 struct Front {
     /// Tells it from others that had its place.
@@ -117,9 +150,8 @@ struct Front {
     greeted: bool,
     /// Commands of it that are broadcast and not answered.
     flights: usize,
-    /// Reads of it that are not answered, and their bytes.
-    reads: usize,
-    read_bytes: usize,
+    /// Reads of it that are not answered.
+    reads: OpenReads,
     /// How many reads of it the application answers later, and the bytes of an answer to a read of it, on the average of
     /// the last ones.
     given: usize,
@@ -153,9 +185,8 @@ pub(crate) struct Ingress {
     groups: GroupSet,
     /// Reads that were taken up, if they need not be ordered.
     reads: Option<Vec<Read>>,
-    /// Reads of all fronts that were taken up and have not ended, and their bytes.
-    open_reads: usize,
-    open_read_bytes: usize,
+    /// Reads of all fronts that were taken up and have not ended.
+    open_reads: OpenReads,
     listener: UnixListener,
     ready: Ready,
     inlet: Inlet,
@@ -196,8 +227,7 @@ impl Ingress {
         Ok(Self {
             groups,
             reads: has_barriers.then(Vec::new),
-            open_reads: 0,
-            open_read_bytes: 0,
+            open_reads: OpenReads::default(),
             listener,
             ready,
             inlet: Inlet { fresh: Arc::default(), wake },
@@ -306,8 +336,7 @@ impl Ingress {
             line,
             greeted: false,
             flights: 0,
-            reads: 0,
-            read_bytes: 0,
+            reads: OpenReads::default(),
             given: 0,
             answer_bytes: 0,
             detours: BTreeMap::new(),
@@ -393,21 +422,20 @@ impl Ingress {
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    let Front { flights, waiting, reads, read_bytes, .. } = front;
+                    let Front { flights, waiting, reads, .. } = front;
                     if !self.serves
-                        || *flights + *reads + waiting.count() >= FLIGHT_MAX
-                        || waiting.bytes() + *read_bytes >= FLIGHT_BYTES_MAX
+                        || *flights + reads.count + waiting.count() >= FLIGHT_MAX
+                        || waiting.bytes() + reads.bytes >= FLIGHT_BYTES_MAX
                     {
                         return Ok(None);
                     }
                     let group = one(dst).filter(|_| is_read);
                     if let (Some(taken), Some(group)) = (&mut self.reads, group) {
-                        if self.open_reads >= READS_MAX || self.open_read_bytes >= READ_BYTES_MAX {
+                        if !self.open_reads.is_room_for_one_of(reads) {
                             return Ok(None);
                         }
-                        (*reads, *read_bytes) = (*reads + 1, *read_bytes + bytes.len());
-                        self.open_reads += 1;
-                        self.open_read_bytes += bytes.len();
+                        reads.begin(bytes.len());
+                        self.open_reads.begin(bytes.len());
                         let (front_number, bytes) = (front.number, bytes.into());
                         let line = 0;
                         taken.push(Read { front: front_number, token, line, group, bytes });
@@ -455,10 +483,9 @@ impl Ingress {
 
     /// This read is not under way any more. Its front, if it still is there.
     fn end_read(&mut self, read: &Read) -> Option<&mut Front> {
-        self.open_reads -= 1;
-        self.open_read_bytes -= read.bytes.len();
+        self.open_reads.end(read.bytes.len());
         let front = self.front_of(read)?;
-        (front.reads, front.read_bytes) = (front.reads - 1, front.read_bytes - read.bytes.len());
+        front.reads.end(read.bytes.len());
         Some(front)
     }
 

@@ -71,7 +71,7 @@ mod waiting;
 mod witness;
 
 pub use clocks::AHEAD_MAX_MS;
-pub use peek::{OnRead, Peek};
+pub use peek::{OnPeek, OnRead, Peek};
 pub use pool::Wake;
 pub use skips::{Standing, StateHead};
 pub use snapshot::State;

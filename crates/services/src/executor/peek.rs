@@ -7,6 +7,7 @@
 //! client that stays at one node never go back. They may be old: what other clients wrote, and were
 //! answered by other nodes, may come to be seen only later.
 
+use super::pool::Peeking;
 use super::{Engine, Executor};
 use crate::backend::Wrote;
 use crate::envelope::Envelope;
@@ -24,20 +25,22 @@ fn unsent(envelope: &Envelope) -> MsgId {
 pub enum Peek {
     /// It was answered.
     Answered,
-    /// A thread of its own answers it: [`Executor::collect_reads`] tells what became of it.
+    /// Threads of their own answer it: [`Executor::collect_reads`] or [`Executor::collect_peeks`] tells what became of it.
     Later,
     /// Something that its client wrote is not executed here, or commands wait for other shards, or the
     /// state is on its way.
     NotYet,
     /// Threads of their own have so much to do, or so many bytes of their answers wait, that they take it later.
     Busy,
-    /// It is no read; or it would see that something has expired, which only an ordered command decides; or threads of
-    /// their own work on the shards, which are never all at one moment.
+    /// It is no read; or it would see that something has expired, which only an ordered command decides.
     Never,
 }
 
 /// Is told what became of a read of a shard that [`Executor::peek_one`] was given with a number, and its answer.
 pub type OnRead<'a> = &'a mut dyn FnMut(Gid, u64, Peek, &[u8]);
+
+/// Is told what became of a read that [`Executor::peek`] was given with a number, and its answer.
+pub type OnPeek<'a> = &'a mut dyn FnMut(u64, Peek, Vec<u8>);
 
 /// A read of one shard, at its place behind all that the shard has delivered.
 #[derive(Clone, Copy)]
@@ -144,53 +147,80 @@ impl<M: Machine> Executor<M> {
     }
 
     /// Answers `payload`, an envelope and a command that changes nothing, without an order. `written` are
-    /// the requests of the same session that it must see.
+    /// the requests of the same session that it must see. Where threads of their own execute commands, they may answer it
+    /// later: [`collect_peeks`](Self::collect_peeks) tells then what became of `number`, which is the caller's.
     pub fn peek(
         &mut self,
-        dst: GroupSet,
-        payload: &[u8],
+        number: u64,
+        (dst, payload): (GroupSet, &[u8]),
         written: &[Wrote],
         answer: &mut Vec<u8>,
     ) -> Peek {
-        let Engine::Here(sides) = &mut self.engine else { return Peek::Never };
         let Some((envelope, command)) = Envelope::decode(payload) else { return Peek::Never };
-        if !envelope.read_only || dst.is_empty() || !dst.within(GroupSet::first(sides.len())) {
+        if !envelope.read_only
+            || dst.is_empty()
+            || !dst.within(GroupSet::first(self.heads.len()))
+            || written.iter().any(|wrote| wrote.home.index() >= self.heads.len())
+        {
             return Peek::Never;
         }
-        let ran = |wrote: &Wrote| {
-            let shard = wrote.home.index();
-            let (Some(side), Some(head)) = (sides.get(shard), self.heads.get(shard)) else {
-                return false;
-            };
-            // A request that a later one calls answered was in front of that one, and one that is older
-            // than any may be runs no more: of neither need anything be remembered.
-            let answered = self.lanes.waiting(wrote.home) == 0
-                && head.floors.of(envelope.session) > wrote.request;
-            let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
-            answered
-                || oldest_ms < head.now.host_ms
-                || side.sessions.has_run(envelope.session, wrote.request)
-        };
         if self.cleared
             || self.differs.is_some()
-            || !written.iter().all(ran)
             || dst.iter().any(|shard| self.lanes.waiting(shard) > 0)
         {
             return Peek::NotYet;
         }
+        let is_open = |wrote: &&Wrote| {
+            let head = &self.heads[wrote.home.index()];
+            // A request that a later one calls answered was in front of that one, and one that is older
+            // than any may be runs no more: of neither need anything be remembered. What had its turn is in the
+            // queues of all its shards, in front of the read.
+            let answered = self.lanes.waiting(wrote.home) == 0
+                && head.floors.of(envelope.session) > wrote.request;
+            let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
+            !answered && oldest_ms >= head.now.host_ms
+        };
+        let written: Vec<Wrote> = written.iter().filter(is_open).copied().collect();
         let place = |shard: Gid| {
             let head = &self.heads[shard.index()];
             Place { shard, position: head.delivered, now: head.now }
         };
-        let places: Vec<Place> = dst.iter().map(place).collect();
+        let places = |shards: GroupSet| shards.iter().map(place).collect::<Vec<Place>>();
+        let id = unsent(&envelope);
+        let sides = match &mut self.engine {
+            Engine::Here(sides) => sides,
+            Engine::Pool(pool) => {
+                let homes = written.iter().map(|wrote| wrote.home).collect::<GroupSet>();
+                let places = places(GroupSet(dst.0 | homes.0));
+                let session = envelope.session;
+                let peeking = Peeking::new((number, id, session), dst, places, written, command);
+                return pool.peek(peeking, answer);
+            }
+        };
+        let has_run = |wrote: &Wrote| {
+            let side = &sides[wrote.home.index()];
+            side.sessions.has_run(envelope.session, wrote.request)
+        };
+        if !written.iter().all(has_run) {
+            return Peek::NotYet;
+        }
+        let places = places(dst);
         let here = sides.iter_mut().enumerate();
         let mut parts: Vec<&mut M::Part> = here
             .filter(|(i, _)| dst.contains(Gid(*i as u8)))
             .map(|(_, side)| &mut side.part)
             .collect();
-        let id = unsent(&envelope);
         let at = At { id, dst, places: &places, exact: GroupSet::EMPTY };
         self.machine.apply(&at, &mut parts, command, answer);
         Peek::Answered
+    }
+
+    /// Tells what became of reads that [`peek`](Self::peek) was given and threads of their own have come to; whether
+    /// there were any.
+    pub fn collect_peeks(&mut self, on_peek: OnPeek<'_>) -> bool {
+        match &mut self.engine {
+            Engine::Here(_) => false,
+            Engine::Pool(pool) => pool.collect_peeks(on_peek),
+        }
     }
 }

@@ -36,6 +36,9 @@
 //! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
 //! the delivering thread wake a worker once, and so do their answers the delivering thread.
 //!
+//! Reads that may be old go the same way, through the queues of all shards that they look at or that their clients wrote
+//! to ([`reads`]).
+//!
 //! # Locks
 //!
 //! Each shard's data is behind a lock, which says to the compiler what the queues say already: only
@@ -54,15 +57,19 @@
 //! A command passes two queues, is copied once, and both threads may need to be woken. This is more
 //! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).
 
-use super::peek::{Look, Looked, OnRead, Peek};
+mod reads;
+
+use super::peek::{Look, Looked};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
 use super::witness::Told;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
-use crate::digest;
-use crate::envelope::Stamp;
+use crate::digest::is_point;
+use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId};
+use reads::Peeked;
+pub(super) use reads::Peeking;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -101,6 +108,8 @@ enum Task {
     Many(Arc<Meeting>),
     /// A read that is not ordered.
     Read(Look, Box<[u8]>),
+    /// One that may be old, of one shard or of several.
+    Peek(Arc<Peeking>),
     /// A cut begins.
     Capture,
     /// A cut is forgotten.
@@ -115,6 +124,8 @@ struct Answered {
     session: u64,
     request: u64,
     bytes: Box<[u8]>,
+    /// Whether it is what a digest point came to.
+    is_digest: bool,
     /// Bytes of the command.
     asked: usize,
 }
@@ -263,6 +274,9 @@ struct Shared<M: Machine> {
     looked: Mutex<Vec<Looked>>,
     /// Whether there are any of these: saves the delivering thread the lock.
     any_looked: AtomicBool,
+    /// The same of reads that may be old.
+    peeked: Mutex<Vec<Peeked>>,
+    any_peeked: AtomicBool,
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
@@ -278,20 +292,6 @@ impl<M: Machine> Shared<M> {
         let first = answers.len() == 1;
         drop(answers);
         if first {
-            (self.wake)();
-        }
-    }
-
-    /// Hands back what became of reads.
-    fn hand_back(&self, from: &mut Vec<Looked>) {
-        if from.is_empty() {
-            return;
-        }
-        let mut looked = lock(&self.looked);
-        looked.append(from);
-        drop(looked);
-        // Whoever takes them clears it first.
-        if !self.any_looked.swap(true, Ordering::AcqRel) {
             (self.wake)();
         }
     }
@@ -373,6 +373,8 @@ impl<M: Machine> Pool<M> {
             answers: Mutex::new(Vec::new()),
             looked: Mutex::new(Vec::new()),
             any_looked: AtomicBool::new(false),
+            peeked: Mutex::new(Vec::new()),
+            any_peeked: AtomicBool::new(false),
             answer_bytes: AtomicUsize::new(0),
             wake,
             witness,
@@ -407,14 +409,6 @@ impl<M: Machine> Pool<M> {
         let Limits { running, running_bytes, .. } = self.shared.limits;
         let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
         self.open >= running || (self.open > 0 && bytes >= running_bytes)
-    }
-
-    /// Whether it takes no more reads, so that there is room for commands.
-    fn is_full_of_reads(&self) -> bool {
-        let Limits { running, running_bytes, .. } = self.shared.limits;
-        let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
-        self.reads > 0 && (self.reads >= running / 2 || bytes >= running_bytes / 2)
-            || self.is_full()
     }
 
     pub(super) fn holds(&self, shard: Gid) -> Holds {
@@ -465,55 +459,6 @@ impl<M: Machine> Pool<M> {
         self.done(shard) == self.unrun[shard].sent
     }
 
-    /// Answers a read behind all that its shard was given, now or once a worker comes to it. Not now while it is not
-    /// known what became of a read in front of it: that one may have to be ordered, and would be answered of a later moment.
-    pub(super) fn read(&mut self, look: Look, command: &[u8], answer: &mut Vec<u8>) -> Peek {
-        let shard = look.place.shard.index();
-        let done = self.done(shard);
-        let is_next = self.is_done(shard) && self.unrun[shard].reads == 0;
-        if is_next && self.shared.machine.is_short(command) {
-            let mut side = self.shared.desks[shard].ask();
-            return look.run(&*self.shared.machine, &mut side.part, command, answer);
-        }
-        if self.is_full_of_reads() {
-            return Peek::Busy;
-        }
-        self.reads += 1;
-        self.open += 1;
-        self.open_bytes += command.len();
-        self.unrun[shard].sent(done, None, 0);
-        self.unrun[shard].reads += 1;
-        let inbox = shard % self.gathered.len();
-        self.gathered[inbox].push((shard, Task::Read(look, command.into())));
-        Peek::Later
-    }
-
-    /// Sees to it that the workers come to the reads that were given.
-    pub(super) fn flush(&mut self) {
-        for (inbox, gathered) in self.shared.inboxes.iter().zip(&mut self.gathered) {
-            if !gathered.is_empty() {
-                inbox.put(gathered, None);
-            }
-        }
-    }
-
-    /// Tells what became of reads that were given; whether there was any.
-    pub(super) fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
-        if !self.shared.any_looked.swap(false, Ordering::AcqRel) {
-            return false;
-        }
-        let looked = std::mem::take(&mut *lock(&self.shared.looked));
-        self.reads -= looked.len();
-        self.open -= looked.len();
-        for Looked { shard, number, peek, ref bytes, asked } in looked {
-            self.open_bytes -= asked;
-            self.unrun[shard.index()].reads -= 1;
-            self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            on_read(shard, number, peek, bytes);
-        }
-        true
-    }
-
     /// Has a command run.
     pub(super) fn run(&mut self, job: Job, places: &[(Place, u64)]) {
         self.open += 1;
@@ -537,12 +482,12 @@ impl<M: Machine> Pool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, bytes, asked } in answers {
+        for Answered { id, session, request, bytes, is_digest, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
-            match session {
-                digest::SESSION => self.digests.push((id, bytes)),
-                _ => on_answer(Answer { id, session, request, bytes: &bytes }),
+            match is_digest {
+                true => self.digests.push((id, bytes)),
+                false => on_answer(Answer { id, session, request, bytes: &bytes }),
             }
         }
         any
@@ -595,7 +540,7 @@ impl<M: Machine> Pool<M> {
         }
         // What the states came to that are replaced says nothing of the new ones.
         for answered in &mut *lock(&self.shared.answers) {
-            if answered.session == digest::SESSION {
+            if answered.is_digest {
                 let bytes = std::mem::take(&mut answered.bytes);
                 self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             }
@@ -632,10 +577,6 @@ struct Worker<'a, M: Machine> {
     /// Reused for each answer.
     scratch: Vec<u8>,
 }
-
-/// Reads whose answers are handed back together, at most; and their bytes.
-const LOOKED_MAX: usize = 64;
-const LOOKED_BYTES: usize = 64 << 10;
 
 /// Says that its worker panicked, when it is dropped by a panic.
 struct Alarm<'a>(&'a AtomicBool, &'a Wake);
@@ -718,28 +659,16 @@ impl<'a, M: Machine> Worker<'a, M> {
                 return self.meet(shard, &meeting);
             }
             Task::Read(look, command) => self.look(desk, look, &command),
+            Task::Peek(peeking) => {
+                if peeking.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
+                    self.still[shard] = Some(VecDeque::new());
+                    return Vec::new();
+                }
+                return self.peek(shard, &peeking);
+            }
         }
         desk.done.fetch_add(1, Ordering::Release);
         Vec::new()
-    }
-
-    /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
-    fn look(&mut self, desk: &Desk<M::Part>, look: Look, command: &[u8]) {
-        let Shared { machine, limits, answer_bytes, .. } = self.shared;
-        self.scratch.clear();
-        let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
-            true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
-            false => Peek::Busy,
-        };
-        let bytes: Box<[u8]> = self.scratch[..].into();
-        side::keep_small(&mut self.scratch);
-        answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
-        let (shard, asked) = (look.place.shard, command.len());
-        let is_large = bytes.len() >= LOOKED_BYTES;
-        self.looked.push(Looked { shard, number: look.number, peek, bytes, asked });
-        if is_large || self.looked.len() >= LOOKED_MAX {
-            self.shared.hand_back(&mut self.looked);
-        }
     }
 
     /// Runs a command that all its shards have reached, and lets the others go on.
@@ -756,8 +685,14 @@ impl<'a, M: Machine> Worker<'a, M> {
         drop(guards);
         desks().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
         self.shared.answer(answer);
+        self.others_go_on(last, &meeting.places)
+    }
+
+    /// What all these shards stood still for has run: they go on, of which `last` does so by itself. Those of this
+    /// worker.
+    fn others_go_on(&self, last: usize, places: &[Place]) -> Vec<usize> {
         let mut mine = Vec::new();
-        for shard in meeting.places.iter().map(|p| p.shard.index()) {
+        for shard in places.iter().map(|p| p.shard.index()) {
             let worker = shard % self.shared.inboxes.len();
             match shard {
                 _ if shard == last => {}
@@ -775,10 +710,11 @@ impl<'a, M: Machine> Worker<'a, M> {
         let Shared { machine, limits, witness, .. } = self.shared;
         let witness = witness.as_deref();
         let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
+        let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
         let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {
             let (bytes, asked) = (bytes.into(), payload.len());
-            answered = Some(Answered { id, session, request, bytes, asked });
+            answered = Some(Answered { id, session, request, bytes, is_digest, asked });
         };
         side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")

@@ -3,6 +3,7 @@
 //! `/` shows the shards, `/metrics` the figures, `/healthz` answers while the process lives, and
 //! `/readyz` while commands that come here can be served, `/readyz/cluster` while the cluster serves.
 
+use super::files;
 use super::limited::Limited;
 use super::places::Manner;
 use crate::kv::client::Server;
@@ -56,7 +57,8 @@ pub fn start(listen: SocketAddr, server: Arc<Server>) -> io::Result<Http> {
     let (stop, stopped) = oneshot::channel();
     let serve = async move {
         let listener = tokio::net::TcpListener::from_std(listener)?;
-        let listener = Limited::new(listener, CONNECTIONS_MAX, Manner::InTurn(REQUEST, IDLE));
+        let most = files::connections(files::Port::Pages, CONNECTIONS_MAX);
+        let listener = Limited::new(listener, most, Manner::InTurn(REQUEST, IDLE));
         let app = routes(server);
         tokio::select! {
             served = async { axum::serve(listener, app).await } => served,

@@ -1,5 +1,6 @@
 //! How the world reaches the services.
 
+pub mod files;
 pub mod http;
 mod limited;
 mod metrics;

@@ -213,10 +213,11 @@ impl<S: Storage> LogShard<S> {
 
     /// Drops the values in front of `before`; how far the log goes then, if there is one.
     pub(super) fn trim(&mut self, name: &[u8], before: u64) -> Option<Extent> {
-        self.changes(name);
-        let log = self.logs.get_mut(name)?;
-        let (first, to) = (log.extent.first, before.min(log.extent.next));
+        let Extent { first, next, .. } = self.extent(name)?;
+        let to = before.min(next);
         if to > first {
+            self.changes(name);
+            let log = self.logs.get_mut(name)?;
             let bytes = self.storage.bytes(&log.row, first, to);
             (log.extent.first, log.extent.bytes) = (to, log.extent.bytes - bytes);
             let from = self.cut.as_mut().and_then(|cut| cut.trims(name, first, to));
@@ -230,6 +231,7 @@ impl<S: Storage> LogShard<S> {
 
     /// Takes a log away; how far it went, if there was one.
     pub(super) fn delete(&mut self, name: &[u8]) -> Option<Extent> {
+        self.extent(name)?;
         self.changes(name);
         let Log { extent, row } = self.logs.remove(name)?;
         self.deleted += 1;

@@ -468,6 +468,20 @@ fn a_repeated_append_makes_no_deleted_log_anew_and_a_repeated_delete_takes_no_ot
 }
 
 #[test]
+fn trims_and_deletes_of_logs_that_there_are_not_leave_nothing_in_a_cut() {
+    let mut shard = LogShard::new(Values::new(None), None);
+    shard.append(b"there", b"value");
+    shard.begin_cut();
+    for n in 0..100_u64 {
+        assert_eq!(shard.trim(&n.to_le_bytes(), 1), None);
+        assert_eq!(shard.delete(&n.to_le_bytes()), None);
+    }
+    assert_eq!(shard.kept_aside(), 0);
+    shard.delete(b"there");
+    assert!(shard.kept_aside() > 0);
+}
+
+#[test]
 fn the_store_and_the_log_share_the_order_and_nothing_else() {
     let mut node = Node::new();
     let (name, shard) = (log(1), GroupSet::one(Gid(1)));

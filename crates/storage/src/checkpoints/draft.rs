@@ -86,11 +86,12 @@ impl<F: File> Draft<F> {
     }
 }
 
-/// Removes a checkpoint that was not finished.
-pub(crate) fn discard<D: Disk>(disk: &D) -> Result<(), Error> {
+/// Removes a checkpoint that was not finished. Whether there was one.
+pub(crate) fn discard<D: Disk>(disk: &D) -> Result<bool, Error> {
     match disk.remove(NEW_NAME) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(error(disk, "remove it", e)),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(error(disk, "remove it", e)),
     }
 }
 

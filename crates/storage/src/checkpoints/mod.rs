@@ -61,6 +61,8 @@ pub struct Found {
     pub newest: Option<Saved>,
     /// What is wrong with those that claim to be newer.
     pub damaged: Vec<Error>,
+    /// Whether one was begun and not finished, nor given up, when the process ended that wrote it. It is removed.
+    pub unfinished: bool,
 }
 
 /// The checkpoints of one directory. One loop has them.
@@ -97,6 +99,7 @@ impl Checkpoints {
         lock: Option<Lock>,
         each: &mut dyn FnMut(u64),
     ) -> Result<(Self, Found), Error> {
+        let unfinished = draft::discard(&disk)?;
         let (newest, damaged) = saved::find(&disk, each)?;
         let path = disk.path().to_path_buf();
         let work = Arc::new(Work::new(wake));
@@ -105,7 +108,10 @@ impl Checkpoints {
         let thread = thread.spawn(move || writer::run(&disk, &with));
         let thread = thread.map_err(|e| Error::of(&path, "start a thread for it", e))?;
         let (piece, begun, thread) = (Vec::with_capacity(PIECE_BYTES), false, Some(thread));
-        Ok((Self { work, piece, begun, thread, _lock: lock }, Found { newest, damaged }))
+        Ok((
+            Self { work, piece, begun, thread, _lock: lock },
+            Found { newest, damaged, unfinished },
+        ))
     }
 
     /// Begins to save the state at this position. One that was not finished is dropped.
@@ -170,9 +176,8 @@ impl Checkpoints {
 }
 
 impl Drop for Checkpoints {
-    /// What was finished is saved first; what was not is dropped.
+    /// What was finished is saved first; of what was not the next start says that it was begun.
     fn drop(&mut self) {
-        self.abandon();
         locked(&self.work.queue).closing = true;
         self.work.come.notify_one();
         if let Some(thread) = self.thread.take() {

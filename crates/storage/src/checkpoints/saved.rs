@@ -1,6 +1,6 @@
 //! A checkpoint that was saved: found, judged, and read piece by piece.
 
-use super::draft::{discard, newest_first};
+use super::draft::newest_first;
 use crate::disk::{Disk, File};
 use crate::error::{Error, Misfit};
 use crate::format::HEAD_BYTES;
@@ -122,7 +122,6 @@ pub(crate) fn find<D: Disk>(
     disk: &D,
     each: &mut dyn FnMut(u64),
 ) -> Result<(Option<Saved>, Vec<Error>), Error> {
-    discard(disk)?;
     let mut damaged = Vec::new();
     for position in newest_first(disk)? {
         let judged = Saved::open(disk, position);

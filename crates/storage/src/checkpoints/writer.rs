@@ -142,7 +142,7 @@ pub(super) fn run<D: Disk>(disk: &D, work: &Work) {
             Order::Abandon => {
                 let Some(position) = position else { continue };
                 draft = None;
-                (position, discard(disk))
+                (position, discard(disk).map(drop))
             }
         };
         match (done, &draft) {

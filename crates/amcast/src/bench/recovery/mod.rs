@@ -27,8 +27,12 @@ pub struct Course {
     pub clients: usize,
     /// Which part of the most there is the clients ask for.
     pub part_of_peak: f64,
+    /// How many writes a second they ask for, if that does not depend on the most there is.
+    pub per_second: Option<f64>,
     /// When the replica is killed, in seconds.
     pub kill_s: f64,
+    /// Whether it comes back with an empty disk.
+    pub empties_disk: bool,
     /// When it is started again.
     pub restart_s: f64,
     /// When all ends.
@@ -64,8 +68,8 @@ pub struct Event {
 /// What came out.
 #[derive(Clone, Debug, Serialize)]
 pub struct Told {
-    /// The most that clients can write, each second.
-    pub peak_per_second: f64,
+    /// The most that clients can write, each second, if it was looked for.
+    pub peak_per_second: Option<f64>,
     /// What they asked for.
     pub asked_per_second: f64,
     /// Second by second.
@@ -82,6 +86,47 @@ pub struct Told {
     pub most_memory_mb: Vec<f64>,
     /// The longest time without any acknowledgement, in milliseconds.
     pub longest_silence_ms: f64,
+}
+
+/// The worst second of a time, beside those before the kill.
+#[derive(Clone, Debug, Serialize)]
+pub struct Dip {
+    /// Which time.
+    pub when: &'static str,
+    /// The median of the seconds before the kill, in writes.
+    pub before: u64,
+    /// The least of any second, in writes.
+    pub worst: u64,
+    /// Which part that is.
+    pub part: f64,
+    /// Seconds with less than 70 % of that median.
+    pub below: usize,
+}
+
+impl Told {
+    /// The worst seconds: while the node is down, and from its restart on. The first second is left out, in
+    /// which clients connect, and so is the last, which is not a whole one.
+    pub fn dips(&self, course: &Course) -> Vec<Dip> {
+        let of = |from: f64, to: f64| -> Vec<u64> {
+            let within = |s: &&Second| s.at as f64 >= from && (s.at as f64) < to;
+            self.seconds.iter().filter(within).map(|s| s.acknowledged).collect()
+        };
+        let mut quiet = of(1.0, course.kill_s);
+        quiet.sort_unstable();
+        let before = quiet.get(quiet.len() / 2).copied().unwrap_or(0);
+        let times = [
+            ("while it is down", course.kill_s, course.restart_s),
+            ("when it comes back", course.restart_s, course.end_s - 1.0),
+        ];
+        let dip = |(when, from, to): (&'static str, f64, f64)| {
+            let seconds = of(from.floor(), to);
+            let worst = seconds.iter().copied().min().unwrap_or(0);
+            let part = worst as f64 / before.max(1) as f64;
+            let below = seconds.iter().filter(|&&n| (n as f64) < 0.7 * before as f64).count();
+            Dip { when, before, worst, part, below }
+        };
+        times.map(dip).into_iter().collect()
+    }
 }
 
 /// The replica that is killed: not the one that coordinates, as it happens with three.
@@ -116,9 +161,14 @@ fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
         .collect::<Result<_, _>>()?;
     tell("fills the store");
     fill(&fronts[0], course.state_bytes, course.value_bytes)?;
-    tell("looks for the most that can be written");
-    let peak = peak(&fronts, course)?;
-    let asked = (peak * course.part_of_peak).max(1.0);
+    let (most, asked) = match course.per_second {
+        Some(asked) => (None, asked),
+        None => {
+            tell("looks for the most that can be written");
+            let peak = peak(&fronts, course)?;
+            (Some(peak), (peak * course.part_of_peak).max(1.0))
+        }
+    };
     tell("measures");
     let writers = Writers::start(&fronts, course, asked);
     let mut log = Log::new(writers.begun(), &nodes);
@@ -126,16 +176,16 @@ fn watch(course: &Course, tell: &mut dyn FnMut(&str)) -> Result<Told, String> {
     let written = writers.stop()?;
     let (recovery_s, memory) = seen?;
     written.read_back(&fronts[0], course.value_bytes)?;
-    let most = |rank| nodes.memory(rank).map_or(f64::NAN, |(_, most)| most as f64 / 1e6);
+    let most_mb = |rank| nodes.memory(rank).map_or(f64::NAN, |(_, most)| most as f64 / 1e6);
     Ok(Told {
-        peak_per_second: peak,
+        peak_per_second: most,
         asked_per_second: asked,
         seconds: written.seconds(&memory),
         longest_silence_ms: written.longest_silence_ms(),
         errors: written.errors,
         events: log.events,
         recovery_s,
-        most_memory_mb: (0..NODES).map(most).collect(),
+        most_memory_mb: (0..NODES).map(most_mb).collect(),
     })
 }
 
@@ -207,6 +257,10 @@ fn course_of(
             killed = true;
             nodes.kill(victim)?;
             log.add(format!("n{victim} is killed"));
+            if course.empties_disk {
+                // Not when it starts: the others' logs are on the same disk, which has to do with that for a while.
+                nodes.empty(victim)?;
+            }
         }
         if started.is_none() && now >= course.restart_s {
             nodes.begin(victim)?;
@@ -226,5 +280,52 @@ fn course_of(
             memory.push((0..NODES).map(of).collect());
         }
         thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dip_is_told_beside_the_median_before_the_kill() {
+        let second = |(at, &acknowledged): (usize, &u64)| Second {
+            at,
+            acknowledged,
+            mean_ms: 0.0,
+            max_ms: 0.0,
+            memory_mb: Vec::new(),
+        };
+        let told = Told {
+            peak_per_second: None,
+            asked_per_second: 100.0,
+            // It connects, is quiet, is killed at 4, comes back at 6 and ends at 9.
+            seconds: [7, 100, 90, 110, 60, 100, 80, 25, 100, 3]
+                .iter()
+                .enumerate()
+                .map(second)
+                .collect(),
+            events: Vec::new(),
+            recovery_s: None,
+            errors: 0,
+            most_memory_mb: Vec::new(),
+            longest_silence_ms: 0.0,
+        };
+        let course = Course {
+            protocol: String::new(),
+            state_bytes: 0,
+            value_bytes: 0,
+            clients: 0,
+            part_of_peak: 1.0,
+            per_second: Some(100.0),
+            kill_s: 4.0,
+            empties_disk: false,
+            restart_s: 6.0,
+            end_s: 10.0,
+            data: PathBuf::new(),
+        };
+        let dips = told.dips(&course);
+        let figures: Vec<_> = dips.iter().map(|d| (d.before, d.worst, d.part, d.below)).collect();
+        assert_eq!(figures, [(100, 60, 0.6, 1), (100, 25, 0.25, 1)]);
     }
 }

@@ -203,6 +203,32 @@ fn replicas_that_run_the_same_commands_agree_at_any_pace_with_workers_and_after_
     assert!(compared > 20_000 && slices > 700, "{compared} compared, {slices} slices");
 }
 
+#[test]
+fn a_command_of_a_session_with_the_number_of_points_is_executed_and_answered() {
+    let _limit = amcast_test_policy::time_limit();
+    for workers in [0, 2] {
+        let (mut replica, x) = (Replica::new(0, workers), key(0));
+        replica.deliver(0, &point_at(1, 0, b""));
+        let texts = [format!("INCR {x}"), format!("GET {x}"), format!("INCR {x}")];
+        for ((text, request), seq) in texts.iter().zip([1, 1, 0]).zip(2..) {
+            let mut c = cast(seq, request, 10, text);
+            let (envelope, body) = Envelope::decode(&c.payload).unwrap();
+            let envelope = Envelope { session: u64::MAX, open_from: request, ..envelope };
+            let mut payload = Vec::new();
+            envelope.encode(&mut payload);
+            payload.extend_from_slice(body);
+            c.payload = payload;
+            replica.deliver(0, &c);
+        }
+        replica.run(&streams(&[]), &mut Rng::new(1), false);
+        let Some((last, others)) = replica.node.answers.split_last() else { panic!("no answers") };
+        let answers = [(2, ":1\r\n"), (3, "$1\r\n1\r\n")];
+        assert_eq!(others, answers.map(|(seq, answer)| (seq, answer.to_string())));
+        assert!(last.0 == 4 && last.1.starts_with("-ERR"), "no client has a request 0: {last:?}");
+        assert_eq!(replica.reports.keys().collect::<Vec<_>>(), [&(0, 1)]);
+    }
+}
+
 /// Three replicas that have one order of commands, points and reports.
 struct Shared {
     replicas: [Replica; 3],

@@ -360,7 +360,7 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
         let written: Vec<Wrote> = written.iter().map(wrote).collect();
         let written = &written;
         let mut answer = Vec::new();
-        let outcome = node.executor.peek(get.dst, &get.payload, written, &mut answer);
+        let outcome = node.executor.peek(1, (get.dst, &get.payload), written, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
     };
     assert_eq!(peek(&mut node, &[]), (Peek::Answered, "_\r\n".into()));
@@ -383,9 +383,9 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
     node.run(&cast(4, 60, late_ms, &format!("SET {x} 4")));
     assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::Answered);
     let mut set = cast(5, 3, 0, &format!("SET {x} 3"));
-    assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
+    assert_eq!(node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()), Peek::Never);
     set.payload.truncate(3);
-    assert_eq!(node.executor.peek(set.dst, &set.payload, &[], &mut Vec::new()), Peek::Never);
+    assert_eq!(node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()), Peek::Never);
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let peek = |node: &mut Node| {
         let mut answer = Vec::new();
-        let outcome = node.executor.peek(get.dst, &get.payload, &[], &mut answer);
+        let outcome = node.executor.peek(1, (get.dst, &get.payload), &[], &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
     };
     let bytes = node.stream();

@@ -270,3 +270,135 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fro
         }
     }
 }
+
+/// A read that may be old; with workers the answer may come later, under `number`.
+fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Outcome {
+    let wrote = |&(home, request): &(Gid, u64)| Wrote { home, request, host_ms: 0 };
+    let written: Vec<Wrote> = written.iter().map(wrote).collect();
+    let mut answer = Vec::new();
+    let peek = node.executor.peek(number, (c.dst, &c.payload), &written, &mut answer);
+    (peek, String::from_utf8_lossy(&answer).into_owned())
+}
+
+/// The next outcomes of such reads, by their numbers.
+fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Outcome>) {
+    node.executor.flush_reads();
+    node.executor.collect_peeks(&mut |number, peek, bytes| {
+        let outcome = (peek, String::from_utf8_lossy(&bytes).into_owned());
+        assert!(outcomes.insert(number, outcome).is_none(), "each is told once");
+    });
+}
+
+/// The same, now or when workers have come to it.
+fn peeked(node: &mut Node, c: &Cast, written: &[(Gid, u64)]) -> Outcome {
+    let (outcome, mut outcomes) = (peek(node, 7, c, written), BTreeMap::new());
+    while outcome.0 == Peek::Later && outcomes.is_empty() {
+        collect_peeks(node, &mut outcomes);
+    }
+    outcomes.remove(&7).unwrap_or(outcome)
+}
+
+#[test]
+fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
+    let _limit = amcast_test_policy::time_limit();
+    let (x, y) = (key(0), key(1));
+    let mut node = employed(2, Limits::default());
+    let (get, both) = (cast(0, 9, 0, &format!("GET {x}")), cast(0, 9, 0, &format!("MGET {x} {y}")));
+    let one = |n: u64| (Peek::Answered, format!("$1\r\n{n}\r\n"));
+    let not_yet = (Peek::NotYet, String::new());
+    assert_eq!(peeked(&mut node, &get, &[(Gid(0), 1)]), not_yet, "it was not delivered");
+    for n in 1..=9 {
+        node.deliver(0, &cast(n, n, 0, &format!("SET {x} {n}"))).unwrap();
+        assert_eq!(peeked(&mut node, &get, &[(Gid(0), n)]), one(n));
+        assert_eq!(peeked(&mut node, &get, &[(Gid(0), n), (Gid(2), n)]), not_yet);
+    }
+    // A command over two shards, half of which is there.
+    let wide = cast(10, 10, 0, &format!("MSET {x} a {y} b"));
+    node.deliver(0, &wide).unwrap();
+    assert_eq!(peeked(&mut node, &get, &[]), not_yet, "the shard is at no place of its order");
+    node.deliver(1, &wide).unwrap();
+    let written = [(Gid(0), 10), (Gid(0), 9)];
+    let seen = (Peek::Answered, "*2\r\n$1\r\na\r\n$1\r\nb\r\n".to_string());
+    assert_eq!(peeked(&mut node, &both, &written), seen);
+    // What was written in another shard than is looked at.
+    let get = cast(0, 9, 0, &format!("GET {y}"));
+    assert_eq!(peeked(&mut node, &get, &written), (Peek::Answered, "$1\r\nb\r\n".into()));
+    let set = cast(0, 9, 0, &format!("SET {y} c"));
+    assert_eq!(peeked(&mut node, &set, &[]).0, Peek::Never);
+}
+
+/// A read that may be old, of few keys of one shard or of several.
+fn any_old_read(rng: &mut Rng) -> String {
+    let [a, b, c] = [0; 3].map(|_| rng.below(12));
+    match rng.below(5) {
+        0 => format!("MGET s{a} s{b} s{c}"),
+        1 => format!("EXISTS s{a} h{b} z{c}"),
+        2 => format!("SUNION c{a} c{b}"),
+        _ => any_read(rng),
+    }
+}
+
+/// Feeds a node without workers and one with the same commands, in the same order, and asks both for the same reads that
+/// may be old, of a client that wrote just then.
+fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Outcome>, usize) {
+    let mut rng = Rng::new(seed);
+    let casts: Vec<Cast> =
+        (1..=300).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect();
+    let (mut inline, mut node) = (Node::new(), employed(workers, Limits::default()));
+    if let Engine::Pool(pool) = &mut node.executor.engine {
+        pool.jumps = jumps;
+    }
+    let streams: Vec<Vec<&Cast>> = (0..SHARDS as u8)
+        .map(|g| casts.iter().filter(|c| c.dst.contains(Gid(g))).collect())
+        .collect();
+    let (mut expected, mut outcomes) = (Vec::new(), BTreeMap::new());
+    let mut written = Vec::new();
+    while (0..SHARDS).any(|g| inline.next[g] as usize <= streams[g].len()) {
+        let shard = rng.below(SHARDS as u64) as usize;
+        if let Some(c) = streams[shard].get(inline.next[shard] as usize - 1) {
+            assert_eq!(inline.deliver(shard as u8, c), node.deliver(shard as u8, c));
+            let (envelope, _) = Envelope::decode(&c.payload).expect("it is one");
+            if !envelope.read_only {
+                written = vec![(c.dst.lowest().expect("it has one"), envelope.request)];
+            }
+        }
+        let number = expected.len() as u64;
+        let read = cast(0, 1000 + number, 0, &any_old_read(&mut rng));
+        expected.push(peek(&mut inline, number, &read, &written));
+        match peek(&mut node, number, &read, &written) {
+            (Peek::Later, none) => assert_eq!(none, ""),
+            now => assert!(outcomes.insert(number, now).is_none()),
+        }
+        if rng.chance(100_000) {
+            collect_peeks(&mut node, &mut outcomes);
+            node.executor.collect(&mut |_| {});
+        }
+    }
+    while outcomes.len() < expected.len() {
+        collect_peeks(&mut node, &mut outcomes);
+        std::thread::yield_now();
+    }
+    let others = outcomes.values().zip(&expected).filter(|(a, b)| a != b).count();
+    (expected, others)
+}
+
+#[test]
+fn a_read_that_may_be_old_sees_with_workers_what_it_would_see_without() {
+    let _limit = amcast_test_policy::time_limit();
+    let mut all = Vec::new();
+    for seed in 0..30 {
+        let (expected, others) = old_beside(seed, 1 + seed as usize % 3, false);
+        assert_eq!(others, 0, "seed {seed}");
+        all.extend(expected);
+    }
+    for peek in [Peek::Answered, Peek::NotYet] {
+        assert!(all.iter().filter(|(p, _)| *p == peek).count() > 100, "{peek:?}");
+    }
+}
+
+#[test]
+fn a_read_that_may_be_old_and_does_not_wait_for_what_its_client_wrote_is_found_out() {
+    let _limit = amcast_test_policy::time_limit();
+    let found = (0..30).map(|seed| old_beside(seed, 1, true).1).sum::<usize>();
+    assert!(found > 0, "every read saw what was in front of it, although it did not wait for that");
+}

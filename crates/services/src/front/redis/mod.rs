@@ -21,6 +21,7 @@ mod tidy;
 mod turns;
 mod wire;
 
+use super::files;
 use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
 use crate::clock::Clock;
@@ -30,7 +31,6 @@ use crate::kv::{EPOCH_BYTES, Partitions, timing};
 use crate::parts::{CommandPart, PARTS_MAX};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use router::{Post, Router};
-use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -72,9 +72,6 @@ const PART_BYTES: usize = 256 << 10;
 /// Connections that may wait to be accepted: as many as may come at the same moment. The system's
 /// own limit, often 4096, holds too.
 const BACKLOG: i32 = 4096;
-
-/// Files that the process has open beside connections, about.
-const OTHER_FILES: usize = 128;
 
 /// How a front serves.
 #[derive(Clone, Debug)]
@@ -183,7 +180,7 @@ pub fn start<B: Backend>(
 ) -> io::Result<Front> {
     config.command_bytes_max =
         config.command_bytes_max.min(parts_bytes_max(config.message_bytes_max));
-    let clients_max = allow_files(server.clients_max);
+    let clients_max = files::connections(files::Port::Redis, server.clients_max);
     let listener = TcpListener::bind(config.listen)?;
     // It listens already, with room for 128: this changes the room.
     rustix::net::listen(&listener, BACKLOG)?;
@@ -231,29 +228,6 @@ pub fn start<B: Backend>(
     let server = Arc::clone(&shared.server);
     let part = Box::new(move || shared.part());
     Ok(Front { address, stage, part, server, threads: handles })
-}
-
-/// Lets the process have as many files open as `clients` connections take, as far as the system
-/// allows; how many connections may be served then.
-fn allow_files(clients: usize) -> usize {
-    let want = (clients + OTHER_FILES) as u64;
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.current.is_some_and(|now| now < want) {
-        limit.current = Some(limit.maximum.map_or(want, |most| most.min(want)));
-        if let Err(e) = setrlimit(Resource::Nofile, limit) {
-            tracing::warn!("the limit of open files cannot be raised: {e}");
-        }
-    }
-    let have = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    if have >= want {
-        return clients;
-    }
-    let most = (have as usize).saturating_sub(OTHER_FILES).max(1);
-    tracing::warn!(
-        "a process may have {have} files open here, so at most {most} connections are served at a \
-         time instead of {clients}: raise the limit (`ulimit -n {want}`)"
-    );
-    most
 }
 
 /// Takes connections until the front stops.

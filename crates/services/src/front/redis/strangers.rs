@@ -7,13 +7,15 @@
 use crate::kv::client::{Info, lock};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::time::{Sleep, sleep};
 
-/// Such connections at a time, and no more than half of all. One more closes the one that has been idle for longest.
+/// Such connections at a time, and no more than half of all. One more closes the one that has been idle for longest, of
+/// the host that has most of them: who dials as fast as it can closes its own.
 const STRANGERS_MAX: usize = 256;
 
 /// How long a client may take to give the password.
@@ -45,10 +47,9 @@ impl Strangers {
     /// Notes a connection. The one that was closed for it, if there were too many.
     pub(super) fn enter(&self, info: Arc<Info>) -> Option<Arc<Info>> {
         let mut all = lock(&self.all);
-        let idle = |(id, info): (&u64, &Arc<Info>)| (lock(&info.said).active_us, *id);
         let idlest = match all.len() < self.most {
             true => None,
-            false => all.iter().map(idle).min().and_then(|(_, id)| all.remove(&id)),
+            false => idlest_of_most(&all, &info).and_then(|id| all.remove(&id)),
         };
         all.insert(info.id, info);
         drop(all);
@@ -59,6 +60,29 @@ impl Strangers {
     pub(super) fn leave(&self, id: u64) {
         lock(&self.all).remove(&id);
     }
+}
+
+/// The host that a connection is of: an IPv6 host has as many addresses as it likes in its network.
+fn host(info: &Info) -> IpAddr {
+    match info.peer.ip().to_canonical() {
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6([a, b, c, d, 0, 0, 0, 0].into())
+        }
+        address => address,
+    }
+}
+
+/// Of the host that has most connections with `entering`, the one that has been idle for longest; of two hosts that
+/// have as many, the one that `entering` is of, if it is.
+fn idlest_of_most(all: &BTreeMap<u64, Arc<Info>>, entering: &Info) -> Option<u64> {
+    let mut counts: BTreeMap<IpAddr, usize> = [(host(entering), 1)].into();
+    all.values().for_each(|info| *counts.entry(host(info)).or_default() += 1);
+    let most = counts.iter().max_by_key(|(at, count)| (**count, **at == host(entering)))?.0;
+    let idle = |(id, info): (&u64, &Arc<Info>)| (lock(&info.said).active_us, *id);
+    let its = all.iter().filter(|(_, info)| host(info) == *most).map(idle).min();
+    // The entering one may be the only one of its host.
+    its.or_else(|| all.iter().map(idle).min()).map(|(_, id)| id)
 }
 
 /// What one connection waits for.
@@ -108,5 +132,59 @@ impl Entrance {
             self.delay = None;
         }
         delays
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::client::Said;
+
+    fn info(id: u64, ip: &str) -> Arc<Info> {
+        let said = Said {
+            name: String::new(),
+            lib_name: String::new(),
+            lib_version: String::new(),
+            resp: 2,
+            command: "",
+            active_us: id,
+        };
+        Arc::new(Info {
+            id,
+            peer: (ip.parse::<IpAddr>().expect("an address"), 1).into(),
+            local: ([127, 0, 0, 1], 1).into(),
+            since_us: id,
+            said: said.into(),
+            killed: false.into(),
+            held: 0.into(),
+            wake: Box::new(|| {}),
+        })
+    }
+
+    #[test]
+    fn who_dials_without_end_closes_its_own_connections() {
+        let strangers = Strangers::of(16);
+        let ended = |info: &Arc<Info>| info.killed.load(std::sync::atomic::Ordering::Acquire);
+        let client = info(0, "10.0.0.7");
+        assert!(strangers.enter(client.clone()).is_none());
+        let mut floods = Vec::new();
+        for id in 1..500 {
+            floods.push(info(id, if id % 2 == 0 { "10.0.0.8" } else { "::ffff:10.0.0.8" }));
+            strangers.enter(floods[id as usize - 1].clone());
+        }
+        assert!(!ended(&client), "another host pushes it out");
+        assert_eq!(floods.iter().filter(|info| !ended(info)).count(), 7);
+        assert!(!ended(floods.last().expect("there are some")), "the idlest goes first");
+        // One host has many addresses in one network, and no two of them are two hosts.
+        let strangers = Strangers::of(16);
+        let client = info(0, "2001:db8:1::1");
+        strangers.enter(client.clone());
+        (1..500).for_each(|id| _ = strangers.enter(info(id, &format!("2001:db8:2::{id:x}"))));
+        assert!(!ended(&client));
+        // As many hosts as places: each has one, and the idlest of all goes.
+        let strangers = Strangers::of(16);
+        let many: Vec<_> = (0..9).map(|id| info(id, &format!("10.0.1.{id}"))).collect();
+        many.iter().for_each(|info| _ = strangers.enter(info.clone()));
+        assert_eq!(many.iter().map(ended).collect::<Vec<_>>()[..2], [true, false]);
     }
 }
