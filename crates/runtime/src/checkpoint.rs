@@ -41,6 +41,7 @@ use amcast_core::{Gid, Span, Time};
 use amcast_storage::{Error, Limit, Saved, Saving};
 use std::io::{self, Read};
 use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 
 /// No checkpoint is written before the logs on a disk have grown by so many bytes.
 const LOG_BYTES_LEAST: u64 = 64 << 20;
@@ -89,6 +90,8 @@ pub(crate) struct Checkpoints {
     path: PathBuf,
     /// When it is looked next how much room is left there.
     look_at: Time,
+    /// What a thread finds out about that; none while no thread looks.
+    looking: Option<Receiver<u64>>,
 }
 
 /// What is being done. Positions are of the state that is being saved, by group.
@@ -166,6 +169,7 @@ impl Checkpoints {
             dropped,
             path,
             look_at,
+            looking: None,
         };
         Ok(Opened { checkpoints, restored })
     }
@@ -206,14 +210,20 @@ impl Checkpoints {
     /// Looks now and then how much room is left on the disk: where that is little, one is due as soon as anything was
     /// delivered. `holds` tells about how many bytes a state takes.
     pub(crate) fn look_at_room(&mut self, now: Time, holds: impl FnOnce() -> u64) {
+        match self.looking.as_ref().map(Receiver::try_recv) {
+            Some(Ok(free)) => {
+                self.schedule.has_room(free, holds());
+                self.looking = None;
+            }
+            Some(Err(TryRecvError::Disconnected)) => self.looking = None,
+            Some(Err(TryRecvError::Empty)) | None => {}
+        }
         if now < self.look_at {
             return;
         }
         (self.look_at, self.schedule.waits) = (now + LOOK_EVERY, false);
-        let free =
-            rustix::fs::statvfs(&self.path).map(|fs| fs.f_bavail.saturating_mul(fs.f_frsize));
-        if let Ok(free) = free {
-            self.schedule.has_room(free, holds());
+        if self.looking.is_none() {
+            self.looking = look(self.path.clone());
         }
     }
 
@@ -332,6 +342,18 @@ impl Checkpoints {
         }
         Ok(())
     }
+}
+
+/// Has a thread look how much is free: a disk may hang, and the node's loop does not wait for it.
+fn look(path: PathBuf) -> Option<Receiver<u64>> {
+    let (to, found) = sync_channel(1);
+    let look = move || {
+        if let Ok(fs) = rustix::fs::statvfs(&path) {
+            // The node may have ended.
+            let _ = to.send(fs.f_bavail.saturating_mul(fs.f_frsize));
+        }
+    };
+    std::thread::Builder::new().name("room".to_string()).spawn(look).ok().map(|_| found)
 }
 
 /// What was there when checkpoints were opened.

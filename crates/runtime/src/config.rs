@@ -86,7 +86,7 @@ pub struct ClusterFile {
     pub digest_secs: Option<u64>,
     /// How much each node's disk keeps free besides room for a state, in MB of 10^6 bytes: where less is free at so many
     /// nodes that the others are no majority, fronts refuse what may take more. 0 for none. None: 256, and at most an
-    /// eighth of the disk.
+    /// eighth of the disk and, with the room for states, half of the most that it had free.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_reserve_mb: Option<u64>,
     /// How many MB of 10^6 bytes of its state a node gives to another one, or writes to its disk, in a second, at first;

@@ -6,7 +6,7 @@ use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
 use amcast_services::kv::budget::may_grow;
-use amcast_services::parts::Assembly;
+use amcast_services::parts::{Assembly, CommandPart};
 use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,9 +60,9 @@ impl ClusterBackend {
         Self { reads: reads.map(here), ..self }
     }
 
-    /// Whether a command is refused for want of room on the disks; it is answered then.
-    fn refuses(&self, command: Option<(Envelope, &[u8])>, token: u64) -> bool {
-        let Some(why) = self.watch.refuses(|| grows(command)) else { return false };
+    /// Whether what `may_grow` tells of is refused for want of room on the disks; it is answered then.
+    fn refuses(&self, may_grow: impl FnOnce() -> bool, token: u64) -> bool {
+        let Some(why) = self.watch.refuses(may_grow) else { return false };
         let answers = self.answers.get().expect("a backend is started before its use");
         let error = format!("-MISCONF {why}; the command was not executed\r\n");
         answers.answer(token, error.into_bytes().into());
@@ -99,7 +99,7 @@ impl Backend for ClusterBackend {
     }
 
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy> {
-        if self.refuses(Envelope::decode(command), token) {
+        if self.refuses(|| takes_room(command), token) {
             return Ok(());
         }
         self.hand_in(token, Envelope::decode(command), || self.front.submit(dst, command, token))
@@ -113,7 +113,7 @@ impl Backend for ClusterBackend {
         token: u64,
     ) -> Result<(), Busy> {
         let last = Assembly::decode(assembly).map(|last| (last.envelope, command));
-        if self.refuses(last, token) {
+        if self.refuses(|| grows(last), token) {
             return Ok(());
         }
         self.hand_in(token, last, || self.front.submit(dst, assembly, token))
@@ -148,6 +148,12 @@ impl Backend for ClusterBackend {
         }
         self.front.flush();
     }
+}
+
+/// Whether a message may take more room: a command that does, or a part of a large one, which takes room in the logs
+/// before anybody can tell what the whole command does.
+fn takes_room(message: &[u8]) -> bool {
+    grows(Envelope::decode(message)) || CommandPart::decode(message).is_some()
 }
 
 /// Whether a command of the store may take more room.
@@ -218,28 +224,62 @@ fn error(why: NoAnswer) -> Vec<u8> {
 mod tests {
     use super::*;
     use amcast_core::Gid;
-    use amcast_services::Stamp;
     use amcast_services::kv::{encode_args, encode_epoch};
+    use amcast_services::{ClockReport, Stamp};
+
+    const HEAD: Envelope = Envelope {
+        session: 1,
+        request: 2,
+        open_from: 1,
+        stamp: Stamp { wall_ms: 0, host_ms: 0 },
+        read_only: false,
+    };
+
+    fn encoded(text: &str, read_only: bool) -> Vec<u8> {
+        let mut command = Vec::new();
+        Envelope { read_only, ..HEAD }.encode(&mut command);
+        encode_epoch(0, &mut command);
+        encode_args(&text.split(' ').map(str::as_bytes).collect::<Vec<_>>(), &mut command);
+        command
+    }
 
     #[test]
     fn what_may_take_room_is_told_from_reads_and_deletes() {
-        let grows = |args: &[&[u8]], read_only| {
-            let (mut command, stamp) = (Vec::new(), Stamp::default());
-            let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only };
-            head.encode(&mut command);
-            encode_epoch(0, &mut command);
-            encode_args(args, &mut command);
-            super::grows(Envelope::decode(&command))
-        };
-        for args in [&[&b"SET"[..], b"k", b"v"][..], &[b"INCR", b"k"], &[b"RPUSH", b"k", b"v"]] {
-            assert!(grows(args, false), "{args:?}");
+        for text in ["SET k v", "INCR k", "RPUSH k v", "EXEC 0 1 3 SET k v", "SETRANGE k 9 v"] {
+            assert!(takes_room(&encoded(text, false)), "{text}");
         }
-        for args in
-            [&[&b"DEL"[..], b"k"][..], &[b"LPOP", b"k"], &[b"FLUSHALL"], &[b"EXPIRE", b"k", b"1"]]
+        for text in
+            ["DEL k", "UNLINK k", "LPOP k", "FLUSHALL", "EXPIRE k 1", "PERSIST k", "HDEL k f"]
         {
-            assert!(!grows(args, false), "{args:?}");
+            assert!(!takes_room(&encoded(text, false)), "{text}");
         }
-        assert!(!grows(&[b"GET", b"k"], true) && !super::grows(None));
+        assert!(!takes_room(&encoded("EXEC 0 1 2 DEL k", false)));
+        assert!(!takes_room(&encoded("GET k", true)) && !takes_room(b""));
+    }
+
+    #[test]
+    fn each_part_of_a_large_command_takes_room_whatever_is_in_it() {
+        for bytes in [&b""[..], b"part", &encoded("DEL k", false)] {
+            let mut part = Vec::new();
+            CommandPart { envelope: HEAD, bytes }.encode(&mut part);
+            assert!(takes_room(&part));
+        }
+    }
+
+    #[test]
+    fn what_keeps_a_cluster_going_is_served_where_there_is_little_room() {
+        for text in [
+            "AMCAST.TIDY",
+            "AMCAST.PARTITIONS",
+            "AMCAST.MOVE 0 1",
+            "AMCAST.MOVED",
+            "AMCAST.MAXMEMORY 1gb",
+            "AMCAST.SPLIT 0 k 1",
+            "AMCAST.MERGE 0 1",
+        ] {
+            assert!(!takes_room(&encoded(text, false)), "{text}");
+        }
+        assert!(!takes_room(&ClockReport(Stamp { wall_ms: 3, host_ms: 4 }).encode()));
     }
 
     #[test]

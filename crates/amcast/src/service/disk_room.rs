@@ -23,27 +23,29 @@ pub(super) struct DiskRoom {
     reserve_bytes: Option<u64>,
     /// Whether each node had too little at last: there must be somewhat more for it to have enough again.
     low: Vec<bool>,
+    /// The most that each node's disk had free since this began.
+    most: Vec<u64>,
 }
 
 impl DiskRoom {
     /// Of a cluster with so many MB to keep free at each node.
     pub(super) fn new(cluster: Cluster, reserve_mb: Option<u64>) -> Self {
         let reserve_bytes = reserve_mb.map(|mb| mb.saturating_mul(1_000_000));
-        let low = vec![false; cluster.replicas()];
-        Self { cluster, reserve_bytes, low }
+        let (low, most) = (vec![false; cluster.replicas()], vec![0; cluster.replicas()]);
+        Self { cluster, reserve_bytes, low, most }
     }
 
-    /// How much a disk must have free that so many nodes share.
-    fn needed(&self, disk: &DiskStatus, shared: usize) -> u64 {
-        let usual = RESERVE_BYTES.min(disk.size_bytes / PART_OF_DISK);
+    /// How much a disk must have free that so many nodes share, and that had at most so much free.
+    fn needed(&self, disk: &DiskStatus, shared: usize, most: u64) -> u64 {
+        // The next state is written beside those that are there.
+        let of_all = |reserve: u64| {
+            reserve.saturating_add(disk.checkpoint_bytes).saturating_mul(shared.max(1) as u64)
+        };
         match self.reserve_bytes {
             Some(0) => 0,
-            // The next state is written beside those that are there, and may be twice as large as the last one.
-            reserve => {
-                let states = disk.checkpoint_bytes.saturating_mul(2);
-                let each = reserve.unwrap_or(usual).saturating_add(states);
-                each.saturating_mul(shared.max(1) as u64)
-            }
+            Some(reserve) => of_all(reserve),
+            // Where little was free from the start, somebody meant it to do: nothing is refused at once.
+            None => of_all(RESERVE_BYTES.min(disk.size_bytes / PART_OF_DISK)).min(most / 2),
         }
     }
 
@@ -54,7 +56,8 @@ impl DiskRoom {
         for (rank, node) in said.iter().enumerate().take(self.low.len()) {
             let disk = node.as_ref().and_then(|node| node.resources?.disk);
             let Some(disk) = disk else { continue };
-            let needed = self.needed(&disk, shared);
+            self.most[rank] = self.most[rank].max(disk.free_bytes);
+            let needed = self.needed(&disk, shared, self.most[rank]);
             let wanted = if self.low[rank] { needed.saturating_add(needed / 4) } else { needed };
             self.low[rank] = disk.free_bytes < wanted;
             if self.low[rank] {
@@ -97,6 +100,7 @@ mod tests {
     #[test]
     fn growth_is_refused_once_the_nodes_with_room_are_no_majority() {
         let mut it = room(None);
+        assert_eq!(it.lacks(&[node(9000, 0), node(9000, 0), node(9000, 0)], 1), None);
         assert_eq!(it.lacks(&[node(256, 0), node(256, 0), node(256, 0)], 1), None);
         assert_eq!(
             it.lacks(&[node(100, 0), node(300, 0), node(300, 0)], 1),
@@ -123,8 +127,21 @@ mod tests {
     #[test]
     fn nodes_that_share_a_disk_need_as_much_each_and_none_is_asked_for_with_0() {
         let all = |mb| [node(mb, 10), node(mb, 10), node(mb, 10)];
-        assert!(room(Some(100)).lacks(&all(359), 3).is_some());
-        assert!(room(Some(100)).lacks(&all(360), 3).is_none());
+        assert!(room(Some(100)).lacks(&all(329), 3).is_some());
+        assert!(room(Some(100)).lacks(&all(330), 3).is_none());
         assert!(room(Some(0)).lacks(&all(0), 3).is_none());
+    }
+
+    #[test]
+    fn nothing_is_refused_at_once_where_little_was_free_from_the_start() {
+        let all = |mb| [node(mb, 10), node(mb, 10), node(mb, 10)];
+        let mut it = room(None);
+        let lacks = [40, 20, 19, 24, 25, 20].map(|mb| it.lacks(&all(mb), 3).is_some());
+        assert_eq!(lacks, [false, false, true, true, false, false]);
+        // Once it had more, the usual is kept.
+        assert!(it.lacks(&all(9000), 3).is_none() && it.lacks(&all(797), 3).is_some());
+        assert!(it.lacks(&all(9000), 3).is_none() && it.lacks(&all(798), 3).is_none());
+        // What is said is what is kept.
+        assert!(room(Some(100)).lacks(&all(40), 3).is_some());
     }
 }

@@ -54,3 +54,25 @@ fn told(why: NoAnswer) -> Unanswered {
     };
     Unanswered { effect, why: why.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_services::Stamp;
+    use amcast_services::log::command::Addition;
+
+    #[test]
+    fn appends_alone_take_room() {
+        let appends = |body: &Command<'_>| {
+            let mut command = Vec::new();
+            let stamp = Stamp::default();
+            let head = Envelope { session: 1, request: 1, open_from: 1, stamp, read_only: false };
+            head.encode(&mut command);
+            body.encode(&mut command);
+            super::appends(&command)
+        };
+        assert!(appends(&Command::Append(vec![Addition { log: b"a", value: b"v" }])));
+        assert!(!appends(&Command::Trim { log: b"a", before: 3 }));
+        assert!(!appends(&Command::Delete { log: b"a" }));
+    }
+}

@@ -246,6 +246,33 @@ fn where_little_room_is_left_one_is_due_soon_if_there_is_room_for_it() {
 }
 
 #[test]
+fn a_thread_looks_how_much_is_free_and_nobody_waits_for_it() {
+    let _limit = amcast_test_policy::time_limit();
+    let place = Place::new("look");
+    let mut checkpoints = place.open().0;
+    let later = clock::now() + LOOK_EVERY;
+    // One that hangs: it is neither awaited, nor does a second thread look.
+    let (to, found) = sync_channel(1);
+    checkpoints.looking = Some(found);
+    checkpoints.look_at_room(later, || unreachable!("nothing was found"));
+    assert!(checkpoints.looking.is_some());
+    to.send(40 << 20).unwrap();
+    checkpoints.look_at_room(later, || 0);
+    assert!(checkpoints.looking.is_none() && checkpoints.schedule.is_scarce);
+    // The next one finds what there is.
+    let mut asked = false;
+    checkpoints.look_at_room(later + LOOK_EVERY, || unreachable!("nothing was found"));
+    while !asked {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        checkpoints.look_at_room(later, || {
+            asked = true;
+            u64::MAX / 64
+        });
+    }
+    assert!(!checkpoints.schedule.is_scarce, "no state of that size would fit");
+}
+
+#[test]
 fn one_that_finds_no_room_is_given_up_and_the_next_one_waits() {
     let _limit = amcast_test_policy::time_limit();
     let place = Place::new("full");

@@ -35,20 +35,28 @@ pub fn share(bytes: u64, shards: usize) -> u64 {
     if bytes == 0 { 0 } else { (bytes / shards as u64).max(1) }
 }
 
-/// Whether a command, with its epoch, may make what its shards hold grow.
+/// Whether a command, with its epoch, may have what all shards together hold grow.
 pub fn may_grow(command: &[u8]) -> bool {
-    growth(split_epoch(command).1) > 0
+    let command = split_epoch(command).1;
+    // What goes from one shard to another is no more than before, and a bound holds nothing.
+    let is_neutral = |name| matches!(name, partitions::MOVE | memory::MAXMEMORY);
+    !named(command).is_some_and(|found| is_neutral(found.name)) && growth(command) > 0
+}
+
+fn word(command: &[u8], at: usize) -> Option<usize> {
+    let bytes = command.get(at..at + 4)?.try_into().ok()?;
+    Some(u32::from_le_bytes(bytes) as usize)
+}
+
+/// The command of this encoded one, by its name.
+fn named(command: &[u8]) -> Option<&'static Command> {
+    lookup(command.get(8..8_usize.checked_add(word(command, 4)?)?)?)
 }
 
 /// By how many bytes an encoded command may make what each of its shards holds grow, at most.
 pub(super) fn growth(command: &[u8]) -> u64 {
-    let word = |at: usize| {
-        let bytes = command.get(at..at + 4)?.try_into().ok()?;
-        Some(u32::from_le_bytes(bytes) as usize)
-    };
-    let name = || command.get(8..8_usize.checked_add(word(4)?)?);
-    let Some(found) = name().and_then(lookup) else { return 0 };
-    let args = u64::from(word(0).unwrap_or(0) as u32);
+    let Some(found) = named(command) else { return 0 };
+    let args = u64::from(word(command, 0).unwrap_or(0) as u32);
     let bytes = (command.len() as u64).saturating_add(args.saturating_mul(ARG_BYTES));
     if !matches!(found.keys, Keys::Inner) {
         return growth_of(found, bytes);
