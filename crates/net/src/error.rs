@@ -268,7 +268,10 @@ impl fmt::Display for Remark {
                 write!(f, "{address}, which says that it is {pid:?}, was refused: {why}")
             }
             Self::Stranger { address } => {
-                write!(f, "{address} connected and is not this program; is the port right there?")
+                write!(
+                    f,
+                    "{address} connected and is not this program, or was too slow to say so; is the port right there?"
+                )
             }
             Self::Undeliverable { address, errno } => {
                 write!(f, "datagrams to {address} cannot be sent: {errno}")

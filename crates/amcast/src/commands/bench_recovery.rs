@@ -18,6 +18,7 @@ const AFTER_S: f64 = 60.0;
 
 /// What is killed, and how it comes back.
 #[derive(clap::Args)]
+#[group(skip)]
 pub(super) struct Args {
     /// Measure the store instead while a node is killed (-9) and comes back: writes of each second, at a
     /// --rate for each of --clients [200 for each of 30]. --warm-up is before the kill [15], --duration

@@ -13,8 +13,10 @@ const COLUMNS: usize = 96;
 /// Chooses a protocol by what it must guarantee.
 ///
 /// For total order broadcast in one group name one of the six specifications; the fastest protocol
-/// that enforces it, or a stronger one, comes first. Speeds are those of `amcast reproduce to-fig5` on
-/// the machine that is named; refresh them with --measured.
+/// that enforces it, or a stronger one, comes first; of those with at least nine tenths of its messages
+/// a second, the one with the least latency. Speeds are those of `amcast reproduce to-fig5` on the
+/// machine that is named; refresh them with --measured. For --multicast nothing is measured: protocols
+/// come in the order of `amcast protocols`, those that assume that no process crashes last.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// A specification: TO(UA,SUTO), TO(UA,WUTO), TO(UA,WNUTO), TO(NUA,SUTO), TO(NUA,WUTO),

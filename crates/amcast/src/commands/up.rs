@@ -355,8 +355,14 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-/// Says so where data were given a directory and are in memory.
+/// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.
 fn warn_if_nothing_is_kept(file: &ClusterFile, data: Option<&Path>) {
+    if data.is_none() && !file.durable && Path::new(USUAL_DATA).is_dir() {
+        tracing::warn!(
+            "{} keeps nothing on disk: this is a new cluster, and what is in ./{USUAL_DATA} is not used",
+            file.protocol
+        );
+    }
     if let Some(data) = data.filter(|_| !file.durable) {
         tracing::warn!(
             "{} keeps nothing on disk: what is in {} ends with the cluster, and is lost when a majority of \

@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(shown(&all[..2], 100), "\"SETRANGE\" \"k\\n\"");
         assert_eq!(shown(&all, 1000), format!("\"SETRANGE\" \"k\\n\" \"{}\"..", "x".repeat(40)));
         assert_eq!(shown(&all, 30), "\"SETRANGE\" \"k\\n\" \"xxxx\"..");
-        assert_eq!(shown(&all, 20), "\"SETRANGE\" ..");
+        assert_eq!(shown(&all, 19), "\"SETRANGE\" ..");
         assert_eq!((shown(&all, 3), shown(&[], 9)), (String::new(), String::new()));
     }
 }
