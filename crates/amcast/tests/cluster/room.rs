@@ -146,7 +146,7 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
     let _limit = amcast_test_policy::time_limit();
     let (data, file) = (unique("scarce"), unique("scarce.toml"));
     // So much no disk has.
-    fs::write(&file, "disk_reserve_mb = 1000000000000\n").unwrap();
+    fs::write(&file, "disk_reserve_mb = 1000000000000\ncommand_max_mb = 8\n").unwrap();
     let mut up = Up::start_in_bare(data.clone(), &["--config", &file.display().to_string()]);
     let (mut c, begun) = (up.connect(), Instant::now());
     // The front hears it from the nodes soon.
@@ -162,6 +162,9 @@ fn where_disks_have_too_little_room_growth_is_refused_and_reads_and_deletes_are_
         assert!(said.contains(words), "{said}");
     }
     assert!(call(&mut c, &["RPUSH", "l", "v"]).is_error());
+    let large = call(&mut c, &["SET", "large", &"v".repeat(3 << 20)]).to_string();
+    assert!(large.contains("MISCONF") && large.contains("not executed"), "{large}");
+    assert_eq!(call(&mut c, &["EXISTS", "large"]), Answer::Number(0));
     assert_eq!(call(&mut c, &["EXISTS", "l"]), Answer::Number(0));
     assert!(matches!(call(&mut c, &["DEL", "k"]), Answer::Number(_)));
     assert_eq!(call(&mut c, &["EXISTS", "k"]), Answer::Number(0));
