@@ -100,11 +100,16 @@ impl Poisoned {
         assert!(!ended.status.success() && ended.stdout.is_empty(), "{}", errors(&ended));
     }
 
-    /// A command for which no node has memory: each start executes it again.
+    /// A transaction for which no node has memory, twice as much as one string may take: each start executes it again.
     fn poison(&self) {
         let mut up = self.start();
-        let size = POISON_BYTES.to_string();
-        let answer = up.connect().call(&[b"SETRANGE", b"poison", size.as_bytes(), b"x"]);
+        let (mut c, size) = (up.connect(), POISON_BYTES.to_string());
+        assert_eq!(call(&mut c, &["MULTI"]), Answer::Word("OK".into()));
+        for key in ["poison", "{poison}too"] {
+            let queued = call(&mut c, &["SETRANGE", key, &size, "x"]);
+            assert_eq!(queued, Answer::Word("QUEUED".into()));
+        }
+        let answer = c.call(&[b"EXEC"]);
         let failed = answer.as_ref().map_or(true, Answer::is_error);
         assert!(failed, "{answer:?}");
         let names_it = |n| log_of(&self.data, n).contains("2 times in a row while it executed ");
@@ -122,7 +127,7 @@ impl Poisoned {
         assert!(told.contains("n2 skips nothing"), "{told}");
         let (code, asked) = skip(&["--message", &message], &[data]);
         assert_eq!(code, Some(1), "{asked}");
-        let command = format!("\"SETRANGE\" \"poison\" \"{POISON_BYTES}\" \"x\"");
+        let command = format!("\"SETRANGE\" \"poison\" \"{POISON_BYTES}\"");
         for words in [&command[..], "n1 has it ahead", "nothing was changed"] {
             assert!(asked.contains(words), "{asked}");
         }
