@@ -208,7 +208,7 @@ fn what_cannot_be_or_cannot_be_judged_is_said_and_no_success() {
     refused(&["sim", "--clients", "0"], "--clients 0");
     refused(&["sim", "--settle-us", "0"], "--settle-us");
     refused(&["sim", "--network", "loss_ppm=1000000"], "at most 500000");
-    refused(&["sim", "--overlay", "0,0,0"], "3 parents");
+    refused(&["sim", "--overlay", "0,0,0"], "0 roots");
     refused(&["sim", "--protocol", "skeen", "--faults", "crash"], "no process crashes");
     refused(&["sim", "--scenario", "scenarios", "--seed", "3"], "--seed");
 
