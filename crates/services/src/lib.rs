@@ -30,7 +30,7 @@ pub use clock::Clock;
 pub use envelope::{ClockReport, Envelope, Stamp};
 pub use executor::{
     Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnPeek, OnRead, Peek,
-    Standing, State, StateHead, Wake, Witness, workers,
+    SkipStatus, State, StateHead, Wake, Witness, workers,
 };
 pub use machine::{Corrupt, Machine, Part};
 pub use metrics::{Metric, Metrics};

@@ -112,7 +112,7 @@ mod tests {
         // A state is as large as those before.
         assert_eq!(it.lacks(&[node(500, 100), node(500, 100), node(500, 100)], 1), None);
         assert!(it.lacks(&[node(500, 300), node(500, 300), node(900, 300)], 1).is_some());
-        // Who does not answer, or keeps nothing, has what it had.
+        // A node that does not answer, or keeps nothing on disk, keeps its last figures.
         assert!(it.lacks(&[node(500, 300), None, Some(silent_node())], 1).is_some());
     }
 

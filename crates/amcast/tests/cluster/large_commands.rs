@@ -60,7 +60,7 @@ fn set_large(at: &str, key: &str, value: &[u8]) -> usize {
         }
         assert!(is_again(&answer), "{answer}");
     }
-    unreachable!("it goes on until it is acknowledged")
+    unreachable!("the loop ends when the command is acknowledged")
 }
 
 /// Sets all keys of a transaction to values of this letter until that is acknowledged.
@@ -79,7 +79,7 @@ fn set_all(at: &str, letter: u8) -> usize {
         }
         assert!(is_again(&answer), "{answer}");
     }
-    unreachable!("it goes on until it is acknowledged")
+    unreachable!("the loop ends when the command is acknowledged")
 }
 
 #[test]

@@ -73,7 +73,7 @@ mod witness;
 pub use clocks::AHEAD_MAX_MS;
 pub use peek::{OnPeek, OnRead, Peek};
 pub use pool::Wake;
-pub use skips::{Standing, StateHead};
+pub use skips::{SkipStatus, StateHead};
 pub use snapshot::State;
 pub use witness::{Doing, Witness};
 
@@ -321,7 +321,7 @@ pub struct Executor<M: Machine> {
     clocks: usize,
     /// What is not executed, by decision of those who run the cluster.
     skips: Skips,
-    witness: witness::Told,
+    witness: witness::SharedWitness,
     /// Who compares digests, where there are other replicas.
     comparison: Option<Comparison>,
     /// Why its state is not that of the others, if it is not.

@@ -62,7 +62,7 @@ mod reads;
 use super::peek::{Look, Looked};
 use super::sessions::Progress;
 use super::side::{self, Side, Turn};
-use super::witness::Told;
+use super::witness::SharedWitness;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest::is_point;
 use crate::envelope::{Envelope, Stamp};
@@ -280,7 +280,7 @@ struct Shared<M: Machine> {
     /// Bytes of the answers, of reads too.
     answer_bytes: AtomicUsize,
     wake: Wake,
-    witness: Told,
+    witness: SharedWitness,
     panicked: AtomicBool,
 }
 
@@ -362,7 +362,7 @@ impl<M: Machine> Pool<M> {
         limits: Limits,
         sides: Vec<Side<M::Part>>,
         workers: usize,
-        (wake, witness): (Wake, Told),
+        (wake, witness): (Wake, SharedWitness),
     ) -> std::io::Result<Self> {
         let shards = sides.len();
         let shared = Arc::new(Shared {

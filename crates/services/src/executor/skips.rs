@@ -29,9 +29,9 @@ use amcast_core::{Gid, GroupSet, MsgId, SkipDecision};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-/// How a message that is to be skipped stands to a state.
+/// What a state has of a message that is to be skipped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum SkipStatus {
     /// It had no turn: it is ahead, or waits.
     Ahead,
     /// It was executed.
@@ -74,8 +74,8 @@ impl StateHead {
         self.delivered.get(shard.index()).copied().unwrap_or(0)
     }
 
-    /// How the message of `decision` stands to it.
-    pub fn standing(&self, decision: &SkipDecision) -> Standing {
+    /// What the state has of the message of `decision`.
+    pub fn skip_status(&self, decision: &SkipDecision) -> SkipStatus {
         let there = |w: &Waiting| place_in(decision.group, w.places.iter().map(|(place, _)| place));
         let waiting = self.waiting.iter().map(|w| (w.id, w.dst, there(w)));
         stands(decision, self.delivered(decision.group), waiting, &self.skipped)
@@ -102,27 +102,27 @@ fn fits(decision: &SkipDecision, id: MsgId, dst: GroupSet, there: Option<u64>) -
     }
 }
 
-/// How a message stands to a state: `waiting` are the commands that wait in it, their destinations, and where they are
+/// What a state has of a message: `waiting` are the commands that wait in it, their destinations, and where they are
 /// in the decision's group.
 fn stands(
     decision: &SkipDecision,
     delivered: u64,
     waiting: impl Iterator<Item = (MsgId, GroupSet, Option<u64>)>,
     skipped: &BTreeMap<MsgId, SkipDecision>,
-) -> Standing {
+) -> SkipStatus {
     let mut is_waiting = false;
     for (id, dst, there) in waiting {
         if !fits(decision, id, dst, there) {
-            return Standing::Misplaced;
+            return SkipStatus::Misplaced;
         }
         is_waiting |= id == decision.msg;
     }
     if skipped.contains_key(&decision.msg) {
-        Standing::Skipped
+        SkipStatus::Skipped
     } else if delivered < decision.position || is_waiting {
-        Standing::Ahead
+        SkipStatus::Ahead
     } else {
-        Standing::Executed
+        SkipStatus::Executed
     }
 }
 
@@ -243,14 +243,14 @@ impl<M: Machine> super::Executor<M> {
             let waiting =
                 state.lanes.iter().map(|e| (e.id, e.dst, place_in(group, e.places.iter())));
             match stands(decision, delivered, waiting, &state.skipped) {
-                Standing::Ahead | Standing::Skipped => {}
-                Standing::Executed => {
+                SkipStatus::Ahead | SkipStatus::Skipped => {}
+                SkipStatus::Executed => {
                     return Some(format!(
                         "{decision} was executed in it ({group} stands at {delivered}), and this node has the \
                          decision to skip that message"
                     ));
                 }
-                Standing::Misplaced => {
+                SkipStatus::Misplaced => {
                     return Some(format!(
                         "the decision to skip {decision} is wrong: a command that waits in it says so. Take the \
                          decision back at all nodes with `amcast log-file skip --undo`"

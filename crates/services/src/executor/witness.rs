@@ -32,7 +32,7 @@ pub trait Witness: Send + Sync {
 }
 
 /// Is told, if anybody is.
-pub(super) type Told = Option<Arc<dyn Witness>>;
+pub(super) type SharedWitness = Option<Arc<dyn Witness>>;
 
 /// Does something with a command, which `witness` is told.
 pub(super) fn tell<T>(

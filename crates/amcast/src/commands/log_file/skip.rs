@@ -7,7 +7,7 @@ use amcast_runtime::executing::{Note, executing_at_end};
 use amcast_runtime::node_data::NodeData;
 use amcast_services::kv::split_epoch;
 use amcast_services::log::command::MARK;
-use amcast_services::{Standing, StateHead};
+use amcast_services::{SkipStatus, StateHead};
 use amcast_storage::offline::{self, CheckpointSeen};
 use amcast_storage::{Saved, SkipEntry, SkipStage, read_skipped, write_skipped};
 use std::collections::BTreeSet;
@@ -47,7 +47,7 @@ pub(super) struct Args {
     yes: bool,
 }
 
-/// A node, and what stands in its directory.
+/// A node, and the contents of its directory.
 struct Node {
     data: NodeData,
     entries: Vec<SkipEntry>,
@@ -83,15 +83,15 @@ impl Node {
     }
 
     /// How the message stands to the state from which the node starts, and where that is in the message's group.
-    fn standing(&self, decision: &SkipDecision) -> Result<(Standing, u64), Failure> {
+    fn skip_status(&self, decision: &SkipDecision) -> Result<(SkipStatus, u64), Failure> {
         let path = self.data.checkpoints();
         if !path.is_dir() {
-            return Ok((Standing::Ahead, 0));
+            return Ok((SkipStatus::Ahead, 0));
         }
         let whole = offline::checkpoints(&path)?
             .into_iter()
             .filter_map(|CheckpointSeen { saved, .. }| saved.ok());
-        let Some(saved) = whole.last() else { return Ok((Standing::Ahead, 0)) };
+        let Some(saved) = whole.last() else { return Ok((SkipStatus::Ahead, 0)) };
         let head = head(saved).map_err(|why| {
             Failure::Failed(format!("{}: the state cannot be read: {why}", path.display()))
         })?;
@@ -99,14 +99,14 @@ impl Node {
             let (name, shards) = (&self.data.name, head.shards());
             return Err(Failure::Misuse(format!("{decision}: {name} has {shards} shards")));
         }
-        Ok((head.standing(decision), head.delivered(decision.group)))
+        Ok((head.skip_status(decision), head.delivered(decision.group)))
     }
 }
 
 /// What a saved state says of itself.
 fn head(saved: Saved) -> Result<StateHead, String> {
     let mut from = Pieces { saved, rest: Vec::new(), at: 0 };
-    // The history of deliveries stands in front of it.
+    // The history of deliveries precedes it.
     let mut length = [0; 8];
     from.read_exact(&mut length).map_err(|e| e.to_string())?;
     let history = &mut (&mut from).take(u64::from_le_bytes(length));
@@ -226,15 +226,15 @@ fn decide(nodes: &[Node], decision: SkipDecision, yes: bool) -> Result<(), Failu
             println!("  {name} has that decision already: {}", stage(entry.stage));
             continue;
         }
-        let (standing, delivered) = node.standing(&decision)?;
+        let (status, delivered) = node.skip_status(&decision)?;
         let group = decision.group;
-        match standing {
-            Standing::Ahead => {
+        match status {
+            SkipStatus::Ahead => {
                 println!("  {name} has it ahead: its state on disk is at {delivered} of {group}")
             }
-            Standing::Skipped => println!("  {name} has skipped it before"),
-            Standing::Misplaced => return Err(wrong_place(name, &decision)),
-            Standing::Executed => {
+            SkipStatus::Skipped => println!("  {name} has skipped it before"),
+            SkipStatus::Misplaced => return Err(wrong_place(name, &decision)),
+            SkipStatus::Executed => {
                 return Err(Failure::Failed(format!(
                     "{name} has executed {decision}: its state on disk is at {delivered} of {group}. Nothing was \
                      changed, and no node may skip what another one has executed: have the others go on from the \
@@ -304,9 +304,9 @@ fn undo(nodes: &[Node], decision: SkipDecision, args: &Args) -> Result<(), Failu
             println!("{name} skips {decision}: {}", stage(*at));
         }
         // Also one that has lost its file: its state tells.
-        let (standing, _) = node.standing(&entry.map_or(decision, |entry| entry.decision))?;
+        let (status, _) = node.skip_status(&entry.map_or(decision, |entry| entry.decision))?;
         let is_used = entry.is_some_and(|entry| entry.stage == SkipStage::Used);
-        if is_used || standing == Standing::Skipped {
+        if is_used || status == SkipStatus::Skipped {
             return Err(Failure::Failed(format!(
                 "{name} has skipped {decision}: that stays for ever"
             )));

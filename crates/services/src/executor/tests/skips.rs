@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::envelope::ClockReport;
-use crate::executor::Standing;
+use crate::executor::SkipStatus;
 use crate::machine::{Access, At, Corrupt, Machine, Refusal};
 use crate::parts::{Assembly, CommandPart};
 use amcast_core::SkipDecision;
@@ -294,10 +294,10 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
     assert!(why.starts_with("p9:2@g0/2 was skipped in it"), "{why}");
     // The same for a tool, which knows nothing of the service.
     let heads = bytes.each_ref().map(|bytes| StateHead::read(&mut &bytes[..]).unwrap());
-    let standing = heads.each_ref().map(|head| head.standing(&decided));
-    assert_eq!(standing, [Standing::Executed, Standing::Skipped]);
+    let standing = heads.each_ref().map(|head| head.skip_status(&decided));
+    assert_eq!(standing, [SkipStatus::Executed, SkipStatus::Skipped]);
     assert!(heads[0].skipped().next().is_none() && heads[1].skipped().eq([decided]));
-    assert_eq!(heads[0].standing(&SkipDecision { position: 3, ..decided }), Standing::Ahead);
+    assert_eq!(heads[0].skip_status(&SkipDecision { position: 3, ..decided }), SkipStatus::Ahead);
     assert_eq!(
         (heads[0].shards(), heads[0].delivered(Gid(0)), heads[0].delivered(Gid(9))),
         (SHARDS, 2, 0)
@@ -307,7 +307,7 @@ fn a_state_in_which_it_was_executed_or_skipped_by_others_alone_is_refused() {
     waits.run(&casts[0]);
     waits.deliver(0, &casts[1]).unwrap();
     let bytes = waits.stream();
-    assert_eq!(StateHead::read(&mut &bytes[..]).unwrap().standing(&decided), Standing::Ahead);
+    assert_eq!(StateHead::read(&mut &bytes[..]).unwrap().skip_status(&decided), SkipStatus::Ahead);
     assert_eq!(conflict(&skips, &Replica::read(&bytes).unwrap()), None);
 }
 
@@ -388,20 +388,20 @@ fn a_decision_with_a_wrong_place_is_found_in_a_state_in_which_the_message_waits(
     let at = |group, position| SkipDecision { group: Gid(group), position, ..poisoned };
     for (wrong, expected) in [
         // It was delivered in this shard, and elsewhere.
-        (at(1, 3), Standing::Misplaced),
-        (at(1, 900), Standing::Misplaced),
+        (at(1, 3), SkipStatus::Misplaced),
+        (at(1, 900), SkipStatus::Misplaced),
         // It does not go there.
-        (at(2, 900), Standing::Misplaced),
+        (at(2, 900), SkipStatus::Misplaced),
         // Another message is there.
-        (SkipDecision { msg: casts[0].id, ..at(1, 2) }, Standing::Misplaced),
-        (at(1, 2), Standing::Ahead),
-        (at(0, 3), Standing::Ahead),
+        (SkipDecision { msg: casts[0].id, ..at(1, 2) }, SkipStatus::Misplaced),
+        (at(1, 2), SkipStatus::Ahead),
+        (at(0, 3), SkipStatus::Ahead),
     ] {
-        assert_eq!(head.standing(&wrong), expected, "{wrong}");
+        assert_eq!(head.skip_status(&wrong), expected, "{wrong}");
         let after = Replica::with(&[(wrong, true)], 0);
         let conflict = after.executor.conflict(&Replica::read(&bytes).unwrap());
         let is_refused = conflict.is_some_and(|why| why.contains("is wrong"));
-        assert_eq!(is_refused, expected == Standing::Misplaced, "{wrong}");
+        assert_eq!(is_refused, expected == SkipStatus::Misplaced, "{wrong}");
     }
 }
 
