@@ -26,18 +26,23 @@ impl MappedFile {
     /// When the file cannot be written or mapped.
     pub fn create(path: &Path, bytes: &[u8]) -> io::Result<Self> {
         assert!(!bytes.is_empty() && bytes.len().is_multiple_of(LINE_BYTES), "whole lines");
-        // A new file: one that a process which is just ending has mapped stays whole.
-        match std::fs::remove_file(path) {
+        // A new file: one that a process which is just ending has mapped stays whole. It is put in place when it
+        // is whole: a process that is killed here leaves the one before.
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        match std::fs::remove_file(&new) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(path)?;
+        let mut file = options.read(true).write(true).create_new(true).mode(0o600).open(&new)?;
         // Written in full: a store finds the room that it needs.
         file.write_all(bytes)?;
         file.seek(SeekFrom::Start(0))?;
         let lines = bytes.len() / LINE_BYTES;
-        Ok(Self(Segment::map(file.as_fd(), lines, false)?))
+        let segment = Segment::map(file.as_fd(), lines, false)?;
+        std::fs::rename(&new, path)?;
+        Ok(Self(segment))
     }
 }
 

@@ -41,7 +41,11 @@ const SLOT_BYTES: usize = 2 * NOTE_BYTES;
 
 /// What a node notes of what it is executing.
 #[derive(Debug)]
-pub struct Executing(MappedFile);
+pub struct Executing {
+    file: MappedFile,
+    /// What each slot says of the ends of the processes before.
+    before: Vec<Option<SkipDecision>>,
+}
 
 /// A command that is being executed, or was when its process ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -140,25 +144,32 @@ impl Executing {
         file[..8].copy_from_slice(MAGIC);
         file[8..12].copy_from_slice(&VERSION.to_le_bytes());
         file[12..16].copy_from_slice(&(count as u32).to_le_bytes());
-        let mut ended = Vec::new();
+        let (mut ended, mut places) = (Vec::new(), Vec::new());
         for (slot, note) in file[LINE_BYTES..].chunks_exact_mut(SLOT_BYTES).zip(slots(&before)) {
+            places.push(note.as_ref().map(|(note, _)| note.place));
             if let Some((note, is_last)) = note {
                 note.write(&mut slot[NOTE_BYTES..]);
                 ended.extend(Some(note).filter(|_| is_last));
             }
         }
-        Ok((Self(MappedFile::create(&path, &file)?), ended))
+        Ok((Self { file: MappedFile::create(&path, &file)?, before: places }, ended))
     }
 
     fn lines(&self, slot: usize) -> &[Line] {
-        &self.0[1 + slot * 2 * NOTE_LINES..][..NOTE_LINES]
+        &self.file[1 + slot * 2 * NOTE_LINES..][..NOTE_LINES]
     }
 
-    /// The node is well: what ended processes before does not end this one.
-    pub(crate) fn survives(&self) {
-        for before in self.0[1 + NOTE_LINES..].iter().step_by(2 * NOTE_LINES) {
-            before.publish(Stamp(0));
+    /// The node is well and has executed so much of a group: what ended processes before and lies within that
+    /// does not end this one. What this one has not come to yet is kept. Says whether nothing is kept.
+    pub(crate) fn survives(&self, applied: impl Fn(Gid) -> u64) -> bool {
+        let mut all = true;
+        for (slot, before) in self.before.iter().enumerate() {
+            match before {
+                Some(place) if place.position > applied(place.group) => all = false,
+                _ => self.file[1 + (2 * slot + 1) * NOTE_LINES].publish(Stamp(0)),
+            }
         }
+        all
     }
 
     /// The command at `place` is begun. At one time at most one is being executed in each slot.
@@ -225,7 +236,10 @@ mod tests {
         drop(begin());
         let (rests, ended) = begin();
         assert_eq!((ended, executing_at_end(&data).unwrap()), (vec![], vec![note(4)]));
-        rests.survives();
+        // One that is well but has not come to it may still be ended by it.
+        assert!(!rests.survives(|group| 17 * u64::from(group.0)));
+        assert_eq!(executing_at_end(&data).unwrap(), [note(4)]);
+        assert!(rests.survives(|group| 18 * u64::from(group.0)));
         assert_eq!(executing_at_end(&data).unwrap(), []);
         rests.begins(1, &place(10), dst, b"short");
         let (_, ended) = begin();

@@ -510,7 +510,9 @@ impl<A: Application> Node<A> {
         }
         if self.ended_before.as_ref().is_some_and(|(_, well_at)| now > *well_at) && self.is_ready()
         {
-            self.ended_before.take().iter().for_each(|(notes, _)| notes.survives());
+            let (house, ours) = (&self.house, self.house.cluster.all_groups());
+            let applied = |g: Gid| if ours.contains(g) { house.app.applied(g) } else { u64::MAX };
+            self.ended_before.take_if(|(notes, _)| notes.survives(applied));
         }
         if !self.house.skips.is_empty() {
             let all_met = self.replicas.not_met().is_empty();

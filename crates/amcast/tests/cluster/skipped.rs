@@ -55,11 +55,11 @@ fn up_to_its_end(limit: &str, data: &Path) -> Output {
     child.unwrap().wait_with_output().unwrap()
 }
 
-/// The message that the nodes were executing when they ended, as the tool says it.
-fn message(told: &str) -> String {
+/// The message that a node was executing when it ended, with its place, as the tool says it.
+fn place(told: &str) -> String {
     let line = told.lines().find(|line| line.contains("while it executed ")).expect(told);
     let place = line.split("while it executed ").nth(1).unwrap().split(',').next().unwrap();
-    place.split('@').next().unwrap().to_string()
+    place.to_string()
 }
 
 /// A cluster in a directory, and how much memory each of its processes may have.
@@ -112,9 +112,11 @@ impl Poisoned {
         let answer = c.call(&[b"EXEC"]);
         let failed = answer.as_ref().map_or(true, Answer::is_error);
         assert!(failed, "{answer:?}");
+        // Two nodes that end together may leave the third no time in which it comes to it.
         let names_it = |n| log_of(&self.data, n).contains("2 times in a row while it executed ");
-        wait_for("named in all logs", || (0..3).all(names_it), || log_of(&self.data, 0));
-        assert!(log_of(&self.data, 1).contains("amcast log-file skip"));
+        wait_for("named in a log", || (0..3).any(names_it), || log_of(&self.data, 0));
+        let first = (0..3).find(|n| names_it(*n)).unwrap();
+        assert!(log_of(&self.data, first).contains("amcast log-file skip"));
         up.stop();
     }
 
@@ -123,7 +125,8 @@ impl Poisoned {
         let data = &*self.data;
         let (code, told) = skip(&[], &[data]);
         assert_eq!(code, Some(0), "{told}");
-        let message = message(&told);
+        let place = place(&told);
+        let message = place.split('@').next().unwrap().to_string();
         assert!(told.contains("n2 skips nothing"), "{told}");
         let (code, asked) = skip(&["--message", &message], &[data]);
         assert_eq!(code, Some(1), "{asked}");
@@ -132,10 +135,11 @@ impl Poisoned {
             assert!(asked.contains(words), "{asked}");
         }
         assert!(!data.join("n0.data/skipped").exists());
-        let (code, told) = skip(&["--message", &message, "--yes"], &[&data.join("n0.data")]);
+        // With its place, for a node that may not have come to it.
+        let (code, told) = skip(&["--message", &place, "--yes"], &[&data.join("n0.data")]);
         assert_eq!(code, Some(0), "{told}");
         assert!(told.contains("for each of the others"), "{told}");
-        assert!(told.contains(&format!("--message {message}@")), "{told}");
+        assert!(told.contains(&format!("--message {place}")), "{told}");
         // One alone talks to none of the others.
         self.ends();
         let (code, told) = skip(&["--list"], &[data]);
