@@ -125,7 +125,7 @@ impl Shared {
                 Answer::Not(Why::Refused(
                     Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
                 )) if tries > 0 => {
-                    self.clock.set(now_ms);
+                    _ = self.clock.refused(now_ms);
                 }
                 answer => break answer,
             }

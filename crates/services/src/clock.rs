@@ -10,7 +10,6 @@ use crate::envelope::Stamp;
 use crate::kv::client::{lock, wall_us};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
 pub(crate) fn host_us() -> u64 {
@@ -35,11 +34,36 @@ pub struct Now {
 
 /// A front's clock.
 #[derive(Debug)]
-pub struct Clock {
-    steady: Mutex<Steady>,
-    /// How far what stamps say of the host's time is ahead of it, modulo 2^64: it may be behind, too.
-    ahead_ms: AtomicU64,
+pub struct Clock(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    steady: Steady,
+    /// How far the host's time of stamps is ahead of the host's clock, modulo 2^64: it may be behind, too.
+    ahead_ms: u64,
+    /// The same as it was at first.
+    own_ahead_ms: u64,
+    trust: Trust,
 }
+
+/// Whether stamps say the host's own time. Ordered time stands still while a cluster is down, and goes on a
+/// moment after it is up: until then right clocks are refused, too. So the host's own time is tried once more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Trust {
+    /// They do.
+    Own,
+    /// They were refused first at this host's time, and say ordered time for a while.
+    Doubted(u64),
+    /// They say the host's own time again since then.
+    Retried(u64),
+    /// They were refused again: they say ordered time.
+    Replaced,
+}
+
+/// How long after a refusal the host's own time is tried again, and how long it must not be refused then, in
+/// microseconds.
+const RETRY_AFTER_US: u64 = 15_000_000;
+const TRUST_AFTER_US: u64 = 60_000_000;
 
 impl Default for Clock {
     /// Begins with the time that it is.
@@ -53,25 +77,53 @@ impl Clock {
     /// a service outlives its machine, time goes on from where it was, though the machine's monotonic
     /// clock begins again. The same at all fronts of a cluster.
     pub fn ahead(ms: u64) -> Self {
-        let steady = Mutex::new(Steady { wall_us: wall_us(), host_us: host_us() });
-        Self { steady, ahead_ms: AtomicU64::new(ms) }
+        let steady = Steady { wall_us: wall_us(), host_us: host_us() };
+        Self(Mutex::new(State { steady, ahead_ms: ms, own_ahead_ms: ms, trust: Trust::Own }))
     }
 
-    /// Sets the host's time of later stamps by ordered time, `now_ms`: that of the hosts of this cluster's
-    /// replicas, which refused a stamp since it is far from there. The wall clock of stamps is left as it is:
-    /// too late a one does not count.
-    pub fn set(&self, now_ms: u64) {
-        self.ahead_ms.store(now_ms.wrapping_sub(host_us() / 1000), Ordering::Relaxed);
+    /// A stamp was refused since it is far from ordered time, `now_ms`: that of the hosts of this cluster's
+    /// replicas. Later stamps go by that; the wall clock of stamps is left as it is: too late a one does not
+    /// count. Says whether the host's own time is wrong: whether it was refused again when it was tried again.
+    pub fn refused(&self, now_ms: u64) -> bool {
+        lock(&self.0).refused(now_ms, host_us())
     }
 
     /// The time that it is.
     pub fn now(&self) -> Now {
-        let mut steady = lock(&self.steady);
+        let mut state = lock(&self.0);
         // Read under the lock, so that no thread brings an earlier time after a later one.
         let (wall_us, host_us) = (wall_us(), host_us());
-        let steady_us = steady.advance(wall_us, host_us);
-        let host_ms = (host_us / 1000).wrapping_add(self.ahead_ms.load(Ordering::Relaxed));
+        state.try_again(host_us);
+        let steady_us = state.steady.advance(wall_us, host_us);
+        let host_ms = (host_us / 1000).wrapping_add(state.ahead_ms);
         Now { wall_us, stamp: Stamp { wall_ms: steady_us / 1000, host_ms } }
+    }
+}
+
+impl State {
+    /// A stamp was refused by ordered time, `now_ms`. Says whether the host's own time is wrong.
+    fn refused(&mut self, now_ms: u64, host_us: u64) -> bool {
+        self.ahead_ms = now_ms.wrapping_sub(host_us / 1000);
+        self.trust = match self.trust {
+            Trust::Own => Trust::Doubted(host_us),
+            doubted @ Trust::Doubted(_) => doubted,
+            Trust::Retried(_) | Trust::Replaced => Trust::Replaced,
+        };
+        self.trust == Trust::Replaced
+    }
+
+    /// Goes back to the host's own time a while after it was refused first.
+    fn try_again(&mut self, host_us: u64) {
+        let is_over = |since_us: u64, us| host_us.saturating_sub(since_us) > us;
+        match self.trust {
+            Trust::Doubted(since_us) if is_over(since_us, RETRY_AFTER_US) => {
+                (self.ahead_ms, self.trust) = (self.own_ahead_ms, Trust::Retried(host_us));
+            }
+            Trust::Retried(since_us) if is_over(since_us, TRUST_AFTER_US) => {
+                self.trust = Trust::Own;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -127,12 +179,43 @@ mod tests {
         assert!(stamps.is_sorted_by_key(|s| s.host_ms) && stamps.is_sorted_by_key(|s| s.wall_ms));
         assert!(stamps[0].wall_ms > 0 && stamps[0].host_ms > 0);
         let ahead = Clock::ahead(5_000_000);
-        ahead.set(70);
+        assert!(!ahead.refused(70));
         let set = ahead.now().stamp.host_ms;
         assert!((70..5_000).contains(&set), "by ordered time, also where that is behind");
         let ahead = Clock::ahead(5_000_000).now().stamp;
         assert!(
             ahead.host_ms >= stamps[0].host_ms + 5_000_000 && ahead.wall_ms >= stamps[0].wall_ms
         );
+    }
+
+    #[test]
+    fn a_clock_is_wrong_when_it_is_refused_again_and_not_when_ordered_time_stood_still() {
+        let begun = || {
+            let steady = Steady { wall_us: 0, host_us: 0 };
+            State { steady, ahead_ms: 7, own_ahead_ms: 7, trust: Trust::Own }
+        };
+        // A cluster was down from 500 s to 900 s: its time comes to that of its hosts when it is up.
+        let (mut state, second_us) = (begun(), 1_000_000);
+        assert!(!state.refused(500_000, 900 * second_us));
+        assert_eq!(state.ahead_ms, 400_000_u64.wrapping_neg());
+        assert!(!state.refused(902_000, 902 * second_us), "refused as too old, of the same doubt");
+        state.try_again(914 * second_us);
+        assert_eq!(state.ahead_ms, 0, "by ordered time as yet");
+        state.try_again(916 * second_us);
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(916 * second_us)));
+        state.try_again(977 * second_us);
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Own));
+        assert!(!state.refused(1_000_000, 2000 * second_us), "so in each such doubt");
+
+        // A host's clock that is wrong is refused again, and stays replaced.
+        let mut state = begun();
+        assert!(!state.refused(500_000, 900 * second_us));
+        state.try_again(916 * second_us);
+        assert!(state.refused(516_000, 916 * second_us));
+        for later in [932, 1000, 9000] {
+            state.try_again(later * second_us);
+            assert_eq!(state.ahead_ms, 400_000_u64.wrapping_neg());
+        }
+        assert!(state.refused(8_000_000, 9000 * second_us));
     }
 }

@@ -53,7 +53,7 @@ pub enum HomeError {
     InUse(PathBuf, String),
     /// Its supervisor is dead, but this process of its cluster still runs.
     StillRuns(PathBuf, u64),
-    /// Its supervisor is dead, but this node still runs.
+    /// Its supervisor is dead, or its lock was removed, but this node still runs.
     NodeRuns(PathBuf, String),
     /// It is left over, and cannot be taken over for this reason.
     LeftOver(PathBuf, String),
@@ -154,8 +154,8 @@ impl Display for HomeError {
             ),
             Self::OfNodes(path, ranks) => write!(
                 f,
-                "{}: is of nodes that are started one by one, and not of `amcast up`: {}, or give another \
-                 directory",
+                "{}: holds no file `lock` or `last.ports` of `amcast up`, so it is of nodes that are started one by \
+                 one: {}, or give another directory",
                 path.display(),
                 how_to_start(ranks)
             ),
@@ -223,8 +223,9 @@ impl HomeError {
             ),
             Self::NodeRuns(path, node) => write!(
                 f,
-                "{0}: the cluster's supervisor is dead, but its node {node} still runs; end it \
-                 (`fuser '{0}/{node}.life'` names its process) and start again",
+                "{0}: node {node} of this cluster still runs, and nobody holds the file `lock`: either the \
+                 supervisor died, then end {node} (`fuser '{0}/{node}.life'` names its process) and start again; or \
+                 `lock` was removed while the cluster ran, then it still serves",
                 path.display()
             ),
             Self::LeftOver(path, why) => write!(

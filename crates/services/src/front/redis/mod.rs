@@ -314,12 +314,13 @@ impl<B> Shared<B> {
     /// arguments of the command then, which was not executed.
     fn learn<'a>(&self, answer: &'a [u8]) -> Option<&'a [u8]> {
         if let Some((now_ms, args)) = timing::of_refusal(answer) {
-            self.clock.set(now_ms);
-            self.warnings.clock.warn(|| {
-                "this host's clock is not that of the hosts of the shards' majorities: what is sent from \
-                 here goes by theirs"
-                    .to_string()
-            });
+            if self.clock.refused(now_ms) {
+                self.warnings.clock.warn(|| {
+                    "this host's clock is not that of the hosts of the shards' majorities: what is sent \
+                     from here goes by theirs"
+                        .to_string()
+                });
+            }
             return Some(args);
         }
         let (map, args) = Partitions::of_refusal(answer)?;
