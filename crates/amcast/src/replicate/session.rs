@@ -151,7 +151,7 @@ impl Session {
                 // The front gives a command up long before it could be forgotten that it was executed: so this
                 // one was not, and the clock of this host is wrong.
                 Err(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }) if tries > 0 => {
-                    self.clock.set(now_ms);
+                    _ = self.clock.refused(now_ms);
                 }
                 answered => return answered.map(<[u8]>::to_vec).map_err(CallError::Refused),
             }
