@@ -1,6 +1,11 @@
 //! Bytes of messages: fixed-width little-endian numbers and length-prefixed byte strings.
+//!
+//! [`Codec`] is what has one encoding. [`messages!`](crate::messages!) declares it for structs, whose encoding is that
+//! of their fields in order, and for enums, where a byte in front says which variant it is.
 
 use crate::id::{Gid, GroupSet, MsgId, Pid};
+use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -14,6 +19,19 @@ pub trait Codec: Sized {
     /// # Errors
     /// When the bytes end early or mean nothing.
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError>;
+
+    /// Appends the encodings of all of them, one behind the other.
+    fn encode_all(all: &[Self], to: &mut Vec<u8>) {
+        all.iter().for_each(|one| one.encode(to));
+    }
+
+    /// Reads so many values. Takes memory for those that are there, whatever the count says.
+    ///
+    /// # Errors
+    /// As [`Codec::decode`].
+    fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>, CodecError> {
+        (0..count).map(|_| Self::decode(from)).collect()
+    }
 }
 
 /// Why bytes did not decode.
@@ -95,7 +113,73 @@ macro_rules! numbers {
         }
     )*};
 }
-numbers!(u8, u16, u32, u64);
+numbers!(u16, u32, u64);
+
+impl Codec for u8 {
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(*self);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok(from.take(1)?[0])
+    }
+
+    fn encode_all(all: &[Self], to: &mut Vec<u8>) {
+        to.extend_from_slice(all);
+    }
+
+    fn decode_all(count: usize, from: &mut Reader<'_>) -> Result<Vec<Self>, CodecError> {
+        Ok(from.take(count)?.to_vec())
+    }
+}
+
+/// A byte, 0 or 1.
+impl Codec for bool {
+    fn encode(&self, to: &mut Vec<u8>) {
+        to.push(u8::from(*self));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        match u8::decode(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            n => Err(CodecError::Unknown(u64::from(n))),
+        }
+    }
+}
+
+/// Whether there is one, and then it.
+impl<T: Codec> Codec for Option<T> {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.is_some().encode(to);
+        self.iter().for_each(|value| value.encode(to));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        bool::decode(from)?.then(|| T::decode(from)).transpose()
+    }
+}
+
+impl<A: Codec, B: Codec> Codec for (A, B) {
+    fn encode(&self, to: &mut Vec<u8>) {
+        self.0.encode(to);
+        self.1.encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        Ok((A::decode(from)?, B::decode(from)?))
+    }
+}
+
+impl<T: Codec> Codec for Box<T> {
+    fn encode(&self, to: &mut Vec<u8>) {
+        (**self).encode(to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        T::decode(from).map(Self::new)
+    }
+}
 
 macro_rules! newtypes {
     ($($t:ident),*) => {$(
@@ -123,28 +207,229 @@ impl Codec for Gid {
     }
 }
 
-impl Codec for MsgId {
+/// Their number in 4 bytes, and then they.
+impl<T: Codec> Codec for Vec<T> {
     fn encode(&self, to: &mut Vec<u8>) {
-        self.sender.encode(to);
-        self.seq.encode(to);
+        (self.len() as u32).encode(to);
+        T::encode_all(self, to);
     }
+
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self { sender: Codec::decode(from)?, seq: Codec::decode(from)? })
+        let count = u32::decode(from)?;
+        T::decode_all(count as usize, from)
     }
 }
 
-impl Codec for Vec<u8> {
+/// As [`put_bytes`].
+impl Codec for Arc<[u8]> {
     fn encode(&self, to: &mut Vec<u8>) {
         put_bytes(self, to);
     }
+
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(from.bytes()?.to_vec())
+        from.bytes().map(Self::from)
     }
+}
+
+/// Declares how messages are encoded.
+///
+/// A `struct` is its fields in the order in which they stand here. An `enum` is a byte, the number in front of the
+/// variant, and then its fields; other bytes are refused with [`CodecError::Unknown`]. A field that is not encoded by
+/// its type's [`Codec`] names a module behind `with` that has the functions `encode` and `decode`. Of a `part of enum`
+/// the variants that are not listed are encoded by hand: it has `encode_listed` and `decode_listed` for the others.
+///
+/// ```
+/// use amcast_core::codec::{Codec, Reader};
+///
+/// #[derive(PartialEq, Debug)]
+/// struct Vote { memory: u32, upto: u64 }
+/// #[derive(PartialEq, Debug)]
+/// enum Message { Voted { round: u64, votes: Vec<Vote> }, Refused(u32), Ping }
+///
+/// amcast_core::messages! {
+///     struct Vote { memory, upto }
+///     enum Message {
+///         1 => Voted { round, votes },
+///         2 => Refused(round),
+///         3 => Ping,
+///     }
+/// }
+///
+/// let mut bytes = Vec::new();
+/// Message::Refused(7).encode(&mut bytes);
+/// assert_eq!(bytes, [2, 7, 0, 0, 0]);
+/// assert_eq!(Message::decode(&mut Reader::new(&bytes)), Ok(Message::Refused(7)));
+/// assert!(Message::decode(&mut Reader::new(&[9])).is_err());
+/// ```
+#[macro_export]
+macro_rules! messages {
+    () => {};
+    (struct $t:ident { $($field:ident $(with $with:ident)?),* $(,)? } $($rest:tt)*) => {
+        impl $crate::codec::Codec for $t {
+            fn encode(&self, to: &mut $crate::codec::Bytes) {
+                $($crate::messages!(@put to, &self.$field $(, $with)?);)*
+            }
+
+            fn decode(
+                from: &mut $crate::codec::Reader<'_>,
+            ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
+                Ok(Self { $($field: $crate::messages!(@take from $(, $with)?)),* })
+            }
+        }
+        $crate::messages! { $($rest)* }
+    };
+    (enum $t:ident { $($variants:tt)* } $($rest:tt)*) => {
+        $crate::messages!(@listed $t [] { $($variants)* });
+        impl $crate::codec::Codec for $t {
+            fn encode(&self, to: &mut $crate::codec::Bytes) {
+                self.encode_listed(to);
+            }
+
+            fn decode(
+                from: &mut $crate::codec::Reader<'_>,
+            ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
+                let tag = <u8 as $crate::codec::Codec>::decode(from)?;
+                Self::decode_listed(tag, from)
+            }
+        }
+        $crate::messages! { $($rest)* }
+    };
+    (part of enum $t:ident { $($variants:tt)* } $($rest:tt)*) => {
+        $crate::messages!(
+            @listed $t [other => unreachable!("{other:?} is encoded apart")] { $($variants)* }
+        );
+        $crate::messages! { $($rest)* }
+    };
+    (@listed $t:ident [$($other:tt)*] {
+        $($tag:literal => $variant:ident
+            $({ $($field:ident $(with $with:ident)?),* $(,)? })?
+            $(( $($place:ident),* ))?),*
+        $(,)?
+    }) => {
+        impl $t {
+            /// Appends the tag of a variant that is listed, and its fields.
+            fn encode_listed(&self, to: &mut $crate::codec::Bytes) {
+                match self {
+                    $(Self::$variant $({ $($field),* })? $(( $($place),* ))? => {
+                        to.push($tag);
+                        $($($crate::messages!(@put to, $field $(, $with)?);)*)?
+                        $($($crate::codec::Codec::encode($place, to);)*)?
+                    })*
+                    $($other)*
+                }
+            }
+
+            /// Reads the fields of the variant that is listed with `tag`.
+            fn decode_listed(
+                tag: u8,
+                from: &mut $crate::codec::Reader<'_>,
+            ) -> ::core::result::Result<Self, $crate::codec::CodecError> {
+                Ok(match tag {
+                    $($tag => {
+                        $($(let $place = $crate::codec::Codec::decode(from)?;)*)?
+                        Self::$variant
+                            $({ $($field: $crate::messages!(@take from $(, $with)?)),* })?
+                            $(( $($place),* ))?
+                    })*
+                    tag => return Err($crate::codec::CodecError::Unknown(u64::from(tag))),
+                })
+            }
+        }
+    };
+    (@put $to:ident, $value:expr) => {
+        $crate::codec::Codec::encode($value, $to)
+    };
+    (@put $to:ident, $value:expr, $with:ident) => {
+        $with::encode($value, $to)
+    };
+    (@take $from:ident) => {
+        $crate::codec::Codec::decode($from)?
+    };
+    (@take $from:ident, $with:ident) => {
+        $with::decode($from)?
+    };
+}
+
+/// What encodings are appended to, by a name that [`messages!`](crate::messages!) reaches in every crate.
+#[doc(hidden)]
+pub type Bytes = Vec<u8>;
+
+messages! {
+    struct MsgId { sender, seq }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(PartialEq, Debug)]
+    struct Row {
+        fit: bool,
+        last: Option<u16>,
+        pairs: Vec<(u8, u32)>,
+    }
+
+    #[derive(PartialEq, Debug)]
+    enum Node {
+        Leaf,
+        Row(Box<Row>),
+        Named { name: Arc<[u8]>, few: Vec<u16> },
+        ByHand,
+    }
+
+    /// A list with its number in a byte.
+    mod few {
+        use super::*;
+
+        pub(super) fn encode(all: &[u16], to: &mut Vec<u8>) {
+            to.push(all.len() as u8);
+            u16::encode_all(all, to);
+        }
+
+        pub(super) fn decode(from: &mut Reader<'_>) -> Result<Vec<u16>, CodecError> {
+            let count = u8::decode(from)?;
+            u16::decode_all(usize::from(count), from)
+        }
+    }
+
+    messages! {
+        struct Row { fit, last, pairs }
+        part of enum Node {
+            1 => Leaf,
+            2 => Row(row),
+            9 => Named { name, few with few },
+        }
+    }
+
+    #[test]
+    fn messages_have_the_bytes_that_were_declared() {
+        let row = Row { fit: true, last: Some(3), pairs: alloc::vec![(1, 2)] };
+        let name = Arc::from(&b"ab"[..]);
+        let all: [(Node, &[u8]); 3] = [
+            (Node::Leaf, &[1]),
+            (Node::Row(Box::new(row)), &[2, 1, 1, 3, 0, 1, 0, 0, 0, 1, 2, 0, 0, 0]),
+            (Node::Named { name, few: alloc::vec![7] }, &[9, 2, 0, 0, 0, b'a', b'b', 1, 7, 0]),
+        ];
+        for (node, expected) in all {
+            let mut bytes = Vec::new();
+            node.encode_listed(&mut bytes);
+            assert_eq!(bytes, expected);
+            let mut rest = Reader::new(&bytes[1..]);
+            assert_eq!(Node::decode_listed(bytes[0], &mut rest), Ok(node));
+            assert!(rest.is_empty());
+            for n in 1..bytes.len() {
+                let cut = Node::decode_listed(bytes[0], &mut Reader::new(&bytes[1..n]));
+                assert_eq!(cut, Err(CodecError::Short));
+            }
+        }
+        assert_ne!(Node::ByHand, Node::Leaf);
+        assert_eq!(Node::decode_listed(3, &mut Reader::new(&[])), Err(CodecError::Unknown(3)));
+        let mut strange = Reader::new(&[2]);
+        assert_eq!(bool::decode(&mut strange), Err(CodecError::Unknown(2)));
+        // A count that no bytes stand behind takes no memory.
+        let mut vast = Reader::new(&[255; 4]);
+        assert_eq!(Vec::<(u64, u64)>::decode(&mut vast), Err(CodecError::Short));
+    }
 
     #[test]
     fn values_read_back_and_short_bytes_are_refused() {

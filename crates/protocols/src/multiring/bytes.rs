@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
 use core::fmt;
 use core::ops::{Deref, Range};
 
@@ -39,6 +40,16 @@ impl From<Vec<u8>> for Bytes {
 impl From<&[u8]> for Bytes {
     fn from(bytes: &[u8]) -> Self {
         Self::from(bytes.to_vec())
+    }
+}
+
+impl Codec for Bytes {
+    fn encode(&self, to: &mut Vec<u8>) {
+        put_bytes(self, to);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
+        from.bytes().map(Self::from)
     }
 }
 

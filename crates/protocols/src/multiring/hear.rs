@@ -1,6 +1,5 @@
 //! What a process of Multi-Ring Paxos hears of others, and which part of it that is for.
 
-use super::learn::Lesson;
 use super::process::MultiRing;
 use super::rings::RingId;
 use super::value::{Ballot, count};
@@ -69,8 +68,7 @@ impl MultiRing {
                 self.with_ring(ring, |r, cx| r.on_lack(from, (ballot, at), cx));
             }
             Word::Fetch { ring, from: at, table } => self.on_fetch(from, ring, (at, table), out),
-            Word::Learn { ring, entries, known, floor, table } => {
-                let lesson = Lesson { entries, known, floor, table };
+            Word::Learn { ring, lesson } => {
                 let done = self.with_ring(ring, |r, cx| r.on_learn(from, lesson, cx));
                 wrong = done.and_then(Result::err);
             }

@@ -5,11 +5,11 @@
 
 use super::rings::{Point, RingId};
 use super::value::{Ballot, Entry};
-use super::word::{Rows, Word, put_all, put_pairs, take_all, take_bool, take_pairs};
+use super::word::{Rows, Word};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use amcast_core::Pid;
-use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::codec::{Codec, Reader};
+use amcast_core::{Pid, messages};
 
 /// Where an acceptor keeps what it promised and accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,85 +46,16 @@ pub(super) enum Record {
     Memories { of: Vec<u32> },
 }
 
-impl Codec for Record {
-    fn encode(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Promise { ring, ballot } => {
-                1_u8.encode(to);
-                ring.encode(to);
-                ballot.encode(to);
-            }
-            Self::Accept { ring, known, settled, entry } => {
-                2_u8.encode(to);
-                ring.encode(to);
-                known.encode(to);
-                u8::from(*settled).encode(to);
-                entry.encode(to);
-            }
-            Self::Settle { ring, ballot, from } => {
-                8_u8.encode(to);
-                ring.encode(to);
-                ballot.encode(to);
-                from.encode(to);
-            }
-            Self::Learn { ring, entry } => {
-                3_u8.encode(to);
-                ring.encode(to);
-                entry.encode(to);
-            }
-            Self::Base { ring, promised, settled, floor, at, table } => {
-                4_u8.encode(to);
-                ring.encode(to);
-                promised.encode(to);
-                settled.encode(to);
-                floor.encode(to);
-                at.encode(to);
-                put_pairs(table, to);
-            }
-            Self::Idle { position, point } => {
-                6_u8.encode(to);
-                position.encode(to);
-                point.encode(to);
-            }
-            Self::Lost { memory } => {
-                7_u8.encode(to);
-                memory.encode(to);
-            }
-            Self::Memories { of } => {
-                5_u8.encode(to);
-                put_all(of, to);
-            }
-        }
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(match u8::decode(from)? {
-            1 => Self::Promise { ring: Codec::decode(from)?, ballot: Codec::decode(from)? },
-            2 => Self::Accept {
-                ring: Codec::decode(from)?,
-                known: Codec::decode(from)?,
-                settled: take_bool(from)?,
-                entry: Codec::decode(from)?,
-            },
-            8 => Self::Settle {
-                ring: Codec::decode(from)?,
-                ballot: Codec::decode(from)?,
-                from: Codec::decode(from)?,
-            },
-            3 => Self::Learn { ring: Codec::decode(from)?, entry: Codec::decode(from)? },
-            4 => Self::Base {
-                ring: Codec::decode(from)?,
-                promised: Codec::decode(from)?,
-                settled: Codec::decode(from)?,
-                floor: Codec::decode(from)?,
-                at: Codec::decode(from)?,
-                table: take_pairs(from)?,
-            },
-            5 => Self::Memories { of: take_all(from)? },
-            7 => Self::Lost { memory: Codec::decode(from)? },
-            6 => Self::Idle { position: Codec::decode(from)?, point: Codec::decode(from)? },
-            tag => return Err(CodecError::Unknown(u64::from(tag))),
-        })
+messages! {
+    enum Record {
+        1 => Promise { ring, ballot },
+        2 => Accept { ring, known, settled, entry },
+        3 => Learn { ring, entry },
+        4 => Base { ring, promised, settled, floor, at, table },
+        5 => Memories { of },
+        6 => Idle { position, point },
+        7 => Lost { memory },
+        8 => Settle { ring, ballot, from },
     }
 }
 

@@ -4,7 +4,7 @@ use super::Mutant;
 use super::keep::{Record, Storage};
 use super::ring::{Cx, Ring, cut, shorten};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
-use super::word::{Rows, Word};
+use super::word::{Lesson, Rows, Word};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::{Pid, Span, Time};
@@ -46,14 +46,6 @@ pub(super) enum Served {
     Word(Word),
     /// The slot that begins with this instance must be read from disk first.
     Load(u64),
-}
-
-/// What came with an answer.
-pub(super) struct Lesson {
-    pub(super) entries: Vec<Entry>,
-    pub(super) known: u64,
-    pub(super) floor: u64,
-    pub(super) table: Option<Rows>,
 }
 
 impl Ring {
@@ -187,13 +179,13 @@ impl Ring {
             }
         }
         let whole = at >= self.known && self.table_at == self.known && self.my_vote.is_some();
-        Served::Word(Word::Learn {
-            ring: self.id,
+        let lesson = Lesson {
             entries,
             known: self.known,
             floor: self.book.floor(),
             table: (table && whole).then(|| self.table.clone()),
-        })
+        };
+        Served::Word(Word::Learn { ring: self.id, lesson })
     }
 
     /// Decided instances come.
@@ -345,7 +337,7 @@ mod tests {
     /// The table that a process gives to one that asks from an instance on.
     fn given(ring: &Ring, from: u64) -> Option<(Rows, u64)> {
         match ring.serve((from, true), &BTreeMap::new(), 1 << 20) {
-            Served::Word(Word::Learn { table, known, .. }) => Some((table?, known)),
+            Served::Word(Word::Learn { lesson, .. }) => Some((lesson.table?, lesson.known)),
             _ => panic!("it is in memory"),
         }
     }

@@ -7,9 +7,9 @@
 //! has failed is passed over. Such a word is a decided instance as any that is fetched: if it is lost or
 //! comes too early, nothing is amiss, since the skip still goes round the ring.
 
-use super::learn::Lesson;
 use super::ring::{Cx, Ring, shorten};
 use super::value::{Entry, Value};
+use super::word::Lesson;
 use super::word::Word;
 use alloc::vec::Vec;
 use amcast_core::Pid;

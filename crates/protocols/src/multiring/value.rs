@@ -3,7 +3,7 @@
 use super::bytes::Bytes;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
-use amcast_core::{GroupSet, MsgId, Pid};
+use amcast_core::{GroupSet, MsgId, Pid, messages};
 use core::fmt;
 
 /// The number of an attempt to lead a ring: higher ones win, and no two coordinators have the same.
@@ -49,14 +49,12 @@ impl fmt::Debug for Ballot {
     }
 }
 
-impl Codec for Ballot {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.round.encode(to);
-        self.owner.encode(to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self { round: Codec::decode(from)?, owner: Codec::decode(from)? })
+messages! {
+    struct Ballot { round, owner }
+    struct Entry { first, ballot, value }
+    enum Value {
+        0 => Batch(bytes),
+        1 => Skip(count),
     }
 }
 
@@ -183,29 +181,6 @@ impl fmt::Debug for Value {
     }
 }
 
-impl Codec for Value {
-    fn encode(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Batch(bytes) => {
-                0_u8.encode(to);
-                put_bytes(bytes, to);
-            }
-            Self::Skip(count) => {
-                1_u8.encode(to);
-                count.encode(to);
-            }
-        }
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(match u8::decode(from)? {
-            0 => Self::Batch(Bytes::from(from.bytes()?)),
-            1 => Self::Skip(Codec::decode(from)?),
-            tag => return Err(CodecError::Unknown(u64::from(tag))),
-        })
-    }
-}
-
 /// The value that an acceptor has accepted, in which ballot, from which instance on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
@@ -225,21 +200,5 @@ impl Entry {
     /// The instance behind its last one.
     pub(super) const fn end(&self) -> u64 {
         self.first.saturating_add(self.value.instances())
-    }
-}
-
-impl Codec for Entry {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.first.encode(to);
-        self.ballot.encode(to);
-        self.value.encode(to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self {
-            first: Codec::decode(from)?,
-            ballot: Codec::decode(from)?,
-            value: Codec::decode(from)?,
-        })
     }
 }

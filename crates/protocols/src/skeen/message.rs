@@ -2,8 +2,8 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
-use amcast_core::{GroupSet, MsgId};
+use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::{GroupSet, MsgId, messages};
 use core::fmt;
 
 /// A reading of a group's logical clock. 0 is before every message.
@@ -31,7 +31,7 @@ pub(super) struct Heading {
     pub(super) dst: GroupSet,
 }
 
-/// A message between processes. On the wire: a byte that says which, then the fields in order.
+/// A message between processes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Message {
     /// A client multicasts.
@@ -41,10 +41,6 @@ pub(super) enum Message {
     /// A destination delivered the multicast that this client has in `slot`.
     Ack { slot: u16, seq: u64 },
 }
-
-const CAST: u8 = 1;
-const PROPOSE: u8 = 2;
-const ACK: u8 = 3;
 
 impl Codec for Timestamp {
     fn encode(&self, to: &mut Vec<u8>) {
@@ -59,53 +55,12 @@ impl Codec for Timestamp {
     }
 }
 
-impl Codec for Heading {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.msg.encode(to);
-        self.slot.encode(to);
-        self.dst.encode(to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        let msg = Codec::decode(from)?;
-        Ok(Self { msg, slot: Codec::decode(from)?, dst: Codec::decode(from)? })
-    }
-}
-
-impl Codec for Message {
-    fn encode(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Cast { heading, payload } => {
-                CAST.encode(to);
-                heading.encode(to);
-                put_bytes(payload, to);
-            }
-            Self::Propose { heading, timestamp } => {
-                PROPOSE.encode(to);
-                heading.encode(to);
-                timestamp.encode(to);
-            }
-            Self::Ack { slot, seq } => {
-                ACK.encode(to);
-                slot.encode(to);
-                seq.encode(to);
-            }
-        }
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        match u8::decode(from)? {
-            CAST => {
-                let heading = Codec::decode(from)?;
-                Ok(Self::Cast { heading, payload: from.bytes()?.into() })
-            }
-            PROPOSE => {
-                let heading = Codec::decode(from)?;
-                Ok(Self::Propose { heading, timestamp: Codec::decode(from)? })
-            }
-            ACK => Ok(Self::Ack { slot: Codec::decode(from)?, seq: Codec::decode(from)? }),
-            tag => Err(CodecError::Unknown(u64::from(tag))),
-        }
+messages! {
+    struct Heading { msg, slot, dst }
+    enum Message {
+        1 => Cast { heading, payload },
+        2 => Propose { heading, timestamp },
+        3 => Ack { slot, seq },
     }
 }
 

@@ -2,11 +2,10 @@
 
 use super::run::Run;
 use alloc::vec::Vec;
-use amcast_core::codec::{Codec, CodecError, Reader};
-use amcast_core::{MsgId, Pid};
+use amcast_core::{MsgId, Pid, messages};
 use core::fmt;
 
-/// A message of an ordering protocol. On the wire: a byte that says which, then the fields.
+/// A message of an ordering protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Word {
     /// Messages of its sender without a number: broadcast (BB), or for the sequencer alone (SB).
@@ -26,64 +25,17 @@ pub(crate) enum Word {
     Hurry,
 }
 
-impl Codec for Word {
-    fn encode(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Plain { run } => {
-                1_u8.encode(to);
-                run.encode(to);
-            }
-            Self::Numbers { first, of } => {
-                2_u8.encode(to);
-                first.encode(to);
-                (of.len() as u32).encode(to);
-                of.iter().for_each(|msg| msg.encode(to));
-            }
-            Self::Numbered { number, sender, run } => {
-                3_u8.encode(to);
-                number.encode(to);
-                sender.encode(to);
-                run.encode(to);
-            }
-            Self::Ask { count } => {
-                4_u8.encode(to);
-                count.encode(to);
-            }
-            Self::Grant { first, count } => {
-                5_u8.encode(to);
-                first.encode(to);
-                count.encode(to);
-            }
-            Self::Token { next, idle } => {
-                6_u8.encode(to);
-                next.encode(to);
-                idle.encode(to);
-            }
-            Self::Hurry => 7_u8.encode(to),
-        }
+messages! {
+    enum Word {
+        1 => Plain { run },
+        2 => Numbers { first, of },
+        3 => Numbered { number, sender, run },
+        4 => Ask { count },
+        5 => Grant { first, count },
+        6 => Token { next, idle },
+        7 => Hurry,
     }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(match u8::decode(from)? {
-            1 => Self::Plain { run: Codec::decode(from)? },
-            2 => {
-                let first = Codec::decode(from)?;
-                let count = u32::decode(from)?;
-                let of = (0..count).map(|_| MsgId::decode(from)).collect::<Result<_, _>>()?;
-                Self::Numbers { first, of }
-            }
-            3 => Self::Numbered {
-                number: Codec::decode(from)?,
-                sender: Codec::decode(from)?,
-                run: Codec::decode(from)?,
-            },
-            4 => Self::Ask { count: Codec::decode(from)? },
-            5 => Self::Grant { first: Codec::decode(from)?, count: Codec::decode(from)? },
-            6 => Self::Token { next: Codec::decode(from)?, idle: Codec::decode(from)? },
-            7 => Self::Hurry,
-            tag => return Err(CodecError::Unknown(u64::from(tag))),
-        })
-    }
+    struct Base { position, last }
 }
 
 impl fmt::Display for Word {
@@ -110,21 +62,6 @@ pub(super) struct Base {
     pub(super) last: Vec<u64>,
 }
 
-impl Codec for Base {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.position.encode(to);
-        (self.last.len() as u32).encode(to);
-        self.last.iter().for_each(|seq| seq.encode(to));
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        let position = Codec::decode(from)?;
-        let count = u32::decode(from)?;
-        let last = (0..count).map(|_| u64::decode(from)).collect::<Result<_, _>>()?;
-        Ok(Self { position, last })
-    }
-}
-
 /// The message of that number of a process.
 pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
     MsgId { sender, seq }
@@ -134,6 +71,7 @@ pub(super) const fn msg(sender: Pid, seq: u64) -> MsgId {
 mod tests {
     use super::super::run::Open;
     use super::*;
+    use amcast_core::codec::{Codec, Reader};
 
     #[test]
     fn every_word_reads_back() {

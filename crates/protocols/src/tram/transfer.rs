@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::memory::{Lines, Memory, Out, Source, Window};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{GroupSet, MsgId, Outbox, Output, Time};
+use amcast_core::{GroupSet, MsgId, Outbox, Output, Time, messages};
 
 /// How often the time that a donor is given doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
@@ -633,33 +633,6 @@ impl Head {
     }
 }
 
-impl Codec for Head {
-    fn encode(&self, to: &mut Vec<u8>) {
-        for word in [self.position, self.delivered, self.cursors_from, self.bytes] {
-            word.encode(to);
-        }
-        (self.sources.len() as u32).encode(to);
-        for (lease, next) in &self.sources {
-            lease.encode(to);
-            next.encode(to);
-        }
-        (self.edges.len() as u32).encode(to);
-        for (log, at) in &self.edges {
-            log.encode(to);
-            at.encode(to);
-        }
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, amcast_core::codec::CodecError> {
-        let mut word = || u64::decode(from);
-        let (position, delivered) = (word()?, word()?);
-        let (cursors_from, bytes) = (word()?, word()?);
-        let sources = (0..u32::decode(from)?)
-            .map(|_| Ok((u32::decode(from)?, u64::decode(from)?)))
-            .collect::<Result<_, _>>()?;
-        let edges = (0..u32::decode(from)?)
-            .map(|_| Ok((u64::decode(from)?, u64::decode(from)?)))
-            .collect::<Result<_, _>>()?;
-        Ok(Self { position, delivered, cursors_from, sources, edges, bytes })
-    }
+messages! {
+    struct Head { position, delivered, cursors_from, bytes, sources, edges }
 }

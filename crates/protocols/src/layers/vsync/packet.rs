@@ -4,9 +4,9 @@ use super::casts::Kept;
 use super::change::{Ballot, Decision, Proposal, Standing};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use amcast_core::Pid;
-use amcast_core::codec::{Codec, CodecError, Reader, put_bytes};
-use amcast_core::groupcast::{Grade, Member, View};
+use amcast_core::codec::{Codec, CodecError, Reader};
+use amcast_core::groupcast::Grade;
+use amcast_core::{Pid, messages};
 
 /// Everything that one process has to say to another at a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,82 +99,80 @@ impl Item {
     }
 }
 
-fn put_all<T: Codec>(all: &[T], to: &mut Vec<u8>) {
-    (all.len() as u16).encode(to);
-    all.iter().for_each(|one| one.encode(to));
-}
+/// A list of at most as many values as there are processes: their number takes 2 bytes.
+mod short {
+    use alloc::vec::Vec;
+    use amcast_core::codec::{Codec, CodecError, Reader};
 
-fn take_all<T: Codec>(from: &mut Reader<'_>) -> Result<Vec<T>, CodecError> {
-    let count = u16::decode(from)?;
-    (0..count).map(|_| T::decode(from)).collect()
-}
+    pub(super) fn encode<T: Codec>(all: &[T], to: &mut Vec<u8>) {
+        (all.len() as u16).encode(to);
+        T::encode_all(all, to);
+    }
 
-fn take_bytes(from: &mut Reader<'_>) -> Result<Arc<[u8]>, CodecError> {
-    from.bytes().map(Arc::from)
-}
-
-fn take_bool(from: &mut Reader<'_>) -> Result<bool, CodecError> {
-    match u8::decode(from)? {
-        n @ 0..=1 => Ok(n == 1),
-        n => Err(CodecError::Unknown(u64::from(n))),
+    pub(super) fn decode<T: Codec>(from: &mut Reader<'_>) -> Result<Vec<T>, CodecError> {
+        let count = u16::decode(from)?;
+        T::decode_all(usize::from(count), from)
     }
 }
 
-/// [`Member`] on the wire.
-struct Named(Member);
+/// The members of a group, likewise.
+mod members {
+    use alloc::vec::Vec;
+    use amcast_core::codec::{Codec, CodecError, Reader};
+    use amcast_core::groupcast::Member;
 
-impl Codec for Named {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.0.pid.encode(to);
-        self.0.life.encode(to);
+    pub(super) fn encode(all: &[Member], to: &mut Vec<u8>) {
+        (all.len() as u16).encode(to);
+        all.iter().for_each(|Member { pid, life }| (*pid, *life).encode(to));
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self(Member { pid: Codec::decode(from)?, life: Codec::decode(from)? }))
-    }
-}
-
-fn put_members(members: &[Member], to: &mut Vec<u8>) {
-    (members.len() as u16).encode(to);
-    members.iter().for_each(|m| Named(*m).encode(to));
-}
-
-fn take_members(from: &mut Reader<'_>) -> Result<Vec<Member>, CodecError> {
-    Ok(take_all::<Named>(from)?.into_iter().map(|m| m.0).collect())
-}
-
-impl Codec for Ballot {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.round.encode(to);
-        self.pid.encode(to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self { round: Codec::decode(from)?, pid: Codec::decode(from)? })
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<Vec<Member>, CodecError> {
+        let all = super::short::decode(from)?.into_iter();
+        Ok(all.map(|(pid, life)| Member { pid, life }).collect())
     }
 }
 
-impl Codec for Proposal {
-    fn encode(&self, to: &mut Vec<u8>) {
-        put_members(&self.members, to);
-        put_all(&self.cut, to);
+/// A view, likewise.
+mod view {
+    use alloc::vec::Vec;
+    use amcast_core::codec::{Codec, CodecError, Reader};
+    use amcast_core::groupcast::View;
+
+    pub(super) fn encode(View { id, members }: &View, to: &mut Vec<u8>) {
+        id.encode(to);
+        super::members::encode(members, to);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self { members: take_members(from)?, cut: take_all(from)? })
+    pub(super) fn decode(from: &mut Reader<'_>) -> Result<View, CodecError> {
+        Ok(View { id: Codec::decode(from)?, members: super::members::decode(from)? })
     }
 }
 
-impl Codec for Decision {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.view.id.encode(to);
-        put_members(&self.view.members, to);
-        put_all(&self.cut, to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        let view = View { id: Codec::decode(from)?, members: take_members(from)? };
-        Ok(Self { view, cut: take_all(from)? })
+messages! {
+    struct Ballot { round, pid }
+    struct Proposal { members with members, cut with short }
+    struct Decision { view with view, cut with short }
+    struct Packet { life, items with short }
+    part of enum Item {
+        4 => Ack { view, fit, gap, had, have with short },
+        5 => Alive { view, fit },
+        6 => Join { view },
+        7 => Fetch { view, sender, after, upto },
+        8 => Prepare { instance, ballot },
+        9 => Promise { instance, ballot, accepted, standing },
+        10 => Refuse { instance, promised },
+        11 => Accept { instance, ballot, proposal },
+        12 => Accepted { instance, ballot },
+        13 => Decide(decision),
+        14 => Ask { view, attempt, base, least },
+        15 => Base { view, bytes },
+        16 => State { attempt, position, bytes },
+        17 => Want { attempt, offset },
+        18 => Piece { attempt, offset, bytes },
+        19 => Thanks { attempt },
+        20 => Leave { view },
+        21 => AckAll { view, fit, gaps, had with short, have with short },
+        22 => Unheard { processes },
     }
 }
 
@@ -184,7 +182,7 @@ impl Codec for Standing {
             Self::Outsider => 0_u8.encode(to),
             Self::Member { fit, have } => {
                 (1 + u8::from(*fit)).encode(to);
-                put_all(have, to);
+                short::encode(have, to);
             }
         }
     }
@@ -192,23 +190,13 @@ impl Codec for Standing {
     fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
         match u8::decode(from)? {
             0 => Ok(Self::Outsider),
-            n @ 1..=2 => Ok(Self::Member { fit: n == 2, have: take_all(from)? }),
+            n @ 1..=2 => Ok(Self::Member { fit: n == 2, have: short::decode(from)? }),
             n => Err(CodecError::Unknown(u64::from(n))),
         }
     }
 }
 
-impl Codec for Packet {
-    fn encode(&self, to: &mut Vec<u8>) {
-        self.life.encode(to);
-        put_all(&self.items, to);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(Self { life: Codec::decode(from)?, items: take_all(from)? })
-    }
-}
-
+/// The byte in front of a cast and of a message for one receiver says more of it; the others are as they stand above.
 impl Codec for Item {
     fn encode(&self, to: &mut Vec<u8>) {
         match self {
@@ -218,45 +206,15 @@ impl Codec for Item {
                 view.encode(to);
                 sender.encode(to);
                 number.encode(to);
-                put_bytes(&kept.bytes, to);
+                kept.bytes.encode(to);
             }
             Self::To { view, number, more, bytes } => {
                 (3 + if *more { PART } else { 0 }).encode(to);
                 view.encode(to);
                 number.encode(to);
-                put_bytes(bytes, to);
+                bytes.encode(to);
             }
-            Self::Ack { view, fit, gap, had, have } => {
-                4_u8.encode(to);
-                view.encode(to);
-                u8::from(*fit).encode(to);
-                u8::from(*gap).encode(to);
-                had.encode(to);
-                put_all(have, to);
-            }
-            Self::Alive { view, fit } => {
-                5_u8.encode(to);
-                view.encode(to);
-                u8::from(*fit).encode(to);
-            }
-            Self::Join { view } => {
-                6_u8.encode(to);
-                view.encode(to);
-            }
-            Self::Fetch { view, sender, after, upto } => {
-                7_u8.encode(to);
-                view.encode(to);
-                sender.encode(to);
-                after.encode(to);
-                upto.encode(to);
-            }
-            Self::Prepare { .. }
-            | Self::Promise { .. }
-            | Self::Refuse { .. }
-            | Self::Accept { .. }
-            | Self::Accepted { .. }
-            | Self::Decide(_) => self.encode_consensus(to),
-            _ => self.encode_transfer(to),
+            other => other.encode_listed(to),
         }
     }
 
@@ -269,188 +227,16 @@ impl Codec for Item {
                 kept: Kept {
                     grade: if n % PART == 1 { Grade::Plain } else { Grade::Uniform },
                     more: n > PART,
-                    bytes: take_bytes(from)?,
+                    bytes: Codec::decode(from)?,
                 },
             },
             n @ (3 | PART_OF_MESSAGE) => Self::To {
                 view: Codec::decode(from)?,
                 number: Codec::decode(from)?,
                 more: n > PART,
-                bytes: take_bytes(from)?,
-            },
-            4 => Self::Ack {
-                view: Codec::decode(from)?,
-                fit: take_bool(from)?,
-                gap: take_bool(from)?,
-                had: Codec::decode(from)?,
-                have: take_all(from)?,
-            },
-            5 => Self::Alive { view: Codec::decode(from)?, fit: take_bool(from)? },
-            6 => Self::Join { view: Codec::decode(from)? },
-            7 => Self::Fetch {
-                view: Codec::decode(from)?,
-                sender: Codec::decode(from)?,
-                after: Codec::decode(from)?,
-                upto: Codec::decode(from)?,
-            },
-            tag @ 8..=13 => Self::decode_consensus(tag, from)?,
-            tag => Self::decode_transfer(tag, from)?,
-        })
-    }
-}
-
-impl Item {
-    fn encode_consensus(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Prepare { instance, ballot } => {
-                8_u8.encode(to);
-                instance.encode(to);
-                ballot.encode(to);
-            }
-            Self::Promise { instance, ballot, accepted, standing } => {
-                9_u8.encode(to);
-                instance.encode(to);
-                ballot.encode(to);
-                u8::from(accepted.is_some()).encode(to);
-                if let Some((ballot, proposal)) = accepted {
-                    ballot.encode(to);
-                    proposal.encode(to);
-                }
-                standing.encode(to);
-            }
-            Self::Refuse { instance, promised } => {
-                10_u8.encode(to);
-                instance.encode(to);
-                promised.encode(to);
-            }
-            Self::Accept { instance, ballot, proposal } => {
-                11_u8.encode(to);
-                instance.encode(to);
-                ballot.encode(to);
-                proposal.encode(to);
-            }
-            Self::Accepted { instance, ballot } => {
-                12_u8.encode(to);
-                instance.encode(to);
-                ballot.encode(to);
-            }
-            Self::Decide(decision) => {
-                13_u8.encode(to);
-                decision.encode(to);
-            }
-            other => unreachable!("{other:?} is none of the consensus"),
-        }
-    }
-
-    fn decode_consensus(tag: u8, from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        if tag == 13 {
-            return Ok(Self::Decide(Codec::decode(from)?));
-        }
-        let instance = Codec::decode(from)?;
-        let ballot = Codec::decode(from)?;
-        Ok(match tag {
-            8 => Self::Prepare { instance, ballot },
-            9 => Self::Promise {
-                instance,
-                ballot,
-                accepted: match take_bool(from)? {
-                    true => Some((Codec::decode(from)?, Codec::decode(from)?)),
-                    false => None,
-                },
-                standing: Codec::decode(from)?,
-            },
-            10 => Self::Refuse { instance, promised: ballot },
-            11 => Self::Accept { instance, ballot, proposal: Codec::decode(from)? },
-            _ => Self::Accepted { instance, ballot },
-        })
-    }
-
-    fn encode_transfer(&self, to: &mut Vec<u8>) {
-        match self {
-            Self::Ask { view, attempt, base, least } => {
-                14_u8.encode(to);
-                view.encode(to);
-                attempt.encode(to);
-                u8::from(*base).encode(to);
-                least.encode(to);
-            }
-            Self::Base { view, bytes } => {
-                15_u8.encode(to);
-                view.encode(to);
-                put_bytes(bytes, to);
-            }
-            Self::State { attempt, position, bytes } => {
-                16_u8.encode(to);
-                attempt.encode(to);
-                position.encode(to);
-                bytes.encode(to);
-            }
-            Self::Want { attempt, offset } => {
-                17_u8.encode(to);
-                attempt.encode(to);
-                offset.encode(to);
-            }
-            Self::Piece { attempt, offset, bytes } => {
-                18_u8.encode(to);
-                attempt.encode(to);
-                offset.encode(to);
-                put_bytes(bytes, to);
-            }
-            Self::Thanks { attempt } => {
-                19_u8.encode(to);
-                attempt.encode(to);
-            }
-            Self::Leave { view } => {
-                20_u8.encode(to);
-                view.encode(to);
-            }
-            Self::AckAll { view, fit, gaps, had, have } => {
-                21_u8.encode(to);
-                view.encode(to);
-                u8::from(*fit).encode(to);
-                gaps.encode(to);
-                put_all(had, to);
-                put_all(have, to);
-            }
-            Self::Unheard { processes } => {
-                22_u8.encode(to);
-                processes.encode(to);
-            }
-            other => unreachable!("{other:?} is none of the transfer"),
-        }
-    }
-
-    fn decode_transfer(tag: u8, from: &mut Reader<'_>) -> Result<Self, CodecError> {
-        Ok(match tag {
-            14 => Self::Ask {
-                view: Codec::decode(from)?,
-                attempt: Codec::decode(from)?,
-                base: take_bool(from)?,
-                least: Codec::decode(from)?,
-            },
-            15 => Self::Base { view: Codec::decode(from)?, bytes: take_bytes(from)? },
-            16 => Self::State {
-                attempt: Codec::decode(from)?,
-                position: Codec::decode(from)?,
                 bytes: Codec::decode(from)?,
             },
-            17 => Self::Want { attempt: Codec::decode(from)?, offset: Codec::decode(from)? },
-            18 => Self::Piece {
-                attempt: Codec::decode(from)?,
-                offset: Codec::decode(from)?,
-                bytes: take_bytes(from)?,
-            },
-            19 => Self::Thanks { attempt: Codec::decode(from)? },
-            20 => Self::Leave { view: Codec::decode(from)? },
-            21 => Self::AckAll {
-                view: Codec::decode(from)?,
-                fit: take_bool(from)?,
-                gaps: Codec::decode(from)?,
-                had: take_all(from)?,
-                have: take_all(from)?,
-            },
-            22 => Self::Unheard { processes: Codec::decode(from)? },
-            tag => return Err(CodecError::Unknown(u64::from(tag))),
+            tag => Self::decode_listed(tag, from)?,
         })
     }
 }
@@ -458,6 +244,7 @@ impl Item {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use amcast_core::groupcast::{Member, View};
 
     fn all() -> Vec<Item> {
         let ballot = Ballot { round: 3, pid: Pid(1) };
