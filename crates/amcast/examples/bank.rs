@@ -6,7 +6,7 @@
 //! that sends messages behind it, such as `bb-urcast-urcast`, all accounts are in one shard, and the
 //! nodes talk over the network.
 
-use amcast::core::{Gid, GroupSet};
+use amcast::core::{Gid, GroupSet, Outcome};
 use amcast::replicate::{self, Cluster, Session};
 use amcast::runtime::config::ClusterFile;
 use amcast::runtime::supervisor::NodeCommand;
@@ -108,16 +108,23 @@ impl StateMachine for Bank {
         true
     }
 
-    fn apply(&self, command: &[u8], shards: &mut [Seen<'_, Accounts>], answer: &mut Vec<u8>) {
+    fn apply(
+        &self,
+        command: &[u8],
+        shards: &mut [Seen<'_, Accounts>],
+        answer: &mut Vec<u8>,
+    ) -> Outcome {
         let Some(Transfer { from, to, amount }) = Transfer::decode(command) else {
             let changed = shards.iter().flat_map(|s| s.data.0.values());
             let sum: i64 = changed.map(|balance| balance - FIRST_BALANCE).sum();
             let sum = sum + i64::from(ACCOUNTS) * FIRST_BALANCE;
-            return answer.extend_from_slice(&sum.to_le_bytes());
+            answer.extend_from_slice(&sum.to_le_bytes());
+            return Outcome::Executed;
         };
         let amount = i64::from(amount);
         if ![from, to].iter().all(|&a| shards.iter().any(|s| s.shard == shard_of(a))) {
-            return answer.push(0);
+            // It was sent to other shards than those of its accounts.
+            return Outcome::NotExecuted;
         }
         let mut change = |account, by| {
             let seen = shards.iter_mut().find(|s| s.shard == shard_of(account))?;
@@ -126,7 +133,9 @@ impl StateMachine for Bank {
         };
         // Either both balances change or none does.
         let done = from != to && change(from, -amount).is_some() && change(to, amount).is_some();
+        // That there is too little money is what it found out: it was executed.
         answer.push(u8::from(done));
+        Outcome::Executed
     }
 }
 

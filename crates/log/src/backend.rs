@@ -1,31 +1,20 @@
 //! What the front asks for: commands ordered, and answers brought back.
 
-use amcast_core::GroupSet;
-
-/// Whether a command that has no answer took effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// It did not and will not.
-    None,
-    /// It did or did not, or will.
-    Unknown,
-    /// It did.
-    Whole,
-    /// It did not and will not: there is no room for more, until somebody makes some.
-    NoRoom,
-}
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 
 /// A command without an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unanswered {
-    /// Whether it took effect.
-    pub effect: Effect,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Whether it was refused since there is no room for more, until somebody makes some.
+    pub lacks_room: bool,
     /// Why there is none, for people; it says what became of the command.
     pub why: String,
 }
 
 /// Told the answer once, from any thread: must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Result<&[u8], Unanswered>) + Send>;
+pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, Unanswered>) + Send>;
 
 /// Has commands ordered and brings answers. Nothing here waits.
 pub trait Backend: Send + Sync + 'static {

@@ -30,7 +30,7 @@ pub mod proto {
 }
 
 pub use answers::UNREAD_BYTES_MAX;
-pub use backend::{Backend, Effect, OnAnswer, Unanswered};
+pub use backend::{Backend, OnAnswer, Unanswered};
 pub use client::{Client, Failed, PATIENCE};
 pub use follow::Growth;
 pub use front::{Config, Front, Hears};

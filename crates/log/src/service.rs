@@ -1,7 +1,7 @@
 //! The calls of the service: requests become commands, answers become responses.
 
 use crate::answers::{AnswerBytes, Tailed, ToTail, Unread, answer_on};
-use crate::backend::{Backend, Effect, Unanswered};
+use crate::backend::{Backend, Unanswered};
 use crate::connections::From;
 use crate::counts::{Asked, Done, Method};
 use crate::follow::Follows;
@@ -10,7 +10,7 @@ use crate::proto::{self, info_response, list_response, multi_append_request};
 use crate::session::Sessions;
 use crate::status::{Again, invalid, not_done, unanswered};
 use crate::tail::{Next, Through};
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_services::kv::SlotMap;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
 use amcast_services::log::{
@@ -57,6 +57,13 @@ pub(crate) struct Shared {
     pub(crate) password: Option<String>,
 }
 
+/// What an ordered command was answered.
+struct Ordered {
+    answer: Answer,
+    /// What became of it.
+    outcome: Outcome,
+}
+
 impl Shared {
     /// Has a command executed; the answer, or in words why there is none.
     async fn order(
@@ -65,7 +72,7 @@ impl Shared {
         dst: GroupSet,
         command: &Command<'_>,
         again: Again,
-    ) -> Result<Answer, Status> {
+    ) -> Result<Ordered, Status> {
         let mut payload = Vec::new();
         head.encode(&mut payload);
         command.encode(&mut payload);
@@ -73,14 +80,17 @@ impl Shared {
             return Err(invalid("the request is larger than the cluster takes; nothing happened"));
         }
         let (to, from) = oneshot::channel();
-        let done = move |answer: Result<&[u8], Unanswered>| {
+        let done = move |answer: Result<ServiceAnswer<'_>, Unanswered>| {
             // Whoever asked may have gone.
-            let _ = to.send(answer.map(<[u8]>::to_vec));
+            let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
         self.backend.ask(dst, &payload, Box::new(done)).map_err(|why| unanswered(why, again))?;
-        let lost = Unanswered { effect: Effect::Unknown, why: "the front stops".to_string() };
-        let answer = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, again))?;
-        Answer::decode(&answer).ok_or_else(|| Status::internal("a node gave what is no answer"))
+        let why = "the front stops".to_string();
+        let lost = Unanswered { outcome: Outcome::Unknown, lacks_room: false, why };
+        let came = from.await.unwrap_or(Err(lost)).map_err(|why| unanswered(why, again))?;
+        let answer = Answer::decode(&came.bytes);
+        let answer = answer.ok_or_else(|| Status::internal("a node gave what is no answer"))?;
+        Ok(Ordered { answer, outcome: came.outcome })
     }
 
     /// Has a command executed that changes nothing.
@@ -88,10 +98,10 @@ impl Shared {
         let stamp = self.clock.now().stamp;
         let head = Envelope { session: 0, request: 1, open_from: 1, stamp, read_only: true };
         let dst = Logs::destinations(self.map, command);
-        let answer = self.order(&head, dst, command, Again::Harmless);
-        match answer.await? {
+        let Ordered { answer, outcome } = self.order(&head, dst, command, Again::Harmless).await?;
+        match answer {
             // Repeating a read does no harm.
-            Answer::Not(why) => Err(not_done(why)),
+            Answer::Not(why) => Err(not_done(why, outcome)),
             answer => Ok(answer),
         }
     }
@@ -104,7 +114,7 @@ impl Shared {
     ) -> Result<Answer, Status> {
         let dst = Logs::destinations(self.map, command);
         let (begun, mut tries, mut lane) = (Instant::now(), CLOCK_TRIES, None);
-        let answer = loop {
+        let Ordered { answer, outcome } = loop {
             let stamp = self.clock.now().stamp;
             let (head, again) = match session {
                 Some(session) => {
@@ -117,9 +127,9 @@ impl Shared {
                     (lane.envelope(stamp), Again::Nameless)
                 }
             };
-            let answer = self.order(&head, dst, command, again).await?;
+            let ordered = self.order(&head, dst, command, again).await?;
             tries -= 1;
-            match answer {
+            match ordered.answer {
                 // Its age is bounded, so if it had been executed that would be remembered: it was not, and the
                 // clock of this host is wrong.
                 Answer::Not(Why::Refused(
@@ -127,7 +137,7 @@ impl Shared {
                 )) if tries > 0 => {
                     _ = self.clock.refused(now_ms);
                 }
-                answer => break answer,
+                _ => break ordered,
             }
         };
         let mut body = Vec::new();
@@ -148,7 +158,7 @@ impl Shared {
             ));
         }
         match answer {
-            Answer::Not(why) => Err(not_done(why)),
+            Answer::Not(why) => Err(not_done(why, outcome)),
             answer => Ok(answer),
         }
     }

@@ -1,7 +1,8 @@
 //! Why a request was not answered, in the codes and words of gRPC; the .proto file says what they
 //! mean.
 
-use crate::backend::{Effect, Unanswered};
+use crate::backend::Unanswered;
+use amcast_core::Outcome;
 use amcast_services::log::Why;
 use amcast_services::machine::Refusal;
 use tonic::Status;
@@ -11,8 +12,8 @@ pub(crate) fn invalid(why: impl Into<String>) -> Status {
     Status::invalid_argument(why)
 }
 
-/// What the log did not do.
-pub(crate) fn not_done(why: Why) -> Status {
+/// What the log did not do, by what became of the request.
+pub(crate) fn not_done(why: Why, outcome: Outcome) -> Status {
     match why {
         Why::Full { most, .. } => Status::resource_exhausted(format!(
             "the logs of a shard would hold more than the limit of {most} bytes; nothing was appended: \
@@ -30,19 +31,30 @@ pub(crate) fn not_done(why: Why) -> Status {
             "the log was trimmed: {first} is the first position that is left"
         )),
         Why::Malformed => Status::internal("the front sent what is no command of the log"),
-        Why::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. }) => Status::failed_precondition(
-            "the request was first sent so long ago that whether it took effect is not known",
-        ),
-        Why::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
-            Status::internal("the front sent a request in parts, which the log has not")
-        }
-        Why::Refused(Refusal::Forgotten | Refusal::Window) => Status::failed_precondition(
-            "whether the request took effect is not known: 1024 later ones of its session were sent, \
-             or its answer is not kept any more",
-        ),
-        Why::Refused(Refusal::Skipped) => Status::aborted(
-            "all replicas skip this request by decision of those who run the cluster; it took no effect",
-        ),
+        Why::Refused(why) => refused(why, outcome),
+    }
+}
+
+/// What the replicas refused. The words are those of the outcome, whatever the reason.
+fn refused(why: Refusal, outcome: Outcome) -> Status {
+    let words = match outcome {
+        Outcome::Executed => "it took effect",
+        Outcome::NotExecuted => "it took no effect",
+        Outcome::Unknown => "whether the request took effect is not known",
+    };
+    match why {
+        Refusal::Stale { .. } | Refusal::Ahead { .. } => Status::failed_precondition(format!(
+            "{words}: it was first sent so long ago that this may be forgotten"
+        )),
+        Refusal::NoRoom | Refusal::Incomplete => Status::internal(format!(
+            "the front sent a request in parts, which the log has not; {words}"
+        )),
+        Refusal::Forgotten { .. } | Refusal::Window => Status::failed_precondition(format!(
+            "{words}: 1024 later ones of its session were sent, or its answer is not kept any more"
+        )),
+        Refusal::Skipped => Status::aborted(format!(
+            "all replicas skip this request by decision of those who run the cluster; {words}"
+        )),
     }
 }
 
@@ -58,20 +70,21 @@ pub(crate) enum Again {
 }
 
 /// A command that has no answer.
-pub(crate) fn unanswered(Unanswered { effect, why }: Unanswered, again: Again) -> Status {
-    match (effect, again) {
-        (Effect::None, _) => {
+pub(crate) fn unanswered(of: Unanswered, again: Again) -> Status {
+    let Unanswered { outcome, lacks_room, why } = of;
+    match (outcome, again) {
+        (Outcome::NotExecuted, _) if lacks_room => Status::resource_exhausted(why),
+        (Outcome::NotExecuted, _) => {
             Status::unavailable(format!("{why}; send it again, here or elsewhere"))
         }
-        (Effect::Whole, _) => Status::unknown(why),
-        (Effect::NoRoom, _) => Status::resource_exhausted(why),
-        (Effect::Unknown, Again::Harmless) => {
+        (Outcome::Executed, _) => Status::unknown(why),
+        (Outcome::Unknown, Again::Harmless) => {
             Status::unavailable(format!("{why}; it changes nothing: send it again"))
         }
-        (Effect::Unknown, Again::Named) => Status::deadline_exceeded(format!(
+        (Outcome::Unknown, Again::Named) => Status::deadline_exceeded(format!(
             "{why}; send it again with the same session and number: it takes effect once"
         )),
-        (Effect::Unknown, Again::Nameless) => Status::deadline_exceeded(format!(
+        (Outcome::Unknown, Again::Nameless) => Status::deadline_exceeded(format!(
             "{why}; to be able to find out, give a session next time"
         )),
     }
@@ -89,4 +102,50 @@ pub(crate) fn parting(position: u64) -> Status {
     Status::unavailable(format!(
         "this node stops serving; go on from position {position}, here or elsewhere"
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tonic::Code;
+
+    /// What the replicas refused, with the code and the outcome that a client is told.
+    #[test]
+    fn what_was_refused_has_the_words_of_its_outcome() {
+        let all = [
+            (Refusal::Stale { now_ms: 1 }, Code::FailedPrecondition, Outcome::Unknown),
+            (Refusal::Window, Code::FailedPrecondition, Outcome::Unknown),
+            (
+                Refusal::Forgotten { outcome: Outcome::Executed },
+                Code::FailedPrecondition,
+                Outcome::Executed,
+            ),
+            (Refusal::NoRoom, Code::Internal, Outcome::NotExecuted),
+            (Refusal::Skipped, Code::Aborted, Outcome::NotExecuted),
+        ];
+        for (why, code, outcome) in all {
+            assert_eq!(why.outcome(), outcome);
+            let status = not_done(Why::Refused(why), outcome);
+            assert_eq!(status.code(), code, "{status}");
+            for (words, of) in [
+                ("it took effect", Outcome::Executed),
+                ("it took no effect", Outcome::NotExecuted),
+                ("took effect is not known", Outcome::Unknown),
+            ] {
+                assert_eq!(status.message().contains(words), of == outcome, "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_without_an_answer_has_the_code_of_its_outcome() {
+        let code = |outcome, lacks_room, again| {
+            unanswered(Unanswered { outcome, lacks_room, why: "x".to_string() }, again).code()
+        };
+        assert_eq!(code(Outcome::NotExecuted, false, Again::Nameless), Code::Unavailable);
+        assert_eq!(code(Outcome::NotExecuted, true, Again::Nameless), Code::ResourceExhausted);
+        assert_eq!(code(Outcome::Executed, false, Again::Named), Code::Unknown);
+        assert_eq!(code(Outcome::Unknown, false, Again::Harmless), Code::Unavailable);
+        assert_eq!(code(Outcome::Unknown, false, Again::Named), Code::DeadlineExceeded);
+    }
 }

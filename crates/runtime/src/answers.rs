@@ -11,8 +11,8 @@
 //!   credit[c]: lines read   <-------------     write how far it has read
 //! ```
 //!
-//! A record is a line that says whose answer it is and how long, with its first bytes, and as many
-//! more lines as it needs; it may be longer than the ring. An answer of more than [`PIECE_BYTES`] is
+//! A record is a line that says whose answer it is, what became of the command and how long the answer is, with its
+//! first bytes, and as many more lines as it needs; it may be longer than the ring. An answer of more than [`PIECE_BYTES`] is
 //! several records, and small answers go between them: nobody waits for what another one asked for
 //! and what takes long to bring. A line's stamp is the office's life and
 //! the lap. An office of a new life writes nothing before the mailbox has told it, by a credit for
@@ -42,10 +42,9 @@ mod writer;
 
 use crate::clock;
 use amcast_core::memory::{In, LINE_WORDS, Out, RegionId, RegionSpec, Source, Stamp};
-use amcast_core::{Cluster, Pid, Span};
+use amcast_core::{Cluster, Outcome, Pid, ServiceAnswer, Span};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 use reader::Reader;
-use std::borrow::Cow;
 use writer::Writer;
 
 /// Lines of a ring from a node to a front.
@@ -70,9 +69,19 @@ const ANNOUNCE_AGAIN: Span = Span::millis(100);
 /// Marks, in the length of a record, an answer that is not sent.
 const NOT_SENT: u64 = 1 << 63;
 
+/// Where, in the length of a record, the command's outcome is: two bits above the number of the piece.
+const OUTCOME_SHIFT: u32 = 61;
+
+/// What was not executed for certain is what its record says so of: other bits than an outcome's promise nothing.
+fn outcome_of(length: u64) -> Outcome {
+    Outcome::of_code((length >> OUTCOME_SHIFT & 3) as u8).unwrap_or(Outcome::Unknown)
+}
+
 /// An answer that was larger than is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Oversize {
+    /// What became of the command.
+    pub outcome: Outcome,
     /// Bytes of the answer.
     pub bytes: u64,
     /// Bytes that an answer may have.
@@ -130,7 +139,7 @@ impl Holds {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Got<'a> {
     /// All of it.
-    Whole(Cow<'a, [u8]>),
+    Whole(ServiceAnswer<'a>),
     /// One more piece of a large one.
     Part,
     /// It is larger than is sent.
@@ -228,8 +237,8 @@ impl Office {
     }
 
     /// Takes an answer for a client place; bounded, and never waits.
-    pub fn push(&mut self, client: usize, token: u64, bytes: &[u8]) {
-        self.writers[client].push(token, bytes);
+    pub fn push(&mut self, client: usize, token: u64, outcome: Outcome, bytes: &[u8]) {
+        self.writers[client].push(token, outcome, bytes);
     }
 
     /// Answers that were dropped because fronts did not keep up. Only grows.

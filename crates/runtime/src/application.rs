@@ -1,7 +1,7 @@
 //! What a node runs: the state machine that ordered commands are delivered to.
 
 use crate::executing::Executing;
-use amcast_core::{Gid, GroupSet, MsgId, Pid, SkipDecision, Time};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, SkipDecision, Time};
 use std::borrow::Cow;
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Whether the commands that a process multicasts are answered by this node.
 pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
+
+/// Takes the message that asked, what became of its command, and the answer.
+pub type TellAnswer<'a> = &'a mut dyn FnMut(MsgId, Outcome, &[u8]);
 
 /// Takes the group and the number of a read, what became of it, and its answer.
 pub type TellRead<'a> = &'a mut dyn FnMut(Gid, u64, Peeked, &[u8]);
@@ -52,7 +55,7 @@ pub trait Application {
     /// Takes a command, executes what can be executed, and gives each answer with the message that
     /// asked. False if it holds as much as it may: it is offered the same command again later.
     /// Commands up to [`Application::delivered`] are skipped.
-    fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool;
+    fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool;
 
     /// What this node itself has to say in the order of `group`, if anything is due at `now`, the host's monotonic
     /// time: it is multicast like a command, and nobody is answered. Only asked where members multicast; what
@@ -107,7 +110,7 @@ pub trait Application {
 
     /// Gives the answers of commands that were executed in threads of its own since it was asked
     /// last; whether there were any.
-    fn collect(&mut self, _answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+    fn collect(&mut self, _answer: TellAnswer<'_>) -> bool {
         false
     }
 
@@ -190,8 +193,8 @@ pub trait Application {
 /// What became of a command that was to be answered from what was taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peeked {
-    /// It was answered.
-    Answered,
+    /// It was answered, or refused by what answers commands.
+    Answered(Outcome),
     /// The answer comes later, from [`Application::collect_reads`].
     Later,
     /// Something that it may depend on is not executed yet.

@@ -3,7 +3,7 @@
 
 use crate::answers::Office;
 use crate::ingress::Ingress;
-use amcast_core::{Cluster, MsgId, Pid, Role};
+use amcast_core::{Cluster, MsgId, Outcome, Pid, Role};
 
 /// Where answers go.
 pub(crate) enum Door {
@@ -15,17 +15,17 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// The command that this message carried was executed, with this answer.
-    pub(crate) fn answer(&mut self, cluster: Cluster, msg: MsgId, bytes: &[u8]) {
+    /// The command that this message carried came to this outcome, with this answer.
+    pub(crate) fn answer(&mut self, cluster: Cluster, msg: MsgId, outcome: Outcome, bytes: &[u8]) {
         match self {
             Self::Office(office) => {
                 if let Role::Client { client } = cluster.role(msg.sender) {
-                    office.push(usize::from(client), msg.seq, bytes);
+                    office.push(usize::from(client), msg.seq, outcome, bytes);
                 }
             }
             Self::Ingress(ingress, me) => {
                 if is_of(cluster, *me, msg.sender) {
-                    ingress.answer(msg.seq, bytes);
+                    ingress.answer(msg.seq, outcome, bytes);
                 }
             }
         }

@@ -26,14 +26,16 @@ use crate::home::Ground;
 use crate::ingress::Inlet;
 use crate::seat::SeatError;
 use amcast_core::limits::GROUPS_MAX;
-use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, Overlay, Span, Submission, Time};
+use amcast_core::{
+    Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Submission,
+    Time,
+};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
 use health::Health;
 use jobs::{Asker, Bounds, Desk, Job};
 use leased::Leased;
 use links::Links;
 use road::{Came, Road};
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
@@ -139,8 +141,10 @@ pub enum NoAnswer {
     Cut(Gid),
     /// It was sent, and the front stops.
     Stopped,
-    /// It was executed, but its answer is larger than is sent.
+    /// It has an answer that is larger than is sent.
     AnswerTooLarge {
+        /// What became of the command.
+        outcome: Outcome,
         /// Bytes of the answer.
         bytes: u64,
         /// Bytes that an answer may have.
@@ -148,29 +152,18 @@ pub enum NoAnswer {
     },
 }
 
-/// Whether a command that has no answer took effect.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Effect {
-    /// It did not and will not: it may be tried again.
-    None,
-    /// It did or did not, or will.
-    Unknown,
-    /// It did.
-    Whole,
-}
-
 impl NoAnswer {
-    /// Whether the command took effect.
-    pub const fn effect(self) -> Effect {
+    /// What became of the command.
+    pub const fn outcome(self) -> Outcome {
         match self {
             Self::Busy
             | Self::TooLarge(_)
             | Self::Several
             | Self::Unsent
             | Self::Down(_)
-            | Self::Closed => Effect::None,
-            Self::TimedOut | Self::Cut(_) | Self::Stopped => Effect::Unknown,
-            Self::AnswerTooLarge { .. } => Effect::Whole,
+            | Self::Closed => Outcome::NotExecuted,
+            Self::TimedOut | Self::Cut(_) | Self::Stopped => Outcome::Unknown,
+            Self::AnswerTooLarge { outcome, .. } => outcome,
         }
     }
 }
@@ -195,17 +188,13 @@ impl fmt::Display for NoAnswer {
             Self::TimedOut => write!(f, "no answer came for {} s", seconds(PATIENCE)),
             Self::Cut(g) => write!(f, "no answer came, and shard {} has lost its majority", g.0),
             Self::Stopped => f.write_str("the cluster stops before the answer came"),
-            Self::AnswerTooLarge { bytes, most } => write!(
+            Self::AnswerTooLarge { bytes, most, .. } => write!(
                 f,
                 "the answer has {bytes} bytes, more than the limit of {most} bytes; ask for less at \
                  a time"
             ),
         }?;
-        f.write_str(match self.effect() {
-            Effect::None => "; the command was not executed",
-            Effect::Unknown => "; whether the command took effect is not known",
-            Effect::Whole => "; the command was executed",
-        })
+        write!(f, "; {}", self.outcome().words())
     }
 }
 
@@ -216,12 +205,12 @@ const fn seconds(span: Span) -> u64 {
 impl std::error::Error for NoAnswer {}
 
 /// Told the answer, once, from the front's thread: it must be quick and must not wait.
-pub type OnAnswer = Box<dyn FnOnce(Result<&[u8], NoAnswer>) + Send>;
+pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, NoAnswer>) + Send>;
 
 /// Where the answers to a service's commands go. Called from the front's thread: must not wait.
 pub trait Sink: Send + Sync {
     /// The answer to the command that was handed in with `token`.
-    fn answer(&self, token: u64, answer: Result<Cow<'_, [u8]>, NoAnswer>);
+    fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>);
 
     /// There is room again after [`NoAnswer::Busy`].
     fn room(&self);
@@ -408,11 +397,11 @@ impl Front {
     ///
     /// # Errors
     /// As [`NoAnswer`] says.
-    pub fn call(&self, dst: GroupSet, payload: &[u8]) -> Result<Vec<u8>, NoAnswer> {
+    pub fn call(&self, dst: GroupSet, payload: &[u8]) -> Result<ServiceAnswer<'static>, NoAnswer> {
         let (to, from) = sync_channel(1);
-        let done = move |answer: Result<&[u8], NoAnswer>| {
+        let done = move |answer: Result<ServiceAnswer<'_>, NoAnswer>| {
             // The caller waits below.
-            let _ = to.send(answer.map(<[u8]>::to_vec));
+            let _ = to.send(answer.map(ServiceAnswer::into_owned));
         };
         self.hand_in((dst, false), payload, Asker::Once(Box::new(done)))?;
         self.flush();
@@ -559,13 +548,12 @@ impl Work {
             Came::Answer(answer) => {
                 let Some(job) = sent.take(seq) else { return };
                 job.dst.iter().for_each(|g| answered_at[g.index()] = now);
-                desk.answer(
-                    job,
-                    answer.map_err(|Oversize { bytes, most }| NoAnswer::AnswerTooLarge {
-                        bytes,
-                        most,
-                    }),
-                );
+                let too_large = |Oversize { outcome, bytes, most }| NoAnswer::AnswerTooLarge {
+                    outcome,
+                    bytes,
+                    most,
+                };
+                desk.answer(job, answer.map_err(too_large));
             }
             Came::Part => sent.came_part(seq, now),
             Came::Lost => lost.extend(sent.first(seq)),

@@ -270,10 +270,9 @@ fn fetch<A: Application>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::application::{Command, Figures};
+    use crate::application::{Command, Figures, TellAnswer};
     use crate::control::{Request, serve};
     use crate::resources::Resources;
-    use amcast_core::MsgId;
     use std::path::{Path, PathBuf};
     use std::sync::Arc;
 
@@ -288,7 +287,7 @@ mod tests {
     impl Application for Toy {
         type State = (u64, usize);
 
-        fn deliver(&mut self, _: Command<'_>, _: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+        fn deliver(&mut self, _: Command<'_>, _: TellAnswer<'_>) -> bool {
             true
         }
 

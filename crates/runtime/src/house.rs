@@ -24,7 +24,7 @@ use crate::reading::{Asked, Read, Reading};
 use crate::seat::{Above, Captured};
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, Time};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, Time};
 use amcast_storage::Error;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -304,10 +304,10 @@ impl<A: Application> House<A> {
         let Self { app, door, reading, .. } = self;
         let Door::Ingress(ingress, _) = door else { return false };
         app.collect_reads(&mut |group, number, peeked, bytes| match peeked {
-            Peeked::Answered => {
+            Peeked::Answered(outcome) => {
                 if let Some(read) = reading.answered(group, number) {
                     ingress.take_back_read(&read);
-                    ingress.answer_read(&read, bytes);
+                    ingress.answer_read(&read, outcome, bytes);
                 }
             }
             Peeked::Later | Peeked::NotYet | Peeked::Busy => {
@@ -376,7 +376,7 @@ impl<A: Application> House<A> {
                 }
                 answer.clear();
                 match app.peek(group, number, &read.bytes, answer) {
-                    Peeked::Answered => ingress.answer_read(&read, answer),
+                    Peeked::Answered(outcome) => ingress.answer_read(&read, outcome, answer),
                     Peeked::Later => {
                         ingress.give_read(&read);
                         return Asked::Later(read);
@@ -657,8 +657,8 @@ fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> Command<'_> {
 }
 
 /// Gives an answer to the front that asked.
-fn answerer(door: &mut Door, cluster: Cluster) -> impl FnMut(MsgId, &[u8]) {
-    move |msg, bytes| door.answer(cluster, msg, bytes)
+fn answerer(door: &mut Door, cluster: Cluster) -> impl FnMut(MsgId, Outcome, &[u8]) {
+    move |msg, outcome, bytes| door.answer(cluster, msg, outcome, bytes)
 }
 
 impl<A: Application> Above for House<A> {

@@ -11,7 +11,7 @@
 use crate::digest::Slice;
 use crate::envelope::Stamp;
 use crate::stream::{Piece, Source};
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use core::fmt;
 use core::ops::Range;
 
@@ -122,13 +122,17 @@ pub trait Machine: Send + Sync + 'static {
     /// Executes `command` in all its shards at once and appends the answer to `answer`. `parts`
     /// are those of `at.places`, one for one. A command that makes no sense is answered with an
     /// error; it must not panic.
+    ///
+    /// [`Outcome::NotExecuted`] says that the machine refused the command, which changed nothing, before it looked at
+    /// what the command is about: for a bound, or since its gateway knew another map. All else was executed, and what
+    /// came to nothing, too: its answer says what the command saw.
     fn apply<'a>(
         &self,
         at: &At<'a>,
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
-    );
+    ) -> Outcome;
 
     /// How many bytes more each shard's items may take for `command`, at most; [`ANY_GROWTH`] if that is not known, and
     /// [`NEW_BUDGET`] where it changes how many they may take. A command for which it is 0 must not be refused for
@@ -160,7 +164,14 @@ pub trait Machine: Send + Sync + 'static {
         answer.extend_from_slice(kept);
     }
 
-    /// Appends to `answer` what a client is told when its command was refused.
+    /// What became of a command of which this was [kept](Self::kept), in a state that does not say it: one of a version
+    /// before 13.
+    fn outcome_of_kept(&self, _kept: &[u8]) -> Outcome {
+        Outcome::Executed
+    }
+
+    /// Appends to `answer` what a client is told when its command was refused; it is told, too, the refusal's
+    /// [outcome](Refusal::outcome).
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>);
 }
 
@@ -224,13 +235,17 @@ pub enum Refusal {
         /// Ordered time, by the hosts' clock, in milliseconds.
         now_ms: u64,
     },
-    /// Its stamp is further ahead of the replicas' clocks than counts: it was not executed.
+    /// Its stamp is further ahead of the replicas' clocks than counts: it was not executed. Another message that carries
+    /// the same may be, once they have come as far.
     Ahead {
         /// Ordered time, by the hosts' clock, in milliseconds.
         now_ms: u64,
     },
-    /// It was executed before, but its answer is no longer kept.
-    Forgotten,
+    /// It was answered before, but its answer is no longer kept.
+    Forgotten {
+        /// What became of it then.
+        outcome: Outcome,
+    },
     /// The session has more requests open than the window allows.
     Window,
     /// The shard keeps as many bytes of [parts](crate::parts) as it may: this one was not kept.
@@ -240,4 +255,16 @@ pub enum Refusal {
     /// All replicas skip its message, by decision of those who run the cluster: it was not executed, and no
     /// repetition of it will be.
     Skipped,
+}
+
+impl Refusal {
+    /// What became of the command, whichever of its messages was executed.
+    pub const fn outcome(self) -> Outcome {
+        match self {
+            Self::NoRoom | Self::Incomplete | Self::Skipped => Outcome::NotExecuted,
+            // Another message of the same request may have been executed, or may be yet.
+            Self::Stale { .. } | Self::Ahead { .. } | Self::Window => Outcome::Unknown,
+            Self::Forgotten { outcome } => outcome,
+        }
+    }
 }

@@ -9,7 +9,7 @@ use crate::kv::{Kv, Store};
 use crate::log::{self, LogShard, Logs};
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
 use crate::stream::{Piece, Source};
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 use core::ops::Range;
 
 /// Runs the commands of both.
@@ -71,17 +71,17 @@ impl Machine for StoreAndLog {
         parts: &'a mut [&'a mut StoreAndLogShard],
         command: &[u8],
         answer: &mut Vec<u8>,
-    ) {
+    ) -> Outcome {
         match (Self::is_of_log(command), parts) {
             (true, [one]) => self.logs.apply(at, &mut [&mut one.logs], command, answer),
             (false, [one]) => self.store.apply(at, &mut [&mut one.keys], command, answer),
             (true, parts) => {
                 let mut parts: Vec<_> = parts.iter_mut().map(|p| &mut p.logs).collect();
-                self.logs.apply(at, &mut parts, command, answer);
+                self.logs.apply(at, &mut parts, command, answer)
             }
             (false, parts) => {
                 let mut parts: Vec<_> = parts.iter_mut().map(|p| &mut p.keys).collect();
-                self.store.apply(at, &mut parts, command, answer);
+                self.store.apply(at, &mut parts, command, answer)
             }
         }
     }
@@ -113,6 +113,14 @@ impl Machine for StoreAndLog {
         match Self::is_of_log(command) {
             true => self.logs.again(&part.logs, kept, command, answer),
             false => self.store.again(&part.keys, kept, command, answer),
+        }
+    }
+
+    /// A log answers by a number below any character that an answer of the store begins with.
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        match kept.first() {
+            Some(0..b' ') => self.logs.outcome_of_kept(kept),
+            _ => self.store.outcome_of_kept(kept),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::digest::Slice;
 use crate::kv::hash::hash_bytes;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal, Use};
 use crate::stream::{Piece, Source};
-use amcast_core::{Gid, GroupSet};
+use amcast_core::{Gid, GroupSet, Outcome};
 
 /// Keys the hashes of what commands touch. Equal hashes cost waiting, never correctness.
 const SEED: u64 = 0x7768_6f6c_6521;
@@ -32,7 +32,15 @@ pub trait StateMachine: Default + Send + Sync + 'static {
 
     /// Executes `command` over all its shards at once and appends the answer. Bytes that are no
     /// command are answered with an error of the service's own; it must not panic.
-    fn apply(&self, command: &[u8], shards: &mut [Seen<'_, Self::Shard>], answer: &mut Vec<u8>);
+    ///
+    /// [`Outcome::NotExecuted`] says that the service refused the command and that nothing changed: whoever called is told
+    /// so as an error, with the answer. All else was executed, and what came to nothing, too.
+    fn apply(
+        &self,
+        command: &[u8],
+        shards: &mut [Seen<'_, Self::Shard>],
+        answer: &mut Vec<u8>,
+    ) -> Outcome;
 }
 
 /// What a command does with a key.
@@ -87,6 +95,9 @@ enum Word {
     Skipped = 7,
 }
 
+/// What is told of bytes that are no answer.
+const UNKNOWN: Refusal = Refusal::Forgotten { outcome: Outcome::Unknown };
+
 /// Takes an answer of a [`Whole`] apart.
 ///
 /// # Errors
@@ -95,16 +106,20 @@ pub fn answered(bytes: &[u8]) -> Result<&[u8], Refusal> {
     match bytes.split_first() {
         Some((&word, answer)) if word == Word::Answer as u8 => Ok(answer),
         Some((&word, now_ms)) if word == Word::Stale as u8 => {
-            Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Stale { now_ms }))
+            Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Stale { now_ms }))
         }
         Some((&word, now_ms)) if word == Word::Ahead as u8 => {
-            Err(time(now_ms).map_or(Refusal::Forgotten, |now_ms| Refusal::Ahead { now_ms }))
+            Err(time(now_ms).map_or(UNKNOWN, |now_ms| Refusal::Ahead { now_ms }))
         }
         Some((&word, _)) if word == Word::Window as u8 => Err(Refusal::Window),
         Some((&word, _)) if word == Word::NoRoom as u8 => Err(Refusal::NoRoom),
         Some((&word, _)) if word == Word::Incomplete as u8 => Err(Refusal::Incomplete),
         Some((&word, _)) if word == Word::Skipped as u8 => Err(Refusal::Skipped),
-        _ => Err(Refusal::Forgotten),
+        Some((&word, &[outcome])) if word == Word::Forgotten as u8 => {
+            let outcome = Outcome::of_code(outcome).unwrap_or(Outcome::Unknown);
+            Err(Refusal::Forgotten { outcome })
+        }
+        _ => Err(UNKNOWN),
     }
 }
 
@@ -155,7 +170,7 @@ impl<S: StateMachine> Machine for Whole<S> {
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
-    ) {
+    ) -> Outcome {
         let mut shards: Vec<_> = at
             .places
             .iter()
@@ -167,14 +182,20 @@ impl<S: StateMachine> Machine for Whole<S> {
             })
             .collect();
         answer.push(Word::Answer as u8);
-        self.0.apply(command, &mut shards, answer);
+        self.0.apply(command, &mut shards, answer)
+    }
+
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        answered(kept).map_or_else(Refusal::outcome, |_| Outcome::Executed)
     }
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {
         let (word, now_ms) = match why {
             Refusal::Stale { now_ms } => (Word::Stale, Some(now_ms)),
             Refusal::Ahead { now_ms } => (Word::Ahead, Some(now_ms)),
-            Refusal::Forgotten => (Word::Forgotten, None),
+            Refusal::Forgotten { outcome } => {
+                return answer.extend([Word::Forgotten as u8, outcome.code()]);
+            }
             Refusal::Window => (Word::Window, None),
             Refusal::NoRoom => (Word::NoRoom, None),
             Refusal::Incomplete => (Word::Incomplete, None),
@@ -276,12 +297,18 @@ mod tests {
             true
         }
 
-        fn apply(&self, command: &[u8], shards: &mut [Seen<'_, Sum>], answer: &mut Vec<u8>) {
+        fn apply(
+            &self,
+            command: &[u8],
+            shards: &mut [Seen<'_, Sum>],
+            answer: &mut Vec<u8>,
+        ) -> Outcome {
             for seen in shards {
                 seen.data.0 += command.iter().map(|&b| u64::from(b)).sum::<u64>();
                 seen.data.1.extend_from_slice(command);
                 answer.extend_from_slice(&seen.data.0.to_le_bytes());
             }
+            Outcome::Executed
         }
     }
 
@@ -352,7 +379,9 @@ mod tests {
     fn a_refusal_is_no_answer() {
         let timed = [Refusal::Stale { now_ms: 9 }, Refusal::Ahead { now_ms: 9 }];
         let untimed = [
-            Refusal::Forgotten,
+            Refusal::Forgotten { outcome: Outcome::Executed },
+            Refusal::Forgotten { outcome: Outcome::NotExecuted },
+            UNKNOWN,
             Refusal::Window,
             Refusal::NoRoom,
             Refusal::Incomplete,
@@ -364,6 +393,6 @@ mod tests {
             assert_eq!(answered(&bytes), Err(why));
         }
         assert_eq!(answered(&[0]), Ok(&[][..]));
-        assert_eq!(answered(&[]), Err(Refusal::Forgotten));
+        assert_eq!(answered(&[]), Err(UNKNOWN));
     }
 }

@@ -2,7 +2,7 @@
 //! commands delivered twice, and is often busy: all that its contract allows.
 
 use amcast_core::rng::Rng;
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use amcast_services::front::redis::{self, Front};
 use amcast_services::kv::client::Server;
 use amcast_services::kv::{Kv, Partitions};
@@ -90,8 +90,8 @@ impl Chaos {
                 let mut answer = Vec::new();
                 let shard = next.dst.lowest().expect("it goes to one");
                 let peeked = executor.peek_one(shard, 0, &next.command, &mut answer);
-                if peeked == Peek::Answered {
-                    answers.answer(next.token, answer.into());
+                if let Peek::Answered(outcome) = peeked {
+                    answers.answer(next.token, ServiceAnswer::borrowed(outcome, &answer));
                     if was_full {
                         answers.room();
                     }
@@ -107,7 +107,7 @@ impl Chaos {
                     let position = positions[shard.index()];
                     let mut answer = |a: amcast_services::Answer<'_>| {
                         if turn == 0 {
-                            answers.answer(next.token, a.bytes.into());
+                            answers.answer(next.token, ServiceAnswer::borrowed(a.outcome, a.bytes));
                         }
                     };
                     executor

@@ -1,12 +1,11 @@
 //! The front under pressure: clients that send or ask for too much, do not read, or hang up early,
 //! and backends that are slow or busy. Whoever is owed an answer or an error gets it.
 
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_services::front::redis::{self, Config, Front};
 use amcast_services::kv::Partitions;
 use amcast_services::kv::client::Server;
 use amcast_services::{Answers, Backend, Busy, LocalBackend, Status};
-use std::borrow::Cow;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,6 +100,11 @@ fn a_client_that_ends_its_side_gets_all_answers_before_the_end() {
     assert!(all.ends_with(b"\r\n:201\r\n"));
 }
 
+/// The answer of a command that was executed.
+fn done(bytes: &[u8]) -> ServiceAnswer<'_> {
+    ServiceAnswer::borrowed(Outcome::Executed, bytes)
+}
+
 /// Is busy at first, and has room again before the front has heard of it.
 #[derive(Default)]
 struct BusyOnce {
@@ -119,7 +123,7 @@ impl Backend for BusyOnce {
             answers.room();
             return Err(Busy);
         }
-        answers.answer(token, b"+OK\r\n"[..].into());
+        answers.answer(token, done(b"+OK\r\n"));
         Ok(())
     }
 }
@@ -152,7 +156,7 @@ impl Backend for Lopsided {
         let mut answer = b"$1048576\r\n".to_vec();
         answer.resize(answer.len() + (1 << 20), b'x');
         answer.extend_from_slice(b"\r\n");
-        self.answers.get().unwrap().answer(token, Cow::Borrowed(&answer));
+        self.answers.get().unwrap().answer(token, done(&answer));
         Ok(())
     }
 }
@@ -172,7 +176,7 @@ fn answers_held_back_behind_a_late_one_hold_the_client_back() {
         }
         std::thread::yield_now();
     };
-    backend.answers.get().unwrap().answer(first, b"+first\r\n"[..].into());
+    backend.answers.get().unwrap().answer(first, done(b"+first\r\n"));
     let mut reader = BufReader::new(stream);
     assert_eq!(line(&mut reader), "+first");
     for _ in 1..100 {
@@ -209,7 +213,7 @@ impl Withheld {
         answer.resize(answer.len() + (1 << 20), b'x');
         answer.extend_from_slice(b"\r\n");
         for token in self.open.lock().unwrap().iter().skip(1) {
-            self.answers.get().unwrap().answer(*token, Cow::Borrowed(&answer));
+            self.answers.get().unwrap().answer(*token, done(&answer));
         }
     }
 }
@@ -268,7 +272,7 @@ fn a_client_that_does_not_read_its_answers_is_cut_off() {
     answer.extend_from_slice(b"\r\n");
     let tokens = backend.open.lock().unwrap().clone();
     for token in tokens {
-        backend.answers.get().unwrap().answer(token, Cow::Borrowed(&answer));
+        backend.answers.get().unwrap().answer(token, done(&answer));
     }
     wait_until_gone(&front, "unread");
     let mut all = Vec::new();
@@ -325,7 +329,7 @@ fn who_holds_most_is_cut_off_and_not_who_asks_for_a_little_more() {
     backend.answer_all_but_the_first(4);
     assert_eq!(large.read(&mut [0; 8]).unwrap_or(0), 0, "cut off");
     let first = backend.open.lock().unwrap()[0];
-    backend.answers.get().unwrap().answer(first, b":1\r\n"[..].into());
+    backend.answers.get().unwrap().answer(first, done(b":1\r\n"));
     let mut reader = BufReader::new(small);
     assert_eq!((line(&mut reader), line(&mut reader)), (":1".into(), "$1048576".into()));
 }
@@ -350,7 +354,7 @@ fn the_first_read_of_a_connection_tells_how_many_may_be_under_way() {
         let mut bytes = format!("${answer}\r\n").into_bytes();
         bytes.resize(bytes.len() + answer, b'x');
         bytes.extend_from_slice(b"\r\n");
-        backend.answers.get().unwrap().answer(first[0], Cow::Borrowed(&bytes));
+        backend.answers.get().unwrap().answer(first[0], done(&bytes));
         let mut reader = BufReader::new(stream);
         line(&mut reader);
         reader.read_exact(&mut vec![0; answer + 2]).unwrap();

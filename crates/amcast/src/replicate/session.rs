@@ -1,9 +1,9 @@
 //! Commands to a service of your own.
 
 use super::{StartError, entry};
-use amcast_core::{GroupSet, Keeps};
+use amcast_core::{GroupSet, Keeps, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
-use amcast_runtime::front::{Effect, Front, FrontOptions, NoAnswer};
+use amcast_runtime::front::{Front, FrontOptions, NoAnswer};
 use amcast_runtime::home::Home;
 use amcast_services::machine::Refusal;
 use amcast_services::{Clock, Envelope, whole};
@@ -69,51 +69,68 @@ pub struct Session {
 }
 
 /// Why a command has no answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
     /// The cluster gave none.
     NoAnswer(NoAnswer),
-    /// The service refused it: it was repeated for so long that its answer is not known any more, and whether it
-    /// was executed is not known, either; or all replicas skip it, and it was not executed.
+    /// The replicas refused it: it was repeated for so long that its answer is not known any more; or all replicas
+    /// skip it.
     Refused(Refusal),
+    /// The service itself refused it: [`StateMachine::apply`](amcast_services::StateMachine::apply) said that it was not executed.
+    Declined(Vec<u8>),
 }
 
 impl CallError {
-    /// Whether the command took effect.
-    pub const fn effect(&self) -> Effect {
+    /// What became of the command.
+    pub const fn outcome(&self) -> Outcome {
         match self {
-            Self::NoAnswer(why) => why.effect(),
-            Self::Refused(Refusal::Skipped) => Effect::None,
-            Self::Refused(_) => Effect::Unknown,
+            Self::NoAnswer(why) => why.outcome(),
+            Self::Refused(why) => why.outcome(),
+            Self::Declined(_) => Outcome::NotExecuted,
         }
     }
 }
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoAnswer(why) => why.fmt(f),
-            Self::Refused(Refusal::Window) => f.write_str("too many commands are open"),
+        let why = match self {
+            // It ends so already.
+            Self::NoAnswer(why) => return why.fmt(f),
+            Self::Refused(Refusal::Window) => "too many commands are open",
             Self::Refused(Refusal::NoRoom | Refusal::Incomplete) => {
-                f.write_str("a part of the command is missing; the command was not executed")
+                "a part of the command is missing"
             }
-            Self::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. } | Refusal::Forgotten) => {
-                f.write_str("it took so long that whether the command was executed is not known")
+            Self::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. }) => {
+                "it took so long that what became of it may be forgotten"
             }
-            Self::Refused(Refusal::Skipped) => f.write_str(
-                "all replicas skip it by decision of those who run the cluster; it was not executed",
-            ),
-        }
+            Self::Refused(Refusal::Forgotten { .. }) => {
+                "it took so long that its answer is not kept any more"
+            }
+            Self::Refused(Refusal::Skipped) => {
+                "all replicas skip it by decision of those who run the cluster"
+            }
+            Self::Declined(_) => "the service refused it",
+        };
+        write!(f, "{why}; {}", self.outcome().words())
     }
 }
 
 impl std::error::Error for CallError {}
 
+/// Takes a service's answer apart.
+fn taken(answer: &ServiceAnswer<'_>) -> Result<Vec<u8>, CallError> {
+    let bytes = whole::answered(&answer.bytes).map_err(CallError::Refused)?.to_vec();
+    match answer.outcome {
+        Outcome::NotExecuted => Err(CallError::Declined(bytes)),
+        Outcome::Executed | Outcome::Unknown => Ok(bytes),
+    }
+}
+
 impl Session {
     /// Has `command` executed once, over all of `shards` at one moment, and waits for the answer.
     ///
     /// # Errors
-    /// When there is none; [`CallError::effect`] says whether the command was executed.
+    /// When there is none; [`CallError::outcome`] says what became of the command.
     pub fn call(&mut self, shards: GroupSet, command: &[u8]) -> Result<Vec<u8>, CallError> {
         self.send(shards, command, false)
     }
@@ -147,14 +164,98 @@ impl Session {
             self.scratch.extend_from_slice(command);
             let answer = self.front.call(shards, &self.scratch).map_err(CallError::NoAnswer)?;
             tries -= 1;
-            match whole::answered(&answer) {
+            match taken(&answer) {
                 // The front gives a command up long before it could be forgotten that it was executed: so this
                 // one was not, and the clock of this host is wrong.
-                Err(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }) if tries > 0 => {
+                Err(CallError::Refused(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }))
+                    if tries > 0 =>
+                {
                     _ = self.clock.refused(now_ms);
                 }
-                answered => return answered.map(<[u8]>::to_vec).map_err(CallError::Refused),
+                answered => return answered,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amcast_core::Gid;
+    use amcast_services::{Machine, Seen, Shard, StateMachine, Touch, Whole};
+
+    #[derive(Debug, Default)]
+    struct Nothing;
+
+    impl Shard for Nothing {
+        fn items(&self) -> usize {
+            0
+        }
+
+        fn save(&self, _: &mut Vec<u8>) {}
+
+        fn load(_: &[u8]) -> Option<Self> {
+            Some(Self)
+        }
+    }
+
+    impl StateMachine for Nothing {
+        type Shard = Self;
+
+        fn touches(&self, _: &[u8], _: GroupSet, _: &mut dyn FnMut(Gid, &[u8], Touch)) -> bool {
+            true
+        }
+
+        fn apply(&self, _: &[u8], _: &mut [Seen<'_, Self>], _: &mut Vec<u8>) -> Outcome {
+            Outcome::Executed
+        }
+    }
+
+    /// Every reason for which there is no answer: its words end with its outcome, and with no other.
+    #[test]
+    fn each_error_says_what_became_of_the_command_and_ends_with_the_words_for_it() {
+        let (now_ms, group) = (7, Gid(1));
+        let of = |outcome| Refusal::Forgotten { outcome };
+        let refused = [
+            (Refusal::Stale { now_ms }, Outcome::Unknown),
+            (Refusal::Ahead { now_ms }, Outcome::Unknown),
+            (Refusal::Window, Outcome::Unknown),
+            (of(Outcome::Unknown), Outcome::Unknown),
+            (of(Outcome::Executed), Outcome::Executed),
+            (of(Outcome::NotExecuted), Outcome::NotExecuted),
+            (Refusal::NoRoom, Outcome::NotExecuted),
+            (Refusal::Incomplete, Outcome::NotExecuted),
+            (Refusal::Skipped, Outcome::NotExecuted),
+        ];
+        // As a replica answers it.
+        let refused = refused.map(|(why, outcome)| {
+            let mut bytes = Vec::new();
+            Whole::<Nothing>::default().refuse(why, b"", &mut bytes);
+            let answer = ServiceAnswer::borrowed(why.outcome(), &bytes);
+            (taken(&answer).expect_err("it is no answer"), outcome)
+        });
+        let declined = taken(&ServiceAnswer::borrowed(Outcome::NotExecuted, b"\0no"));
+        assert_eq!(declined, Err(CallError::Declined(b"no".to_vec())));
+        let others = [
+            (declined.expect_err("it was refused"), Outcome::NotExecuted),
+            (CallError::NoAnswer(NoAnswer::Busy), Outcome::NotExecuted),
+            (CallError::NoAnswer(NoAnswer::Down(group)), Outcome::NotExecuted),
+            (CallError::NoAnswer(NoAnswer::Cut(group)), Outcome::Unknown),
+            (CallError::NoAnswer(NoAnswer::TimedOut), Outcome::Unknown),
+        ];
+        for (error, outcome) in refused.into_iter().chain(others) {
+            assert_eq!(error.outcome(), outcome, "{error}");
+            for other in Outcome::ALL {
+                let ends = error.to_string().ends_with(&format!("; {}", other.words()));
+                assert_eq!(ends, other == outcome, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_service_answers_is_no_refusal_whatever_it_says() {
+        let words = b"\0-ERR no funds; the command was not executed\r\n";
+        let answer = ServiceAnswer::borrowed(Outcome::Executed, words);
+        assert_eq!(taken(&answer), Ok(words[1..].to_vec()));
     }
 }

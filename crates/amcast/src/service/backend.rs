@@ -1,14 +1,14 @@
 //! A service's backend on a real cluster: commands go out through a front of the runtime.
 
 use super::{CallBook, Reads, Watch};
-use amcast_core::{Cluster, GroupSet};
+use amcast_core::{Cluster, GroupSet, Outcome, ServiceAnswer};
 use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
-use amcast_runtime::front::{Effect, Front, NoAnswer, Sink};
+use amcast_runtime::front::{Front, NoAnswer, Sink};
 use amcast_services::kv::budget::may_grow;
 use amcast_services::parts::{Assembly, CommandPart};
 use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
-use std::borrow::Cow;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -64,8 +64,7 @@ impl ClusterBackend {
     fn refuses(&self, may_grow: impl FnOnce() -> bool, token: u64) -> bool {
         let Some(why) = self.watch.refuses(may_grow) else { return false };
         let answers = self.answers.get().expect("a backend is started before its use");
-        let error = format!("-MISCONF {why}; the command was not executed\r\n");
-        answers.answer(token, error.into_bytes().into());
+        answers.answer(token, error("MISCONF", why, Outcome::NotExecuted));
         true
     }
 
@@ -85,7 +84,7 @@ impl ClusterBackend {
             Err(NoAnswer::Busy) => Err(Busy),
             Err(why) => {
                 let answers = self.answers.get().expect("a backend is started before its use");
-                answers.answer(token, error(why).into());
+                answers.answer(token, no_answer(why));
                 Ok(())
             }
         }
@@ -131,13 +130,15 @@ impl Backend for ClusterBackend {
     fn read_here(&self, dst: GroupSet, command: &[u8], written: &[Wrote], token: u64) -> bool {
         let Some(here) = &self.reads else { return false };
         let answers = Arc::clone(self.answers.get().expect("a backend is started before its use"));
-        let done = move |answer: Vec<u8>| answers.answer(token, answer.into());
-        match here.is_ready() {
-            true => here.reads.hand_in(dst, command, written, Box::new(done)),
-            false => done(
-                b"-TRYAGAIN this node has no state yet; the command was not executed\r\n".into(),
-            ),
+        if !here.is_ready() {
+            let why = "this node has no state yet";
+            answers.answer(token, error("TRYAGAIN", why, Outcome::NotExecuted));
+            return true;
         }
+        let done = move |outcome, bytes: Vec<u8>| {
+            answers.answer(token, ServiceAnswer { outcome, bytes: bytes.into() });
+        };
+        here.reads.hand_in(dst, command, written, Box::new(done));
         true
     }
 
@@ -168,13 +169,13 @@ struct ToClients {
 }
 
 impl Sink for ToClients {
-    fn answer(&self, token: u64, answer: Result<Cow<'_, [u8]>, NoAnswer>) {
+    fn answer(&self, token: u64, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
         if let Some(book) = &self.book {
-            book.answered(token, answer.as_deref().map_err(|why| *why));
+            book.answered(token, answer.as_ref().map_err(|why| *why));
         }
         match answer {
-            Ok(bytes) => self.answers.answer(token, settled(bytes)),
-            Err(why) => self.answers.answer(token, error(why).into()),
+            Ok(answer) => self.answers.answer(token, answer),
+            Err(why) => self.answers.answer(token, no_answer(why)),
         }
     }
 
@@ -198,26 +199,26 @@ fn without_majority(cluster: Cluster, nodes: &[Option<NodeStatus>]) -> GroupSet 
     cluster.all_groups().iter().filter(lost).collect()
 }
 
-/// A replica's answer. One that refuses a command does not know whether an earlier message had it
-/// executed: clients must not send it again by themselves, as they do after `TRYAGAIN`.
-fn settled(answer: Cow<'_, [u8]>) -> Cow<'_, [u8]> {
-    match answer.strip_prefix(b"-TRYAGAIN ") {
-        Some(why) => Cow::Owned([b"-ERR ", why].concat()),
-        None => answer,
-    }
+/// What a client is told in place of an answer: an error of RESP, which is what the store's answers are made of.
+fn error(word: &str, why: impl fmt::Display, outcome: Outcome) -> ServiceAnswer<'static> {
+    let text = format!("-{word} {why}; {}\r\n", outcome.words());
+    ServiceAnswer { outcome, bytes: text.into_bytes().into() }
 }
 
-/// What a client is told: an error of RESP, which is what the store's answers are made of.
+/// What a client is told of a command without an answer.
 ///
 /// Clients of a cluster send a command again by themselves after `TRYAGAIN` and `CLUSTERDOWN`: these
-/// are only for what was surely not executed.
-fn error(why: NoAnswer) -> Vec<u8> {
-    let word = match (why.effect(), why) {
-        (Effect::None, NoAnswer::Down(_) | NoAnswer::Closed) => "CLUSTERDOWN",
-        (Effect::None, NoAnswer::Busy | NoAnswer::Unsent) => "TRYAGAIN",
+/// are only for what was surely not executed. No replica answers with them: it does not know of other messages of the
+/// same command.
+fn no_answer(why: NoAnswer) -> ServiceAnswer<'static> {
+    let outcome = why.outcome();
+    let word = match (outcome, why) {
+        (Outcome::NotExecuted, NoAnswer::Down(_) | NoAnswer::Closed) => "CLUSTERDOWN",
+        (Outcome::NotExecuted, NoAnswer::Busy | NoAnswer::Unsent) => "TRYAGAIN",
         _ => "ERR",
     };
-    format!("-{word} {why}\r\n").into_bytes()
+    // The reason says what became of the command.
+    ServiceAnswer { outcome, bytes: format!("-{word} {why}\r\n").into_bytes().into() }
 }
 
 #[cfg(test)]
@@ -294,25 +295,23 @@ mod tests {
             NoAnswer::TimedOut,
             NoAnswer::Cut(Gid(2)),
             NoAnswer::Stopped,
-            NoAnswer::AnswerTooLarge { bytes: 2, most: 1 },
+            NoAnswer::AnswerTooLarge { outcome: Outcome::Executed, bytes: 2, most: 1 },
+            NoAnswer::AnswerTooLarge { outcome: Outcome::NotExecuted, bytes: 2, most: 1 },
         ];
         for why in all {
-            let text = String::from_utf8(error(why)).unwrap();
+            let ServiceAnswer { outcome, bytes } = no_answer(why);
+            let text = String::from_utf8(bytes.into_owned()).unwrap();
             let again = ["-TRYAGAIN ", "-CLUSTERDOWN "].iter().any(|w| text.starts_with(w));
             assert!(again || text.starts_with("-ERR "), "{text}");
-            assert!(!again || why.effect() == Effect::None, "{text}");
-            let said = match why.effect() {
-                Effect::None => "the command was not executed",
-                Effect::Unknown => "whether the command took effect is not known",
-                Effect::Whole => "the command was executed",
-            };
-            assert!(text.ends_with(&format!("; {said}\r\n")), "{text}");
+            assert!(!again || outcome == Outcome::NotExecuted, "{text}");
+            for other in Outcome::ALL {
+                let words = format!("; {}\r\n", other.words());
+                assert_eq!(text.ends_with(&words), other == outcome, "{text}");
+            }
         }
-        assert_eq!(*settled(b"-TRYAGAIN too old\r\n"[..].into()), *b"-ERR too old\r\n");
-        assert_eq!(*settled(b"$11\r\n-TRYAGAIN x\r\n"[..].into()), *b"$11\r\n-TRYAGAIN x\r\n");
         assert_eq!(
-            error(NoAnswer::Down(Gid(2))),
-            b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"
+            *no_answer(NoAnswer::Down(Gid(2))).bytes,
+            *b"-CLUSTERDOWN shard 2 has lost its majority of replicas; the command was not executed\r\n"
         );
     }
 }

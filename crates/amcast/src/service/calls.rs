@@ -7,9 +7,9 @@
 //! is not known does not return. Commands that the language lacks are `OTHER read NAME key ..` and
 //! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
 
-use amcast_core::Time;
+use amcast_core::{Outcome, ServiceAnswer, Time};
 use amcast_runtime::clock;
-use amcast_runtime::front::{Effect, NoAnswer};
+use amcast_runtime::front::NoAnswer;
 use amcast_runtime::record::Recorder;
 use amcast_services::Envelope;
 use amcast_services::kv::{decode_args, registry, split_epoch};
@@ -98,19 +98,10 @@ impl CallBook {
     }
 
     /// Records that a call returned, unless nobody knows whether it took effect.
-    pub(super) fn answered(&self, token: u64, answer: Result<&[u8], NoAnswer>) {
+    pub(super) fn answered(&self, token: u64, answer: Result<&ServiceAnswer<'_>, NoAnswer>) {
         let mut book = self.book();
         let Some(Open { client, request, form }) = book.open.remove(&token) else { return };
-        let out = match answer {
-            // It was not executed: its front sends it again, which is another call.
-            Ok(bytes) if partitions::is_refusal(bytes) || timing::is_refusal(bytes) => {
-                Some("ERR".to_string())
-            }
-            Ok(bytes) => said(&form, bytes),
-            Err(why) if why.effect() == Effect::None => Some("ERR".to_string()),
-            Err(_) => None,
-        };
-        let Some(out) = out else { return };
+        let Some(out) = returned(&form, answer) else { return };
         let (t, out) = (clock::now(), json(&out));
         let at = t.0;
         book.recorder.line(
@@ -124,6 +115,23 @@ impl CallBook {
     /// Writes out what is held back.
     pub(super) fn flush(&self) {
         self.book().recorder.flush();
+    }
+}
+
+/// What a call returned, in the language; nothing if nobody knows whether it took effect, or what it answered.
+fn returned(form: &Form, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
+    let (outcome, bytes) = match answer {
+        Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
+        Err(why) => (why.outcome(), None),
+    };
+    // One that was not executed for its map or its clock is sent again, which is another call. It was sent a moment ago, so
+    // that an old stamp says so, too.
+    let is_sent_again = |bytes| partitions::is_refusal(bytes) || timing::is_refusal(bytes);
+    match (outcome, bytes) {
+        (_, Some(bytes)) if is_sent_again(bytes) => Some("ERR".to_string()),
+        (Outcome::NotExecuted, _) => Some("ERR".to_string()),
+        (Outcome::Executed, Some(bytes)) => said(form, bytes),
+        (Outcome::Executed, None) | (Outcome::Unknown, _) => None,
     }
 }
 
@@ -341,6 +349,25 @@ mod tests {
             assert_eq!(told, out, "{text}");
             Kv::new().understand(&text, Some(&told)).expect("the language");
         }
+    }
+
+    #[test]
+    fn a_call_returns_by_what_became_of_it_and_not_by_its_words() {
+        let told = |outcome, text: &str| {
+            returned(&Form::Same, Ok(&ServiceAnswer::borrowed(outcome, text.as_bytes())))
+        };
+        let refused = Some("ERR".to_string());
+        for text in ["-ERR the answer is not kept\r\n", "-ERR x; the command was not executed\r\n"]
+        {
+            assert_eq!(told(Outcome::Unknown, text), None, "{text}");
+            assert_eq!(told(Outcome::NotExecuted, text), refused, "{text}");
+            assert_eq!(told(Outcome::Executed, text), refused, "{text}");
+        }
+        assert_eq!(told(Outcome::Executed, "+OK\r\n"), Some("OK".to_string()));
+        // It is sent again.
+        assert_eq!(told(Outcome::Unknown, "?7\nGET a"), refused);
+        assert_eq!(returned(&Form::Same, Err(NoAnswer::Busy)), refused);
+        assert_eq!(returned(&Form::Same, Err(NoAnswer::TimedOut)), None);
     }
 
     #[test]

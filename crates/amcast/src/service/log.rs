@@ -1,9 +1,9 @@
 //! The log's backend on a real cluster: commands go out through a front of the runtime.
 
 use super::Watch;
-use amcast_core::GroupSet;
-use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
-use amcast_runtime::front::{self, Front, NoAnswer};
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_log::{Backend, OnAnswer, Unanswered};
+use amcast_runtime::front::{Front, NoAnswer};
 use amcast_services::Envelope;
 use amcast_services::log::command::Command;
 use std::sync::Arc;
@@ -24,10 +24,11 @@ impl LogBackend {
 impl Backend for LogBackend {
     fn ask(&self, dst: GroupSet, command: &[u8], done: OnAnswer) -> Result<(), Unanswered> {
         if let Some(why) = self.watch.refuses(|| appends(command)) {
-            let why = format!("{why}; the command was not executed");
-            return Err(Unanswered { effect: Effect::NoRoom, why });
+            let outcome = Outcome::NotExecuted;
+            let why = format!("{why}; {}", outcome.words());
+            return Err(Unanswered { outcome, lacks_room: true, why });
         }
-        let done = move |answer: Result<&[u8], NoAnswer>| done(answer.map_err(told));
+        let done = move |answer: Result<ServiceAnswer<'_>, NoAnswer>| done(answer.map_err(told));
         // What a client has under way at the same time, it must expect in any order.
         let is_read = Envelope::decode(command).is_some_and(|(envelope, _)| envelope.read_only);
         let asked = match is_read {
@@ -47,12 +48,7 @@ fn appends(command: &[u8]) -> bool {
 }
 
 fn told(why: NoAnswer) -> Unanswered {
-    let effect = match why.effect() {
-        front::Effect::None => Effect::None,
-        front::Effect::Unknown => Effect::Unknown,
-        front::Effect::Whole => Effect::Whole,
-    };
-    Unanswered { effect, why: why.to_string() }
+    Unanswered { outcome: why.outcome(), lacks_room: false, why: why.to_string() }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! that their clients wrote before is executed there, or has the threads answer them that execute commands.
 
 use super::Hosted;
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 use amcast_runtime::application::Wake;
 use amcast_services::kv::partitions::refusing_epoch;
 use amcast_services::kv::split_epoch;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const WAITING_MAX: usize = 16_384;
 
 /// Is told the answer.
-type OnRead = Box<dyn FnOnce(Vec<u8>) + Send>;
+type OnRead = Box<dyn FnOnce(Outcome, Vec<u8>) + Send>;
 
 struct Read {
     dst: GroupSet,
@@ -153,7 +153,7 @@ impl Reads {
         for (number, peek, answer) in answered {
             let Some(read) = given.remove(&number) else { continue };
             let held = again.get(&read.session).is_some_and(|upto| number <= *upto);
-            let is_old = matches!(peek, Peek::Answered) && is_behind(&read.payload, &answer);
+            let is_old = matches!(peek, Peek::Answered(_)) && is_behind(&read.payload, &answer);
             if held || is_old || matches!(peek, Peek::NotYet | Peek::Busy | Peek::Later) {
                 again.insert(read.session, *numbers);
                 later.push(read);
@@ -176,7 +176,9 @@ impl Reads {
 /// Answers a read or refuses it, or gives it back to be asked for again.
 fn settle(read: Read, peek: Peek, answer: &[u8]) -> Option<Read> {
     match peek {
-        Peek::Answered if !is_behind(&read.payload, answer) => (read.done)(answer.to_vec()),
+        Peek::Answered(outcome) if !is_behind(&read.payload, answer) => {
+            (read.done)(outcome, answer.to_vec());
+        }
         Peek::Never => refuse(read, "this node answers no reads"),
         _ if read.since.elapsed() > PATIENCE => {
             refuse(read, "this node lacks what this connection wrote or saw");
@@ -194,6 +196,7 @@ fn is_behind(payload: &[u8], answer: &[u8]) -> bool {
 }
 
 fn refuse(read: Read, why: &str) {
-    let text = format!("-TRYAGAIN {why}; the command was not executed\r\n");
-    (read.done)(text.into_bytes());
+    let outcome = Outcome::NotExecuted;
+    let text = format!("-TRYAGAIN {why}; {}\r\n", outcome.words());
+    (read.done)(outcome, text.into_bytes());
 }

@@ -4,7 +4,9 @@ use super::Reads;
 use super::digests::DigestPace;
 use super::witness::Notes;
 use amcast_core::{Cluster, Entry, Gid, Keeps, MediumKind, MsgId, SkipDecision, Span, Time};
-use amcast_runtime::application::{Application, Awaits, Command, Figures, Peeked, Wake};
+use amcast_runtime::application::{
+    Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
+};
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_runtime::executing::Executing;
 use amcast_services::kv::{HashSeed, Kv, Partitions};
@@ -199,7 +201,7 @@ impl<M: Hosted> ServiceNode<M> {
 
 fn peeked(peek: Peek) -> Peeked {
     match peek {
-        Peek::Answered => Peeked::Answered,
+        Peek::Answered(outcome) => Peeked::Answered(outcome),
         Peek::Later => Peeked::Later,
         Peek::NotYet => Peeked::NotYet,
         Peek::Busy => Peeked::Busy,
@@ -215,10 +217,10 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.employ(self.workers, wake)
     }
 
-    fn deliver(&mut self, command: Command<'_>, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+    fn deliver(&mut self, command: Command<'_>, answer: TellAnswer<'_>) -> bool {
         let Command { group, position, msg, dst, payload } = command;
         let taken = self.executor.deliver(group, position, msg, dst, payload, &mut |a| {
-            answer(a.id, a.bytes);
+            answer(a.id, a.outcome, a.bytes);
         });
         match taken {
             Ok(_) => true,
@@ -262,7 +264,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
         self.executor.flush_reads();
     }
 
-    fn collect_reads(&mut self, tell: &mut dyn FnMut(Gid, u64, Peeked, &[u8])) -> bool {
+    fn collect_reads(&mut self, tell: TellRead<'_>) -> bool {
         self.executor.collect_reads(&mut |group, number, peek, bytes| {
             tell(group, number, peeked(peek), bytes);
         })
@@ -274,9 +276,9 @@ impl<M: Hosted> Application for ServiceNode<M> {
         Envelope::decode(command).map(|(envelope, _)| envelope.session).filter(|s| *s > 0)
     }
 
-    fn collect(&mut self, answer: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+    fn collect(&mut self, answer: TellAnswer<'_>) -> bool {
         let read = self.reads.serve(&mut self.executor);
-        self.executor.collect(&mut |a| answer(a.id, a.bytes)) | read
+        self.executor.collect(&mut |a| answer(a.id, a.outcome, a.bytes)) | read
     }
 
     fn applied(&self, group: Gid) -> u64 {

@@ -1,7 +1,7 @@
 //! A cluster of one process: an executor behind a lock, which may lose answers.
 
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_log::{Backend, Effect, OnAnswer, Unanswered};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
+use amcast_log::{Backend, OnAnswer, Unanswered};
 use amcast_services::kv::Kv;
 use amcast_services::log::{Logs, OnGrowth};
 use amcast_services::{Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog};
@@ -62,16 +62,16 @@ impl Backend for Local {
         if *refused > 0 {
             *refused -= 1;
             let why = "no room; the command was not executed".to_string();
-            return Err(Unanswered { effect: Effect::None, why });
+            return Err(Unanswered { outcome: Outcome::NotExecuted, lacks_room: false, why });
         }
         *seq += 1;
         let id = MsgId { sender: Pid(0), seq: *seq };
-        let mut answer = Vec::new();
+        let mut answer = ServiceAnswer::borrowed(Outcome::Unknown, b"");
         for shard in dst.iter() {
             positions[shard.index()] += 1;
             let position = positions[shard.index()];
             let taken = executor.deliver(shard, position, id, dst, command, &mut |a| {
-                answer = a.bytes.to_vec();
+                answer = ServiceAnswer::borrowed(a.outcome, a.bytes).into_owned();
             });
             assert_eq!(taken, Ok(Delivered::Taken));
         }
@@ -80,9 +80,9 @@ impl Backend for Local {
         drop(inner);
         if loses {
             let why = "no answer came".to_string();
-            done(Err(Unanswered { effect: Effect::Unknown, why }));
+            done(Err(Unanswered { outcome: Outcome::Unknown, lacks_room: false, why }));
         } else {
-            done(Ok(&answer));
+            done(Ok(answer));
         }
         Ok(())
     }

@@ -1,11 +1,12 @@
 //! The mailbox's side of one ring.
 
 use super::{
-    ANNOUNCE_AGAIN, ANSWER_BYTES_MAX, Got, HEAD_WORDS, NOT_SENT, Oversize, PIECE_BYTES, unpack,
+    ANNOUNCE_AGAIN, ANSWER_BYTES_MAX, Got, HEAD_WORDS, NOT_SENT, OUTCOME_SHIFT, Oversize,
+    PIECE_BYTES, outcome_of, unpack,
 };
 use crate::clock;
-use amcast_core::Time;
 use amcast_core::memory::{LINE_WORDS, Line, Stamp};
+use amcast_core::{Outcome, ServiceAnswer, Time};
 use std::borrow::Cow;
 
 /// Reads what one office writes.
@@ -32,6 +33,7 @@ pub(super) struct Reader {
 #[derive(Clone, Copy, Debug)]
 struct Begun {
     token: u64,
+    outcome: Outcome,
     what: What,
     /// Bytes that are still to come.
     left: usize,
@@ -108,12 +110,13 @@ impl Reader {
         let (begun, body) = match self.begun.take() {
             Some(begun) => (begun, &words[..]),
             None => {
-                let (token, length) = (words[0], words[1]);
-                if length & NOT_SENT != 0 {
-                    let (bytes, most) = (length & !NOT_SENT, ANSWER_BYTES_MAX as u64);
-                    return give(token, Got::NotSent(Oversize { bytes, most }));
+                let (token, outcome) = (words[0], outcome_of(words[1]));
+                let length = words[1] & ((1 << OUTCOME_SHIFT) - 1);
+                if words[1] & NOT_SENT != 0 {
+                    let most = ANSWER_BYTES_MAX as u64;
+                    return give(token, Got::NotSent(Oversize { outcome, bytes: length, most }));
                 }
-                (self.begin(token, length), &words[HEAD_WORDS..])
+                (self.begin(token, outcome, length), &words[HEAD_WORDS..])
             }
         };
         let now = begun.left.min(body.len() * 8);
@@ -133,30 +136,35 @@ impl Reader {
     }
 
     /// The first line of a record.
-    fn begin(&mut self, token: u64, length: u64) -> Begun {
+    fn begin(&mut self, token: u64, outcome: Outcome, length: u64) -> Begun {
         // No office writes more: a longer one is not believed.
         let len = (length as u32 as usize).min(ANSWER_BYTES_MAX);
         let from = (length >> 32) as usize * PIECE_BYTES;
         let left = len.saturating_sub(from).min(PIECE_BYTES);
         if len <= PIECE_BYTES {
             self.small.clear();
-            return Begun { token, what: What::Small, left };
+            return Begun { token, outcome, what: What::Small, left };
         }
         if from == 0 && token >= self.settled {
             self.large = Some(Large { token, len, bytes: Vec::with_capacity(len) });
         }
         let goes_on = |large: &Large| large.token == token && large.bytes.len() == from;
         let what = if self.large.as_ref().is_some_and(goes_on) { What::Piece } else { What::Past };
-        Begun { token, what, left }
+        Begun { token, outcome, what, left }
     }
 
     /// The last line of a record.
-    fn finish(&mut self, Begun { token, what, .. }: Begun, give: Give<'_>) {
+    fn finish(&mut self, Begun { token, outcome, what, .. }: Begun, give: Give<'_>) {
         match what {
-            What::Small => give(token, Got::Whole(Cow::Borrowed(&self.small))),
+            What::Small => {
+                give(token, Got::Whole(ServiceAnswer::borrowed(outcome, &self.small)));
+            }
             What::Piece => match self.large.take_if(|l| l.token == token && l.bytes.len() == l.len)
             {
-                Some(whole) => give(token, Got::Whole(Cow::Owned(whole.bytes))),
+                Some(whole) => {
+                    let bytes = Cow::Owned(whole.bytes);
+                    give(token, Got::Whole(ServiceAnswer { outcome, bytes }));
+                }
                 None => give(token, Got::Part),
             },
             What::Past => {}

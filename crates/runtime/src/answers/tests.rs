@@ -21,6 +21,11 @@ struct Pair {
 }
 
 impl Pair {
+    /// Gives the writer an answer, with the outcome of its token.
+    fn push(&mut self, token: u64, bytes: &[u8]) {
+        self.writer.push(token, outcome(token), bytes);
+    }
+
     /// The mailbox has told the office that it may begin.
     fn new() -> Self {
         let mut pair = Self {
@@ -67,7 +72,10 @@ impl Pair {
         }
         self.reader.settle(self.settled);
         let mut take = |t, b: Got<'_>| match b {
-            Got::Whole(bytes) => got.push((t, bytes.into_owned())),
+            Got::Whole(answer) => {
+                assert_eq!(answer.outcome, outcome(t));
+                got.push((t, answer.bytes.into_owned()));
+            }
             Got::NotSent(oversize) => self.refused.push((t, oversize)),
             Got::Part => self.parts += 1,
         };
@@ -80,12 +88,17 @@ impl Pair {
     }
 }
 
+/// Each answer has an outcome that follows from its token.
+fn outcome(token: u64) -> Outcome {
+    Outcome::ALL[(token % 3) as usize]
+}
+
 #[test]
 fn answers_of_any_length_pass_a_small_ring() {
     let mut pair = Pair::new();
     let lengths = [0, 1, 39, 40, 41, 96, 97, 5_000];
     for (token, len) in lengths.into_iter().enumerate() {
-        pair.writer.push(token as u64, &vec![token as u8; len]);
+        pair.push(token as u64, &vec![token as u8; len]);
     }
     let mut got = Vec::new();
     for _ in 0..200 {
@@ -103,7 +116,7 @@ fn a_front_that_does_not_read_costs_the_node_a_bounded_backlog() {
     let mut pair = Pair::new();
     let answer = vec![7; 1 << 20];
     for token in 0..100 {
-        pair.writer.push(token, &answer);
+        pair.push(token, &answer);
         pair.pump();
     }
     let most = BACKLOG_BYTES_MAX + answer.len() + RECORD_BYTES;
@@ -117,15 +130,15 @@ fn an_answer_larger_than_the_backlog_passes_and_one_beyond_the_limit_is_told() {
     let mut pair = Pair::new();
     let most = ANSWER_BYTES_MAX as u64;
     let mut beyond = vec![7; ANSWER_BYTES_MAX + 1];
-    pair.writer.push(3, &beyond);
+    pair.push(3, &beyond);
     beyond.truncate(BACKLOG_BYTES_MAX + 1);
-    pair.writer.push(4, &beyond);
+    pair.push(4, &beyond);
     let mut got = Vec::new();
     while got.is_empty() {
         pair.pump();
         got.extend(pair.read());
     }
-    assert_eq!(pair.refused, [(3, Oversize { bytes: most + 1, most })]);
+    assert_eq!(pair.refused, [(3, Oversize { outcome: outcome(3), bytes: most + 1, most })]);
     assert!(got == [(4, beyond)], "{} bytes", got[0].1.len());
     assert_eq!(pair.writer.dropped, 0);
 }
@@ -134,7 +147,7 @@ fn an_answer_larger_than_the_backlog_passes_and_one_beyond_the_limit_is_told() {
 fn a_front_that_stands_still_is_not_looked_after_often_and_is_forgotten_in_time() {
     let mut pair = Pair::new();
     let start = Time(1_000_000);
-    (0..3).for_each(|token| pair.writer.push(token, &[7; 2_000]));
+    (0..3).for_each(|token| pair.push(token, &[7; 2_000]));
     assert!(pair.writer.is_eager(start));
     pair.pump();
     pair.writer.watch(start, false);
@@ -157,14 +170,14 @@ fn a_front_that_stands_still_is_not_looked_after_often_and_is_forgotten_in_time(
 #[test]
 fn a_node_that_starts_anew_is_read_from_its_first_answer_on() {
     let mut pair = Pair::new();
-    pair.writer.push(1, &[1; 2_000]);
+    pair.push(1, &[1; 2_000]);
     pair.pump();
     assert!(pair.read().is_empty(), "the node died within this answer");
     let lines = |pair: &Pair| pair.ring.iter().map(Line::words).collect::<Vec<_>>();
     let old = lines(&pair);
     pair.writer = Writer::new(Pid(9), 8);
     pair.epoch = 2;
-    pair.writer.push(2, b"again");
+    pair.push(2, b"again");
     pair.pump();
     assert_eq!(lines(&pair), old, "the mailbox may just be reading what the old life wrote");
     assert!(pair.read().is_empty());
@@ -179,7 +192,7 @@ fn a_node_that_starts_anew_is_read_from_its_first_answer_on() {
 #[test]
 fn the_credit_of_an_earlier_front_is_void() {
     let mut pair = Pair::new();
-    pair.writer.push(1, &[1; 300]);
+    pair.push(1, &[1; 300]);
     pair.pump();
     pair.read();
     pair.read();
@@ -192,10 +205,10 @@ fn the_credit_of_an_earlier_front_is_void() {
 fn small_answers_go_between_the_pieces_of_a_large_one() {
     let mut pair = Pair::new();
     let large: Vec<u8> = (0..1_000_000).map(|i| (i % 251) as u8).collect();
-    pair.writer.push(1, &large);
+    pair.push(1, &large);
     let mut got = pair.run(10);
     for token in 2..12 {
-        pair.writer.push(token, b"small");
+        pair.push(token, b"small");
     }
     while got.len() < 11 {
         got.extend(pair.run(1));
@@ -211,11 +224,11 @@ fn small_answers_go_between_the_pieces_of_a_large_one() {
 fn a_large_answer_comes_though_small_ones_never_end() {
     let mut pair = Pair::new();
     let large = vec![3; 3 * PIECE_BYTES];
-    pair.writer.push(1, &large);
+    pair.push(1, &large);
     let (mut token, mut rounds, mut got) = (2, 0, Vec::new());
     while !got.iter().any(|(t, _)| *t == 1) {
         while pair.writer.backlog() < 20 {
-            pair.writer.push(token, &[7; 500]);
+            pair.push(token, &[7; 500]);
             token += 1;
         }
         got = pair.run(1);
@@ -230,14 +243,14 @@ fn what_is_held_back_is_sent_when_it_is_wanted_and_forgotten_when_it_is_not() {
     let mut pair = Pair::new();
     (pair.holds, pair.settled) = (Holds::All, 1);
     pair.run(2);
-    (1..=9).for_each(|token| pair.writer.push(token, &[token as u8; 10]));
-    pair.writer.push(10, &[10; PIECE_BYTES + 1]);
+    (1..=9).for_each(|token| pair.push(token, &[token as u8; 10]));
+    pair.push(10, &[10; PIECE_BYTES + 1]);
     assert!(pair.run(5).is_empty());
     assert!(!pair.writer.is_eager(Time(1)), "nobody waits for it");
     pair.settled = 5;
     assert!(pair.run(5).is_empty());
     assert_eq!(pair.writer.backlog(), 6, "those from 5 on");
-    pair.writer.push(3, b"late, and not needed");
+    pair.push(3, b"late, and not needed");
     pair.holds = Holds::Nothing;
     let tokens: Vec<u64> = pair.run(3_000).into_iter().map(|(token, _)| token).collect();
     assert_eq!(tokens, [5, 6, 7, 8, 9, 10]);
@@ -249,9 +262,9 @@ fn large_answers_alone_are_held_back_where_small_ones_are_wanted_of_all() {
     let mut pair = Pair::new();
     pair.holds = Holds::Large;
     pair.run(2);
-    pair.writer.push(1, &[1; PIECE_BYTES + 1]);
+    pair.push(1, &[1; PIECE_BYTES + 1]);
     assert!(pair.run(5).is_empty() && !pair.writer.is_eager(Time(1)));
-    pair.writer.push(2, b"small");
+    pair.push(2, b"small");
     assert_eq!(pair.run(5), [(2, b"small".to_vec())]);
     pair.holds = Holds::Nothing;
     assert_eq!(pair.run(3_000), [(1, vec![1; PIECE_BYTES + 1])]);
@@ -260,7 +273,7 @@ fn large_answers_alone_are_held_back_where_small_ones_are_wanted_of_all() {
 #[test]
 fn a_mailbox_that_says_it_read_more_than_was_written_is_not_believed() {
     let mut pair = Pair::new();
-    pair.writer.push(1, b"one");
+    pair.push(1, b"one");
     pair.credit.put(&[1 << 32 | 5, 0, 0, 0, 0, 0, 0], Stamp::new(1, 0));
     let mut outs = Vec::new();
     assert!(!pair.writer.pump(RegionId(0), 1, &pair.credit, &mut outs) && outs.is_empty());
@@ -270,12 +283,12 @@ fn a_mailbox_that_says_it_read_more_than_was_written_is_not_believed() {
 fn a_large_answer_that_is_not_needed_any_more_ends_with_its_piece() {
     let mut pair = Pair::new();
     let large = vec![1; 40 * PIECE_BYTES];
-    pair.writer.push(1, &large);
+    pair.push(1, &large);
     pair.run(10);
     // Another node was quicker. The next answer is understood all the same.
     pair.settled = 2;
-    pair.writer.push(2, b"next");
-    pair.writer.push(3, &large);
+    pair.push(2, b"next");
+    pair.push(3, &large);
     let lines = lines_of(PIECE_BYTES);
     assert_eq!(pair.run(lines as usize), [(2, b"next".to_vec())]);
     let got = pair.run(41 * lines as usize);
@@ -287,7 +300,7 @@ fn a_front_that_has_gone_while_answers_are_held_back_costs_nothing_in_the_end() 
     let mut pair = Pair::new();
     (pair.holds, pair.settled) = (Holds::All, 1);
     pair.run(2);
-    (1..100).for_each(|token| pair.writer.push(token, &[0; 1_000]));
+    (1..100).for_each(|token| pair.push(token, &[0; 1_000]));
     pair.run(1);
     let start = Time(1_000_000);
     let later = |n: u64| start + Span(n * ABANDONED.0);

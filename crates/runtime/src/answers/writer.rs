@@ -1,11 +1,11 @@
 //! The office's side of one ring.
 
 use super::{
-    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, FIRST_BYTES, Holds, NOT_SENT, PIECE_BYTES,
-    RECORD_BYTES, STALLED, Word, line_of, lines_of,
+    ABANDONED, ANSWER_BYTES_MAX, BACKLOG_BYTES_MAX, FIRST_BYTES, Holds, NOT_SENT, OUTCOME_SHIFT,
+    PIECE_BYTES, RECORD_BYTES, STALLED, Word, line_of, lines_of,
 };
 use amcast_core::memory::{Line, Out, RegionId, Source, Stamp};
-use amcast_core::{Pid, Time};
+use amcast_core::{Outcome, Pid, Time};
 use std::collections::VecDeque;
 
 /// Bytes of small answers that go before the next piece of a large one.
@@ -45,7 +45,7 @@ pub(super) struct Writer {
 #[derive(Debug)]
 struct Record {
     token: u64,
-    /// As in the first line: how many bytes it has, or how many are not sent.
+    /// As in the first line: how many bytes it has, or how many are not sent, and the command's outcome.
     length: u64,
     body: Body,
 }
@@ -135,7 +135,7 @@ impl Writer {
         self.small.len() + self.large.len()
     }
 
-    pub(super) fn push(&mut self, token: u64, bytes: &[u8]) {
+    pub(super) fn push(&mut self, token: u64, outcome: Outcome, bytes: &[u8]) {
         if token < self.settled {
             return;
         }
@@ -146,7 +146,7 @@ impl Writer {
             self.dropped += u64::from(self.holds == Holds::Nothing);
             return;
         }
-        let length = bytes.len() as u64;
+        let length = bytes.len() as u64 | u64::from(outcome.code()) << OUTCOME_SHIFT;
         let record = if bytes.len() > ANSWER_BYTES_MAX {
             Record { token, length: length | NOT_SENT, body: Body::from(&[][..]) }
         } else {

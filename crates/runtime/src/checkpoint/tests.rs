@@ -1,9 +1,8 @@
 //! Checkpoints are whole or none, and written when they are due.
 
 use super::*;
-use crate::application::{Command, Figures};
+use crate::application::{Command, Figures, TellAnswer};
 use crate::log_owner::LogOwner;
-use amcast_core::MsgId;
 use std::fs;
 use std::sync::Arc;
 
@@ -17,7 +16,7 @@ struct Text {
 impl Application for Text {
     type State = String;
 
-    fn deliver(&mut self, _: Command<'_>, _: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+    fn deliver(&mut self, _: Command<'_>, _: TellAnswer<'_>) -> bool {
         true
     }
 

@@ -2,8 +2,7 @@
 //! there is room again.
 
 use super::{NoAnswer, OnAnswer, Sink};
-use amcast_core::{GroupSet, Time};
-use std::borrow::Cow;
+use amcast_core::{GroupSet, ServiceAnswer, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -168,10 +167,10 @@ impl Desk {
     }
 
     /// Ends a job: tells who asked, and makes room.
-    pub(super) fn answer(&self, job: Job, answer: Result<Cow<'_, [u8]>, NoAnswer>) {
+    pub(super) fn answer(&self, job: Job, answer: Result<ServiceAnswer<'_>, NoAnswer>) {
         self.leave(job.payload.len());
         match job.asker {
-            Asker::Once(tell) => tell(answer.as_deref().map_err(|why| *why)),
+            Asker::Once(tell) => tell(answer),
             Asker::Sink(token) => {
                 if let Some(sink) = self.sink.get() {
                     sink.answer(token, answer);
@@ -191,7 +190,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::Gid;
+    use amcast_core::{Gid, Outcome};
 
     /// Counts what it is told.
     #[derive(Default)]
@@ -201,7 +200,7 @@ mod tests {
     }
 
     impl Sink for Counts {
-        fn answer(&self, _: u64, _: Result<Cow<'_, [u8]>, NoAnswer>) {
+        fn answer(&self, _: u64, _: Result<ServiceAnswer<'_>, NoAnswer>) {
             self.answers.fetch_add(1, Ordering::SeqCst);
         }
 
@@ -235,7 +234,7 @@ mod tests {
         assert_eq!((taken.len(), desk.open()), (8, 8));
         for (n, job) in taken.into_iter().enumerate() {
             assert_eq!(counts.rooms.load(Ordering::SeqCst), usize::from(n > 4), "{n} answered");
-            desk.answer(job, Ok(b"+OK\r\n"[..].into()));
+            desk.answer(job, Ok(ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n")));
         }
         assert_eq!(counts.rooms.load(Ordering::SeqCst), 1);
         assert_eq!((counts.answers.load(Ordering::SeqCst), desk.open()), (8, 0));
@@ -301,7 +300,9 @@ mod tests {
             let mut taken = Vec::new();
             while !submitters.iter().all(|s| s.is_finished()) {
                 desk.take(&mut taken);
-                taken.drain(..).for_each(|job| desk.answer(job, Ok(Cow::Borrowed(b""))));
+                taken.drain(..).for_each(|job| {
+                    desk.answer(job, Ok(ServiceAnswer::borrowed(Outcome::Executed, b"")))
+                });
                 std::thread::yield_now();
             }
         });

@@ -131,7 +131,7 @@ impl Road for Leased {
             tell(
                 seq,
                 match got {
-                    Got::Whole(bytes) => Came::Answer(Ok(bytes)),
+                    Got::Whole(answer) => Came::Answer(Ok(answer)),
                     Got::NotSent(oversize) => Came::Answer(Err(oversize)),
                     Got::Part => Came::Part,
                 },

@@ -17,8 +17,7 @@ use crate::ingress::{ANSWER_FRAME_MAX, FLIGHT_BYTES_MAX, FLIGHT_MAX, Inlet};
 use crate::life::Life;
 use crate::ready::Ready;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Config, Entry, GroupSet, Node, Pid, Span, Submission, Time};
-use std::borrow::Cow;
+use amcast_core::{Config, Entry, GroupSet, Node, Pid, ServiceAnswer, Span, Submission, Time};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
@@ -256,14 +255,14 @@ impl Link {
                     line.done(used);
                     continue;
                 }
-                Frame::Answer(token, bytes) => {
+                Frame::Answer(token, outcome, bytes) => {
                     let before = self.answer_bytes;
                     self.answer_bytes = before - before / 32 + bytes.len() / 32;
-                    (token, Came::Answer(Ok(Cow::Borrowed(bytes))))
+                    (token, Came::Answer(Ok(ServiceAnswer::borrowed(outcome, bytes))))
                 }
-                Frame::TooLarge(token, bytes) => {
+                Frame::TooLarge(token, outcome, bytes) => {
                     let most = ANSWER_BYTES_MAX as u64;
-                    (token, Came::Answer(Err(Oversize { bytes, most })))
+                    (token, Came::Answer(Err(Oversize { outcome, bytes, most })))
                 }
                 Frame::Lost(token) => (token, Came::Lost),
                 Frame::Hello(_) | Frame::Command(..) | Frame::Read(..) => {
@@ -382,6 +381,7 @@ mod tests {
     use super::*;
     use crate::ingress::Ingress;
     use amcast_core::Gid;
+    use amcast_core::Outcome;
     use std::sync::Arc;
 
     const DST: GroupSet = GroupSet::one(Gid(0));
@@ -435,7 +435,7 @@ mod tests {
                     told.push((
                         seq,
                         match came {
-                            Came::Answer(bytes) => Some(bytes.unwrap().to_vec()),
+                            Came::Answer(answer) => Some(answer.unwrap().bytes.to_vec()),
                             Came::Part | Came::Lost => None,
                         },
                     ));
@@ -479,7 +479,7 @@ mod tests {
         let mut place = Place::new("links-die", None);
         (10..13).for_each(|seq| place.send(seq));
         let seq = place.take(0).unwrap();
-        place.nodes[0].as_mut().unwrap().answer(seq, b"+1");
+        place.nodes[0].as_mut().unwrap().answer(seq, Outcome::Executed, b"+1");
         place.rounds();
         assert_eq!(place.told(), [(10, Some(b"+1".to_vec()))]);
         place.nodes[0] = None;
@@ -518,7 +518,7 @@ mod tests {
         place.nodes[1].as_mut().unwrap().serve(true);
         place.rounds();
         assert_eq!(place.links.room(GroupSet::EMPTY, 1), 0, "11 is on its way elsewhere");
-        place.nodes[0].as_mut().unwrap().answer(seq, b"+1");
+        place.nodes[0].as_mut().unwrap().answer(seq, Outcome::Executed, b"+1");
         place.rounds();
         assert_eq!(place.told(), [(11, Some(b"+1".to_vec()))]);
         place.send(12);
@@ -548,13 +548,13 @@ mod tests {
                 place.links.send(place.now, Submission { seq, dst: DST, payload: b"x" }, false);
                 place.links.flush(place.now);
                 let number = place.take(0).unwrap();
-                place.nodes[0].as_mut().unwrap().answer(number, &vec![7; bytes]);
+                place.nodes[0].as_mut().unwrap().answer(number, Outcome::Executed, &vec![7; bytes]);
                 place.rounds();
             }
             place.send(1 << 20);
             room.push(place.links.room(GroupSet::EMPTY, 1));
             let number = place.take(0).unwrap();
-            place.nodes[0].as_mut().unwrap().answer(number, b"");
+            place.nodes[0].as_mut().unwrap().answer(number, Outcome::Executed, b"");
             place.rounds();
         }
         assert!((50..90).contains(&room[0]) && room[1] > FLIGHT_MAX / 2, "{room:?}");

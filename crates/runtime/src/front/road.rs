@@ -1,15 +1,14 @@
 //! How a front's commands reach the replicas, and how the answers come back.
 
 use crate::answers::Oversize;
-use amcast_core::{GroupSet, Span, Submission, Time};
-use std::borrow::Cow;
+use amcast_core::{GroupSet, ServiceAnswer, Span, Submission, Time};
 
 /// What has become of a command that was sent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Came<'a> {
-    /// It was executed, and this is the answer, or why that is not sent.
-    Answer(Result<Cow<'a, [u8]>, Oversize>),
-    /// It was executed, and its answer, which is large, is on its way: one more piece has come.
+    /// This is the answer, or why that is not sent.
+    Answer(Result<ServiceAnswer<'a>, Oversize>),
+    /// Its answer, which is large, is on its way: one more piece has come.
     Part,
     /// Whoever had it will not answer any more: it is to be sent again, before any newer one.
     Lost,

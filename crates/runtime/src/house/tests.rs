@@ -1,7 +1,7 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
-use crate::application::{Figures, Wake};
+use crate::application::{Figures, TellAnswer, Wake};
 use crate::home::Keeping;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
@@ -16,7 +16,7 @@ struct Stands([u64; 2]);
 impl Application for Stands {
     type State = [u64; 2];
 
-    fn deliver(&mut self, command: Command<'_>, _: &mut dyn FnMut(MsgId, &[u8])) -> bool {
+    fn deliver(&mut self, command: Command<'_>, _: TellAnswer<'_>) -> bool {
         self.0[command.group.index()] = command.position;
         true
     }

@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! length   4 bytes, of what follows
-//! kind     1 byte
+//! kind     1 byte: the low half says which; the high half of an answer's is the command's outcome
 //! body     numbers of 8 bytes, little-endian; what is left are the bytes of a command or answer
 //! ```
 
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 
 /// The version of the frames: whoever speaks another one is refused.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 
 /// Bytes of a frame that are not a command's or answer's own, at most.
 pub(crate) const AROUND_BYTES: usize = 4 + 1 + 2 * 8;
@@ -23,10 +23,10 @@ pub enum Frame<'a> {
     Command(u64, GroupSet, &'a [u8]),
     /// Whether the node's member takes commands now.
     Serves(bool),
-    /// The answer to the command of that number.
-    Answer(u64, &'a [u8]),
-    /// The command of that number was executed; its answer has so many bytes, more than is sent.
-    TooLarge(u64, u64),
+    /// What became of the command of that number, and its answer.
+    Answer(u64, Outcome, &'a [u8]),
+    /// The same with an answer of so many bytes, more than are sent.
+    TooLarge(u64, Outcome, u64),
     /// The node does not know what becomes of the command of that number.
     Lost(u64),
     /// As a command; it changes nothing, and need not be ordered.
@@ -41,8 +41,10 @@ impl<'a> Frame<'a> {
             Self::Command(token, dst, bytes) => (2, &[*token, dst.0], bytes),
             Self::Serves(false) => (3, &[], &[]),
             Self::Serves(true) => (4, &[], &[]),
-            Self::Answer(token, bytes) => (5, &[*token], bytes),
-            Self::TooLarge(token, bytes) => (6, &[*token, *bytes], &[]),
+            Self::Answer(token, outcome, bytes) => (5 | outcome.code() << 4, &[*token], bytes),
+            Self::TooLarge(token, outcome, bytes) => {
+                (6 | outcome.code() << 4, &[*token, *bytes], &[])
+            }
             Self::Lost(token) => (7, &[*token], &[]),
             Self::Read(token, dst, bytes) => (8, &[*token, dst.0], bytes),
         };
@@ -65,7 +67,11 @@ impl<'a> Frame<'a> {
             return Err("a frame of a length that none has");
         }
         let Some(mut body) = rest.get(..length) else { return Ok(None) };
-        let kind = body[0];
+        let (kind, outcome) = match body[0] & 0xf {
+            kind @ (5 | 6) => (kind, body[0] >> 4),
+            _ => (body[0], 0),
+        };
+        let outcome = Outcome::of_code(outcome).ok_or("an answer of an outcome that none has")?;
         body = &body[1..];
         let mut word = || {
             let (word, rest) = body.split_first_chunk::<8>().ok_or("a frame that ends early")?;
@@ -77,8 +83,8 @@ impl<'a> Frame<'a> {
             2 => Self::Command(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             3 => Self::Serves(false),
             4 => Self::Serves(true),
-            5 => Self::Answer(word()?, std::mem::take(&mut body)),
-            6 => Self::TooLarge(word()?, word()?),
+            5 => Self::Answer(word()?, outcome, std::mem::take(&mut body)),
+            6 => Self::TooLarge(word()?, outcome, word()?),
             7 => Self::Lost(word()?),
             8 => Self::Read(word()?, GroupSet(word()?), std::mem::take(&mut body)),
             _ => return Err("a frame of a kind that none has"),
@@ -92,14 +98,17 @@ mod tests {
     use super::*;
     use amcast_core::Gid;
 
-    const ALL: [Frame<'_>; 9] = [
+    const ALL: [Frame<'_>; 12] = [
         Frame::Hello(VERSION),
         Frame::Command(7, GroupSet::one(Gid(63)), b"set x"),
         Frame::Command(8, GroupSet::first(2), b""),
         Frame::Serves(true),
         Frame::Serves(false),
-        Frame::Answer(7, b"+OK"),
-        Frame::TooLarge(7, 1 << 40),
+        Frame::Answer(7, Outcome::Executed, b"+OK"),
+        Frame::Answer(8, Outcome::NotExecuted, b"-no"),
+        Frame::Answer(9, Outcome::Unknown, b""),
+        Frame::TooLarge(7, Outcome::Executed, 1 << 40),
+        Frame::TooLarge(7, Outcome::NotExecuted, 1 << 40),
         Frame::Lost(9),
         Frame::Read(10, GroupSet::one(Gid(2)), b"get x"),
     ];
@@ -124,6 +133,8 @@ mod tests {
         assert_eq!(refused(&[0, 0, 0, 0]), "a frame of a length that none has");
         assert_eq!(refused(&[61, 0, 0, 0]), "a frame of a length that none has");
         assert_eq!(refused(&[1, 0, 0, 0, 99]), "a frame of a kind that none has");
+        assert_eq!(refused(&[1, 0, 0, 0, 0x35]), "an answer of an outcome that none has");
+        assert_eq!(refused(&[1, 0, 0, 0, 0x13]), "a frame of a kind that none has");
         assert_eq!(refused(&[2, 0, 0, 0, 7, 1]), "a frame that ends early");
         assert_eq!(refused(&[2, 0, 0, 0, 3, 1]), "a frame that goes on");
     }

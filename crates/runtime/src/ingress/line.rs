@@ -264,7 +264,7 @@ fn empty(buffer: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::{Gid, GroupSet};
+    use amcast_core::{Gid, GroupSet, Outcome};
     use std::sync::atomic::AtomicUsize;
 
     const DST: GroupSet = GroupSet::one(Gid(0));
@@ -307,11 +307,11 @@ mod tests {
         for [mut a, _b] in pairs() {
             let piece = vec![7; 100_000];
             for n in 0..100 {
-                a.say(Frame::Answer(n, &piece));
+                a.say(Frame::Answer(n, Outcome::Executed, &piece));
                 a.flush().unwrap();
             }
             // Also one that is large by itself.
-            a.say(Frame::Answer(100, &vec![7; 3 << 20]));
+            a.say(Frame::Answer(100, Outcome::Executed, &vec![7; 3 << 20]));
             a.flush().unwrap();
             assert!(a.backlog() > 5_000_000 + (3 << 20), "{}", a.backlog());
         }
@@ -322,7 +322,7 @@ mod tests {
         let _limit = amcast_test_policy::time_limit();
         let [mut a, mut b] = Line::pair([silent(), silent()]);
         let large = vec![7; 5 << 20];
-        a.say(Frame::Answer(1, &large));
+        a.say(Frame::Answer(1, Outcome::Executed, &large));
         let mut rounds = 0;
         while b.next(8 << 20).unwrap().is_none() {
             a.flush().unwrap();
@@ -330,7 +330,10 @@ mod tests {
             rounds += 1;
         }
         let frame = b.next(8 << 20).unwrap().map(|(frame, _)| frame);
-        assert!(rounds > 4 && frame == Some(Frame::Answer(1, &large)), "{rounds}");
+        assert!(
+            rounds > 4 && frame == Some(Frame::Answer(1, Outcome::Executed, &large)),
+            "{rounds}"
+        );
     }
 
     #[test]

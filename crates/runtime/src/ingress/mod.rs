@@ -36,7 +36,7 @@ use crate::application::Wake;
 use crate::reading::Read;
 use crate::ready::Ready;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
-use amcast_core::{Gid, GroupSet};
+use amcast_core::{Gid, GroupSet, Outcome};
 use frame::{AROUND_BYTES, Frame, VERSION};
 use line::Line;
 use std::collections::BTreeMap;
@@ -518,10 +518,10 @@ impl Ingress {
     }
 
     /// The read has this answer.
-    pub(crate) fn answer_read(&mut self, read: &Read, bytes: &[u8]) {
+    pub(crate) fn answer_read(&mut self, read: &Read, outcome: Outcome, bytes: &[u8]) {
         if let Some(front) = self.end_read(read) {
             front.answer_bytes = front.answer_bytes - front.answer_bytes / 8 + bytes.len() / 8;
-            let dropped = front.answer(read.token, bytes);
+            let dropped = front.answer(read.token, outcome, bytes);
             self.dropped += u64::from(dropped);
         }
     }
@@ -536,14 +536,14 @@ impl Ingress {
         }
     }
 
-    /// The command that was broadcast with the number `seq` was executed, with this answer. What
+    /// The command that was broadcast with the number `seq` came to this outcome, with this answer. What
     /// nobody waits for is dropped.
-    pub(crate) fn answer(&mut self, seq: u64, bytes: &[u8]) {
+    pub(crate) fn answer(&mut self, seq: u64, outcome: Outcome, bytes: &[u8]) {
         let Some(Flight { front, token }) = self.flights.remove(&seq) else { return };
         let Some(front) = self.fronts.iter_mut().find(|f| f.number == front) else { return };
         front.flights -= 1;
         front.end_detour(token);
-        let dropped = front.answer(token, bytes);
+        let dropped = front.answer(token, outcome, bytes);
         self.dropped += u64::from(dropped);
     }
 
@@ -593,14 +593,14 @@ impl Front {
     }
 
     /// Gives it an answer, unless that is larger than is sent, or too many wait: whether it was dropped for that.
-    fn answer(&mut self, token: u64, bytes: &[u8]) -> bool {
+    fn answer(&mut self, token: u64, outcome: Outcome, bytes: &[u8]) -> bool {
         let dropped = self.line.backlog() >= BACKLOG_BYTES_MAX;
         self.line.say(if bytes.len() > ANSWER_BYTES_MAX {
-            Frame::TooLarge(token, bytes.len() as u64)
+            Frame::TooLarge(token, outcome, bytes.len() as u64)
         } else if dropped {
             Frame::Lost(token)
         } else {
-            Frame::Answer(token, bytes)
+            Frame::Answer(token, outcome, bytes)
         });
         dropped
     }

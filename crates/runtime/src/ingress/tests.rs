@@ -51,7 +51,7 @@ impl Place {
 
     /// A read is answered, and one of its front that waits is taken up in its place.
     fn takes_one_more_for(&mut self, answered: &Read) {
-        self.ingress.answer_read(answered, b"");
+        self.ingress.answer_read(answered, Outcome::Executed, b"");
         assert!(self.take(1).is_none());
         assert_eq!(self.ingress.take_reads().len(), 1);
     }
@@ -76,11 +76,14 @@ fn commands_wait_for_room_and_answers_find_their_front() {
     assert!(place.take(0).is_none(), "there is no room");
     assert_eq!(place.take(1), Some((100, b"one".to_vec())));
     assert_eq!(place.take(1), Some((101, b"two".to_vec())));
-    place.ingress.answer(101, b"+2");
-    place.ingress.answer(100, b"+1");
-    place.ingress.answer(100, b"again");
-    place.ingress.answer(55, b"of an earlier life");
-    assert!(place.hears(Frame::Answer(8, b"+2")) && place.hears(Frame::Answer(7, b"+1")));
+    place.ingress.answer(101, Outcome::Executed, b"+2");
+    place.ingress.answer(100, Outcome::Executed, b"+1");
+    place.ingress.answer(100, Outcome::Executed, b"again");
+    place.ingress.answer(55, Outcome::Executed, b"of an earlier life");
+    assert!(
+        place.hears(Frame::Answer(8, Outcome::Executed, b"+2"))
+            && place.hears(Frame::Answer(7, Outcome::Executed, b"+1"))
+    );
     assert_eq!((place.front.unread(), place.ingress.open_commands()), (0, 0));
 }
 
@@ -96,8 +99,10 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
     let mut reads = place.ingress.take_reads();
     assert_eq!(reads.iter().map(|read| read.token).collect::<Vec<_>>(), [1, 3]);
     let second = reads.pop().unwrap();
-    place.ingress.answer_read(&reads[0], b"+x");
-    assert!(place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, b"+x")));
+    place.ingress.answer_read(&reads[0], Outcome::Executed, b"+x");
+    assert!(
+        place.hears(Frame::Serves(true)) && place.hears(Frame::Answer(1, Outcome::Executed, b"+x"))
+    );
     place.ingress.order(second);
     // A read of its line waits for its answer, and others do not.
     place.say(Frame::Read(4, DST, b"third"));
@@ -108,10 +113,13 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
     third.line = 9;
     assert_eq!(place.ingress.may_read(&third), MayRead::Now);
     third.line = 0;
-    place.ingress.answer(101, b"+y");
+    place.ingress.answer(101, Outcome::Executed, b"+y");
     assert_eq!(place.ingress.may_read(&third), MayRead::Now);
-    place.ingress.answer_read(&third, b"+z");
-    assert!(place.hears(Frame::Answer(3, b"+y")) && place.hears(Frame::Answer(4, b"+z")));
+    place.ingress.answer_read(&third, Outcome::Executed, b"+z");
+    assert!(
+        place.hears(Frame::Answer(3, Outcome::Executed, b"+y"))
+            && place.hears(Frame::Answer(4, Outcome::Executed, b"+z"))
+    );
     let left = &place.ingress.fronts[0];
     assert_eq!((left.reads, left.detours.len()), (OpenReads::default(), 0));
     assert_eq!(place.ingress.open_reads, OpenReads::default());
@@ -124,7 +132,7 @@ fn a_read_whose_front_is_gone_is_dropped() {
     place.say(Frame::Read(1, DST, b"first"));
     assert!(place.take(1).is_none());
     let read = place.ingress.take_reads().remove(0);
-    place.say(Frame::Answer(1, b"I am no node"));
+    place.say(Frame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!(place.ingress.may_read(&read), MayRead::Gone);
     assert_eq!(place.ingress.open_reads, OpenReads::default());
@@ -167,7 +175,7 @@ fn a_front_is_given_no_more_reads_than_it_is_expected_to_take_answers_of() {
     assert!(place.take(1).is_none());
     let reads = place.ingress.take_reads();
     let answer = vec![b'x'; 400 << 10];
-    (0..8).for_each(|n| place.ingress.answer_read(&reads[n], &answer));
+    (0..8).for_each(|n| place.ingress.answer_read(&reads[n], Outcome::Executed, &answer));
     while place.ingress.fronts[0].line.backlog() > 0 {
         place.ingress.round();
         place.front.fill().unwrap();
@@ -225,7 +233,7 @@ fn a_member_that_was_left_out_tells_whose_commands_are_lost() {
     assert!(place.take(1).is_some() && place.hears(Frame::Serves(true)));
     place.ingress.lose_all();
     assert!(place.hears(Frame::Lost(7)));
-    place.ingress.answer(100, b"late");
+    place.ingress.answer(100, Outcome::Executed, b"late");
     place.ingress.round();
     assert!(!place.front.fill().unwrap());
 }
@@ -239,7 +247,7 @@ fn a_front_has_a_bounded_number_of_commands_on_their_way() {
     }
     let taken = (0..2 * FLIGHT_MAX).filter(|_| place.take(1).is_some()).count();
     assert_eq!(taken, FLIGHT_MAX);
-    place.ingress.answer(100, b"");
+    place.ingress.answer(100, Outcome::Executed, b"");
     assert!(place.take(1).is_some());
 }
 
@@ -257,7 +265,7 @@ fn reads_of_a_front_are_executed_while_few_of_its_answers_wait() {
     while heard < 100 {
         // As many as the node executes in one round.
         while let Some(read) = reads.pop_if(|read| place.ingress.may_read(read) == MayRead::Now) {
-            place.ingress.answer_read(&read, &answer);
+            place.ingress.answer_read(&read, Outcome::Executed, &answer);
         }
         assert!(place.ingress.fronts[0].line.backlog() <= CALM_BYTES + answer.len() + 64);
         place.ingress.round();
@@ -282,7 +290,7 @@ fn answers_beyond_the_bound_are_dropped_and_asked_for_again_and_no_front_is_cut_
     let taken: Vec<_> = std::iter::from_fn(|| place.take(1)).collect();
     assert_eq!(taken.len(), most + 50);
     for (seq, _) in taken {
-        place.ingress.answer(seq, &answer);
+        place.ingress.answer(seq, Outcome::Executed, &answer);
     }
     assert!(place.ingress.fronts[0].line.backlog() < BACKLOG_BYTES_MAX + (2 << 20));
     // Nothing more is taken up of it, and of others it is.
@@ -314,7 +322,7 @@ fn who_makes_no_sense_is_cut_off_and_its_commands_with_it() {
     place.ingress.serve(true);
     place.say(Frame::Command(1, DST, b""));
     assert!(place.take(1).is_some());
-    place.say(Frame::Answer(1, b"I am no node"));
+    place.say(Frame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!((place.ingress.cut_off, place.ingress.open_commands()), (1, 0));
     place.front.say(Frame::Command(2, DST, b""));

@@ -5,7 +5,7 @@ use crate::executor::{Delivered, Executor, Holds, Limits};
 use crate::kv::Kv;
 use crate::kv::client::lock;
 use crate::status::{ShardStatus, Status};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A backend without replication. A command runs in the thread that submits it: on a small
@@ -51,7 +51,7 @@ impl Backend for LocalBackend {
             positions[shard.index()] += 1;
             let position = positions[shard.index()];
             let outcome = executor.deliver(shard, position, id, dst, command, &mut |a| {
-                answers.answer(token, a.bytes.into());
+                answers.answer(token, ServiceAnswer::borrowed(a.outcome, a.bytes));
             });
             // The lock makes each command run before the next comes, so nothing ever waits.
             assert_eq!(outcome, Ok(Delivered::Taken), "the front writes whole envelopes");

@@ -4,9 +4,8 @@ mod local;
 
 pub use local::LocalBackend;
 
-use amcast_core::{Gid, GroupSet};
+use amcast_core::{Gid, GroupSet, ServiceAnswer};
 use core::fmt;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 /// A request of a session that writes: what a later read of the session must see.
@@ -37,8 +36,7 @@ impl core::error::Error for Busy {}
 /// What a backend owes its front:
 /// - Each command that was taken is answered exactly once, with the answer of the first replica
 ///   that ran it. A backend that hears nothing sends the *same bytes* again, as often as needed:
-///   the executor runs them once. One that gives up answers with an error; the command may then
-///   have run or not.
+///   the executor runs them once. One that gives up answers with an error, and with what is known of the command.
 /// - Commands from one front whose only destination is the same shard are ordered as they were
 ///   submitted. Nothing is asked about the order of others; the front waits where it matters.
 pub trait Backend: Send + Sync + 'static {
@@ -97,7 +95,7 @@ pub trait Backend: Send + Sync + 'static {
 pub trait Answers: Send + Sync + 'static {
     /// The answer to the command that was submitted with `token`. A large one is best owned: it is
     /// not copied then.
-    fn answer(&self, token: u64, answer: Cow<'_, [u8]>);
+    fn answer(&self, token: u64, answer: ServiceAnswer<'_>);
 
     /// There is room again after a [`Busy`].
     fn room(&self);

@@ -81,7 +81,7 @@ use crate::digest::{DigestReport, SLICE_BYTES, is_point};
 use crate::envelope::{ClockReport, Envelope, Stamp};
 use crate::machine::{ANY_GROWTH, Access, Machine, NEW_BUDGET, Part, Place};
 use crate::parts::{Assembly, CommandPart, header};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use clocks::{Clocks, bound};
 use digests::{Comparison, Digests};
 use parts::Parts;
@@ -165,6 +165,8 @@ pub struct Answer<'a> {
     pub session: u64,
     /// The request in that session.
     pub request: u64,
+    /// What became of the command.
+    pub outcome: Outcome,
     /// The machine's answer.
     pub bytes: &'a [u8],
 }

@@ -12,7 +12,7 @@ use crate::machine::{Corrupt, Machine, Place, Refusal};
 use crate::parts::{Assembly, CommandPart, KEPT, PARTS_MAX};
 use crate::stream::{Piece, Source, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX};
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use indexmap::IndexMap;
 use mutant::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
@@ -295,10 +295,10 @@ impl<M: Machine> Executor<M> {
         }
         let floor = head.floors.admit(&part.envelope, now_ms);
         head.parts.release(session, floor);
-        let outcome = match stamp.host_ms {
+        let kept = match stamp.host_ms {
             // The session is beyond the command.
             _ if part.first() < floor && !mutant::is(Mutant::KeepsLateParts) => {
-                Err(Refusal::Forgotten)
+                Err(Refusal::Forgotten { outcome: Outcome::Unknown })
             }
             ms if ms.saturating_add(self.limits.session_ms) < now_ms => {
                 Err(Refusal::Stale { now_ms })
@@ -306,12 +306,16 @@ impl<M: Machine> Executor<M> {
             ms if ms > now_ms => Err(Refusal::Ahead { now_ms }),
             _ => head.parts.keep(part, now_ms),
         };
-        match outcome {
-            Ok(()) => on_answer(super::Answer { id, session, request, bytes: KEPT }),
+        match kept {
+            Ok(()) => {
+                let outcome = Outcome::Executed;
+                on_answer(super::Answer { id, session, request, outcome, bytes: KEPT });
+            }
             Err(why) => {
                 let mut answer = Vec::new();
                 self.machine.refuse(why, b"", &mut answer);
-                on_answer(super::Answer { id, session, request, bytes: &answer });
+                let outcome = why.outcome();
+                on_answer(super::Answer { id, session, request, outcome, bytes: &answer });
             }
         }
     }

@@ -12,7 +12,7 @@ use super::{Engine, Executor};
 use crate::backend::Wrote;
 use crate::envelope::Envelope;
 use crate::machine::{At, Machine, Place};
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 
 /// What stands for the message of a read, which is in none: another for each, since what a command draws
 /// at random follows from it.
@@ -23,8 +23,8 @@ fn unsent(envelope: &Envelope) -> MsgId {
 /// What became of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peek {
-    /// It was answered.
-    Answered,
+    /// It was answered, or refused by the machine.
+    Answered(Outcome),
     /// Threads of their own answer it: [`Executor::collect_reads`] or [`Executor::collect_peeks`] tells what became of it.
     Later,
     /// Something that its client wrote is not executed here, or commands wait for other shards, or the
@@ -78,8 +78,7 @@ impl Look {
         }
         let dst = GroupSet::one(place.shard);
         let at = At { id, dst, places: &[place], exact: GroupSet::EMPTY };
-        machine.apply(&at, &mut [part], command, answer);
-        Peek::Answered
+        Peek::Answered(machine.apply(&at, &mut [part], command, answer))
     }
 }
 
@@ -211,8 +210,7 @@ impl<M: Machine> Executor<M> {
             .map(|(_, side)| &mut side.part)
             .collect();
         let at = At { id, dst, places: &places, exact: GroupSet::EMPTY };
-        self.machine.apply(&at, &mut parts, command, answer);
-        Peek::Answered
+        Peek::Answered(self.machine.apply(&at, &mut parts, command, answer))
     }
 
     /// Tells what became of reads that [`peek`](Self::peek) was given and threads of their own have come to; whether

@@ -67,7 +67,7 @@ use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest::is_point;
 use crate::envelope::{Envelope, Stamp};
 use crate::machine::{Machine, Place};
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use reads::Peeked;
 pub(super) use reads::Peeking;
 use std::collections::VecDeque;
@@ -123,6 +123,7 @@ struct Answered {
     id: MsgId,
     session: u64,
     request: u64,
+    outcome: Outcome,
     bytes: Box<[u8]>,
     /// Whether it is what a digest point came to.
     is_digest: bool,
@@ -482,12 +483,12 @@ impl<M: Machine> Pool<M> {
         let answers = std::mem::take(&mut *lock(&self.shared.answers));
         let any = !answers.is_empty();
         self.open -= answers.len();
-        for Answered { id, session, request, bytes, is_digest, asked } in answers {
+        for Answered { id, session, request, outcome, bytes, is_digest, asked } in answers {
             self.open_bytes -= asked;
             self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
             match is_digest {
                 true => self.digests.push((id, bytes)),
-                false => on_answer(Answer { id, session, request, bytes: &bytes }),
+                false => on_answer(Answer { id, session, request, outcome, bytes: &bytes }),
             }
         }
         any
@@ -712,9 +713,9 @@ impl<'a, M: Machine> Worker<'a, M> {
         let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
         let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
         let mut answered = None;
-        let mut on_answer = |Answer { id, session, request, bytes }: Answer<'_>| {
+        let mut on_answer = |Answer { id, session, request, outcome, bytes }: Answer<'_>| {
             let (bytes, asked) = (bytes.into(), payload.len());
-            answered = Some(Answered { id, session, request, bytes, is_digest, asked });
+            answered = Some(Answered { id, session, request, outcome, bytes, is_digest, asked });
         };
         side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
         answered.expect("every command is answered once")

@@ -21,6 +21,7 @@ use super::Limits;
 use crate::envelope::Envelope;
 use crate::kv::hash::Keyed;
 use crate::machine::Refusal;
+use amcast_core::Outcome;
 use indexmap::IndexMap;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -84,37 +85,52 @@ pub(super) struct Progress {
     pub(super) delivered: u64,
 }
 
-/// An answer that is kept: mostly a few bytes, for which nothing is allocated.
+/// What is kept of a request that was answered: what became of it, and the answer until that takes too much. Mostly
+/// it is a few bytes, for which nothing is allocated.
 #[derive(Clone, Debug)]
 pub(super) enum Kept {
-    Few(u8, [u8; FEW]),
-    Many(Arc<[u8]>),
+    Few(Outcome, u8, [u8; FEW]),
+    Many(Outcome, Arc<[u8]>),
+    /// The answer was dropped.
+    Dropped(Outcome),
 }
 
 /// Bytes of an answer that are kept in place: then it takes no more than the pointer to many.
-const FEW: usize = 22;
+const FEW: usize = 21;
 
-impl From<&[u8]> for Kept {
-    fn from(bytes: &[u8]) -> Self {
+const _: () = assert!(size_of::<Kept>() <= 24, "there is one for each open request");
+
+impl Kept {
+    pub(super) fn new(outcome: Outcome, answer: &[u8]) -> Self {
         let mut few = [0; FEW];
-        match few.get_mut(..bytes.len()) {
+        match few.get_mut(..answer.len()) {
             Some(place) => {
-                place.copy_from_slice(bytes);
-                Self::Few(bytes.len() as u8, few)
+                place.copy_from_slice(answer);
+                Self::Few(outcome, answer.len() as u8, few)
             }
-            None => Self::Many(bytes.into()),
+            None => Self::Many(outcome, answer.into()),
         }
     }
-}
 
-impl std::ops::Deref for Kept {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
+    /// What became of the request.
+    pub(super) const fn outcome(&self) -> Outcome {
         match self {
-            Self::Few(len, bytes) => &bytes[..usize::from(*len)],
-            Self::Many(bytes) => bytes,
+            Self::Few(outcome, ..) | Self::Many(outcome, _) | Self::Dropped(outcome) => *outcome,
         }
+    }
+
+    /// The answer, if that was not dropped.
+    pub(super) fn answer(&self) -> Option<&[u8]> {
+        match self {
+            Self::Few(_, len, bytes) => Some(&bytes[..usize::from(*len)]),
+            Self::Many(_, bytes) => Some(bytes),
+            Self::Dropped(_) => None,
+        }
+    }
+
+    /// Bytes of the answer.
+    pub(super) fn bytes(&self) -> usize {
+        self.answer().map_or(0, <[u8]>::len)
     }
 }
 
@@ -126,8 +142,8 @@ pub(super) struct Session {
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
     pub(super) drop_below: Option<(u64, u64)>,
-    /// Their numbers, ascending, with their answers if those are still kept.
-    pub(super) ran: VecDeque<(u64, Option<Kept>)>,
+    /// Their numbers, ascending, with what is kept of them.
+    pub(super) ran: VecDeque<(u64, Kept)>,
 }
 
 /// Sessions by their ids. A clone shares them; one is copied when it is changed then.
@@ -145,14 +161,15 @@ pub(super) struct Sessions {
 /// What to do with a command.
 pub(super) enum Verdict<'a> {
     New,
-    Done(&'a [u8]),
+    /// It was answered: what became of it, and what is kept of the answer.
+    Done(Outcome, &'a [u8]),
     Refused(Refusal),
 }
 
 impl Sessions {
     /// Puts a session there that was read.
     pub(super) fn insert(&mut self, id: u64, session: Session) {
-        self.answer_bytes += session.ran.iter().flat_map(|r| &r.1).map(|a| a.len()).sum::<usize>();
+        self.answer_bytes += session.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
         self.table.insert(id, Arc::new(session));
     }
 
@@ -173,13 +190,15 @@ impl Sessions {
             return Verdict::Refused(Refusal::Window);
         }
         if e.request < floor {
-            return Verdict::Refused(Refusal::Forgotten);
+            return Verdict::Refused(Refusal::Forgotten { outcome: Outcome::Unknown });
         }
         // Before its stamp is looked at: what is remembered must not be taken for what never ran.
-        match self.of(e.session, e.request) {
-            Some(Some(answer)) => return Verdict::Done(answer),
-            Some(None) => return Verdict::Refused(Refusal::Forgotten),
-            None => {}
+        if let Some(kept) = self.of(e.session, e.request) {
+            let outcome = kept.outcome();
+            return match kept.answer() {
+                Some(answer) => Verdict::Done(outcome, answer),
+                None => Verdict::Refused(Refusal::Forgotten { outcome }),
+            };
         }
         if e.stamp.host_ms.saturating_add(limits.session_ms) < host_ms {
             return Verdict::Refused(Refusal::Stale { now_ms: host_ms });
@@ -191,18 +210,18 @@ impl Sessions {
         Verdict::New
     }
 
-    /// A request that is known to have run, with its answer if that is kept.
-    fn of(&self, session: u64, request: u64) -> Option<Option<&Kept>> {
+    /// What is kept of a request that is known to have run.
+    fn of(&self, session: u64, request: u64) -> Option<&Kept> {
         let ran = &self.table.get(&session)?.ran;
         let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;
-        Some(ran[i].1.as_ref())
+        Some(&ran[i].1)
     }
 
-    /// Notes that a command ran at `host_ms`, and what is kept of its answer.
+    /// Notes that a command ran at `host_ms`, and what is kept of it.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
-        answer: &[u8],
+        kept: Kept,
         host_ms: u64,
         progress: &Progress,
         limits: &Limits,
@@ -213,8 +232,8 @@ impl Sessions {
             && progress.applied >= position
         {
             while session.ran.front().is_some_and(|r| r.0 < below) {
-                let dropped = session.ran.pop_front().and_then(|r| r.1);
-                self.answer_bytes -= dropped.map_or(0, |a| a.len());
+                let dropped = session.ran.pop_front();
+                self.answer_bytes -= dropped.map_or(0, |r| r.1.bytes());
             }
             session.drop_below = None;
         }
@@ -222,8 +241,8 @@ impl Sessions {
             session.drop_below = Some((progress.floor, progress.delivered));
         }
         let at = session.ran.partition_point(|r| r.0 < e.request);
-        session.ran.insert(at, (e.request, Some(answer.into())));
-        self.answer_bytes += answer.len();
+        self.answer_bytes += kept.bytes();
+        session.ran.insert(at, (e.request, kept));
         if self.answer_bytes > limits.answer_bytes {
             self.drop_answers(limits.answer_bytes / 2);
         }
@@ -236,8 +255,9 @@ impl Sessions {
         by_age.sort_unstable();
         for (_, id) in by_age {
             let session = Arc::make_mut(self.table.get_mut(&id).expect("it was listed"));
-            for (_, answer) in &mut session.ran {
-                self.answer_bytes -= answer.take().map_or(0, |a| a.len());
+            for (_, kept) in &mut session.ran {
+                self.answer_bytes -= kept.bytes();
+                *kept = Kept::Dropped(kept.outcome());
             }
             if self.answer_bytes <= most {
                 return;
@@ -256,8 +276,7 @@ impl Sessions {
             let Some((_, session)) = self.table.get_index(self.hand) else { return };
             if session.used_ms.saturating_add(limits.session_ms) < host_ms {
                 if let Some((_, old)) = self.table.swap_remove_index(self.hand) {
-                    let kept = old.ran.iter().filter_map(|r| r.1.as_ref());
-                    self.answer_bytes -= kept.map(|a| a.len()).sum::<usize>();
+                    self.answer_bytes -= old.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
                 }
             } else {
                 self.hand += 1;

@@ -1,6 +1,6 @@
 //! One shard's data and what ran on it: what a command needs at the moment at which it runs.
 
-use super::sessions::{Progress, Session, Sessions, Table, Verdict};
+use super::sessions::{Kept, Progress, Session, Sessions, Table, Verdict};
 use super::witness::{Doing, Witness, tell};
 use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
@@ -8,7 +8,7 @@ use crate::envelope::{Envelope, Stamp};
 use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
 use crate::parts::header;
 use crate::stream::{Piece, Source, follows, next};
-use amcast_core::{GroupSet, MsgId};
+use amcast_core::{GroupSet, MsgId, Outcome};
 use std::collections::VecDeque;
 
 /// One shard's data and what ran on it.
@@ -87,9 +87,13 @@ impl<P: Part> Side<P> {
     }
 
     /// Reads what [`Self::piece`] gave into an empty side.
-    pub(super) fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+    pub(super) fn read<M: Machine<Part = P>>(
+        &mut self,
+        machine: &M,
+        from: &mut Source<'_>,
+    ) -> Result<(), Corrupt> {
         while follows(from)? {
-            let (id, session) = read_session(from)?;
+            let (id, session) = read_session(machine, from)?;
             self.sessions.insert(id, session);
         }
         self.part.read(from)
@@ -101,24 +105,47 @@ fn give_session(id: u64, s: &Session, to: &mut Piece<'_>) {
     for word in [id, s.used_ms, below, position, s.ran.len() as u64] {
         to.word(word);
     }
-    for (request, answer) in &s.ran {
+    for (request, kept) in &s.ran {
         to.word(*request);
-        to.byte(u8::from(answer.is_some()));
-        to.bytes(answer.as_deref().unwrap_or_default());
+        let answer = kept.answer();
+        to.byte(u8::from(answer.is_some()) | kept.outcome().code() << 1);
+        to.bytes(answer.unwrap_or_default());
     }
 }
 
-fn read_session(from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
+/// The first version of the stream in which the byte before an answer says what became of the command, too.
+const OUTCOMES_SINCE: u8 = 13;
+
+/// What is kept of a request, from the byte before the answer: its lowest bit says whether there is one, and those above
+/// it are the outcome. In older states that byte is 0 or 1, and the machine tells the outcome from the answer.
+fn kept_of<M: Machine>(
+    machine: &M,
+    version: u8,
+    (mark, answer): (u8, &[u8]),
+) -> Result<Kept, Corrupt> {
+    let outcome = match version >= OUTCOMES_SINCE {
+        true => Outcome::of_code(mark >> 1).ok_or(Corrupt::Malformed)?,
+        // It had an answer, which was dropped.
+        false if mark != 1 => Outcome::Unknown,
+        false => machine.outcome_of_kept(answer),
+    };
+    match mark & 1 {
+        0 => Ok(Kept::Dropped(outcome)),
+        _ => Ok(Kept::new(outcome, answer)),
+    }
+}
+
+fn read_session<M: Machine>(machine: &M, from: &mut Source<'_>) -> Result<(u64, Session), Corrupt> {
     let (id, used_ms) = (from.word()?, from.word()?);
     let (below, position) = (from.word()?, from.word()?);
     let drop_below = (position > 0).then_some((below, position));
     let mut ran = VecDeque::new();
     for _ in 0..from.word()? {
-        let (request, kept, answer) = (from.word()?, from.byte()?, from.bytes()?);
+        let (request, mark, answer) = (from.word()?, from.byte()?, from.bytes()?);
         if ran.back().is_some_and(|(last, _)| *last >= request) {
             return Err(Corrupt::Malformed);
         }
-        ran.push_back((request, (kept == 1).then(|| (*answer).into())));
+        ran.push_back((request, kept_of(machine, from.version(), (mark, &answer))?));
     }
     Ok((id, Session { used_ms, drop_below, ran }))
 }
@@ -160,35 +187,38 @@ pub(super) fn run<M: Machine>(
     scratch.clear();
     if is_point(&envelope) {
         home.digest(&places[0], body, limits, scratch);
-        return on_answer(Answer { id, session, request, bytes: scratch });
+        let outcome = Outcome::Executed;
+        return on_answer(Answer { id, session, request, outcome, bytes: scratch });
     }
     match verdict {
         // It changes nothing, and whoever asked hears from another node.
         Verdict::New if envelope.read_only && !is_awaited => {}
-        Verdict::Done(kept) => {
+        Verdict::Done(outcome, kept) => {
             machine.again(&home.part, kept, body, scratch);
-            on_answer(Answer { id, session, request, bytes: scratch });
+            on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::Refused(why) => {
             machine.refuse(why, body, scratch);
-            on_answer(Answer { id, session, request, bytes: scratch });
+            let outcome = why.outcome();
+            on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
         Verdict::New => {
-            if is_skipped {
+            let outcome = if is_skipped {
                 machine.refuse(Refusal::Skipped, body, scratch);
+                Refusal::Skipped.outcome()
             } else {
                 home.executed += 1;
                 let at = At { id, dst, places, exact };
                 let doing =
                     (places[0].shard.index(), Doing { id, dst, place: places[0], command: body });
-                tell(witness, doing, || apply(machine, &at, sides, (body, scratch)));
-            }
+                tell(witness, doing, || apply(machine, &at, sides, (body, scratch)))
+            };
             if !envelope.read_only {
-                let kept = machine.kept(scratch);
+                let kept = Kept::new(outcome, machine.kept(scratch));
                 sides[0].sessions.record(&envelope, kept, host_ms, &progress, limits);
                 sides[0].outcomes.add(places[0].position, id, scratch);
             }
-            on_answer(Answer { id, session, request, bytes: scratch });
+            on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
     }
     keep_small(scratch);
@@ -203,10 +233,10 @@ fn apply<M: Machine>(
     at: &At<'_>,
     sides: &mut [&mut Side<M::Part>],
     (body, answer): (&[u8], &mut Vec<u8>),
-) {
+) -> Outcome {
     if let [one] = sides {
         return machine.apply(at, &mut [&mut one.part], body, answer);
     }
     let mut parts: Vec<&mut M::Part> = sides.iter_mut().map(|s| &mut s.part).collect();
-    machine.apply(at, &mut parts, body, answer);
+    machine.apply(at, &mut parts, body, answer)
 }

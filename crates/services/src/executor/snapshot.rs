@@ -11,7 +11,7 @@
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
 //! 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
 //! commands; each shard's floors of sessions; each shard's parts of commands (since version 12); and for each shard what
-//! its sessions ran and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
+//! its sessions ran, with what became of it (since version 13), and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one part of a command, or by one session with its answers.
 
 use super::clocks::Clocks;
@@ -371,7 +371,7 @@ impl<M: Machine> State<M> {
             }
         }
         for side in &mut it.sides {
-            side.read(&mut from)?;
+            side.read(machine, &mut from)?;
         }
         from.end()?;
         it.line_up_again(machine, &waiting)?;

@@ -4,7 +4,31 @@ use super::{Kv, Store, encode_args, encode_epoch};
 use crate::envelope::Stamp;
 use crate::machine::{At, Machine, Place};
 use amcast_core::limits::ANSWER_BYTES_MAX;
-use amcast_core::{Gid, GroupSet, MsgId, Pid};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
+
+/// The words of Redis, which do not say so, of what was not executed.
+const OOM: &[u8] = b"OOM command not allowed when used memory > 'maxmemory'.\r\n";
+
+/// Whether an answer's words and its outcome say the same. What ends with the words of an outcome has that one, and what was
+/// not executed, or maybe was not, says so: but for what gateways send again, and for words of Redis.
+pub(crate) fn assert_words_tell(outcome: Outcome, answer: &[u8]) {
+    let shown = || String::from_utf8_lossy(&answer[..answer.len().min(200)]).into_owned();
+    let says = |of: &Outcome| answer.ends_with(format!("; {}\r\n", of.words()).as_bytes());
+    match answer.first() {
+        // The refusals for another map, and for another time.
+        Some(b'@') => assert_eq!(outcome, Outcome::NotExecuted),
+        Some(b'?') => assert_eq!(outcome, Outcome::Unknown),
+        Some(b'-') if answer.ends_with(OOM) => assert_eq!(outcome, Outcome::NotExecuted),
+        Some(b'-') => {
+            let said = Outcome::ALL.into_iter().find(says).unwrap_or(Outcome::Executed);
+            assert_eq!(outcome, said, "{}", shown());
+            let first = answer.split(|b| *b == b' ').next();
+            let again = [&b"-TRYAGAIN"[..], b"-CLUSTERDOWN"].map(Some);
+            assert!(!again.contains(&first), "a replica does not know that: {}", shown());
+        }
+        _ => assert_eq!(outcome, Outcome::Executed, "{}", shown()),
+    }
+}
 
 /// One shard, to which commands are applied one after the other.
 pub(super) struct One {
@@ -12,12 +36,14 @@ pub(super) struct One {
     pub(super) store: Store,
     pub(super) position: u64,
     pub(super) now_ms: u64,
+    /// What became of the last command.
+    pub(super) outcome: Outcome,
 }
 
 impl One {
     pub(super) fn over(kv: Kv) -> Self {
         let store = kv.part();
-        Self { kv, store, position: 0, now_ms: 1_000 }
+        Self { kv, store, position: 0, now_ms: 1_000, outcome: Outcome::Unknown }
     }
 
     pub(super) fn new() -> Self {
@@ -35,7 +61,9 @@ impl One {
         let id = MsgId { sender: Pid(0), seq: self.position };
         let dst = GroupSet::one(shard);
         let at = At { id, dst, places: &places, exact: dst };
-        self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
+        let outcome = self.kv.apply(&at, &mut [&mut self.store], &command, &mut answer);
+        assert_words_tell(outcome, &answer);
+        self.outcome = outcome;
         answer
     }
 

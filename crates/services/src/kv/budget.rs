@@ -18,7 +18,7 @@ use super::number::parse_int;
 use super::registry::{Command, Keys, lookup};
 use super::reply::Error;
 use crate::machine::{ANY_GROWTH, NEW_BUDGET};
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 use std::collections::BTreeMap;
 
 /// Bytes by which one command, or one transaction, may make the state grow.
@@ -128,8 +128,8 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
     if stores.any(|(_, store)| !store.is_within_budget() && may_grow() && store.is_over_budget()) {
         const OOM: &str = "OOM command not allowed when used memory > 'maxmemory'.";
         return Err(match script {
-            Some(_) => Error::new(format!("EXECABORT Transaction discarded because of: {OOM}")),
-            None => Error::new(OOM),
+            Some(_) => Error::refused(format!("EXECABORT Transaction discarded because of: {OOM}")),
+            None => Error::refused(OOM),
         });
     }
     // One that came in parts may have more arguments than fit.
@@ -144,11 +144,12 @@ pub(super) fn admit(c: &mut Context<'_>, exact: GroupSet, args: &[&[u8]]) -> Res
         None => forecast.add(c, args),
     }
     if forecast.growth > GROWTH_BYTES_MAX {
-        return Err(Error::new(format!(
+        let why = format_args!(
             "ERR this may take {} bytes of memory more, and one command or transaction may take \
-             {GROWTH_BYTES_MAX}; the command was not executed",
+             {GROWTH_BYTES_MAX}",
             forecast.growth
-        )));
+        );
+        return Err(Error::of(Outcome::NotExecuted, why));
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 use super::client::lock;
 use super::registry;
 use crate::metrics::{SharedHistogram, add_alone};
+use amcast_core::Outcome;
 use amcast_core::histogram::Histogram;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex};
 
 /// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum CallEnd {
     /// It was executed.
     Executed,
     /// It was executed, or would have been, and its answer is an error.
@@ -23,11 +24,19 @@ pub(crate) enum Outcome {
     Rejected,
 }
 
-impl Outcome {
-    /// What a command's answer says of that.
-    pub(crate) fn of(answer: &[u8]) -> Self {
+impl CallEnd {
+    /// How a command of this outcome and answer ended.
+    pub(crate) fn of(outcome: Outcome, answer: &[u8]) -> Self {
+        match (outcome, answer.first()) {
+            (Outcome::NotExecuted, _) => Self::Rejected,
+            (_, Some(b'-')) => Self::Failed,
+            _ => Self::Executed,
+        }
+    }
+
+    /// What the answer of one command among those of a transaction says of that.
+    pub(crate) fn of_part(answer: &[u8]) -> Self {
         match answer.first() {
-            Some(b'-') if answer.starts_with(b"-OOM ") => Self::Rejected,
             Some(b'-') => Self::Failed,
             _ => Self::Executed,
         }
@@ -40,7 +49,7 @@ pub(crate) struct Call {
     /// The command's number.
     pub(crate) number: u16,
     /// How it ended; until that is known, that it was executed.
-    pub(crate) outcome: Outcome,
+    pub(crate) end: CallEnd,
     /// When it was read whole, by the host's clock, in nanoseconds.
     pub(crate) read_ns: u64,
 }
@@ -90,10 +99,10 @@ impl ThreadStats {
     /// A command is answered at `now_ns`.
     pub(crate) fn answered(&self, call: Call, now_ns: u64) {
         let cells = &self.commands[usize::from(call.number)];
-        match call.outcome {
-            Outcome::Rejected => return add_alone(&cells.rejected, 1),
-            Outcome::Failed => add_alone(&cells.failed, 1),
-            Outcome::Executed => {}
+        match call.end {
+            CallEnd::Rejected => return add_alone(&cells.rejected, 1),
+            CallEnd::Failed => add_alone(&cells.failed, 1),
+            CallEnd::Executed => {}
         }
         cells.latency.observe_alone(now_ns.saturating_sub(call.read_ns));
     }

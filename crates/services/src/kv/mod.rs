@@ -1,7 +1,7 @@
 //! The key-value store: a state machine over shards that speaks Redis's commands.
 
 #[cfg(test)]
-mod answers;
+pub(crate) mod answers;
 pub(crate) mod args;
 pub mod budget;
 pub mod client;
@@ -37,7 +37,7 @@ use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::rng::Rng;
-use amcast_core::{Gid, GroupSet, MsgId};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use data::{Data, Kind};
 use partitions::Owner;
 use registry::{Command, Keys, Run, lookup};
@@ -291,7 +291,7 @@ impl Machine for Kv {
         stores: &'a mut [&'a mut Store],
         command: &[u8],
         answer: &mut Vec<u8>,
-    ) {
+    ) -> Outcome {
         for (place, store) in at.places.iter().zip(&mut *stores) {
             store.now_ms = place.now.wall_ms;
             // No two changes have one version, also where a key comes from another shard.
@@ -300,22 +300,35 @@ impl Machine for Kv {
         let (epoch, command) = split_epoch(command);
         let map = stores[0].map().clone();
         if epoch != map.epoch() {
-            return map.refuse(echoed(command), answer);
+            map.refuse(echoed(command), answer);
+            return Outcome::NotExecuted;
         }
         let mut args = Vec::with_capacity(8);
         let start = answer.len();
         let mut reply = Reply::new(answer);
         if decode_args(command, &mut args).is_none() || args.is_empty() {
-            return reply.error(&Error::new("ERR Protocol error: malformed command"));
+            return reply.failed(&Error::new("ERR Protocol error: malformed command"));
         }
         let At { id, dst, places, exact } = *at;
         let mut context = Context { map, places, stores, dst, id, chance: None, work: Work::all() };
-        match budget::admit(&mut context, exact, &args) {
+        let outcome = match budget::admit(&mut context, exact, &args) {
             Ok(()) => run(&mut context, &args, &mut reply),
-            Err(error) => reply.error(&error),
-        }
+            Err(error) => reply.failed(&error),
+        };
         reply.finish(start);
         context.each_store().for_each(Store::count_lent);
+        outcome
+    }
+
+    /// Of the words that the version before wrote.
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        let ending = format!("; {}\r\n", Outcome::NotExecuted.words());
+        let is_oom = kept.starts_with(b"-OOM ") || kept.starts_with(b"-EXECABORT ");
+        let is_refused = kept.starts_with(b"-") && (is_oom || kept.ends_with(ending.as_bytes()));
+        match partitions::is_refusal(kept) || is_refused {
+            true => Outcome::NotExecuted,
+            false => Outcome::Executed,
+        }
     }
 
     fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
@@ -330,25 +343,21 @@ impl Machine for Kv {
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
-        Reply::new(answer).error(&Error::new(match why {
+        let why_text = match why {
             Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {
                 return timing::refuse(now_ms, echoed(command), answer);
             }
-            Refusal::Forgotten => "ERR The command was executed once, but its answer is not kept",
-            Refusal::Window => "TRYAGAIN Too many commands of this session are open",
-            Refusal::NoRoom => {
-                "ERR the shard keeps as many parts of large commands as it may; the command was not \
-                 executed"
-            }
+            Refusal::Forgotten { .. } => "ERR the answer to the command is not kept any more",
+            Refusal::Window => "ERR too many commands of this session are open",
+            Refusal::NoRoom => "ERR the shard keeps as many parts of large commands as it may",
             Refusal::Incomplete => {
-                "ERR the shard has given up parts of the command before the last one came; the command \
-                 was not executed"
+                "ERR the shard has given up parts of the command before the last one came"
             }
             Refusal::Skipped => {
-                "ERR All replicas skip this command by decision of those who run the cluster; the command was \
-                 not executed"
+                "ERR All replicas skip this command by decision of those who run the cluster"
             }
-        }));
+        };
+        Reply::new(answer).error(&Error::of(why.outcome(), why_text));
     }
 }
 
@@ -403,10 +412,10 @@ impl Part for Store {
     }
 }
 
-/// Runs one command, alone or in a transaction; an error takes the place of its answer.
-pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) {
+/// Runs one command, alone or in a transaction; an error takes the place of its answer. What became of it.
+pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
     let start = reply.mark();
-    let outcome = match lookup(args[0]) {
+    let done = match lookup(args[0]) {
         Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
             Run::Front(_) => Err(registry::unknown(args)),
             _ if missing(c, args, context) => {
@@ -421,9 +430,12 @@ pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'
         }),
         None => Err(registry::unknown(args)),
     };
-    if let Err(error) = outcome {
-        reply.take_back(start);
-        reply.error(&error);
+    match done {
+        Ok(()) => Outcome::Executed,
+        Err(error) => {
+            reply.take_back(start);
+            reply.failed(&error)
+        }
     }
 }
 

@@ -5,48 +5,83 @@
 //! in RESP3 and flat in RESP2.
 
 use super::number;
+use amcast_core::Outcome;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::borrow::Cow;
+use std::fmt;
 
 /// Bytes that a number takes with what is around it, at most.
 const NUMBER_BYTES_MAX: usize = 64;
 
 /// An error as Redis words it: its first word is its code.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Error(pub Cow<'static, str>);
+pub struct Error {
+    text: Cow<'static, str>,
+    /// What it says of the command, if it is the whole answer.
+    outcome: Outcome,
+}
 
 impl Error {
-    pub(crate) const SYNTAX: Self = Self(Cow::Borrowed("ERR syntax error"));
+    pub(crate) const SYNTAX: Self = Self::fixed("ERR syntax error");
     pub(crate) const WRONG_TYPE: Self =
-        Self(Cow::Borrowed("WRONGTYPE Operation against a key holding the wrong kind of value"));
-    pub(crate) const NOT_INTEGER: Self =
-        Self(Cow::Borrowed("ERR value is not an integer or out of range"));
-    pub(crate) const NOT_FLOAT: Self = Self(Cow::Borrowed("ERR value is not a valid float"));
-    pub(crate) const NO_KEY: Self = Self(Cow::Borrowed("ERR no such key"));
-    pub(crate) const OUT_OF_RANGE: Self = Self(Cow::Borrowed("ERR index out of range"));
+        Self::fixed("WRONGTYPE Operation against a key holding the wrong kind of value");
+    pub(crate) const NOT_INTEGER: Self = Self::fixed("ERR value is not an integer or out of range");
+    pub(crate) const NOT_FLOAT: Self = Self::fixed("ERR value is not a valid float");
+    pub(crate) const NO_KEY: Self = Self::fixed("ERR no such key");
+    pub(crate) const OUT_OF_RANGE: Self = Self::fixed("ERR index out of range");
     pub(crate) const TOO_LONG: Self =
-        Self(Cow::Borrowed("ERR string exceeds maximum allowed size (proto-max-bulk-len)"));
+        Self::fixed("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
+    /// An error that the command came to.
     pub(crate) fn new(text: impl Into<Cow<'static, str>>) -> Self {
-        Self(text.into())
+        Self { text: text.into(), outcome: Outcome::Executed }
+    }
+
+    /// The same of a text that never changes.
+    pub(crate) const fn fixed(text: &'static str) -> Self {
+        Self { text: Cow::Borrowed(text), outcome: Outcome::Executed }
+    }
+
+    /// An error that ends by telling what became of the command.
+    pub(crate) fn of(outcome: Outcome, why: impl fmt::Display) -> Self {
+        Self { text: format!("{why}; {}", outcome.words()).into(), outcome }
+    }
+
+    /// The command was refused before it was executed, in words of Redis that do not say so.
+    pub(crate) fn refused(text: impl Into<Cow<'static, str>>) -> Self {
+        Self { text: text.into(), outcome: Outcome::NotExecuted }
+    }
+
+    /// What became of the command whose whole answer it is.
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// Its words.
+    pub fn text(&self) -> &str {
+        &self.text
     }
 
     pub(crate) fn answer_too_large() -> Self {
-        Self::new(format!(
-            "ERR the answer is larger than the limit of {ANSWER_BYTES_MAX} bytes; ask for less at a \
-             time; the command was executed"
-        ))
+        Self::of(
+            Outcome::Executed,
+            format_args!(
+                "ERR the answer is larger than the limit of {ANSWER_BYTES_MAX} bytes; ask for less at a time"
+            ),
+        )
     }
 
     pub(crate) fn too_many_taken() -> Self {
-        Self::new(format!(
-            "ERR the answer could be larger than the limit of {ANSWER_BYTES_MAX} bytes; take fewer at a \
-             time; the command was not executed"
-        ))
+        Self::of(
+            Outcome::NotExecuted,
+            format_args!(
+                "ERR the answer could be larger than the limit of {ANSWER_BYTES_MAX} bytes; take fewer at a time"
+            ),
+        )
     }
 
     pub(crate) fn arity(name: &str) -> Self {
-        Self(format!("ERR wrong number of arguments for '{name}' command").into())
+        Self::new(format!("ERR wrong number of arguments for '{name}' command"))
     }
 }
 
@@ -116,12 +151,18 @@ impl<'a> Reply<'a> {
 
     /// An error. Ends of lines become spaces.
     pub fn error(&mut self, error: &Error) {
-        if self.takes(error.0.len() + 3) {
-            let text = error.0.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b });
+        if self.takes(error.text.len() + 3) {
+            let text = error.text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b });
             self.out.push(b'-');
             self.out.extend(text);
             self.out.extend_from_slice(b"\r\n");
         }
+    }
+
+    /// An error that is the whole answer; what became of the command.
+    pub(crate) fn failed(&mut self, error: &Error) -> Outcome {
+        self.error(error);
+        error.outcome
     }
 
     /// An integer.

@@ -17,6 +17,7 @@ use super::glob;
 use super::number::parse_int;
 use super::registry::lookup;
 use super::reply::Error;
+use amcast_core::Outcome;
 use std::cell::Cell;
 
 /// Nanoseconds that one command, or one transaction, may take.
@@ -63,11 +64,14 @@ impl Work {
 }
 
 fn too_long() -> Error {
-    Error::new(format!(
-        "ERR this may take too long: one command or transaction may take about {} ms while its shards serve \
-         nobody else; the command was not executed",
-        WORK_NS_MAX / 1_000_000
-    ))
+    Error::of(
+        Outcome::NotExecuted,
+        format_args!(
+            "ERR this may take too long: one command or transaction may take about {} ms while its shards serve \
+             nobody else",
+            WORK_NS_MAX / 1_000_000
+        ),
+    )
 }
 
 /// Refuses a transaction whose commands together would take too long, before any of them is executed.

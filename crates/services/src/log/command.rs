@@ -5,6 +5,7 @@
 
 use super::{Extent, NAME_BYTES_MAX};
 use crate::machine::Refusal;
+use amcast_core::Outcome;
 
 /// What a command of the log begins with. Read as the number of arguments of a command of the
 /// [store](crate::kv), it is more than fit into a message: nothing is a command of both.
@@ -296,7 +297,27 @@ pub enum Why {
     Refused(Refusal),
 }
 
+impl Why {
+    /// What became of the command.
+    pub const fn outcome(self) -> Outcome {
+        match self {
+            Self::Full { .. } | Self::TooMany { .. } | Self::Malformed => Outcome::NotExecuted,
+            // It saw that there is nothing for it.
+            Self::Unknown { .. } | Self::Gone { .. } => Outcome::Executed,
+            Self::Refused(why) => why.outcome(),
+        }
+    }
+}
+
 impl Answer {
+    /// What became of the command.
+    pub const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Not(why) => why.outcome(),
+            _ => Outcome::Executed,
+        }
+    }
+
     /// Appends the answer to `out`. Values are written by [`ValuesWriter`] in the machine.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {
@@ -375,7 +396,10 @@ impl Answer {
             8 => Self::Not(Why::Gone { first: from.word()? }),
             9 => Self::Not(Why::Malformed),
             10 => Self::Not(Why::Refused(Refusal::Stale { now_ms: from.word()? })),
-            11 => Self::Not(Why::Refused(Refusal::Forgotten)),
+            11 => {
+                let outcome = Outcome::of_code(from.byte()?)?;
+                Self::Not(Why::Refused(Refusal::Forgotten { outcome }))
+            }
             12 => Self::Not(Why::Refused(Refusal::Window)),
             13 => Self::Not(Why::TooMany { check: from.half()?, most: from.word()? }),
             14 => Self::Not(Why::Refused(Refusal::Ahead { now_ms: from.word()? })),
@@ -410,7 +434,7 @@ impl Why {
                 out.push(if matches!(why, Refusal::Stale { .. }) { 10 } else { 14 });
                 out.extend_from_slice(&now_ms.to_le_bytes());
             }
-            Self::Refused(Refusal::Forgotten) => out.push(11),
+            Self::Refused(Refusal::Forgotten { outcome }) => out.extend([11, outcome.code()]),
             Self::Refused(Refusal::Window) => out.push(12),
             Self::Refused(Refusal::NoRoom) => out.push(16),
             Self::Refused(Refusal::Incomplete) => out.push(17),
@@ -529,7 +553,8 @@ mod tests {
             Answer::Not(Why::Malformed),
             Answer::Not(Why::Refused(Refusal::Stale { now_ms: 7 })),
             Answer::Not(Why::Refused(Refusal::Ahead { now_ms: 8 })),
-            Answer::Not(Why::Refused(Refusal::Forgotten)),
+            Answer::Not(Why::Refused(Refusal::Forgotten { outcome: Outcome::Executed })),
+            Answer::Not(Why::Refused(Refusal::Forgotten { outcome: Outcome::Unknown })),
             Answer::Not(Why::Refused(Refusal::Window)),
             Answer::Not(Why::Refused(Refusal::NoRoom)),
             Answer::Not(Why::Refused(Refusal::Incomplete)),

@@ -31,7 +31,7 @@ use crate::kv::SlotMap;
 use crate::kv::hash::hash_bytes;
 use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
 use crate::stream::{Piece, Source};
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 use command::{ValuesWriter, check, read_cost};
 use std::io;
 use std::ops::ControlFlow;
@@ -258,19 +258,29 @@ impl Machine for Logs {
         parts: &'a mut [&'a mut LogShard],
         body: &[u8],
         answer: &mut Vec<u8>,
-    ) {
+    ) -> Outcome {
         let command = Command::decode(body);
         let Some(command) = command.filter(|c| Self::destinations(self.map, c).within(at.dst))
         else {
-            return Answer::Not(Why::Malformed).encode(answer);
+            Answer::Not(Why::Malformed).encode(answer);
+            return Why::Malformed.outcome();
         };
         let mut shards = Shards { map: self.map, places: at.places, parts };
         match command {
             Command::Read { log, from, values_max, bytes_max } => {
                 shards.read((log, from), values_max, bytes_max, answer);
+                Outcome::Executed
             }
-            other => self.run(body, &other, &mut shards).encode(answer),
+            other => {
+                let made = self.run(body, &other, &mut shards);
+                made.encode(answer);
+                made.outcome()
+            }
         }
+    }
+
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        Answer::decode(kept).map_or(Outcome::Unknown, |answer| answer.outcome())
     }
 
     fn refuse(&self, why: Refusal, _command: &[u8], answer: &mut Vec<u8>) {

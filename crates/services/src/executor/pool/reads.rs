@@ -81,8 +81,7 @@ impl Peeking {
         let seen = sides.iter_mut().zip(&self.places).filter(|(_, place)| is_seen(place));
         let mut parts: Vec<&mut M::Part> = seen.map(|(side, _)| &mut side.part).collect();
         let at = At { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
-        machine.apply(&at, &mut parts, &self.command, answer);
-        Peek::Answered
+        Peek::Answered(machine.apply(&at, &mut parts, &self.command, answer))
     }
 }
 

@@ -5,6 +5,7 @@ mod clocks;
 mod cut;
 mod digests;
 mod moves;
+mod outcomes;
 mod parts;
 mod pool;
 mod reads;
@@ -12,6 +13,7 @@ mod skips;
 
 use super::*;
 use crate::backend::Wrote;
+use crate::kv::answers::assert_words_tell;
 use crate::kv::{
     Kv, Partitions, SlotMap, decode_args, destinations, encode_args, registry, timing,
 };
@@ -52,6 +54,9 @@ struct Node {
     answers: Vec<(u64, String)>,
 }
 
+/// What a read is told that was executed.
+const ANSWERED: Peek = Peek::Answered(Outcome::Executed);
+
 impl Node {
     fn new() -> Self {
         let executor = Executor::new(Kv::new(SHARDS, 1), SHARDS, Limits::default());
@@ -62,6 +67,7 @@ impl Node {
         let (shard, answers) = (Gid(shard), &mut self.answers);
         let position = self.next[shard.index()];
         let outcome = self.executor.deliver(shard, position, c.id, c.dst, &c.payload, &mut |a| {
+            assert_words_tell(a.outcome, a.bytes);
             answers.push((a.id.seq, String::from_utf8_lossy(a.bytes).into_owned()));
         });
         self.next[shard.index()] += u64::from(outcome.is_ok());
@@ -212,7 +218,10 @@ fn a_retry_gets_the_first_answer_and_has_no_effect() {
     for (request, expected) in [(40, ":3\r\n"), (41, ":4\r\n")] {
         assert_eq!(node.run(&cast(100 + request, request, 0, &format!("INCR {x}"))), expected);
     }
-    assert!(node.run(&again(&one, 7)).starts_with("-ERR The command was executed once"));
+    assert!(
+        node.run(&again(&one, 7))
+            .starts_with("-ERR the answer to the command is not kept any more; whether")
+    );
     let late = cast(200, 42, 700_000, &format!("GET {x}"));
     assert_eq!(node.run(&late), "$1\r\n4\r\n");
     let old = node.run(&cast(201, 43, 1, &format!("INCR {x}")));
@@ -363,25 +372,25 @@ fn a_read_without_an_order_waits_for_what_its_client_wrote_and_for_commands_of_s
         let outcome = node.executor.peek(1, (get.dst, &get.payload), written, &mut answer);
         (outcome, String::from_utf8(answer).unwrap())
     };
-    assert_eq!(peek(&mut node, &[]), (Peek::Answered, "_\r\n".into()));
+    assert_eq!(peek(&mut node, &[]), (ANSWERED, "_\r\n".into()));
     assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
     node.run(&cast(1, 1, 0, &format!("SET {x} 1")));
-    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::Answered, "$1\r\n1\r\n".into()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (ANSWERED, "$1\r\n1\r\n".into()));
     // Half of a command over two shards is there: the shard is at no place of its order.
     let both = cast(2, 2, 0, &format!("MSET {x} 2 {y} 2"));
     node.deliver(0, &both).unwrap();
     assert_eq!(peek(&mut node, &[(Gid(0), 1)]), (Peek::NotYet, String::new()));
     node.deliver(1, &both).unwrap();
-    assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (Peek::Answered, "$1\r\n2\r\n".into()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 2)]), (ANSWERED, "$1\r\n2\r\n".into()));
     // What a later request calls answered was in front of it, and need not be remembered.
     assert_eq!(peek(&mut node, &[(Gid(0), 39)]).0, Peek::NotYet);
     node.run(&cast(3, 60, 0, &format!("SET {x} 2")));
-    assert_eq!(peek(&mut node, &[(Gid(0), 39)]), (Peek::Answered, "$1\r\n2\r\n".into()));
+    assert_eq!(peek(&mut node, &[(Gid(0), 39)]), (ANSWERED, "$1\r\n2\r\n".into()));
     // Nor does a request run that is older than any may be.
     assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::NotYet);
     let late_ms = Limits::default().session_ms + 1;
     node.run(&cast(4, 60, late_ms, &format!("SET {x} 4")));
-    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, Peek::Answered);
+    assert_eq!(peek(&mut node, &[(Gid(0), 61)]).0, ANSWERED);
     let mut set = cast(5, 3, 0, &format!("SET {x} 3"));
     assert_eq!(node.executor.peek(1, (set.dst, &set.payload), &[], &mut Vec::new()), Peek::Never);
     set.payload.truncate(3);
@@ -406,7 +415,7 @@ fn a_node_that_made_room_for_a_state_shows_nobody_that_it_has_none() {
     assert!(!node.executor.piece(1000, &mut Vec::new()), "what was given of it is not whole");
     assert_eq!(peek(&mut node), (Peek::NotYet, String::new()));
     drop(node.executor.adopt(read(&bytes).unwrap()));
-    assert_eq!(peek(&mut node), (Peek::Answered, "$1\r\n1\r\n".into()));
+    assert_eq!(peek(&mut node), (ANSWERED, "$1\r\n1\r\n".into()));
 }
 
 #[test]
@@ -422,24 +431,24 @@ fn a_read_behind_a_barrier_sees_its_shard_as_of_its_last_command_and_does_not_de
     };
     let get = at(0, &format!("GET {x}"));
     node.run(&cast(1, 1, 1000, &format!("SET {x} 1")));
-    assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n1\r\n".into()));
+    assert_eq!(peek(&mut node, &get), (ANSWERED, "$1\r\n1\r\n".into()));
     // A command that waits for another shard may be executed at another node; others do not matter.
     let both = cast(2, 2, 1000, &format!("MSET {x} 2 {y} 2"));
     node.deliver(0, &both).unwrap();
     assert_eq!(peek(&mut node, &get), (Peek::NotYet, String::new()));
-    assert_eq!(peek(&mut node, &at(0, &format!("GET {{{x}}}other"))).0, Peek::Answered);
+    assert_eq!(peek(&mut node, &at(0, &format!("GET {{{x}}}other"))).0, ANSWERED);
     let all = at(0, "DBSIZE");
     assert_eq!(peek(&mut node, &all).0, Peek::NotYet);
     node.deliver(1, &both).unwrap();
-    assert_eq!(peek(&mut node, &get), (Peek::Answered, "$1\r\n2\r\n".into()));
+    assert_eq!(peek(&mut node, &get), (ANSWERED, "$1\r\n2\r\n".into()));
     // As long as nothing can have expired it takes place at its own time.
     node.run(&cast(3, 3, 1000, &format!("PEXPIRE {x} 500")));
     let left = at(1200, &format!("PTTL {x}"));
-    assert_eq!(peek(&mut node, &left), (Peek::Answered, ":300\r\n".into()));
-    assert_eq!(peek(&mut node, &at(1500, &format!("GET {x}"))).0, Peek::Answered);
+    assert_eq!(peek(&mut node, &left), (ANSWERED, ":300\r\n".into()));
+    assert_eq!(peek(&mut node, &at(1500, &format!("GET {x}"))).0, ANSWERED);
     assert_eq!(peek(&mut node, &at(1501, &format!("GET {x}"))).0, Peek::Never);
     assert_eq!(node.run(&cast(4, 4, 1501, &format!("GET {x}"))), "_\r\n");
-    assert_eq!(peek(&mut node, &get), (Peek::Answered, "_\r\n".into()), "it has expired for all");
+    assert_eq!(peek(&mut node, &get), (ANSWERED, "_\r\n".into()), "it has expired for all");
     let write = at(0, &format!("SET {x} 3"));
     assert_eq!(peek(&mut node, &write).0, Peek::Never);
 }
@@ -470,7 +479,7 @@ fn random_reads_differ_also_if_they_are_not_ordered() {
     for request in 2..60 {
         let draw = cast(0, request, 0, &format!("SRANDMEMBER {set}"));
         let mut answer = Vec::new();
-        assert_eq!(node.executor.peek_one(Gid(0), 0, &draw.payload, &mut answer), Peek::Answered);
+        assert_eq!(node.executor.peek_one(Gid(0), 0, &draw.payload, &mut answer), ANSWERED);
         drawn.insert(answer);
     }
     assert!(drawn.len() > 4, "{drawn:?}");

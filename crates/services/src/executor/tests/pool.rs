@@ -241,7 +241,7 @@ impl Machine for Fragile {
         _: &'a mut [&'a mut Self::Part],
         _: &[u8],
         _: &mut Vec<u8>,
-    ) {
+    ) -> amcast_core::Outcome {
         panic!("as asked for");
     }
     fn refuse(&self, why: crate::machine::Refusal, command: &[u8], answer: &mut Vec<u8>) {

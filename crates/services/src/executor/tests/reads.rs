@@ -5,18 +5,18 @@ use super::*;
 use std::collections::BTreeMap;
 
 /// What became of a read, and its answer.
-type Outcome = (Peek, String);
+type Told = (Peek, String);
 
 impl Node {
     /// Asks for a read of a shard; with workers the answer may come later, under `number`.
-    fn look(&mut self, shard: Gid, number: u64, c: &Cast) -> Outcome {
+    fn look(&mut self, shard: Gid, number: u64, c: &Cast) -> Told {
         let mut answer = Vec::new();
         let peek = self.executor.peek_one(shard, number, &c.payload, &mut answer);
         (peek, String::from_utf8_lossy(&answer).into_owned())
     }
 
     /// The next outcomes of reads, by their numbers.
-    fn looked(&mut self, outcomes: &mut BTreeMap<u64, Outcome>) {
+    fn looked(&mut self, outcomes: &mut BTreeMap<u64, Told>) {
         self.executor.flush_reads();
         self.executor.collect_reads(&mut |_, number, peek, bytes| {
             let outcome = (peek, String::from_utf8_lossy(bytes).into_owned());
@@ -47,7 +47,7 @@ fn any_read(rng: &mut Rng) -> String {
 
 /// Feeds a node without workers and one with the same commands, in the same order, and asks both for the same reads at
 /// the same places. Says what the one without says of each, and how many the other one says something else of.
-fn beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Outcome>, usize) {
+fn beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
     let mut rng = Rng::new(seed);
     let casts: Vec<Cast> =
         (1..=300).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect();
@@ -95,7 +95,7 @@ fn a_read_that_a_worker_answers_sees_what_it_would_see_without_workers() {
         assert_eq!(others, 0, "seed {seed}");
         all.extend(expected);
     }
-    for peek in [Peek::Answered, Peek::NotYet, Peek::Never] {
+    for peek in [ANSWERED, Peek::NotYet, Peek::Never] {
         assert!(all.iter().filter(|(p, _)| *p == peek).count() > 20, "{peek:?}");
     }
 }
@@ -114,7 +114,7 @@ fn a_read_waits_in_its_shards_queue_and_where_that_is_empty_a_short_one_does_not
     let mut node = employed(1, Limits::default());
     let get = cast(0, 9, 0, &format!("GET {x}"));
     let all = cast(0, 9, 0, &format!("LRANGE {{{x}}}l 0 -1"));
-    assert_eq!(node.look(Gid(0), 1, &get), (Peek::Answered, "_\r\n".into()));
+    assert_eq!(node.look(Gid(0), 1, &get), (ANSWERED, "_\r\n".into()));
     assert_eq!(node.look(Gid(0), 2, &all).0, Peek::Later, "it may take long");
     // A worker has come to it, and it is not known yet what became of it: it may have to be ordered.
     node.executor.flush_reads();
@@ -130,7 +130,7 @@ fn a_read_waits_in_its_shards_queue_and_where_that_is_empty_a_short_one_does_not
     let answers: Vec<&str> = outcomes.values().map(|(_, answer)| &answer[..]).collect();
     assert_eq!(answers, ["*0\r\n", "_\r\n", "$1\r\n1\r\n"]);
     node.until(1);
-    assert_eq!(node.look(Gid(0), 5, &get).0, Peek::Answered);
+    assert_eq!(node.look(Gid(0), 5, &get).0, ANSWERED);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn large_answers_that_were_not_collected_hold_reads_back_also_those_that_were_gi
     }
     let mut outcomes = BTreeMap::new();
     node.looked(&mut outcomes);
-    let answered = outcomes.values().filter(|(peek, _)| *peek == Peek::Answered).count();
+    let answered = outcomes.values().filter(|(peek, _)| *peek == ANSWERED).count();
     let bytes: usize = outcomes.values().map(|(_, answer)| answer.len()).sum();
     assert!(answered == 2 && bytes < 200_000, "{answered} answers, {bytes} bytes");
     assert_eq!(outcomes.values().filter(|(peek, _)| *peek == Peek::Busy).count(), 98);
@@ -239,7 +239,7 @@ fn keys_that_expire_each_millisecond_have_no_read_of_other_keys_ordered() {
 }
 
 /// A read of the first shard, and what became of it.
-fn looked(node: &mut Node, now_ms: u64, text: &str) -> Outcome {
+fn looked(node: &mut Node, now_ms: u64, text: &str) -> Told {
     let (peek, answer) = node.look(Gid(0), 7, &cast(0, 9, now_ms, text));
     let mut outcomes = BTreeMap::new();
     while peek == Peek::Later && outcomes.is_empty() {
@@ -255,24 +255,24 @@ fn what_one_read_sees_expired_no_later_one_sees_whatever_the_clocks_of_their_fro
         let (mut node, x) = (employed(workers, Limits::default()), key(0));
         assert!(node.deliver(0, &cast(1, 1, 1000, &format!("SET {x} 1 PX 500"))).is_ok());
         let get = format!("GET {x}");
-        let held = (Peek::Answered, "$1\r\n1\r\n".to_string());
+        let held = (ANSWERED, "$1\r\n1\r\n".to_string());
         assert_eq!(looked(&mut node, 1500, &get), held);
         assert_eq!(looked(&mut node, 1501, &get).0, Peek::Never, "it would be the first to see it");
         for text in ["KEYS *", "DBSIZE", "SCAN 0", "RANDOMKEY"] {
             assert_eq!(looked(&mut node, 1501, text).0, Peek::Never, "{text}");
-            assert_eq!(looked(&mut node, 1500, text).0, Peek::Answered, "{text}");
+            assert_eq!(looked(&mut node, 1500, text).0, ANSWERED, "{text}");
         }
         assert_eq!(looked(&mut node, 1400, &get), held, "it has not expired for anybody");
         // Somebody's command brings ordered time there; the key is still held.
         assert!(node.deliver(0, &cast(2, 2, 1501, &format!("GET {{{x}}}other"))).is_ok());
         for ms in [0, 1400, 9000] {
-            assert_eq!(looked(&mut node, ms, &get), (Peek::Answered, "_\r\n".into()));
+            assert_eq!(looked(&mut node, ms, &get), (ANSWERED, "_\r\n".into()));
         }
     }
 }
 
 /// A read that may be old; with workers the answer may come later, under `number`.
-fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Outcome {
+fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Told {
     let wrote = |&(home, request): &(Gid, u64)| Wrote { home, request, host_ms: 0 };
     let written: Vec<Wrote> = written.iter().map(wrote).collect();
     let mut answer = Vec::new();
@@ -281,7 +281,7 @@ fn peek(node: &mut Node, number: u64, c: &Cast, written: &[(Gid, u64)]) -> Outco
 }
 
 /// The next outcomes of such reads, by their numbers.
-fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Outcome>) {
+fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Told>) {
     node.executor.flush_reads();
     node.executor.collect_peeks(&mut |number, peek, bytes| {
         let outcome = (peek, String::from_utf8_lossy(&bytes).into_owned());
@@ -290,7 +290,7 @@ fn collect_peeks(node: &mut Node, outcomes: &mut BTreeMap<u64, Outcome>) {
 }
 
 /// The same, now or when workers have come to it.
-fn peeked(node: &mut Node, c: &Cast, written: &[(Gid, u64)]) -> Outcome {
+fn peeked(node: &mut Node, c: &Cast, written: &[(Gid, u64)]) -> Told {
     let (outcome, mut outcomes) = (peek(node, 7, c, written), BTreeMap::new());
     while outcome.0 == Peek::Later && outcomes.is_empty() {
         collect_peeks(node, &mut outcomes);
@@ -304,7 +304,7 @@ fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
     let (x, y) = (key(0), key(1));
     let mut node = employed(2, Limits::default());
     let (get, both) = (cast(0, 9, 0, &format!("GET {x}")), cast(0, 9, 0, &format!("MGET {x} {y}")));
-    let one = |n: u64| (Peek::Answered, format!("$1\r\n{n}\r\n"));
+    let one = |n: u64| (ANSWERED, format!("$1\r\n{n}\r\n"));
     let not_yet = (Peek::NotYet, String::new());
     assert_eq!(peeked(&mut node, &get, &[(Gid(0), 1)]), not_yet, "it was not delivered");
     for n in 1..=9 {
@@ -318,11 +318,11 @@ fn workers_answer_reads_that_may_be_old_behind_what_their_clients_wrote() {
     assert_eq!(peeked(&mut node, &get, &[]), not_yet, "the shard is at no place of its order");
     node.deliver(1, &wide).unwrap();
     let written = [(Gid(0), 10), (Gid(0), 9)];
-    let seen = (Peek::Answered, "*2\r\n$1\r\na\r\n$1\r\nb\r\n".to_string());
+    let seen = (ANSWERED, "*2\r\n$1\r\na\r\n$1\r\nb\r\n".to_string());
     assert_eq!(peeked(&mut node, &both, &written), seen);
     // What was written in another shard than is looked at.
     let get = cast(0, 9, 0, &format!("GET {y}"));
-    assert_eq!(peeked(&mut node, &get, &written), (Peek::Answered, "$1\r\nb\r\n".into()));
+    assert_eq!(peeked(&mut node, &get, &written), (ANSWERED, "$1\r\nb\r\n".into()));
     let set = cast(0, 9, 0, &format!("SET {y} c"));
     assert_eq!(peeked(&mut node, &set, &[]).0, Peek::Never);
 }
@@ -340,7 +340,7 @@ fn any_old_read(rng: &mut Rng) -> String {
 
 /// Feeds a node without workers and one with the same commands, in the same order, and asks both for the same reads that
 /// may be old, of a client that wrote just then.
-fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Outcome>, usize) {
+fn old_beside(seed: u64, workers: usize, jumps: bool) -> (Vec<Told>, usize) {
     let mut rng = Rng::new(seed);
     let casts: Vec<Cast> =
         (1..=300).map(|n| cast(n, n, 10 * n + rng.below(40), &any(&mut rng, n))).collect();
@@ -391,7 +391,7 @@ fn a_read_that_may_be_old_sees_with_workers_what_it_would_see_without() {
         assert_eq!(others, 0, "seed {seed}");
         all.extend(expected);
     }
-    for peek in [Peek::Answered, Peek::NotYet] {
+    for peek in [ANSWERED, Peek::NotYet] {
         assert!(all.iter().filter(|(p, _)| *p == peek).count() > 100, "{peek:?}");
     }
 }

@@ -42,10 +42,10 @@ impl Machine for Poisoned {
         parts: &'a mut [&'a mut Self::Part],
         command: &[u8],
         answer: &mut Vec<u8>,
-    ) {
+    ) -> Outcome {
         let is_poison = command.windows(POISON.len()).any(|part| part == POISON);
         assert!(!is_poison, "the command ends whoever executes it");
-        self.0.apply(at, parts, command, answer);
+        self.0.apply(at, parts, command, answer)
     }
 
     fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {

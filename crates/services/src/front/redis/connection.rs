@@ -19,10 +19,10 @@ use crate::backend::Backend;
 use crate::clock::{Now, host_ns};
 use crate::kv::Partitions;
 use crate::kv::client::{Client, Info, Said, lock, wall_us};
-use crate::kv::command_stats::{Call, Outcome, ThreadStats};
+use crate::kv::command_stats::{Call, CallEnd, ThreadStats};
 use crate::kv::registry::{self, Command, Next, Run};
 use crate::kv::reply::{Error, Reply};
-use amcast_core::GroupSet;
+use amcast_core::{GroupSet, Outcome};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io;
@@ -360,9 +360,8 @@ impl<B: Backend> Connection<B> {
 
     fn too_large(&self) -> Error {
         let most = self.shared.config.command_bytes_max;
-        Error::new(format!(
-            "ERR the command is larger than the limit of {most} bytes; the command was not executed"
-        ))
+        let why = format_args!("ERR the command is larger than the limit of {most} bytes");
+        Error::of(Outcome::NotExecuted, why)
     }
 
     /// Answers with an error, which spoils a transaction.
@@ -419,7 +418,7 @@ impl<B: Backend> Connection<B> {
                 _ => self.answer(None, |reply| reply.simple("QUEUED")),
             };
         }
-        let call = Call { number, outcome: Outcome::Executed, read_ns: self.read_ns };
+        let call = Call { number, end: CallEnd::Executed, read_ns: self.read_ns };
         match command.run {
             Run::Shards(_) => self.order(command, args, Then::Show, call),
             Run::Front(f) | Run::Both(f, _) => self.run_here(command, f, args, call),
@@ -442,7 +441,7 @@ impl<B: Backend> Connection<B> {
         }
         match outcome {
             Err(e) => {
-                call.outcome = Outcome::Failed;
+                call.end = CallEnd::Failed;
                 self.answer(Some(call), |reply| reply.error(&e));
             }
             Ok(Next::Watch) => {
@@ -455,7 +454,7 @@ impl<B: Backend> Connection<B> {
                 let skipped = !answer.is_empty() && std::mem::take(&mut self.client.skip_next);
                 // `HELLO` answers in the version that it chose.
                 let version = if command.name == "hello" { self.client.resp } else { version };
-                call.outcome = Outcome::of(&answer);
+                call.end = CallEnd::of_part(&answer);
                 match self.client.silent || skipped {
                     true => self.stats.answered(call, host_ns()),
                     false => self.put(&answer, version, Some(call)),

@@ -6,6 +6,7 @@
 
 use crate::backend::Answers;
 use crate::kv::client::lock;
+use amcast_core::{Outcome, ServiceAnswer};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -18,8 +19,8 @@ const LARGE_BYTES: usize = 64 << 10;
 /// Answers that came for one connection and were not taken yet.
 #[derive(Default)]
 pub(super) struct Mail {
-    /// The request of each answer, the low half of its number.
-    pub(super) frames: Vec<(u32, Frame)>,
+    /// Each answer.
+    pub(super) frames: Vec<Frame>,
     /// The bytes of small answers, one behind the other.
     pub(super) bytes: Vec<u8>,
 }
@@ -28,21 +29,30 @@ impl Mail {
     /// Shows each answer, and forgets them.
     pub(super) fn drain(&mut self, mut show: impl FnMut(&[u8])) {
         let mut at = 0;
-        for (_, frame) in self.frames.drain(..) {
-            match frame {
-                Frame::Small(len) => {
+        for frame in self.frames.drain(..) {
+            match frame.body {
+                FrameBody::Small(len) => {
                     show(&self.bytes[at..at + len]);
                     at += len;
                 }
-                Frame::Large(bytes) => show(&bytes),
+                FrameBody::Large(bytes) => show(&bytes),
             }
         }
         self.bytes.clear();
     }
 }
 
-/// Where an answer is.
-pub(super) enum Frame {
+/// An answer that came.
+pub(super) struct Frame {
+    /// The low half of its request's number.
+    pub(super) low: u32,
+    /// What became of the command.
+    pub(super) outcome: Outcome,
+    pub(super) body: FrameBody,
+}
+
+/// Where the bytes of an answer are.
+pub(super) enum FrameBody {
     /// Among the bytes, so many of them.
     Small(usize),
     /// Here.
@@ -214,7 +224,7 @@ impl Router {
 }
 
 impl Answers for Router {
-    fn answer(&self, token: u64, answer: Cow<'_, [u8]>) {
+    fn answer(&self, token: u64, answer: ServiceAnswer<'_>) {
         let index = (token >> 32) as u32;
         let boxes = self.boxes.read().unwrap_or_else(PoisonError::into_inner);
         let Some(mailbox) = boxes.get(index as usize) else { return };
@@ -229,14 +239,15 @@ impl Answers for Router {
             }
             return;
         }
-        let frame = match answer {
-            Cow::Owned(bytes) if bytes.len() >= LARGE_BYTES => Frame::Large(bytes),
+        let ServiceAnswer { outcome, bytes } = answer;
+        let body = match bytes {
+            Cow::Owned(bytes) if bytes.len() >= LARGE_BYTES => FrameBody::Large(bytes),
             small => {
                 inbox.mail.bytes.extend_from_slice(&small);
-                Frame::Small(small.len())
+                FrameBody::Small(small.len())
             }
         };
-        inbox.mail.frames.push((token as u32, frame));
+        inbox.mail.frames.push(Frame { low: token as u32, outcome, body });
         if let Some(waker) = inbox.waker.take()
             && let Some(post) = inbox.post.clone()
         {
@@ -301,7 +312,8 @@ mod tests {
                 sleeper
             });
             for lane in &lanes[..2] {
-                router.answer(token(lane.index, turn), b"+OK\r\n"[..].into());
+                let answer = ServiceAnswer::borrowed(Outcome::Executed, b"+OK\r\n");
+                router.answer(token(lane.index, turn), answer);
             }
             assert_eq!(postman.0.load(Ordering::SeqCst), turn as usize);
             go();

@@ -33,7 +33,7 @@ pub(super) async fn now_and_then<B: Backend>(shared: Arc<Shared<B>>) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         lane.mailbox.take(&mut mail);
-        told.retain(|(_, request)| !mail.frames.iter().any(|(answered, _)| answered == request));
+        told.retain(|(_, request)| !mail.frames.iter().any(|answered| answered.low == *request));
         mail.drain(|answer| _ = shared.learn(answer));
         let stamp = shared.clock.now().stamp;
         for shard in shared.server.status.shards() {

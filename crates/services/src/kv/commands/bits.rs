@@ -49,8 +49,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     ),
 ];
 
-const BAD_OFFSET: Error =
-    Error(std::borrow::Cow::Borrowed("ERR bit offset is not an integer or out of range"));
+const BAD_OFFSET: Error = Error::fixed("ERR bit offset is not an integer or out of range");
 
 fn in_bounds(offset: Option<i64>) -> Result<usize, Error> {
     let offset = offset.and_then(|n| usize::try_from(n).ok());

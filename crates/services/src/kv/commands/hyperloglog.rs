@@ -69,10 +69,8 @@ const SPARSE: u8 = 1;
 const ESTIMATE_AT: usize = 8;
 const STALE: u8 = 0x80;
 
-const BAD: Error =
-    Error(std::borrow::Cow::Borrowed("WRONGTYPE Key is not a valid HyperLogLog string value."));
-const CORRUPT: Error =
-    Error(std::borrow::Cow::Borrowed("INVALIDOBJ Corrupted HLL object detected"));
+const BAD: Error = Error::fixed("WRONGTYPE Key is not a valid HyperLogLog string value.");
+const CORRUPT: Error = Error::fixed("INVALIDOBJ Corrupted HLL object detected");
 
 /// An empty counter in the long form.
 fn empty_dense() -> Vec<u8> {
@@ -378,7 +376,7 @@ mod tests {
         let sparse = sparse::empty();
         let cut = sparse[..sparse.len() - 1].to_vec();
         let other = [&sparse[..ENCODING_AT], &[2], &sparse[ENCODING_AT + 1..]].concat();
-        let why = |bytes: &Vec<u8>| checked(bytes).err().map(|e| e.0.into_owned());
+        let why = |bytes: &Vec<u8>| checked(bytes).err().map(|e| e.text().to_string());
         assert_eq!(why(&sparse), None);
         assert!(why(&cut).is_some_and(|why| why.starts_with("INVALIDOBJ")));
         for bad in [other, b"HYLL".to_vec(), empty_dense()[1..].to_vec(), vec![0; BYTES]] {

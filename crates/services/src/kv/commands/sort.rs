@@ -7,6 +7,7 @@ use super::super::registry::{Command, Keys};
 use super::super::reply::{Error, Reply};
 use super::super::store::NEVER_MS;
 use super::super::work;
+use amcast_core::Outcome;
 use amcast_core::limits::ANSWER_BYTES_MAX;
 use std::cmp::Ordering;
 
@@ -172,9 +173,8 @@ fn run(
         options.get.is_empty() || list.bytes() <= STORED_BYTES_MAX
     });
     if !options.get.is_empty() && list.bytes() > STORED_BYTES_MAX {
-        return Err(Error::new(format!(
-            "ERR the list is larger than the limit of {STORED_BYTES_MAX} bytes"
-        )));
+        let why = format_args!("ERR the list is larger than the limit of {STORED_BYTES_MAX} bytes");
+        return Err(Error::of(Outcome::NotExecuted, why));
     }
     reply.count(count);
     if list.is_empty() {
@@ -248,9 +248,10 @@ fn in_order(
             // The same large text may stand for each of many elements, and is compared as often.
             texts += by.map_or(0, <[u8]>::len);
             if texts > ANSWER_BYTES_MAX {
-                return Err(Error::new(format!(
+                let why = format_args!(
                     "ERR what to sort by is larger than the limit of {ANSWER_BYTES_MAX} bytes"
-                )));
+                );
+                return Err(Error::of(Outcome::NotExecuted, why));
             }
         }
         keyed.push((score, text, element));
@@ -270,8 +271,7 @@ fn in_order(
 /// A number as C's `strtod` reads it, which Redis uses here: spaces in front and nothing at all are
 /// fine; hexadecimal is not read.
 fn number(text: &[u8]) -> Result<f64, Error> {
-    const BAD: Error =
-        Error(std::borrow::Cow::Borrowed("ERR One or more scores can't be converted into double"));
+    const BAD: Error = Error::fixed("ERR One or more scores can't be converted into double");
     if text.is_empty() {
         return Ok(0.0);
     }

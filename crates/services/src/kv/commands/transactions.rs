@@ -11,6 +11,7 @@ use super::super::registry::{Command, EACH, Keys, Next, Run};
 use super::super::reply::{Error, Reply};
 use super::super::run;
 use super::super::work;
+use amcast_core::Outcome;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
@@ -101,9 +102,8 @@ impl Gathered {
         if self.bytes > most {
             self.spoiled = true;
             (self.commands, self.held) = (Vec::new(), 0);
-            return Err(Error::new(format!(
-                "ERR the transaction is larger than the limit of {most} bytes; the command was not executed"
-            )));
+            let why = format_args!("ERR the transaction is larger than the limit of {most} bytes");
+            return Err(Error::of(Outcome::NotExecuted, why));
         }
         self.held += held(args.iter().map(|arg| arg.len()));
         self.commands.push(args.iter().map(|a| (*a).into()).collect());
@@ -161,7 +161,8 @@ fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> R
     work::admit(c, &script.commands)?;
     reply.array(script.commands.len());
     for command in &script.commands {
-        run(c, command, reply);
+        // Of the whole transaction it says nothing: the others are executed.
+        let _ = run(c, command, reply);
     }
     Ok(())
 }

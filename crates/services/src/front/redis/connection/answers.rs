@@ -1,14 +1,14 @@
 //! Answers come in any order and leave in that of their commands.
 
 use super::super::resp;
-use super::super::router::Frame;
-use super::written::has_effect;
+use super::super::router::{Frame, FrameBody};
 use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
 use crate::backend::Backend;
 use crate::clock::host_ns;
-use crate::kv::command_stats::{Call, Outcome};
+use crate::kv::command_stats::{Call, CallEnd};
 use crate::kv::registry::{self, Run};
 use crate::kv::reply::Reply;
+use amcast_core::{Outcome, ServiceAnswer};
 use std::borrow::Cow;
 
 impl<B: Backend> Connection<B> {
@@ -20,14 +20,15 @@ impl<B: Backend> Connection<B> {
             self.collected_ns = host_ns();
         }
         let mut at = 0;
-        for (low, frame) in mail.frames.drain(..) {
-            match frame {
-                Frame::Small(len) => {
-                    self.place(low, Cow::Borrowed(&mail.bytes[at..at + len]));
+        for Frame { low, outcome, body } in mail.frames.drain(..) {
+            let bytes = match body {
+                FrameBody::Small(len) => {
                     at += len;
+                    Cow::Borrowed(&mail.bytes[at - len..at])
                 }
-                Frame::Large(bytes) => self.place(low, Cow::Owned(bytes)),
-            }
+                FrameBody::Large(bytes) => Cow::Owned(bytes),
+            };
+            self.place(low, ServiceAnswer { outcome, bytes });
         }
         mail.bytes.clear();
         if mail.bytes.capacity() > bounds::BUFFER_BYTES_KEPT {
@@ -37,10 +38,11 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Puts the answer to the request with this low half into its place.
-    pub(super) fn place(&mut self, low: u32, answer: Cow<'_, [u8]>) {
+    pub(super) fn place(&mut self, low: u32, answer: ServiceAnswer<'_>) {
         if self.place_part(low, &answer) {
             return;
         }
+        let ServiceAnswer { outcome, bytes: answer } = answer;
         self.answer_guess = answer.len().max(self.answer_guess - self.answer_guess / 8);
         let mine = |s: &Slot| matches!(s, Slot::Open { request, .. } if *request as u32 == low);
         let Some(i) = self.slots.iter().position(mine) else { return };
@@ -59,7 +61,9 @@ impl<B: Backend> Connection<B> {
             self.answer_guess = answer.len().max(ANSWER_BYTES_GUESS);
         }
         let refusal = self.shared.learn(&answer);
-        self.written.answered(request, refusal.is_none() && has_effect(&answer));
+        // Whoever is refused for its map or its clock was sent a moment ago, and is sent again: it was not executed.
+        let outcome = if refusal.is_some() { Outcome::NotExecuted } else { outcome };
+        self.written.answered(request, outcome);
         if let Some(args) = refusal {
             (self.refused, self.drains) = (self.refused + 1, true);
             // Of a large command the answer holds no arguments.
@@ -67,7 +71,7 @@ impl<B: Backend> Connection<B> {
             self.slots[i] = Slot::Refused { args, then, resp, silent, call };
             return;
         }
-        call.outcome = Outcome::of(&answer);
+        call.end = CallEnd::of(outcome, &answer);
         let shown = match answer {
             _ if silent => {
                 self.finished(then, &answer, resp, call, Vec::new());
@@ -155,26 +159,26 @@ impl<B: Backend> Connection<B> {
         for command in commands {
             let args: Vec<&[u8]> = command.iter().map(|a| &**a).collect();
             let found = registry::find(args[0]);
-            let outcome = match found.map(|(_, c)| c.run) {
+            let end = match found.map(|(_, c)| c.run) {
                 Some(Run::Front(f)) => {
                     let start = reply.mark();
                     match f(&mut self.client, &args, &mut reply) {
-                        Ok(_) => Outcome::Executed,
+                        Ok(_) => CallEnd::Executed,
                         Err(e) => {
                             reply.take_back(start);
                             reply.error(&e);
-                            Outcome::Failed
+                            CallEnd::Failed
                         }
                     }
                 }
                 _ => {
                     let part = parts.next().unwrap_or(b"_\r\n");
                     reply.raw(part);
-                    Outcome::of(part)
+                    CallEnd::of_part(part)
                 }
             };
             if let Some((number, _)) = found {
-                self.stats.answered(Call { number, outcome, ..call }, now_ns);
+                self.stats.answered(Call { number, end, ..call }, now_ns);
             }
         }
         reply.finish(0);

@@ -9,7 +9,7 @@ use crate::clock::Now;
 use crate::clock::host_ns;
 use crate::envelope::Envelope;
 use crate::kv::client::Level;
-use crate::kv::command_stats::{Call, Outcome};
+use crate::kv::command_stats::{Call, CallEnd};
 use crate::kv::commands::transactions::{Script, held};
 use crate::kv::hash::hash_bytes;
 use crate::kv::registry::{self, Command, Run};
@@ -96,13 +96,13 @@ impl<B: Backend> Connection<B> {
     ) {
         if encoded_len(args) > self.shared.config.command_bytes_max + COUNT_BYTES {
             let error = self.too_large();
-            let call = Call { outcome: Outcome::Rejected, ..call };
+            let call = Call { end: CallEnd::Rejected, ..call };
             return self.answer(Some(call), |reply| reply.error(&error));
         }
         match self.prepare(command, args, then, call) {
             Ok(pending) => self.pending = Some(pending),
             Err(e) => {
-                let call = Call { outcome: Outcome::Failed, ..call };
+                let call = Call { end: CallEnd::Failed, ..call };
                 self.answer(Some(call), |reply| reply.error(&e));
             }
         }

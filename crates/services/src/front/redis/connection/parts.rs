@@ -13,7 +13,7 @@ use crate::clock::Now;
 use crate::envelope::Envelope;
 use crate::kv::split_epoch;
 use crate::parts::{Assembly, CommandPart, KEPT};
-use amcast_core::{Gid, GroupSet};
+use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
 use std::task::Context;
 
 /// Parts of one connection that are under way.
@@ -196,16 +196,16 @@ impl<B: Backend> Connection<B> {
     }
 
     /// Takes the answer to a part; false if it is none.
-    pub(super) fn place_part(&mut self, low: u32, answer: &[u8]) -> bool {
+    pub(super) fn place_part(&mut self, low: u32, answer: &ServiceAnswer<'_>) -> bool {
         let Some(large) = &mut self.large else { return false };
         let mine = |(request, _): &(u64, usize)| *request as u32 == low;
         let Some(i) = large.open.iter().position(mine) else { return false };
         let (_, bytes) = large.open.swap_remove(i);
         self.shared.turns.end(bytes);
-        if answer != KEPT && large.refused.is_none() {
+        if *answer.bytes != *KEPT && large.refused.is_none() {
             // It sends no more: others need not wait for its turn.
             self.shared.turns.leave(self.lane.index);
-            large.refused = Some(match self.shared.learn(answer) {
+            large.refused = Some(match self.shared.learn(&answer.bytes) {
                 Some(_) => Refused::Again,
                 None => Refused::Told(told(answer)),
             });
@@ -221,7 +221,10 @@ impl<B: Backend> Connection<B> {
         let Some(mut large) = self.large.take() else { return };
         let request = large.request();
         match large.refused.take() {
-            Some(Refused::Told(error)) => self.place(request as u32, error.into()),
+            Some(Refused::Told(error)) => {
+                let (outcome, bytes) = (Outcome::NotExecuted, error.into());
+                self.place(request as u32, ServiceAnswer { outcome, bytes });
+            }
             _ => {
                 let mine = |s: &Slot| matches!(s, Slot::Open { request: r, .. } if *r == request);
                 let Some(slot) = self.slots.iter_mut().find(|s| mine(s)) else { return };
@@ -253,16 +256,16 @@ impl<B: Backend> Connection<B> {
 }
 
 /// What a client is told of a part that was not kept: that nothing was executed, whatever became of the part.
-fn told(answer: &[u8]) -> Vec<u8> {
-    const NOT_EXECUTED: &str = "the command was not executed";
-    let text = String::from_utf8_lossy(answer);
-    let text = text.trim_end();
-    if text.ends_with(NOT_EXECUTED) {
-        return answer.to_vec();
+fn told(answer: &ServiceAnswer<'_>) -> Vec<u8> {
+    if answer.outcome == Outcome::NotExecuted {
+        return answer.bytes.to_vec();
     }
+    let text = String::from_utf8_lossy(&answer.bytes);
+    let text = text.trim_end();
     let why = text.split_once(' ').map_or(text, |(_, why)| why);
     let why = why.split_once("; ").map_or(why, |(why, _)| why);
-    format!("-TRYAGAIN a part of the command was not kept: {why}; {NOT_EXECUTED}\r\n").into_bytes()
+    let words = Outcome::NotExecuted.words();
+    format!("-TRYAGAIN a part of the command was not kept: {why}; {words}\r\n").into_bytes()
 }
 
 #[cfg(test)]
@@ -271,21 +274,25 @@ mod tests {
 
     #[test]
     fn a_part_that_is_not_kept_says_that_nothing_was_executed() {
-        for (answer, expected) in [
+        for (outcome, answer, expected) in [
             (
+                Outcome::NotExecuted,
                 "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
                 "-CLUSTERDOWN shard 1 has lost it; the command was not executed\r\n",
             ),
             (
+                Outcome::Unknown,
                 "-ERR no answer came for 15 s; whether the command took effect is not known\r\n",
                 "-TRYAGAIN a part of the command was not kept: no answer came for 15 s; the command was not executed\r\n",
             ),
             (
+                Outcome::Executed,
                 "-ERR odd\r\n",
                 "-TRYAGAIN a part of the command was not kept: odd; the command was not executed\r\n",
             ),
         ] {
-            assert_eq!(String::from_utf8(told(answer.as_bytes())).unwrap(), expected);
+            let answer = ServiceAnswer::borrowed(outcome, answer.as_bytes());
+            assert_eq!(String::from_utf8(told(&answer)).unwrap(), expected);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a connection wrote, which its reads at a node of this process must see.
 
 use crate::backend::Wrote;
+use amcast_core::Outcome;
 
 /// The requests that write and are not answered, or were lately.
 #[derive(Default)]
@@ -15,12 +16,12 @@ impl Written {
         self.all.push((wrote, open_from));
     }
 
-    /// A request was answered. If it had its effect, who sees it sees all of its shard that was
-    /// answered before it was sent; if it had none, or nobody knows, no read waits for it.
-    pub(super) fn answered(&mut self, request: u64, has_effect: bool) {
+    /// A request was answered. If it was executed, who sees it sees all of its shard that was
+    /// answered before it was sent; if it was not, or nobody knows, no read waits for it.
+    pub(super) fn answered(&mut self, request: u64, outcome: Outcome) {
         let Some(at) = self.all.iter().position(|(w, _)| w.request == request) else { return };
         let (Wrote { home, .. }, open_from) = self.all[at];
-        if has_effect {
+        if outcome == Outcome::Executed {
             self.all.retain(|(w, _)| w.home != home || w.request >= open_from);
         } else {
             self.all.remove(at);
@@ -31,16 +32,6 @@ impl Written {
     pub(super) fn all(&self) -> Vec<Wrote> {
         self.all.iter().map(|(wrote, _)| *wrote).collect()
     }
-}
-
-/// Whether an answer says that its command was executed. Those of which that is not known, too, are told
-/// in the words of `docs/errors.md`.
-pub(super) fn has_effect(answer: &[u8]) -> bool {
-    let first = [&b"-CLUSTERDOWN"[..], b"-TRYAGAIN"];
-    let last = [&b"the command was not executed\r\n"[..], b"took effect is not known\r\n"];
-    let is_refused = first.iter().any(|word| answer.starts_with(word));
-    let is_unknown = answer.starts_with(b"-") && last.iter().any(|words| answer.ends_with(words));
-    !is_refused && !is_unknown
 }
 
 #[cfg(test)]
@@ -55,37 +46,22 @@ mod tests {
         let requests =
             |written: &Written| -> Vec<u64> { written.all().iter().map(|w| w.request).collect() };
         written.sent(wrote(0, 1), 1);
-        written.answered(1, true);
+        written.answered(1, Outcome::Executed);
         // What is refused leaves what was written before.
         written.sent(wrote(0, 2), 2);
-        written.answered(2, false);
+        written.answered(2, Outcome::NotExecuted);
         assert_eq!(requests(&written), [1]);
         // Two under way together are ordered as it comes: both are awaited.
         written.sent(wrote(0, 3), 3);
         written.sent(wrote(0, 4), 3);
         written.sent(wrote(1, 5), 3);
-        written.answered(4, true);
+        written.answered(4, Outcome::Executed);
         assert_eq!(requests(&written), [3, 4, 5]);
-        written.answered(3, true);
+        written.answered(3, Outcome::Executed);
         written.sent(wrote(0, 6), 5);
-        written.answered(6, true);
+        written.answered(6, Outcome::Executed);
         assert_eq!(requests(&written), [5, 6]);
-        written.answered(9, true);
+        written.answered(9, Outcome::Executed);
         assert_eq!(requests(&written), [5, 6], "a read is not among them");
-    }
-
-    #[test]
-    fn the_words_of_errors_say_whether_a_command_was_executed() {
-        for none in [
-            "-CLUSTERDOWN shard 1 has lost its majority\r\n",
-            "-TRYAGAIN no room\r\n",
-            "-ERR too large; the command was not executed\r\n",
-            "-ERR no answer came; whether the command took effect is not known\r\n",
-        ] {
-            assert!(!has_effect(none.as_bytes()), "{none}");
-        }
-        for some in ["+OK\r\n", "-WRONGTYPE of a key\r\n", "$1\r\n-\r\n"] {
-            assert!(has_effect(some.as_bytes()), "{some}");
-        }
     }
 }
