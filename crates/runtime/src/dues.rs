@@ -226,6 +226,7 @@ impl<M: Medium> Dues<M> {
                     self.late.push_back(Late { behind, what: News::Passed(*ticket) });
                 }
                 Output::Passed { ticket } => above.passed(now, self.pid, *ticket),
+                Output::Event(event) => above.event(now, self.pid, *event),
                 Output::Note(note) => above.note(now, self.pid, *note),
                 Output::Capture { ticket, reader } => {
                     let captured = above.capture(self.pid, *reader);

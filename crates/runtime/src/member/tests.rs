@@ -9,8 +9,8 @@ use crate::ports;
 use crate::seat::Captured;
 use amcast_core::config::RawConfig;
 use amcast_core::messages::{Lane, Out};
-use amcast_core::step::{Note, Outbox, Output, Ticket, Wait, Why};
-use amcast_core::{Delivery, MediumKind, MsgId};
+use amcast_core::step::{Outbox, Output, Ticket, Wait, Why};
+use amcast_core::{Delivery, MediumKind, MsgId, ProtocolEvent};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -179,7 +179,7 @@ impl Above for Delivered {
 
     fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
     fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
-    fn note(&mut self, _: Time, _: Pid, _: Note) {}
+    fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
 }
 
 /// A cluster in this thread.
