@@ -27,6 +27,9 @@ impl World<'_> {
         if let Letter::Barrier(ticket) = letter {
             self.set_barrier(p, ticket);
         }
+        if matches!(letter, Letter::Leave) {
+            self.procs[p.index()].contract.asked_to_leave();
+        }
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
@@ -223,7 +226,10 @@ impl World<'_> {
                 let result = self.passed(p, ticket);
                 self.note_breach(result);
             }
-            Output::Event(event) => self.event(p, event),
+            Output::Event(event) => {
+                let result = self.event(p, event);
+                self.note_breach(result);
+            }
             Output::Note(note) => self.note(p, note),
         }
         None
@@ -237,6 +243,8 @@ impl World<'_> {
 
     fn deliver(&mut self, p: Pid, delivery: &Delivery, bytes: &[u8]) -> Result<(), Breach> {
         let m = delivery.msg;
+        let may = self.procs[p.index()].contract.deliver();
+        may.map_err(|why| Breach::Contract { p, why })?;
         let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
         let item = Item { msg: m, position: delivery.position, payload };
         let before = self.procs[p.index()].app.position();
@@ -384,6 +392,7 @@ impl World<'_> {
             process.fit = fit;
             self.elect(p);
         }
+        self.check_fit(p);
     }
 }
 

@@ -348,7 +348,7 @@ impl Replica {
         }
         self.health = Health::Fit;
         self.row_due = true;
-        out.event(ProtocolEvent::CaughtUp(self.consumed));
+        out.event(ProtocolEvent::CaughtUp(self.delivered));
     }
 
     /// The donor's part of a poll.

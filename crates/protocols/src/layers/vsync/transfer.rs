@@ -353,7 +353,9 @@ where
         self.begun = true;
         self.intake.least = self.intake.least.max(self.inner.status().delivered);
         if self.is_broken(Broken::JoinsWithNothing) {
+            // It deceives its driver, too.
             (self.live, self.installed) = (true, true);
+            out.event(ProtocolEvent::CaughtUp(0));
             return;
         }
         self.ask_donor();
