@@ -3,11 +3,11 @@
 
 use amcast_check::{History, Verdict, check};
 use amcast_core::messages::{Frames, In, Out};
-use amcast_core::step::{Note, Oracle};
+use amcast_core::step::Oracle;
 use amcast_core::trace::Event;
 use amcast_core::{
-    Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, RawConfig,
-    Span, Submission, Time,
+    Config, Entry, Gid, GroupSet, Input, MsgId, Node, Outbox, Output, Pid, Protocol, ProtocolEvent,
+    RawConfig, Span, Submission, Time,
 };
 use amcast_net::{Carrier, Counts, Interface, Options, Peer, Ports};
 use amcast_protocols::total::{Row, SB_RCAST, TABLE_3};
@@ -104,10 +104,10 @@ impl<'a> Member<'a> {
                     let of_living = Some(delivery.msg.sender.index()) != self.group.victim;
                     self.awaited += u64::from(of_living);
                 }
-                Output::Note(Note::View { number, members, .. }) => {
+                Output::Event(ProtocolEvent::ViewEntered { number, members, .. }) => {
                     self.note(Did::View(number, members));
                 }
-                Output::Note(Note::Excluded(_)) => {
+                Output::Event(ProtocolEvent::Excluded(_)) => {
                     panic!("{:?} was left out: this machine stood still for seconds", self.me)
                 }
                 _ => {}

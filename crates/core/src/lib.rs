@@ -2,7 +2,7 @@
 //! configuration, and the step machine with its media.
 //!
 //! Nothing here touches a socket, a file, a clock, a thread or an operating system; the crate has
-//! no dependency and no `unsafe`. Read [`step`] first, then the medium you care about:
+//! no dependency and no `unsafe`. Read [`step`] first, then [`events`], then the medium you care about:
 //! [`messages`] or [`memory`], or [`groupcast`] on top of messages.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod codec;
 pub mod config;
 pub mod entry;
+pub mod events;
 pub mod groupcast;
 pub mod histogram;
 pub mod id;
@@ -30,6 +31,7 @@ pub mod trace;
 pub use cluster::{Cluster, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
 pub use entry::{About, Assumption, Entry, Keeps, MediumKind, Node};
+pub use events::ProtocolEvent;
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use outcome::{Outcome, ServiceAnswer};
 pub use property::Property;

@@ -11,11 +11,15 @@
 //! 4. Malformed or stale input from a peer becomes a [`Note`], never a panic; a broken invariant of
 //!    its own is an assertion, also in release builds.
 //! 5. What promises durability leaves only after [`Input::Durable`] was seen.
+//! 6. What a driver must act on is an [`Output::Event`], said as [`ProtocolEvent`] asks; nothing depends on a
+//!    [`Note`].
 //!
 //! # What the driver owes
 //! Outputs are carried out in the order in which they were put into the outbox, and all of them
-//! before the next input. `Submit` is offered only while [`Protocol::room`] allows it.
+//! before the next input. `Submit` is offered only while [`Protocol::room`] allows it. Each
+//! [`ProtocolEvent`] says what it asks of the driver.
 
+use crate::events::ProtocolEvent;
 use crate::id::{Gid, GroupSet, MsgId, Pid};
 use crate::time::Time;
 use alloc::vec::Vec;
@@ -126,8 +130,8 @@ pub enum Input<'a, M: Medium> {
     /// may count on this process until [`Input::Installed`] is said again.
     Unfit,
     /// The process is about to stop, and is to leave its group before. It takes no more submissions;
-    /// [`Note::Left`] or [`Note::MayStop`] says when it may stop. A protocol whose members are fixed
-    /// says neither.
+    /// [`ProtocolEvent::Left`] or [`ProtocolEvent::MayStop`] says when it may stop. A protocol whose members
+    /// are fixed says neither.
     Leave,
     /// The application's state that was asked for with [`Output::Capture`] is at hand.
     Captured {
@@ -256,6 +260,8 @@ pub enum Output<M: Medium> {
         /// The ticket that the driver gave it.
         ticket: Ticket,
     },
+    /// Something that the driver must act on.
+    Event(ProtocolEvent),
     /// Something worth a line in the trace.
     Note(Note),
     /// The medium is asked for something.
@@ -285,41 +291,14 @@ pub struct Extent {
     pub len: u32,
 }
 
-/// A remark for the trace: nothing depends on it.
+/// A diagnostic for people and traces. Nothing depends on it: what a driver must act on is a
+/// [`ProtocolEvent`], and only modules that log, trace or test tell one note from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// This process takes part in ordering the message.
-    Part(MsgId),
-    /// This process leads the group from now on, in this epoch.
-    Leads(u64),
-    /// This process no longer leads; the epoch that it saw above its own.
+    /// This process no longer leads, or no longer tries to; the epoch that it saw above its own.
     Demoted(u64),
     /// A peer is left behind: nothing waits for it any more.
     LeftBehind(Pid),
-    /// This process found that it lacks state and asks for it.
-    Recovering,
-    /// This process has all state again, as of this position.
-    Recovered(u64),
-    /// This process entered a view. Members are a bit each, by their number among the replicas of the group.
-    View {
-        /// The number of the view.
-        number: u64,
-        /// Its members, this process among them.
-        members: u32,
-        /// Those of them that were members of the view before in the same incarnation, as this process was:
-        /// none if it was not. A member that died meanwhile and joined again is not among them: it has
-        /// lost what it delivered, and nothing that was asked of it before is believed.
-        continuing: u32,
-    },
-    /// The group goes on without this process since the view of this number: it counts as failed,
-    /// and joins again as a new process with the state of others.
-    Excluded(u64),
-    /// This process has left its group, as it was asked to ([`Input::Leave`]): the others go on without
-    /// it since the view of this number, and have all that it has sent.
-    Left(u64),
-    /// This process was asked to leave and may stop at once, since nothing is gained by waiting: in the
-    /// view of this number the group has left it out already, or would stop without it.
-    MayStop(u64),
     /// A peer's input made no sense and was dropped.
     Malformed(Pid, &'static str),
     /// A rare branch was taken; the name ties it to the test that expects it.
@@ -387,7 +366,7 @@ impl<M: Medium> Default for Outbox<M> {
 }
 
 impl<M: Medium> Outbox<M> {
-    /// An empty outbox. `tracing` says whether [`Note::Part`] is wanted.
+    /// An empty outbox. `tracing` says whether [`ProtocolEvent::Part`] is wanted.
     pub fn new(tracing: bool) -> Self {
         Self { tracing, ..Self::default() }
     }
@@ -423,14 +402,25 @@ impl<M: Medium> Outbox<M> {
         self.items.push(Output::Medium(out));
     }
 
-    /// Leaves a remark. Participation is dropped unless the driver traces.
-    pub fn note(&mut self, note: Note) {
-        if self.tracing || !matches!(note, Note::Part(_)) {
-            self.items.push(Output::Note(note));
+    /// Reports what the driver must act on. Participation is dropped unless the driver traces.
+    pub fn event(&mut self, event: ProtocolEvent) {
+        if self.tracing || !matches!(event, ProtocolEvent::Part(_)) {
+            self.items.push(Output::Event(event));
         }
     }
 
-    /// Whether [`Note::Part`] is wanted.
+    /// Leaves a remark for the trace.
+    pub fn note(&mut self, note: Note) {
+        self.items.push(Output::Note(note));
+    }
+
+    /// Moves the outputs of `other`, which refer to no bytes, to the end of this outbox.
+    pub fn append(&mut self, other: &mut Self) {
+        assert!(other.bytes.is_empty(), "outputs with bytes are relayed");
+        self.items.append(&mut other.items);
+    }
+
+    /// Whether [`ProtocolEvent::Part`] is wanted.
     pub const fn traces(&self) -> bool {
         self.tracing
     }
@@ -442,7 +432,7 @@ impl<M: Medium> Outbox<M> {
 
     /// Marks a rare branch; [`Note::Mark`].
     pub fn mark(&mut self, name: &'static str) {
-        self.items.push(Output::Note(Note::Mark(name)));
+        self.note(Note::Mark(name));
     }
 
     /// Puts bytes aside for an output; `fill` appends them.
@@ -487,6 +477,7 @@ impl<M: Medium> Outbox<M> {
             Output::Piece { ticket, offset, bytes } => Output::Piece { ticket, offset, bytes },
             Output::Release { ticket } => Output::Release { ticket },
             Output::Passed { ticket } => Output::Passed { ticket },
+            Output::Event(event) => Output::Event(event),
             Output::Note(note) => Output::Note(note),
             Output::Medium(out) => Output::Medium(map(out)),
         });
@@ -502,5 +493,31 @@ impl<M: Medium> Outbox<M> {
         let base = self.bytes.len() as u32;
         self.bytes.extend_from_slice(&inner.bytes);
         base
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::messages::Frames;
+
+    #[test]
+    fn participation_is_reported_only_to_a_driver_that_traces() {
+        let part = ProtocolEvent::Part(MsgId { sender: Pid(1), seq: 1 });
+        for traces in [true, false] {
+            let (mut out, mut inner) = (Outbox::<Frames>::new(traces), Outbox::<Frames>::default());
+            out.mark("first");
+            inner.trace_as(&out);
+            inner.event(ProtocolEvent::Lagging);
+            inner.event(part);
+            inner.note(Note::Demoted(7));
+            out.append(&mut inner);
+            let kinds: Vec<bool> =
+                out.items().iter().map(|item| matches!(item, Output::Event(_))).collect();
+            let expected: &[bool] =
+                if traces { &[false, true, true, false] } else { &[false, true, false] };
+            assert_eq!(kinds, expected);
+            assert!(inner.items().is_empty());
+        }
     }
 }

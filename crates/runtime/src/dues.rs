@@ -5,7 +5,7 @@
 use crate::journal::Journal;
 use crate::seat::{Above, Captured};
 use amcast_core::step::{Medium, Ticket, Why};
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Time};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Time};
 use std::collections::VecDeque;
 
 /// An answer that the protocol is owed, given after the step that asked for it.
@@ -28,6 +28,7 @@ struct Late {
 enum News {
     Delivery(Delivery, Box<[u8]>),
     Passed(Ticket),
+    Event(ProtocolEvent),
 }
 
 impl News {
@@ -35,6 +36,7 @@ impl News {
         match self {
             Self::Delivery(delivery, payload) => above.deliver(now, p, delivery, &payload),
             Self::Passed(ticket) => above.passed(now, p, ticket),
+            Self::Event(event) => above.event(now, p, event),
         }
     }
 }
@@ -226,6 +228,11 @@ impl<M: Medium> Dues<M> {
                     self.late.push_back(Late { behind, what: News::Passed(*ticket) });
                 }
                 Output::Passed { ticket } => above.passed(now, self.pid, *ticket),
+                // An event is about what is in front of it.
+                Output::Event(event) if !self.late.is_empty() => {
+                    self.late.push_back(Late { behind, what: News::Event(*event) });
+                }
+                Output::Event(event) => above.event(now, self.pid, *event),
                 Output::Note(note) => above.note(now, self.pid, *note),
                 Output::Capture { ticket, reader } => {
                     let captured = above.capture(self.pid, *reader);

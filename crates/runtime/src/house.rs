@@ -15,6 +15,7 @@ use crate::application::{Application, Command, Peeked};
 use crate::checkpoint::{Checkpoints, Restored};
 use crate::clock;
 use crate::control::{ViewStatus, Wanted};
+use crate::diagnostics;
 use crate::diary::Diary;
 use crate::door::Door;
 use crate::handover::{Fetched, Fetching, Giving, News};
@@ -24,7 +25,7 @@ use crate::reading::{Asked, Read, Reading};
 use crate::seat::{Above, Captured};
 use crate::skips::Skips;
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, Time};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
 use amcast_storage::Error;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
@@ -178,7 +179,7 @@ impl<A: Application> House<A> {
         Ok(())
     }
 
-    /// The replicas have started. One that remarked that it lacks state did not know yet of the one on
+    /// The replicas have started. One that reported that it lacks state did not know yet of the one on
     /// disk; it is told now, and says so again if that is not enough.
     pub(crate) fn has_begun(&mut self) {
         if self.tell {
@@ -726,50 +727,34 @@ impl<A: Application> Above for House<A> {
         *wanted = (*wanted).max(position);
     }
 
-    fn note(&mut self, _: Time, p: Pid, note: Note) {
-        let name = self.cluster.name(p);
-        match note {
-            Note::Part(m) => {
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        diagnostics::log_event(&self.cluster, p, event);
+        match event {
+            ProtocolEvent::Part(m) => {
                 if let Some(diary) = &mut self.diary {
                     diary.part(clock::now(), p, m);
                 }
             }
-            Note::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),
-            Note::Demoted(epoch) => tracing::info!("{name} no longer leads: epoch {epoch}"),
-            Note::LeftBehind(peer) => {
-                tracing::info!("{name} no longer waits for {}", self.cluster.name(peer));
-            }
-            Note::Recovering => {
+            ProtocolEvent::Leads(_) => {}
+            ProtocolEvent::Lagging => {
                 let g = self.group(p).index();
                 (self.lacks[g], self.warn) = (true, true);
-                tracing::info!("{name} lacks state and asks for it");
             }
-            Note::Recovered(position) => {
-                tracing::info!("{name} is back, at {position}");
-                self.has_recovered(p, position);
-            }
-            Note::View { number, members, continuing } => {
-                tracing::info!("{name} enters view {number} of {} members", members.count_ones());
+            ProtocolEvent::CaughtUp(position) => self.has_recovered(p, position),
+            ProtocolEvent::ViewEntered { number, members, continuing } => {
                 self.enters_view(p, number, (members, continuing));
             }
-            Note::Excluded(view) => {
-                tracing::warn!("{name} is left out since view {view}, and joins again");
-                self.is_left_out(p);
-            }
-            Note::Malformed(peer, what) => {
-                tracing::warn!("{name}: from {}: {what}", self.cluster.name(peer));
-            }
-            Note::Left(view) => {
-                tracing::info!("{name} has left its group, which goes on in view {view}");
+            ProtocolEvent::Excluded(_) => self.is_left_out(p),
+            ProtocolEvent::Left(_) => {
                 self.leaving = Some(true);
                 self.has_left(p);
             }
-            Note::MayStop(view) => {
-                tracing::info!("{name} stops, and is needed by its group in view {view}");
-                self.leaving = Some(true);
-            }
-            Note::Mark(mark) => tracing::trace!("{name}: {mark}"),
+            ProtocolEvent::MayStop(_) => self.leaving = Some(true),
         }
+    }
+
+    fn note(&mut self, _: Time, p: Pid, note: Note) {
+        diagnostics::log_note(&self.cluster, p, note);
     }
 }
 

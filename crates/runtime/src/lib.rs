@@ -23,6 +23,7 @@ mod checkpoint;
 pub mod clock;
 pub mod config;
 pub mod control;
+mod diagnostics;
 mod diary;
 mod disk;
 mod door;

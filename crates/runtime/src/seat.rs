@@ -7,7 +7,9 @@
 use crate::dues::{Carrying, Dues};
 use amcast_core::memory::{In, Memory, Out, Window};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, Submission, Time};
+use amcast_core::{
+    Cluster, Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Submission, Time,
+};
 use amcast_memory::{Bell, Directory, Error, MappedCarrier, StartOptions};
 
 /// What a seat asks of the loop above it.
@@ -22,8 +24,10 @@ pub trait Above {
     fn piece(&mut self, p: Pid, offset: u64, bytes: u32, to: &mut Vec<u8>);
     /// The process `p` has taken over state up to `position`.
     fn install(&mut self, now: Time, p: Pid, position: u64, piece: &[u8], last: bool);
-    /// The process `p` remarks.
-    fn note(&mut self, now: Time, p: Pid, note: Note);
+    /// The process `p` reports something that the loop must act on: [`ProtocolEvent`] says how.
+    fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent);
+    /// The process `p` leaves a remark, which is at most logged.
+    fn note(&mut self, _now: Time, _p: Pid, _note: Note) {}
 }
 
 /// A captured state.
@@ -247,7 +251,7 @@ mod tests {
         }
         fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
         fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
-        fn note(&mut self, _: Time, _: Pid, _: Note) {}
+        fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A step of a process: the input goes in, and what comes out is carried to where it belongs.
 
-use crate::app::{App, Item};
+use crate::app::Item;
 use crate::chooser::Concern;
 use crate::hash::Hashed;
 use crate::ledger::Breach;
@@ -8,11 +8,9 @@ use crate::process::{Letter, Unposted};
 use crate::run::Told;
 use crate::world::{Due, Tray, World};
 use alloc::rc::Rc;
-use alloc::string::ToString;
-use alloc::vec::Vec;
 use amcast_core::memory::{self, Memory, Window};
 use amcast_core::messages::{self, Frames, Lane};
-use amcast_core::step::{Note, Ticket};
+use amcast_core::step::Ticket;
 use amcast_core::trace::Event;
 use amcast_core::{Delivery, Input, Medium, Node, Outbox, Output, Pid, Submission};
 use core::mem;
@@ -28,6 +26,9 @@ impl World<'_> {
         }
         if let Letter::Barrier(ticket) = letter {
             self.set_barrier(p, ticket);
+        }
+        if matches!(letter, Letter::Leave) {
+            self.procs[p.index()].contract.asked_to_leave();
         }
         let process = &mut self.procs[p.index()];
         process.free_at = now + self.plan.model.step;
@@ -225,6 +226,10 @@ impl World<'_> {
                 let result = self.passed(p, ticket);
                 self.note_breach(result);
             }
+            Output::Event(event) => {
+                let result = self.event(p, event);
+                self.note_breach(result);
+            }
             Output::Note(note) => self.note(p, note),
         }
         None
@@ -236,52 +241,10 @@ impl World<'_> {
         }
     }
 
-    fn note(&mut self, p: Pid, note: Note) {
-        let t = self.now;
-        self.tell_of(&Told::Note(p, note));
-        match note {
-            Note::Part(m) => self.emit(&Event::Part { t, p, m }),
-            Note::Mark(name) => *self.marks.entry(name).or_default() += 1,
-            Note::Leads(_) => self.leads(p),
-            Note::Recovering => self.failover.recovering(p),
-            Note::Recovered(_) => self.failover.recovered(p),
-            Note::View { number, members, .. } => self.view(p, number, members),
-            Note::Excluded(_) => self.excluded(p),
-            Note::Left(_) => self.stops(p, true),
-            Note::MayStop(_) => self.stops(p, false),
-            Note::Malformed(..) => *self.marks.entry("sim-malformed").or_default() += 1,
-            _ => {}
-        }
-    }
-
-    /// A process enters a view of its group.
-    fn view(&mut self, p: Pid, view: u64, members: u32) {
-        self.ledger.enters_view(p);
-        let Some(group) = self.cluster.group_of(p) else { return };
-        let bit = |rank: &usize| members >> rank & 1 == 1;
-        let ranks = (0..self.cluster.replicas()).filter(bit);
-        let members: Vec<Pid> = ranks.map(|rank| self.cluster.replica(group, rank)).collect();
-        let (t, name) = (self.now, view.to_string());
-        self.emit(&Event::View { t, p, view: &name, members: &members });
-    }
-
-    /// The group of a process goes on without it: it counts as failed, and as a new process from
-    /// here on, that has nothing yet.
-    fn excluded(&mut self, p: Pid) {
-        let t = self.now;
-        self.emit(&Event::Crash { t, p });
-        self.emit(&Event::Recover { t, p });
-        let process = &mut self.procs[p.index()];
-        process.standing += 1;
-        // Its incarnation goes on, and with it the count of the states that it was given.
-        let installs = process.app.installs;
-        process.app = App::default();
-        process.app.installs = installs;
-        self.ledger.failed(p);
-    }
-
     fn deliver(&mut self, p: Pid, delivery: &Delivery, bytes: &[u8]) -> Result<(), Breach> {
         let m = delivery.msg;
+        let may = self.procs[p.index()].contract.deliver();
+        may.map_err(|why| Breach::Contract { p, why })?;
         let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
         let item = Item { msg: m, position: delivery.position, payload };
         let before = self.procs[p.index()].app.position();
@@ -429,6 +392,7 @@ impl World<'_> {
             process.fit = fit;
             self.elect(p);
         }
+        self.check_fit(p);
     }
 }
 

@@ -5,7 +5,7 @@ use amcast_core::memory::{self, Outcome, Source};
 use amcast_core::messages;
 use amcast_core::step::{Extent, Medium, Note, Oracle, Outbox, Output};
 use amcast_core::trace::Event;
-use amcast_core::{Pid, Time};
+use amcast_core::{Pid, ProtocolEvent, Time};
 
 /// A running hash. Not for secrets.
 #[derive(Clone, Copy, Debug)]
@@ -144,29 +144,35 @@ impl RunHash {
                 self.bytes(outbox.bytes(*piece));
             }
             Output::Passed { ticket } => self.words(&[71, ticket.0]),
+            Output::Event(event) => self.protocol_event(event),
             Output::Note(note) => self.note(note),
             Output::Medium(out) => out.hash(self, outbox),
         }
     }
 
+    fn protocol_event(&mut self, event: &ProtocolEvent) {
+        match *event {
+            ProtocolEvent::Part(m) => self.words(&[40, u64::from(m.sender.0), m.seq]),
+            ProtocolEvent::Leads(epoch) => self.words(&[41, epoch]),
+            ProtocolEvent::Lagging => self.word(44),
+            ProtocolEvent::CaughtUp(position) => self.words(&[45, position]),
+            ProtocolEvent::ViewEntered { number, members, continuing } => {
+                self.words(&[48, number, u64::from(members), u64::from(continuing)]);
+            }
+            ProtocolEvent::Excluded(view) => self.words(&[49, view]),
+            ProtocolEvent::Left(view) => self.words(&[50, view]),
+            ProtocolEvent::MayStop(view) => self.words(&[51, view]),
+        }
+    }
+
     fn note(&mut self, note: &Note) {
         match *note {
-            Note::Part(m) => self.words(&[40, u64::from(m.sender.0), m.seq]),
-            Note::Leads(epoch) => self.words(&[41, epoch]),
             Note::Demoted(epoch) => self.words(&[42, epoch]),
             Note::LeftBehind(p) => self.words(&[43, u64::from(p.0)]),
-            Note::Recovering => self.word(44),
-            Note::Recovered(position) => self.words(&[45, position]),
             Note::Malformed(p, why) => {
                 self.words(&[46, u64::from(p.0)]);
                 self.bytes(why.as_bytes());
             }
-            Note::View { number, members, continuing } => {
-                self.words(&[48, number, u64::from(members), u64::from(continuing)]);
-            }
-            Note::Excluded(view) => self.words(&[49, view]),
-            Note::Left(view) => self.words(&[50, view]),
-            Note::MayStop(view) => self.words(&[51, view]),
             Note::Mark(name) => {
                 self.word(47);
                 self.bytes(name.as_bytes());

@@ -92,6 +92,13 @@ pub enum Breach {
         /// How often in a row.
         times: u32,
     },
+    /// What it reports to its driver is not what it owes it: see [`amcast_core::events`].
+    Contract {
+        /// The process.
+        p: Pid,
+        /// What it must not do.
+        why: &'static str,
+    },
     /// It asked the application for something that makes no sense.
     Application {
         /// The process.

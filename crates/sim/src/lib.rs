@@ -5,7 +5,8 @@
 //! seed, hands every [`Event`](amcast_core::trace::Event) to a sink, and gives a [`Report`]. The
 //! simulator judges no property of ordering; whoever takes the events does. What it stops for by
 //! itself is a [`Breach`] of what a protocol owes its driver: payloads changed, positions that go
-//! back, states that do not continue what was delivered.
+//! back, states that do not continue what was delivered, events that break their
+//! [contract](amcast_core::events).
 //!
 //! All chance goes through a [`Chooser`], in which 0 is always the ordinary choice. Hence a run is
 //! a [`Recorded`]: a plan (what is cast, which faults strike) and a list of choices.
@@ -24,9 +25,12 @@ mod app;
 pub mod barrier;
 mod carry;
 pub mod chooser;
+mod contract;
 pub mod delay;
+mod diagnostics;
 pub mod disk;
 mod durable;
+mod events;
 pub mod explore;
 pub mod failover;
 pub mod faults;

@@ -238,6 +238,7 @@ impl World<'_> {
         process.free_at = self.now;
         (process.doomed, process.leaving, process.fit) = (None, None, false);
         (process.pauses, process.unposted) = (None, None);
+        process.contract.restart();
         let left = core::mem::take(&mut process.left);
         process.standing += 1;
         if left {

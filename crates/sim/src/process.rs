@@ -1,6 +1,7 @@
 //! A process of the run: its node, its clock, and what waits for it.
 
 use crate::app::{App, Item};
+use crate::contract::EventContract;
 use crate::ram::Answer;
 use crate::world::Tray;
 use alloc::collections::{BTreeMap, VecDeque};
@@ -121,6 +122,8 @@ pub(crate) struct Process {
     pub barriers: BTreeMap<Ticket, u64>,
     /// As of its last step.
     pub fit: bool,
+    /// What it has reported.
+    pub contract: EventContract,
     /// Dies in the middle of its next step's outputs, and is dead for so long, or for ever.
     pub doomed: Option<Option<Span>>,
     /// Pauses for so long in the middle of its next step's outputs.
@@ -161,6 +164,7 @@ impl Process {
             casts: 0,
             barriers: BTreeMap::new(),
             fit: true,
+            contract: EventContract::new(),
             doomed: None,
             pauses: None,
             unposted: None,

@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Note};
 use amcast_core::trace::Event;
-use amcast_core::{Config, ConfigError, Entry, Pid, Span, Time, memory, messages};
+use amcast_core::{Config, ConfigError, Entry, Pid, ProtocolEvent, Span, Time, memory, messages};
 
 /// What kind of run is wanted; the seed decides the rest.
 #[derive(Clone, Debug)]
@@ -232,6 +232,8 @@ pub fn replay(
 pub(crate) enum Told<'a> {
     /// An event of the trace.
     Event(&'a Event<'a>),
+    /// A process reports something to its driver.
+    Reported(Pid, ProtocolEvent),
     /// A process remarks something.
     Note(Pid, Note),
     /// A process asks the memory for something.

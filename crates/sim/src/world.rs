@@ -3,6 +3,7 @@
 use crate::app::Item;
 use crate::chooser::{Choices, Chooser, Concern, Odometer};
 use crate::disk::Disk;
+use crate::events::EventRecord;
 use crate::failover::FailoverCounter;
 use crate::faults::When;
 use crate::hash::RunHash;
@@ -105,6 +106,7 @@ pub(crate) struct World<'a> {
     pub hash: RunHash,
     pub marks: BTreeMap<&'static str, u64>,
     pub failover: FailoverCounter,
+    pub reported: EventRecord,
     pub frames: Tray<Frames>,
     pub memory: Tray<Memory>,
     pub scratch: Vec<u8>,
@@ -177,6 +179,7 @@ impl<'a> World<'a> {
             hash: RunHash::new(),
             marks: BTreeMap::new(),
             failover: FailoverCounter::new(cluster.groups(), count),
+            reported: EventRecord::default(),
             frames: Tray::default(),
             memory: Tray::default(),
             scratch: Vec::new(),

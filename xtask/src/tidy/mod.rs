@@ -6,6 +6,7 @@
 mod catalog;
 mod manifest;
 mod marks;
+mod notes;
 mod policy;
 mod purity;
 mod shape;
@@ -58,6 +59,7 @@ pub const RULES: &[&Rule] = &[
     &wording::UNFINISHED,
     &wording::OUTSIDE,
     &marks::MARKS,
+    &notes::NOTES_DECIDE_NOTHING,
     &manifest::REASONS,
     &manifest::CORE_ALONE,
     &unsafety::UNSAFE_PLACE,

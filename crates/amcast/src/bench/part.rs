@@ -5,8 +5,7 @@ use super::client::Client;
 use super::delivered::Kept;
 use super::stop::go_on;
 use super::{Load, histogram};
-use amcast_core::step::Note;
-use amcast_core::{Config, Delivery, Entry, Pid, Role, Span, Time};
+use amcast_core::{Config, Delivery, Entry, Pid, ProtocolEvent, Role, Span, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause};
 use amcast_runtime::clock;
 use amcast_runtime::seat::{Above, Captured, Seat};
@@ -65,8 +64,8 @@ impl Above for Sink<'_> {
         self.position[p.index()] = position;
     }
 
-    fn note(&mut self, _: Time, p: Pid, note: Note) {
-        if matches!(note, Note::Recovering) {
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        if event == ProtocolEvent::Lagging {
             // What it then gets as state is not among its deliveries, so the judge stops there.
             self.kept[p.index()].close();
         }

@@ -6,7 +6,6 @@ use super::ring::{Cx, Ring};
 use super::value::Value;
 use alloc::vec::Vec;
 use amcast_core::Pid;
-use amcast_core::step::Note;
 
 /// Who lacks so many times as many decided bytes as may be undecided is left out of the ring.
 const BEHIND_BYTES: usize = 8;
@@ -29,7 +28,7 @@ impl Ring {
         let is_out = |p: &Pid| failed.contains(p) || behind.contains(p);
         let out: Vec<Pid> = self.others(cx.me).filter(is_out).collect();
         for &p in behind.iter().filter(|_| due) {
-            cx.notes.push(Note::Mark("multiring-left-out"));
+            cx.out.mark("multiring-left-out");
             self.tell_beside(p, cx);
         }
         if let Some(lead) = &mut self.lead {

@@ -11,7 +11,7 @@ use super::word::{Rows, Standing, Word};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use amcast_core::step::Note;
-use amcast_core::{Gid, Pid, Span, Time};
+use amcast_core::{Gid, Pid, ProtocolEvent, Span, Time};
 use core::mem;
 
 /// The attempt of this process to lead a ring, and its leading.
@@ -110,7 +110,7 @@ impl Ring {
         if let Some(lead) = self.lead.take()
             && lead.is_active(self.ballot)
         {
-            cx.notes.push(Note::Demoted(above.number()));
+            cx.out.note(Note::Demoted(above.number()));
         }
     }
 
@@ -293,7 +293,7 @@ impl Ring {
             other.is_some_and(|best| are_rivals(&p.entries, &best.entries))
         };
         if promises().any(rivals) {
-            cx.notes.push(Note::Mark("multiring-rival-values"));
+            cx.out.mark("multiring-rival-values");
         }
         let chosen: Vec<Value> = match cx.shape.mutants.is(Mutant::BeginsWithNothing) {
             true => Vec::new(),
@@ -301,7 +301,7 @@ impl Ring {
         };
         let fresh = chosen.iter().fold(start, value_end);
         self.follow(ballot, (start, fresh), cx);
-        cx.notes.push(Note::Leads(ballot.number()));
+        cx.out.event(ProtocolEvent::Leads(ballot.number()));
         for value in chosen {
             self.propose(value, cx);
         }

@@ -280,7 +280,7 @@ mod tests {
     use super::super::{Shape, WRITTEN};
     use super::*;
     use crate::layers::heartbeat::Heartbeat;
-    use amcast_core::{Entry as _, Gid, GroupSet, MsgId, RawConfig};
+    use amcast_core::{Entry as _, Gid, GroupSet, MsgId, Outbox, RawConfig};
 
     const BALLOT: Ballot = Ballot::new(1, Pid(0));
 
@@ -341,7 +341,7 @@ mod tests {
                 memories,
                 keep,
                 post,
-                notes: &mut Vec::new(),
+                out: &mut Outbox::default(),
                 needs: &mut Vec::new(),
             };
             does(ring, &mut cx);

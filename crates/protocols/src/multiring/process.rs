@@ -20,9 +20,10 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::messages::{In, Lane, Messages, Out};
-use amcast_core::step::{Note, Oracle, Status, Ticket, Wait, Why};
+use amcast_core::step::{Oracle, Status, Ticket, Wait, Why};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Role, Submission, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Role, Submission,
+    Time,
 };
 
 /// Marks the tickets of reads of the log; the rest is the record.
@@ -86,7 +87,8 @@ pub(super) struct MultiRing {
     pub(super) barriers: Barriers,
     pub(super) post: Vec<(Pid, Word)>,
     own: VecDeque<Word>,
-    notes: Vec<Note>,
+    /// What the rings report and note in this step.
+    of_rings: Outbox<Messages<Packet>>,
     /// How far rings must come for what this process ordered to be delivered.
     pub(super) needs: Vec<(RingId, u64)>,
     /// How far rings must come for what others wait for.
@@ -151,7 +153,7 @@ impl MultiRing {
             barriers: Barriers::default(),
             post: Vec::new(),
             own: VecDeque::new(),
-            notes: Vec::new(),
+            of_rings: Outbox::default(),
             needs: Vec::new(),
             wants: Vec::new(),
             pulls: alloc::vec![Pull::default(); count],
@@ -210,7 +212,7 @@ impl MultiRing {
             memories: &mut self.memories,
             keep: &mut self.keep,
             post: &mut self.post,
-            notes: &mut self.notes,
+            out: &mut self.of_rings,
             needs: &mut self.needs,
         };
         let done = does(&mut ring, &mut cx);
@@ -239,7 +241,7 @@ impl MultiRing {
         let forgot = gone || torn || self.unreadable || self.recovery.lost;
         if forgot && !self.shape.mutants.is(Mutant::ForgetsThatItForgot) {
             self.lose_memory();
-            out.note(Note::Recovering);
+            out.event(ProtocolEvent::Lagging);
         }
         if gone {
             self.want_state(out);
@@ -257,7 +259,7 @@ impl MultiRing {
             if position >= awaited {
                 self.intake.installing = None;
                 self.fit = true;
-                self.note_recovered(position, out);
+                self.report_caught_up(position, out);
             }
         } else if position > self.merge.delivered {
             // From a checkpoint, or from elsewhere.
@@ -267,18 +269,18 @@ impl MultiRing {
             if self.intake.wanted && !self.recovery.lost {
                 // It came from elsewhere: none is asked for any more.
                 self.intake.wanted = false;
-                self.note_recovered(position, out);
+                self.report_caught_up(position, out);
             }
         } else if !self.intake.wanted {
             self.fit = true;
         }
     }
 
-    /// Says that nothing is on its way to this process any more, if that is so: neither state nor
+    /// Reports that nothing is on its way to this process any more, if that is so: neither state nor
     /// memory. Whether the application has its state in force is for the application to say.
-    fn note_recovered(&self, position: u64, out: &mut Outbox<Messages<Packet>>) {
+    fn report_caught_up(&self, position: u64, out: &mut Outbox<Messages<Packet>>) {
         if self.may_vote() && !self.intake.wanted && self.intake.installing.is_none() {
-            out.note(Note::Recovered(position));
+            out.event(ProtocolEvent::CaughtUp(position));
         }
     }
 
@@ -306,7 +308,7 @@ impl MultiRing {
                 for id in self.ring_ids() {
                     self.with_ring(id, Ring::votes_again);
                 }
-                self.note_recovered(self.merge.delivered, out);
+                self.report_caught_up(self.merge.delivered, out);
             }
             Act::Noted { ring, at } => {
                 self.with_ring(ring, |r, _| r.noted(at));
@@ -431,9 +433,7 @@ impl MultiRing {
     /// Records, and words to others.
     fn send(&mut self, out: &mut Outbox<Messages<Packet>>) {
         self.persist(out);
-        for note in self.notes.drain(..) {
-            out.note(note);
-        }
+        out.append(&mut self.of_rings);
         for (to, word) in self.post.drain(..) {
             out.ask(Out::To(to, Lane::Stream, Packet { life: self.life, word }));
         }
@@ -451,6 +451,7 @@ impl Protocol for MultiRing {
         out: &mut Outbox<Messages<Packet>>,
     ) {
         self.now = now;
+        self.of_rings.trace_as(out);
         let woken = matches!(input, Input::Wake);
         // What the application has is said behind that.
         let starts = matches!(input, Input::Start { .. });

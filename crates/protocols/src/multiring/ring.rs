@@ -12,13 +12,13 @@ use super::reach::Reach;
 use super::relay::Relayed;
 use super::rings::{RingId, RingShape};
 use super::value::{Ballot, Entry, INSTANCE_MAX, Value};
-use super::word::{Pass, Rows, Standing, Vote, Word};
+use super::word::{Packet, Pass, Rows, Standing, Vote, Word};
 use super::{Mutant, Shape};
 use crate::layers::heartbeat::Heartbeat;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use amcast_core::step::Note;
-use amcast_core::{Pid, Time};
+use amcast_core::messages::Messages;
+use amcast_core::{Outbox, Pid, ProtocolEvent, Time};
 use core::mem;
 
 /// What a ring works with in a step.
@@ -34,7 +34,8 @@ pub(super) struct Cx<'a> {
     pub(super) memories: &'a mut Vec<u32>,
     pub(super) keep: &'a mut Keep,
     pub(super) post: &'a mut Vec<(Pid, Word)>,
-    pub(super) notes: &'a mut Vec<Note>,
+    /// What the ring reports and notes.
+    pub(super) out: &'a mut Outbox<Messages<Packet>>,
     /// How far rings must come, for what this process orders to be delivered.
     pub(super) needs: &'a mut Vec<(RingId, u64)>,
 }
@@ -278,7 +279,7 @@ impl Ring {
         }
         if pass.layout > self.layout {
             if self.out.contains(&cx.me) && !pass.out.contains(&cx.me) {
-                cx.notes.push(Note::Mark("multiring-taken-in"));
+                cx.out.mark("multiring-taken-in");
             }
             (self.layout, self.out) = (pass.layout, pass.out);
         }
@@ -318,7 +319,7 @@ impl Ring {
     pub(super) fn accept(&mut self, entry: Entry, cx: &mut Cx<'_>) {
         assert_eq!((entry.first, entry.ballot), (self.end, self.ballot), "a run has no gaps");
         self.end = entry.end();
-        cx.notes.extend(entry.value.messages().map(|packed| Note::Part(packed.msg)));
+        entry.value.messages().for_each(|packed| cx.out.event(ProtocolEvent::Part(packed.msg)));
         // The next gap is told of at once.
         self.lacked_at = Time::ZERO;
         let settled = self.settled == self.ballot;

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::messages::Messages;
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Outbox, Output, Pid, Span, Time};
+use amcast_core::{Outbox, Output, Pid, ProtocolEvent, Span, Time};
 
 /// Marks the tickets of captures.
 const CAPTURE: u64 = 1 << 61;
@@ -64,7 +64,7 @@ impl MultiRing {
             self.intake.wanted = true;
             self.intake.asked_at = None;
             self.intake.donor = None;
-            out.note(Note::Recovering);
+            out.event(ProtocolEvent::Lagging);
             out.mark("multiring-wants-state");
         }
     }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::messages::{In, Lane, Messages, Out};
 use amcast_core::step::{Note, Status, Wait, Why};
-use amcast_core::{GroupSet, Input, MsgId, Outbox, Pid, Protocol, Submission, Time};
+use amcast_core::{GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Submission, Time};
 
 /// One client process.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Client {
         self.seq = s.seq;
         let heading = Heading { msg: MsgId { sender: self.me, seq: s.seq }, slot, dst: s.dst };
         let payload: Arc<[u8]> = s.payload.into();
-        out.note(Note::Part(heading.msg));
+        out.event(ProtocolEvent::Part(heading.msg));
         for g in s.dst.iter() {
             let cast = Message::Cast { heading, payload: Arc::clone(&payload) };
             out.ask(Out::To(self.shape.cluster.replica(g, 0), Lane::Stream, cast));

@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::messages::{In, Lane, Messages, Out};
 use amcast_core::step::{Note, Status, Wait, Why};
-use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Time};
+use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role, Time};
 use core::cmp::Reverse;
 
 /// The replica of a group.
@@ -163,7 +163,7 @@ impl Replica {
         }
         if !dst.contains(self.group) {
             // It should not be here, but having heard of it is taking part.
-            out.note(Note::Part(msg));
+            out.event(ProtocolEvent::Part(msg));
             return Err("a message for others");
         }
         let at = client * self.shape.window + usize::from(slot);
@@ -175,7 +175,7 @@ impl Replica {
         if msg.seq <= slot.seq {
             return Err("a message that is behind its slot");
         }
-        out.note(Note::Part(msg));
+        out.event(ProtocolEvent::Part(msg));
         *slot = Slot { seq: msg.seq, held: true, dst, ..Slot::default() };
         self.held += 1;
         Ok(at)

@@ -12,7 +12,8 @@ use amcast_core::messages::{Frames, In, Lane, Messages, Out};
 use amcast_core::rng::Rng;
 use amcast_core::step::{Note, Status, Wait};
 use amcast_core::{
-    Gid, GroupSet, Input, MsgId, Outbox, Output, Protocol, RawConfig, Submission, Time,
+    Gid, GroupSet, Input, MsgId, Outbox, Output, Protocol, ProtocolEvent, RawConfig, Submission,
+    Time,
 };
 
 fn config(groups: usize, clients: usize, set: &[(&str, &str)]) -> Config {
@@ -57,7 +58,7 @@ fn step(
                 asked.delivered.push((d.msg, d.position, out.bytes(d.payload).to_vec()));
             }
             Output::Note(Note::Malformed(_, why)) => asked.malformed.push(why),
-            Output::Note(Note::Part(m)) => asked.parts.push(m),
+            Output::Event(ProtocolEvent::Part(m)) => asked.parts.push(m),
             other => panic!("Skeen never asks for {other:?}"),
         }
     }

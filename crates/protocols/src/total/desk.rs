@@ -11,7 +11,9 @@ use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::groupcast::{Grade, Groupcast, In, Out, View};
 use amcast_core::step::{Note, Status, Wait, Why};
-use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Span, Submission, Time};
+use amcast_core::{
+    Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Span, Submission, Time,
+};
 
 /// What goes out of a step.
 pub(super) type Outs = Outbox<Groupcast<Word>>;
@@ -201,7 +203,7 @@ impl Desk {
 
     pub(super) fn note_part(&self, sender: Pid, run: &Run, out: &mut Outs) {
         if out.traces() {
-            run.messages().for_each(|(seq, _)| out.note(Note::Part(msg(sender, seq))));
+            run.messages().for_each(|(seq, _)| out.event(ProtocolEvent::Part(msg(sender, seq))));
         }
     }
 

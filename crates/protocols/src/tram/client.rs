@@ -14,7 +14,8 @@ use alloc::vec::Vec;
 use amcast_core::memory::{In, Lines, Memory, Out, Outcome, Source, Window};
 use amcast_core::step::{Note, Status, Wait, Why};
 use amcast_core::{
-    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Submission, Time,
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
+    Submission, Time,
 };
 
 /// A TRAM client.
@@ -164,7 +165,7 @@ impl Client {
         ring.write(region, lane.head, epoch, &record, s.payload);
         lane.head += u64::from(lines);
         lane.open.push_back((msg, lane.head));
-        out.note(Note::Part(msg));
+        out.event(ProtocolEvent::Part(msg));
         let waiting = lane.replicas.iter().map(|r| lane.head - r.posted).max().unwrap_or(0);
         if waiting >= self.batch_lines {
             lane.post(&ring, (self.layout.hm_client(self.number), epoch), out);

@@ -9,7 +9,7 @@ use super::ring::{Kind, Record};
 use super::ticket::Ticketed;
 use amcast_core::memory::{Memory, Out, Source, Window};
 use amcast_core::step::{Delivery, Extent, Note};
-use amcast_core::{Outbox, Output, Pid, Role};
+use amcast_core::{Outbox, Output, Pid, ProtocolEvent, Role};
 
 /// After so many heartbeats a replica says again how far its group has taken over, changed or not.
 const SAY_AGAIN_BEATS: u64 = 32;
@@ -231,7 +231,7 @@ impl Replica {
         payload: Extent,
         out: &mut Outbox<Memory>,
     ) {
-        out.note(Note::Part(record.msg));
+        out.event(ProtocolEvent::Part(record.msg));
         if pos >= self.cursors_from {
             // [TRAM 2:34] slot_in moves with the log, in which every record names its source.
             take_up(&self.layout, &mut self.sources, record);
@@ -250,7 +250,7 @@ impl Replica {
             "a leader has every entry that it may still need"
         );
         out.mark("tram-left-behind");
-        out.note(Note::Recovering);
+        out.event(ProtocolEvent::Lagging);
         self.phase = Phase::Follower;
         self.health = Health::Lacking(super::transfer::Intake::left_behind(self.consumed));
         self.row_due = true;

@@ -12,7 +12,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::memory::{Line, Lines, Memory, Out, Outcome, Source, Window};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Gid, Outbox, Span, Time};
+use amcast_core::{Gid, Outbox, ProtocolEvent, Span, Time};
 
 /// The epoch of the stamps in a parent's buffers: what is decided is the same whoever leads, so a
 /// later leader writes the same lines in the same places.
@@ -389,7 +389,7 @@ impl Replica {
             leader.taken[source].next += u64::from(lines);
         }
         self.hurry |= record.dst.len() > 1;
-        out.note(Note::Part(record.msg));
+        out.event(ProtocolEvent::Part(record.msg));
         true
     }
 

@@ -14,9 +14,10 @@ use crate::layers::heartbeat::{Heartbeat, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
-use amcast_core::step::{Note, Oracle, Status, Wait, Why};
+use amcast_core::step::{Oracle, Status, Wait, Why};
 use amcast_core::{
-    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, Role, Span, Time,
+    Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
+    Span, Time,
 };
 
 /// How often a process that is polled without a pause looks at what is not on the way of a message:
@@ -239,7 +240,7 @@ impl Replica {
         self.incarnation = incarnation;
         if incarnation > 0 && !self.mutants.is(Mutant::ForgetsAmnesia) {
             self.health = Health::Lacking(Intake::after_crash());
-            out.note(Note::Recovering);
+            out.event(ProtocolEvent::Lagging);
         }
     }
 

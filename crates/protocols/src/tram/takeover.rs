@@ -24,6 +24,7 @@ use super::ring::{Kind, Record, Ring};
 use super::ticket::Ticketed;
 use alloc::vec::Vec;
 use amcast_core::Outbox;
+use amcast_core::ProtocolEvent;
 use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
 use amcast_core::step::Note;
 
@@ -380,7 +381,7 @@ impl Replica {
         let leader = Leader::new(self, view, log, end);
         self.phase = Phase::Leader(leader);
         self.row_due = true;
-        out.note(Note::Leads(u64::from(epoch)));
+        out.event(ProtocolEvent::Leads(u64::from(epoch)));
         self.prepare_to_lead(out);
         self.lead(view, out);
     }

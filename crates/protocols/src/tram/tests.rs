@@ -169,7 +169,8 @@ impl World {
                     p.inbox.push_back(Answer::Installed(position, p.installs));
                 }
             }
-            Output::Release { .. } | Output::Passed { .. } | Output::Note(_) => {}
+            Output::Release { .. } | Output::Passed { .. } | Output::Event(_) | Output::Note(_) => {
+            }
             Output::Persist { .. } | Output::Load { .. } | Output::Trim { .. } => {
                 unreachable!("TRAM persists nothing")
             }

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::memory::{Lines, Memory, Out, Source, Window};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{GroupSet, MsgId, Outbox, Output, Time, messages};
+use amcast_core::{GroupSet, MsgId, Outbox, Output, ProtocolEvent, Time, messages};
 
 /// How often the time that a donor is given doubles: from 4 suspicions' time up to 512.
 const STUCK_MAX: u32 = 7;
@@ -348,7 +348,7 @@ impl Replica {
         }
         self.health = Health::Fit;
         self.row_due = true;
-        out.note(Note::Recovered(self.consumed));
+        out.event(ProtocolEvent::CaughtUp(self.delivered));
     }
 
     /// The donor's part of a poll.

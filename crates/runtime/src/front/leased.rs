@@ -5,11 +5,12 @@ use super::road::{Came, Road, Tell};
 use super::{FrontError, FrontOptions};
 use crate::answers::{Got, Mailbox, Places};
 use crate::clock;
+use crate::diagnostics::ClientLog;
 use crate::record::Recorder;
 use crate::seat::{Above, Captured, Seat, SeatError};
 use amcast_core::step::Note;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, Span, Submission, Time};
+use amcast_core::{Cluster, Delivery, GroupSet, MsgId, Pid, ProtocolEvent, Span, Submission, Time};
 use amcast_memory::{Bell, Directory, Lease};
 
 /// A node that says nothing for so long while an answer is late is not the only one that is listened
@@ -93,7 +94,7 @@ impl Leased {
             Recorder::begin(dir, &name, cluster, &[pid], clock::now())
         });
         let recorder = recorder.transpose().map_err(FrontError::Io)?;
-        let above = Quiet { cluster, recorder, malformed: 0 };
+        let above = Quiet { cluster, recorder, log: ClientLog::default() };
         Ok(Self { seat, mailbox, above, lease, ear: Ear::default(), last: 0, busy: false })
     }
 
@@ -194,8 +195,7 @@ impl Road for Leased {
 struct Quiet {
     cluster: Cluster,
     recorder: Option<Recorder>,
-    /// How often a peer's input made no sense.
-    malformed: u64,
+    log: ClientLog,
 }
 
 impl Quiet {
@@ -223,19 +223,14 @@ impl Above for Quiet {
 
     fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
 
-    fn note(&mut self, now: Time, p: Pid, note: Note) {
-        match (note, &mut self.recorder) {
-            (Note::Part(m), Some(recorder)) => recorder.event(&Event::Part { t: now, p, m }),
-            (Note::Malformed(peer, what), _) => {
-                self.malformed += 1;
-                // A peer that has gone mad must not fill the log.
-                if self.malformed.is_power_of_two() {
-                    let (name, n) = (self.cluster.name(peer), self.malformed);
-                    tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
-                }
-            }
-            _ => {}
+    fn event(&mut self, now: Time, p: Pid, event: ProtocolEvent) {
+        if let (ProtocolEvent::Part(m), Some(recorder)) = (event, &mut self.recorder) {
+            recorder.event(&Event::Part { t: now, p, m });
         }
+    }
+
+    fn note(&mut self, _: Time, _: Pid, note: Note) {
+        self.log.note(&self.cluster, note);
     }
 }
 

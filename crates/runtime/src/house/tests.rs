@@ -91,11 +91,11 @@ fn give(house: &mut House<Stands>, state: [u64; 2]) {
 fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
     let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(false);
-    house.note(Time(1), one, Note::Recovering);
-    house.note(Time(1), two, Note::Recovering);
+    house.event(Time(1), one, ProtocolEvent::Lagging);
+    house.event(Time(1), two, ProtocolEvent::Lagging);
     house.install(Time(1), two, 10, &[], true);
     assert_eq!(wanted(&house), None, "the first one may need a later one");
-    house.note(Time(1), one, Note::Recovered(0));
+    house.event(Time(1), one, ProtocolEvent::CaughtUp(0));
     assert_eq!(wanted(&house), Some(vec![0, 10]));
     give(&mut house, [0, 9]);
     assert_eq!(wanted(&house), Some(vec![0, 10]), "that was too old");
@@ -108,16 +108,16 @@ fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
 fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(false);
-    house.note(Time(1), two, Note::Recovering);
+    house.event(Time(1), two, ProtocolEvent::Lagging);
     house.install(Time(1), two, 10, &[], true);
     // Before the state is there, the other one falls behind, too; what comes is new enough for it.
-    house.note(Time(1), one, Note::Recovering);
+    house.event(Time(1), one, ProtocolEvent::Lagging);
     give(&mut house, [30, 12]);
     assert_eq!(house.installed(), Some(vec![30, 12]));
-    house.note(Time(1), one, Note::Recovered(30));
+    house.event(Time(1), one, ProtocolEvent::CaughtUp(30));
     assert_eq!(house.installed(), Some(vec![30, 12]), "what was told before may have been undone");
     // Much later one of them lacks something again.
-    house.note(Time(1), two, Note::Recovering);
+    house.event(Time(1), two, ProtocolEvent::Lagging);
     house.install(Time(1), two, 50, &[], true);
     assert_eq!(wanted(&house), Some(vec![30, 50]));
 }
@@ -126,7 +126,7 @@ fn a_state_that_came_for_one_group_ends_what_another_lacked() {
 fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     let _limit = amcast_test_policy::time_limit();
     let (mut house, [one, two]) = house(true);
-    house.note(Time(1), one, Note::Recovered(0));
+    house.event(Time(1), one, ProtocolEvent::CaughtUp(0));
     house.install(Time(1), two, 10, &[], true);
     assert_eq!(wanted(&house), None, "what was delivered to it before is gone");
     house.install(Time(1), one, 20, &[], true);
@@ -140,7 +140,7 @@ type Ways = (SyncSender<News<[u64; 2]>>, Receiver<()>);
 fn asking() -> (House<Stands>, [Pid; 2], Ways) {
     let (mut house, [one, two]) = house(false);
     house.app.0 = [3, 4];
-    house.note(Time(1), one, Note::Recovering);
+    house.event(Time(1), one, ProtocolEvent::Lagging);
     house.install(Time(1), one, 10, &[], true);
     assert_eq!(wanted(&house), Some(vec![10, 4]), "every group knows where it goes on");
     let (tell, news) = sync_channel(1);
@@ -183,8 +183,8 @@ fn an_old_state_makes_room_for_the_one_that_comes() {
     house.take_over();
     assert_eq!(room.try_recv(), Ok(()));
     // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
-    house.note(Time(1), two, Note::Recovering);
-    house.note(Time(1), two, Note::Recovered(4));
+    house.event(Time(1), two, ProtocolEvent::Lagging);
+    house.event(Time(1), two, ProtocolEvent::CaughtUp(4));
     give(&mut house, [12, 4]);
     assert_eq!((house.is_live(), house.app.0), (true, [12, 4]));
     assert!(given(&mut house, [0, 0]).is_ok());
@@ -229,7 +229,7 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
         taking.checkpoint(LogVolume::default()).unwrap().is_none() && !taking.is_saving(),
         "it has nothing"
     );
-    taking.note(Time(1), one, Note::Recovering);
+    taking.event(Time(1), one, ProtocolEvent::Lagging);
     taking.install(Time(1), one, 10, &[], true);
     give(&mut taking, [12, 7]);
     // No command came, and no time has passed.
@@ -252,15 +252,16 @@ fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarna
     let _limit = amcast_test_policy::time_limit();
     for (continuing, is_taken) in [(0b111, true), (0b101, false)] {
         let (mut house, [one, _]) = house(false);
-        let view = |number, continuing| Note::View { number, members: 0b111, continuing };
-        house.note(Time(1), one, view(1, 0));
-        house.note(Time(1), one, Note::Recovering);
+        let view =
+            |number, continuing| ProtocolEvent::ViewEntered { number, members: 0b111, continuing };
+        house.event(Time(1), one, view(1, 0));
+        house.event(Time(1), one, ProtocolEvent::Lagging);
         house.install(Time(1), one, 10, &[], true);
         let (_tell, news) = sync_channel(1);
         let (fetching, _room) = Fetching::of(news);
         house.expect(fetching, vec![1]);
         // Both views name the donor's process.
-        house.note(Time(1), one, view(2, continuing));
+        house.event(Time(1), one, view(2, continuing));
         give(&mut house, [10, 4]);
         assert_eq!(house.is_live(), is_taken, "{continuing:b}");
     }

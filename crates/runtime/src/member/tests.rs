@@ -9,8 +9,8 @@ use crate::ports;
 use crate::seat::Captured;
 use amcast_core::config::RawConfig;
 use amcast_core::messages::{Lane, Out};
-use amcast_core::step::{Note, Outbox, Output, Ticket, Wait, Why};
-use amcast_core::{Delivery, MediumKind, MsgId};
+use amcast_core::step::{Outbox, Output, Ticket, Wait, Why};
+use amcast_core::{Delivery, MediumKind, MsgId, ProtocolEvent};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -130,6 +130,7 @@ impl Protocol for Scribe {
                 out.push(Output::Persist { ticket, record, awaited });
                 out.ask(Out::To(self.me, Lane::Stream, record));
                 out.deliver(MsgId { sender: self.me, seq }, dst, seq, |_| {});
+                out.event(ProtocolEvent::CaughtUp(seq));
                 out.push(Output::Load { ticket: Ticket(100 + seq), number: seq - 1 });
             }
             Input::Durable(ticket) => self.tell(format!("durable {}", ticket.0)),
@@ -164,9 +165,10 @@ impl Protocol for Scribe {
     }
 }
 
-/// What the processes of a node delivered: which one, at which position, what.
+/// What the processes of a node delivered: which one, at which position, what. And what they reported,
+/// behind how many deliveries.
 #[derive(Default)]
-struct Delivered(Vec<(Pid, u64, MsgId)>);
+struct Delivered(Vec<(Pid, u64, MsgId)>, Vec<(usize, ProtocolEvent)>);
 
 impl Above for Delivered {
     fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, _: &[u8]) {
@@ -179,7 +181,9 @@ impl Above for Delivered {
 
     fn piece(&mut self, _: Pid, _: u64, _: u32, _: &mut Vec<u8>) {}
     fn install(&mut self, _: Time, _: Pid, _: u64, _: &[u8], _: bool) {}
-    fn note(&mut self, _: Time, _: Pid, _: Note) {}
+    fn event(&mut self, _: Time, _: Pid, event: ProtocolEvent) {
+        self.1.push((self.0.len(), event));
+    }
 }
 
 /// A cluster in this thread.
@@ -464,10 +468,13 @@ fn what_follows_a_record_that_is_not_awaited_waits_until_the_system_has_it() {
     // Nothing was handed over yet: whoever kills the process now finds that nobody heard of it.
     lone.members.deal(Time(1), &mut lone.delivered);
     assert_eq!((lone.told(), lone.delivered.0.len()), (vec!["start 0".to_string()], 0));
+    assert_eq!(lone.delivered.1, [], "what is reported behind a delivery waits with it");
     lone.until("heard [2]");
     assert!(lone.told().contains(&"heard [1]".to_string()));
     let delivered: Vec<u64> = lone.delivered.0.iter().map(|d| d.1).collect();
     assert_eq!(delivered, [1, 2]);
+    let reported = [1, 2].map(|n| (n as usize, ProtocolEvent::CaughtUp(n)));
+    assert_eq!(lone.delivered.1, reported);
     assert_eq!(lone.members.post.waiting_bytes(), 0);
     drop(lone);
     remove(&keeping);

@@ -9,7 +9,7 @@ use amcast_core::memory::{Out, RegionId, RegionSpec};
 use amcast_core::messages;
 use amcast_core::step::Note;
 use amcast_core::trace::Event;
-use amcast_core::{Cluster, Config, Entry, GroupSet, MsgId, Pid, Time};
+use amcast_core::{Cluster, Config, Entry, GroupSet, MsgId, Pid, ProtocolEvent, Time};
 
 pub(super) struct Teller<'a> {
     entry: &'static dyn Entry,
@@ -33,7 +33,8 @@ impl<'a> Teller<'a> {
     pub(super) fn hear(&mut self, t: Time, told: &Told<'_>) {
         let said = match *told {
             Told::Event(event) => self.event(event),
-            Told::Note(p, note) => self.note(note).map(|says| (p, says)),
+            Told::Reported(p, event) => reported(event).map(|says| (p, says)),
+            Told::Note(p, note) => Some((p, self.note(note))),
             Told::Memory(p, out) => self.memory(p, out).map(|says| (p, says)),
             Told::Message(p, out, bytes) => self.message(out, bytes).map(|says| (p, says)),
             Told::Record(p, record, awaited) if self.shows("disk") => {
@@ -95,23 +96,13 @@ impl<'a> Teller<'a> {
         })
     }
 
-    fn note(&self, note: Note) -> Option<String> {
-        Some(match note {
-            Note::Part(_) => return None,
-            Note::Leads(epoch) => format!("leads, epoch {epoch}"),
+    fn note(&self, note: Note) -> String {
+        match note {
             Note::Demoted(epoch) => format!("leads no more: it saw epoch {epoch}"),
             Note::LeftBehind(p) => format!("leaves {} behind", self.name(p)),
-            Note::Recovering => "lacks state, and asks for it".to_string(),
-            Note::Recovered(position) => format!("has all state, up to {position}"),
             Note::Malformed(p, what) => format!("drops what {} sent: {what}", self.name(p)),
-            Note::View { number, members, .. } => {
-                format!("enters view {number} of {} members", members.count_ones())
-            }
-            Note::Excluded(view) => format!("is left out since view {view}"),
-            Note::Left(view) => format!("has left: view {view} is without it"),
-            Note::MayStop(_) => "may stop, and need not leave before".to_string(),
             Note::Mark(name) => format!("takes a rare branch: {name}"),
-        })
+        }
     }
 
     fn memory(&self, p: Pid, out: &Out) -> Option<String> {
@@ -157,4 +148,20 @@ impl<'a> Teller<'a> {
 fn groups(set: GroupSet) -> String {
     let names: Vec<String> = set.iter().map(|g| g.to_string()).collect();
     names.join(", ")
+}
+
+/// What a process reports to its driver. That it takes part is told as an event of the trace.
+fn reported(event: ProtocolEvent) -> Option<String> {
+    Some(match event {
+        ProtocolEvent::Part(_) => return None,
+        ProtocolEvent::Leads(epoch) => format!("leads, epoch {epoch}"),
+        ProtocolEvent::Lagging => "lacks state, and asks for it".to_string(),
+        ProtocolEvent::CaughtUp(position) => format!("has all state, up to {position}"),
+        ProtocolEvent::ViewEntered { number, members, .. } => {
+            format!("enters view {number} of {} members", members.count_ones())
+        }
+        ProtocolEvent::Excluded(view) => format!("is left out since view {view}"),
+        ProtocolEvent::Left(view) => format!("has left: view {view} is without it"),
+        ProtocolEvent::MayStop(_) => "may stop, and need not leave before".to_string(),
+    })
 }

@@ -4,6 +4,7 @@
 pub(crate) mod durable;
 pub(crate) mod memory;
 pub(crate) mod messages;
+pub(crate) mod reporter;
 
 use amcast_core::entry::{About, Assumption, MediumKind};
 use amcast_core::trace::Event;

@@ -2,7 +2,7 @@
 
 use crate::bench::histogram;
 use amcast_core::step::Note;
-use amcast_core::{Cluster, Delivery, Pid, Span, Time};
+use amcast_core::{Cluster, Delivery, Pid, ProtocolEvent, Span, Time};
 use amcast_runtime::clock;
 use amcast_runtime::seat::{Above, Captured};
 use hdrhistogram::Histogram;
@@ -147,6 +147,8 @@ impl Above for Watch {
             (self.left_behind, self.installed) = (self.left_behind + 1, true);
         }
     }
+
+    fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
 
     fn note(&mut self, _: Time, p: Pid, note: Note) {
         if let Note::Malformed(from, what) = note {

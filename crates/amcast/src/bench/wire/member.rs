@@ -5,8 +5,9 @@ use super::{Saw, Task, Used};
 use crate::bench::delivered::Kept;
 use crate::bench::{Load, destinations, task};
 use amcast_core::rng::Rng;
-use amcast_core::step::Note;
-use amcast_core::{Cluster, Config, Delivery, Gid, GroupSet, Pid, Span, Submission, Time};
+use amcast_core::{
+    Cluster, Config, Delivery, Gid, GroupSet, Pid, ProtocolEvent, Span, Submission, Time,
+};
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_runtime::bare::{Bare, BareOptions};
 use amcast_runtime::clock;
@@ -82,7 +83,7 @@ impl Above for Tally {
         self.left_out |= self.client.is_some();
     }
 
-    fn note(&mut self, _: Time, _: Pid, _: Note) {}
+    fn event(&mut self, _: Time, _: Pid, _: ProtocolEvent) {}
 }
 
 struct Member {

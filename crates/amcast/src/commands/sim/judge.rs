@@ -291,7 +291,9 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
                 name(p)
             )
         }
-        Breach::Application { p, why } => format!("{}: {why}", name(p)),
+        Breach::Contract { p, why } | Breach::Application { p, why } => {
+            format!("{}: {why}", name(p))
+        }
     }
 }
 

@@ -10,8 +10,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{self, Groupcast, Member, View};
 use amcast_core::messages::Messages;
-use amcast_core::step::Note;
-use amcast_core::{Input, Outbox, Pid, Protocol, Span, Time};
+use amcast_core::{Input, Outbox, Pid, Protocol, ProtocolEvent, Span, Time};
 
 /// Bytes of casts that are given at a time to one that lacks them.
 const FETCHED_BYTES: usize = 64 << 10;
@@ -608,7 +607,7 @@ where
         self.lives[self.settings.me.index()] = self.life;
         self.put_casts_away();
         self.forget_state(out);
-        out.note(Note::Excluded(self.decision.view.id));
+        out.event(ProtocolEvent::Excluded(self.decision.view.id));
     }
 
     /// Outside of views it keeps the casts of the last one for those that lack them.
@@ -665,7 +664,7 @@ where
             let view = self.view.clone();
             self.tell(Input::Medium(groupcast::In::View(&view)), out);
         }
-        self.note_view(Some(&before), out);
+        self.report_view(Some(&before), out);
         match self.begun {
             true => self.doubt_state(),
             false => self.begin_intake(),

@@ -14,8 +14,7 @@ use alloc::vec::Vec;
 use amcast_core::codec::Codec;
 use amcast_core::groupcast::{Groupcast, Member};
 use amcast_core::messages::Messages;
-use amcast_core::step::Note;
-use amcast_core::{Outbox, Pid, Protocol, Time};
+use amcast_core::{Outbox, Pid, Protocol, ProtocolEvent, Time};
 
 /// How many retries one that has left waits for the others to be in the view without it, at most.
 const LINGER_RETRIES: u64 = 16;
@@ -130,7 +129,7 @@ where
                 let mut others = self.decision.view.pids();
                 if until <= self.now || others.all(|p| self.seen[p.index()]) {
                     self.leaving = Leaving::Done;
-                    out.note(Note::Left(self.decision.view.id));
+                    out.event(ProtocolEvent::Left(self.decision.view.id));
                 }
             }
             _ => {}
@@ -159,7 +158,7 @@ where
 
     fn may_stop(&mut self, out: &mut Outbox<Messages<Packet>>) {
         self.leaving = Leaving::Done;
-        out.note(Note::MayStop(self.decision.view.id));
+        out.event(ProtocolEvent::MayStop(self.decision.view.id));
     }
 
     /// The view without this process, which had announced that it leaves, is decided.

@@ -88,7 +88,9 @@ use amcast_core::codec::{Codec, Reader};
 use amcast_core::groupcast::{self, Groupcast, Member, View};
 use amcast_core::messages::{self, Lane, Messages};
 use amcast_core::step::{Note, Oracle, Status, Wait, Why};
-use amcast_core::{Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, Span, Time};
+use amcast_core::{
+    Gid, GroupSet, Input, MsgId, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time,
+};
 use casts::{Casts, Kept, Window};
 use change::{Change, Decision, Vote};
 use core::mem;
@@ -407,19 +409,19 @@ where
         if incarnation > 0 {
             // It may have promised something that it has forgotten.
             self.vote.first = u64::MAX;
-            out.note(Note::Recovering);
+            out.event(ProtocolEvent::Lagging);
             return;
         }
         self.vote.first = 1;
         (self.live, self.installed, self.begun) = (true, true, true);
         self.phase = Phase::Active;
-        self.note_view(None, out);
+        self.report_view(None, out);
         let view = self.view.clone();
         self.tell(Input::Medium(groupcast::In::View(&view)), out);
     }
 
-    /// Notes the view just entered, and who goes on into it from the view `before`, if this process does.
-    fn note_view(&self, before: Option<&View>, out: &mut Outbox<Messages<Packet>>) {
+    /// Reports the view just entered, and who goes on into it from the view `before`, if this process does.
+    fn report_view(&self, before: Option<&View>, out: &mut Outbox<Messages<Packet>>) {
         let me = self.incarnation(self.me());
         let before = before.filter(|view| view.members.contains(&me));
         let bits = |of: &dyn Fn(&Member) -> bool| {
@@ -428,7 +430,7 @@ where
         };
         let stays = |m: &Member| before.is_some_and(|view| view.members.contains(m));
         let (number, members, continuing) = (self.view.id, bits(&|_| true), bits(&stays));
-        out.note(Note::View { number, members, continuing });
+        out.event(ProtocolEvent::ViewEntered { number, members, continuing });
     }
 
     /// Says something to a peer, at the end of the round.
@@ -485,6 +487,7 @@ where
                     self.base = Arc::from(self.inner_out.bytes(bytes));
                 }
                 Output::Deliver(delivery) => self.deliver(&delivery, out),
+                Output::Event(event @ ProtocolEvent::Part(_)) => out.event(event),
                 Output::Note(note) => out.note(note),
                 other => unreachable!("{other:?} is not for a protocol on a group"),
             }

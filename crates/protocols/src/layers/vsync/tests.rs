@@ -3,6 +3,7 @@
 use super::*;
 use alloc::collections::VecDeque;
 use amcast_core::Gid;
+use amcast_core::ProtocolEvent;
 use amcast_core::groupcast::{Grade, In, Out};
 use amcast_core::messages;
 use amcast_core::step::Submission;
@@ -83,7 +84,7 @@ struct Group {
     /// Whose state came into force whole, and which process gave it.
     installed: Vec<(Pid, Option<Member>)>,
     /// Who has left, or may stop without, and when.
-    left: Vec<(Pid, Note, Time)>,
+    left: Vec<(Pid, ProtocolEvent, Time)>,
     marks: Vec<&'static str>,
     /// Whose applications do not answer.
     mute: Vec<Pid>,
@@ -162,13 +163,13 @@ impl Group {
                     self.way.push_back((Pid(p), to, packet));
                 }
                 Output::Deliver(d) => self.delivered[p as usize].push(d.msg),
-                Output::Note(Note::View { number, members, continuing }) => {
+                Output::Event(ProtocolEvent::ViewEntered { number, members, continuing }) => {
                     self.views.push((Pid(p), number, members));
                     self.continuing.push((Pid(p), number, continuing));
                 }
-                Output::Note(Note::Excluded(_)) => self.excluded.push(Pid(p)),
-                Output::Note(note @ (Note::Left(_) | Note::MayStop(_))) => {
-                    self.left.push((Pid(p), note, self.now));
+                Output::Event(ProtocolEvent::Excluded(_)) => self.excluded.push(Pid(p)),
+                Output::Event(event @ (ProtocolEvent::Left(_) | ProtocolEvent::MayStop(_))) => {
+                    self.left.push((Pid(p), event, self.now));
                 }
                 // The application is nothing: its state is at once there and in force.
                 Output::Note(Note::Mark(mark)) => self.marks.push(mark),
@@ -466,7 +467,7 @@ fn one_that_leaves_is_out_of_the_view_at_once_and_nothing_that_it_sent_is_lost()
         group.run(8);
         // Long before anyone could have been suspected.
         let (p, note, at) = group.left[0];
-        assert_eq!((p, note), (Pid(leaver), Note::Left(1)), "{leaver}");
+        assert_eq!((p, note), (Pid(leaver), ProtocolEvent::Left(1)), "{leaver}");
         assert!(at < asked + settings(0).suspect, "{at:?}");
         assert!(group.excluded.is_empty());
         let stay: Vec<u32> = (0..3).filter(|&p| p != leaver).collect();
@@ -497,7 +498,7 @@ fn one_that_leaves_waits_until_all_have_what_it_sent() {
     group.step(1, Input::Wake);
     assert!(!announces(&group) && group.left.is_empty(), "what it sent was lost on the way");
     group.run(9);
-    assert_eq!(group.left.first().map(|l| l.1), Some(Note::Left(1)));
+    assert_eq!(group.left.first().map(|l| l.1), Some(ProtocolEvent::Left(1)));
     assert!([0, 2].iter().all(|&p: &usize| group.delivered[p] == msgs(&[(1, 1)])));
 }
 
@@ -511,7 +512,7 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
     group.step(1, Input::Leave);
     group.run(3);
     let last = group.left.last().map(|l| (l.0, l.1));
-    assert_eq!(last, Some((Pid(1), Note::MayStop(1))));
+    assert_eq!(last, Some((Pid(1), ProtocolEvent::MayStop(1))));
     assert_eq!(group.members[2].view.id, 1, "nobody changed the view for it");
     // Two that leave at a time: one of them goes, and the other need not wait.
     let mut group = Group::new(Grade::Plain);
@@ -520,8 +521,8 @@ fn who_is_needed_for_a_majority_may_stop_at_once_and_stays_a_member() {
     group.step(2, Input::Leave);
     group.run(8);
     let said: Vec<_> = group.left.iter().map(|l| (l.0, l.1)).collect();
-    assert!(said.contains(&(Pid(1), Note::Left(1))), "{said:?}");
-    assert!(said.contains(&(Pid(2), Note::MayStop(1))), "{said:?}");
+    assert!(said.contains(&(Pid(1), ProtocolEvent::Left(1))), "{said:?}");
+    assert!(said.contains(&(Pid(2), ProtocolEvent::MayStop(1))), "{said:?}");
 }
 
 #[test]

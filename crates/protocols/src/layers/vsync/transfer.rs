@@ -14,7 +14,7 @@ use amcast_core::codec::Codec;
 use amcast_core::groupcast::{self, Groupcast, Member};
 use amcast_core::messages::{Lane, Messages};
 use amcast_core::step::{Note, Ticket};
-use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, Span, Time};
+use amcast_core::{Delivery, Input, Outbox, Output, Pid, Protocol, ProtocolEvent, Span, Time};
 
 /// How often a donor is asked in vain before another one is tried.
 const TRIES: u32 = 8;
@@ -213,7 +213,7 @@ where
             let donor = Some(all[attempt as usize % all.len()]);
             let Intake { least, retry_at, patience, .. } = self.intake;
             self.intake = Intake { attempt, donor, least, retry_at, patience, ..Intake::default() };
-            out.note(Note::Recovering);
+            out.event(ProtocolEvent::Lagging);
         }
         self.ask_donor();
     }
@@ -353,7 +353,9 @@ where
         self.begun = true;
         self.intake.least = self.intake.least.max(self.inner.status().delivered);
         if self.is_broken(Broken::JoinsWithNothing) {
+            // It deceives its driver, too.
             (self.live, self.installed) = (true, true);
+            out.event(ProtocolEvent::CaughtUp(0));
             return;
         }
         self.ask_donor();
@@ -466,7 +468,7 @@ where
         let is_last = installs >= self.installs && position >= awaited;
         if self.live && !self.installed && is_last {
             self.installed = true;
-            out.note(Note::Recovered(position));
+            out.event(ProtocolEvent::CaughtUp(position));
         }
     }
 }

@@ -1,0 +1,105 @@
+//! What a protocol reports to its driver, and the driver must act on: the events.
+//!
+//! An event is part of the contract of the step machine, as a delivery is. A [`Note`] is for people and
+//! traces alone. The type is a [`ProtocolEvent`] because an [`Event`] of a trace is something else: a line of
+//! a history, which a driver or a simulator writes.
+//!
+//! # Order
+//! A driver acts on events in the order of the outbox, among deliveries and installed states. Where it holds
+//! back deliveries (until a record survives the end of the process, say) it holds back the events behind
+//! them.
+//!
+//! # A replica that lacks state
+//! ```text
+//!            Lagging                        Input::Installed
+//! caught up ---------> lagging (not `fit`) -----------------> CaughtUp, then `fit`
+//!                      ^       |
+//!                      '-------' Lagging again: it asks another process
+//! ```
+//!
+//! # A member of a group with views
+//! ```text
+//! joining --ViewEntered(n)--> member --ViewEntered(n' > n)--> member
+//!    ^                          |
+//!    |        Excluded(m > n)   | Input::Leave: Left(m > n), or MayStop(m >= n)
+//!    '--------------------------+-----------------> the driver stops the process
+//! ```
+//! A protocol whose members are fixed reports none of these.
+//!
+//! [`Event`]: crate::trace::Event
+//! [`Note`]: crate::step::Note
+
+use crate::id::MsgId;
+
+#[cfg(doc)]
+use crate::step::{Input, Protocol};
+
+/// What a protocol reports, and its driver must act on. See the [module](self) for the order of events.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProtocolEvent {
+    /// This process takes part in ordering the message.
+    ///
+    /// *Protocol:* reports it at the latest in the step in which it first sends or stores something for the
+    /// sake of the message, and may report it again. A driver that records no history does not want it
+    /// ([`Outbox::traces`](crate::step::Outbox::traces)), and then it is dropped.
+    /// *Driver:* writes it into the history, from which the checker judges genuineness.
+    Part(MsgId),
+    /// This process coordinates its group (or a ring of its group) from now on, in this epoch.
+    ///
+    /// *Protocol:* reports it in the step in which it begins to propose in the epoch. No two processes of a group
+    /// report one epoch; a process that coordinates several rings may report one epoch for each.
+    /// *Driver:* owes nothing; a simulator counts the changes of coordinators.
+    Leads(u64),
+    /// This process lacks state that it lost, or that the others no longer have for it, and asks for it.
+    ///
+    /// *Protocol:* reports it in the step in which it finds this out, and is not [fit](Protocol::fit) until
+    /// [`ProtocolEvent::CaughtUp`]. It may report it again meanwhile, for each process that it asks.
+    /// *Driver:* saves no checkpoint of the application's state until an installed state or `CaughtUp` says
+    /// where the process continues, and tells the other replicas of the same application ([`Input::Unfit`]).
+    Lagging,
+    /// This process has all state again, as of this position.
+    ///
+    /// *Protocol:* reports it after [`ProtocolEvent::Lagging`] or [`ProtocolEvent::Excluded`], perhaps also after
+    /// [`Input::Unfit`], and behind all deliveries and installed states up to the position.
+    /// *Driver:* treats the application's state as complete again if that, with the deliveries that wait for the
+    /// application, reaches the position; else it waits for the state that is being fetched.
+    CaughtUp(u64),
+    /// This process entered a view. Members are a bit each, by their number among the replicas of the group.
+    ///
+    /// *Protocol:* reports it behind all deliveries of the view before, except those that a lagging process holds
+    /// back until it has its state, and before any delivery of the new view. Numbers only grow, over all
+    /// incarnations. All processes that enter the view of a number report the same members.
+    /// *Driver:* records the view; believes nothing that it asked of a process that is not among the continuing
+    /// members any more.
+    ViewEntered {
+        /// The number of the view.
+        number: u64,
+        /// Its members, this process among them.
+        members: u32,
+        /// Those of them that were members of the view before in the same incarnation, as this process was:
+        /// none if it was not. A member that died meanwhile and joined again is not among them: it has
+        /// lost what it delivered, and nothing that was asked of it before is believed.
+        continuing: u32,
+    },
+    /// The group excluded this process, in the view of this number: the process counts as failed, and joins
+    /// again as a new one with the state of others. For the old incarnation the exclusion is final.
+    ///
+    /// *Protocol:* reports it as soon as it learns it; delivers nothing until it enters a later view, in which it
+    /// is no continuing member; and is not fit until `CaughtUp`.
+    /// *Driver:* drops all that the process delivered and the application has not executed yet, does not use
+    /// the application's state any more, and fails the requests that wait for the process. What was delivered is
+    /// delivered again, or is in the state that comes.
+    Excluded(u64),
+    /// This process has left its group, as it was asked to ([`Input::Leave`]): the others continue without
+    /// it since the view of this number, and have all that it has sent.
+    ///
+    /// *Protocol:* reports it at most once, only after `Leave`, and delivers nothing behind it.
+    /// *Driver:* stops the process, and records that it left: it did not fail.
+    Left(u64),
+    /// This process was asked to leave and may stop at once, since nothing is gained by waiting: in the
+    /// view of this number the group has excluded it already, or would stop without it.
+    ///
+    /// *Protocol:* reports it at most once, only after [`Input::Leave`], and not together with `Left`.
+    /// *Driver:* stops the process, which counts as failed from then on.
+    MayStop(u64),
+}

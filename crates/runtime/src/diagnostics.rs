@@ -1,0 +1,61 @@
+//! What a process logs of what its replicas report and note. Nothing that the process does depends on this.
+
+use amcast_core::step::Note;
+use amcast_core::{Cluster, Pid, ProtocolEvent};
+
+/// Logs what the replica `p` reports.
+pub(crate) fn log_event(cluster: &Cluster, p: Pid, event: ProtocolEvent) {
+    let name = cluster.name(p);
+    match event {
+        ProtocolEvent::Part(_) => {}
+        ProtocolEvent::Leads(epoch) => tracing::info!("{name} leads its group in epoch {epoch}"),
+        ProtocolEvent::Lagging => tracing::info!("{name} lacks state and asks for it"),
+        ProtocolEvent::CaughtUp(position) => tracing::info!("{name} is back, at {position}"),
+        ProtocolEvent::ViewEntered { number, members, .. } => {
+            tracing::info!("{name} enters view {number} of {} members", members.count_ones());
+        }
+        ProtocolEvent::Excluded(view) => {
+            tracing::warn!("{name} is left out since view {view}, and joins again");
+        }
+        ProtocolEvent::Left(view) => {
+            tracing::info!("{name} has left its group, which goes on in view {view}");
+        }
+        ProtocolEvent::MayStop(view) => {
+            tracing::info!("{name} stops, and is needed by its group in view {view}");
+        }
+    }
+}
+
+/// Logs what the replica `p` notes.
+pub(crate) fn log_note(cluster: &Cluster, p: Pid, note: Note) {
+    let name = cluster.name(p);
+    match note {
+        Note::Demoted(epoch) => tracing::info!("{name} no longer leads: epoch {epoch}"),
+        Note::LeftBehind(peer) => {
+            tracing::info!("{name} no longer waits for {}", cluster.name(peer));
+        }
+        Note::Malformed(peer, what) => {
+            tracing::warn!("{name}: from {}: {what}", cluster.name(peer));
+        }
+        Note::Mark(mark) => tracing::trace!("{name}: {mark}"),
+    }
+}
+
+/// Logs what a client notes, and not every time: a peer that sends nonsense must not fill the log.
+#[derive(Debug, Default)]
+pub(crate) struct ClientLog {
+    /// How often a peer's input made no sense.
+    malformed: u64,
+}
+
+impl ClientLog {
+    pub(crate) fn note(&mut self, cluster: &Cluster, note: Note) {
+        if let Note::Malformed(peer, what) = note {
+            self.malformed += 1;
+            if self.malformed.is_power_of_two() {
+                let (name, n) = (cluster.name(peer), self.malformed);
+                tracing::warn!("{name}: {what} (the {n}. time that a peer made no sense)");
+            }
+        }
+    }
+}

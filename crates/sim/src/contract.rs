@@ -1,0 +1,181 @@
+//! What a protocol owes with the events that it reports ([`ProtocolEvent`]), as far as one process shows it:
+//! the states that it goes through, and what it must not report or do in each.
+//!
+//! ```text
+//!            ViewEntered               Excluded
+//! Outside ---------------> Inside ------------------> Excluded --ViewEntered--> Inside
+//!                                                     (lagging until CaughtUp)
+//! any of these --Left, after Leave--> no delivery and no view any more
+//! ```
+
+use amcast_core::ProtocolEvent;
+
+/// Where a process is with respect to the views of its group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Membership {
+    /// It has entered no view in this life.
+    Outside,
+    /// It is in a view of these members, a bit each.
+    Inside(u32),
+    /// Its group excluded it, and it has entered no view since.
+    Excluded,
+}
+
+/// What it has said of stopping.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stopping {
+    /// It was not asked to leave.
+    NotAsked,
+    /// It was asked to leave.
+    Asked,
+    /// It said that it may stop.
+    MayStop,
+    /// It said that it has left.
+    Left,
+}
+
+/// What one process has reported in this life.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventContract {
+    membership: Membership,
+    stopping: Stopping,
+    /// It lacks state, and has not said that it has caught up.
+    lagging: bool,
+    /// The last view that it entered or was excluded in, over all its lives.
+    view: Option<u64>,
+}
+
+impl EventContract {
+    pub(crate) const fn new() -> Self {
+        Self {
+            membership: Membership::Outside,
+            stopping: Stopping::NotAsked,
+            lagging: false,
+            view: None,
+        }
+    }
+
+    /// The process died. The numbers of its views still grow in its next life.
+    pub(crate) fn restart(&mut self) {
+        *self = Self { view: self.view, ..Self::new() };
+    }
+
+    /// It is asked to leave.
+    pub(crate) fn asked_to_leave(&mut self) {
+        if self.stopping == Stopping::NotAsked {
+            self.stopping = Stopping::Asked;
+        }
+    }
+
+    /// Checks an event of the process, which is the one of this number among the `replicas` of its group, and
+    /// whose deliveries and installed states have reached `position`.
+    ///
+    /// # Errors
+    /// What it must not do.
+    pub(crate) fn report(
+        &mut self,
+        event: ProtocolEvent,
+        rank: usize,
+        replicas: usize,
+        position: u64,
+    ) -> Result<(), &'static str> {
+        match event {
+            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) => Ok(()),
+            ProtocolEvent::Lagging => {
+                self.lagging = true;
+                Ok(())
+            }
+            ProtocolEvent::CaughtUp(upto) => {
+                self.lagging = false;
+                require(upto <= position, "it caught up to a position that it has not delivered")
+            }
+            ProtocolEvent::ViewEntered { number, members, continuing } => {
+                self.enter(number, members, continuing)?;
+                let all = u32::MAX >> (32 - replicas.clamp(1, 32));
+                require(members & !all == 0, "a view has members that are not in the group")?;
+                require(members >> rank & 1 == 1, "it entered a view without being a member")
+            }
+            ProtocolEvent::Excluded(view) => self.exclude(view),
+            ProtocolEvent::Left(view) => self.stop(Stopping::Left, view),
+            ProtocolEvent::MayStop(view) => self.stop(Stopping::MayStop, view),
+        }
+    }
+
+    fn enter(&mut self, number: u64, members: u32, continuing: u32) -> Result<(), &'static str> {
+        let before = match self.membership {
+            Membership::Inside(members) => members,
+            Membership::Outside | Membership::Excluded => 0,
+        };
+        let grows = self.view.is_none_or(|last| number > last);
+        let left = self.stopping == Stopping::Left;
+        (self.view, self.membership) = (Some(number), Membership::Inside(members));
+        require(!left, "it entered a view after it had left")?;
+        require(grows, "it entered a view whose number does not grow")?;
+        require(continuing & !before == 0, "a continuing member was not in the view before")?;
+        require(continuing & !members == 0, "a continuing member is not in the view")
+    }
+
+    fn exclude(&mut self, view: u64) -> Result<(), &'static str> {
+        let inside = matches!(self.membership, Membership::Inside(_));
+        let grows = self.view.is_none_or(|last| view > last);
+        (self.view, self.membership, self.lagging) = (Some(view), Membership::Excluded, true);
+        require(inside, "it was excluded and was in no view")?;
+        require(grows, "it was excluded in a view that it had entered, or before")
+    }
+
+    fn stop(&mut self, how: Stopping, view: u64) -> Result<(), &'static str> {
+        let asked = self.stopping == Stopping::Asked;
+        self.stopping = how;
+        let later = self.view.is_none_or(|last| view > last);
+        require(asked, "it left or may stop, and was not asked to leave, or said so before")?;
+        require(how == Stopping::MayStop || later, "it left in a view that it had entered")
+    }
+
+    /// Checks that it may deliver.
+    ///
+    /// # Errors
+    /// Why it must not.
+    pub(crate) fn deliver(&self) -> Result<(), &'static str> {
+        let excluded = self.membership == Membership::Excluded;
+        require(!excluded, "it delivered while it was excluded")?;
+        require(self.stopping != Stopping::Left, "it delivered after it had left")
+    }
+
+    /// Checks that it may count as fit.
+    ///
+    /// # Errors
+    /// Why it must not.
+    pub(crate) fn is_fit(&self) -> Result<(), &'static str> {
+        require(!self.lagging, "it is fit, and has not said that it caught up")
+    }
+}
+
+fn require(holds: bool, breach: &'static str) -> Result<(), &'static str> {
+    if holds { Ok(()) } else { Err(breach) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_delivered_between_the_end_of_a_membership_and_the_next_view() {
+        let view = |number| ProtocolEvent::ViewEntered { number, members: 1, continuing: 0 };
+        let mut contract = EventContract::new();
+        let mut report = |event| {
+            contract.report(event, 0, 1, 0).expect("it is allowed");
+            contract.deliver().is_ok()
+        };
+        assert!(report(view(1)));
+        assert!(!report(ProtocolEvent::Excluded(2)));
+        assert!(report(view(3)));
+        contract.asked_to_leave();
+        contract.report(ProtocolEvent::Left(4), 0, 1, 0).expect("it was asked to leave");
+        assert_eq!(contract.deliver(), Err("it delivered after it had left"));
+        // In its next life it delivers; the numbers of its views still grow.
+        contract.restart();
+        assert_eq!(contract.deliver(), Ok(()));
+        let stale = contract.report(view(1), 0, 1, 0);
+        assert_eq!(stale, Err("it entered a view whose number does not grow"));
+    }
+}

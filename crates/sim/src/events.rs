@@ -1,0 +1,108 @@
+//! What the simulator does at an event that a protocol reports, as any driver has to, and the check that the
+//! protocol keeps its part of the contract (`contract.rs`).
+
+use crate::app::App;
+use crate::ledger::Breach;
+use crate::run::Told;
+use crate::world::World;
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+use amcast_core::trace::Event;
+use amcast_core::{Gid, Pid, ProtocolEvent, Role};
+
+/// What the processes of a group must agree on in what they report.
+#[derive(Debug, Default)]
+pub(crate) struct EventRecord {
+    /// Who leads a group in an epoch.
+    coordinators: BTreeMap<(Gid, u64), Pid>,
+    /// The members of each view, a bit each.
+    views: BTreeMap<(Gid, u64), u32>,
+}
+
+impl EventRecord {
+    /// Checks what `p` reports against what the others of its group reported.
+    fn compare(&mut self, p: Pid, group: Gid, event: ProtocolEvent) -> Result<(), &'static str> {
+        match event {
+            ProtocolEvent::Leads(epoch) => {
+                let first = *self.coordinators.entry((group, epoch)).or_insert(p);
+                if first == p { Ok(()) } else { Err("two processes of a group lead in one epoch") }
+            }
+            ProtocolEvent::ViewEntered { number, members, .. } => {
+                let first = *self.views.entry((group, number)).or_insert(members);
+                if first == members { Ok(()) } else { Err("a view has other members elsewhere") }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl World<'_> {
+    /// A process reports something that its driver must act on.
+    pub(crate) fn event(&mut self, p: Pid, event: ProtocolEvent) -> Result<(), Breach> {
+        self.tell_of(&Told::Reported(p, event));
+        self.check_event(p, event).map_err(|why| Breach::Contract { p, why })?;
+        match event {
+            ProtocolEvent::Part(m) => {
+                let t = self.now;
+                self.emit(&Event::Part { t, p, m });
+            }
+            ProtocolEvent::Leads(_) => self.leads(p),
+            ProtocolEvent::Lagging => self.failover.recovering(p),
+            ProtocolEvent::CaughtUp(_) => self.failover.recovered(p),
+            ProtocolEvent::ViewEntered { number, members, .. } => self.view(p, number, members),
+            ProtocolEvent::Excluded(_) => self.excluded(p),
+            ProtocolEvent::Left(_) => self.stops(p, true),
+            ProtocolEvent::MayStop(_) => self.stops(p, false),
+        }
+        Ok(())
+    }
+
+    fn check_event(&mut self, p: Pid, event: ProtocolEvent) -> Result<(), &'static str> {
+        let Role::Replica { group, rank } = self.cluster.role(p) else {
+            let part = matches!(event, ProtocolEvent::Part(_));
+            return if part { Ok(()) } else { Err("a client reports what only a replica may") };
+        };
+        let process = &mut self.procs[p.index()];
+        let (position, replicas) = (process.app.position(), self.cluster.replicas());
+        process.contract.report(event, usize::from(rank), replicas, position)?;
+        self.reported.compare(p, group, event)
+    }
+
+    /// Checks that a process which counts as fit may do so, when its step is over.
+    pub(crate) fn check_fit(&mut self, p: Pid) {
+        let process = &self.procs[p.index()];
+        if process.fit
+            && process.unposted.is_none()
+            && let Err(why) = process.contract.is_fit()
+        {
+            self.breach.get_or_insert(Breach::Contract { p, why });
+        }
+    }
+
+    /// A process enters a view of its group.
+    fn view(&mut self, p: Pid, view: u64, members: u32) {
+        self.ledger.enters_view(p);
+        let Some(group) = self.cluster.group_of(p) else { return };
+        let bit = |rank: &usize| members >> rank & 1 == 1;
+        let ranks = (0..self.cluster.replicas()).filter(bit);
+        let members: Vec<Pid> = ranks.map(|rank| self.cluster.replica(group, rank)).collect();
+        let (t, name) = (self.now, view.to_string());
+        self.emit(&Event::View { t, p, view: &name, members: &members });
+    }
+
+    /// The group of a process goes on without it: it counts as failed, and as a new process from
+    /// here on, that has nothing yet.
+    fn excluded(&mut self, p: Pid) {
+        let t = self.now;
+        self.emit(&Event::Crash { t, p });
+        self.emit(&Event::Recover { t, p });
+        let process = &mut self.procs[p.index()];
+        process.standing += 1;
+        // Its incarnation goes on, and with it the count of the states that it was given.
+        let installs = process.app.installs;
+        process.app = App::default();
+        process.app.installs = installs;
+        self.ledger.failed(p);
+    }
+}
