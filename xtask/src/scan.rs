@@ -21,6 +21,18 @@ pub fn mask(text: &str) -> String {
     String::from_utf8(masked).expect("whole tokens are blanked")
 }
 
+/// Where the insides of strings and characters are, outside comments.
+pub fn literals(text: &str) -> Vec<(usize, usize)> {
+    let bytes = text.as_bytes();
+    let (mut found, mut at) = (Vec::new(), 0);
+    while at < bytes.len() {
+        let (end, blank) = next(bytes, at);
+        found.extend(blank.filter(|_| bytes[at] != b'/'));
+        at = end;
+    }
+    found
+}
+
 /// What begins at `at`: where it ends, and which part of it is no code.
 fn next(bytes: &[u8], at: usize) -> (usize, Option<(usize, usize)>) {
     let rest = &bytes[at..];

@@ -275,7 +275,7 @@ fn faults_of_disks_are_refused_for_a_protocol_that_uses_none() {
     let output = amcast(&["sim", "--protocol", "tram", "--faults", "disk"]);
     assert_eq!(output.status.code(), Some(2));
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(text.contains("tram keeps nothing on a disk"), "{text}");
+    assert!(text.contains("tram keeps nothing on disk"), "{text}");
 }
 
 #[test]

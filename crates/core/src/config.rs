@@ -257,8 +257,13 @@ impl Config {
 
     /// The value of a parameter. Panics if the configuration was checked without it.
     pub fn get(&self, param: &Param) -> u64 {
-        let found = self.values.iter().find(|(name, _)| *name == param.name);
-        found.unwrap_or_else(|| panic!("{} was not among the checked parameters", param.name)).1
+        let found = self.find(param.name);
+        found.unwrap_or_else(|| panic!("{} was not among the checked parameters", param.name))
+    }
+
+    /// The value of the parameter of that name, if the configuration was checked with it.
+    pub(crate) fn find(&self, name: &str) -> Option<u64> {
+        self.values.iter().find(|(known, _)| *known == name).map(|(_, value)| *value)
     }
 
     /// The sets of groups that a parameter of [`Kind::Sets`] names, in the order in which they were

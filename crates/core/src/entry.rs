@@ -1,5 +1,6 @@
 //! What a protocol says of itself, and how it is built: its line in the catalog.
 
+use crate::capabilities::{Capabilities, Capability, Lacks};
 use crate::cluster::{Cluster, Overlay};
 use crate::config::{Config, ConfigError, Param};
 use crate::id::{GroupSet, Pid};
@@ -25,19 +26,25 @@ pub trait Entry: Sync {
     /// When values of the configuration do not go together, or the process has no role in it.
     fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError>;
 
-    /// What its processes keep on disk.
-    fn keeps(&self) -> Keeps {
-        Keeps::Nothing
+    /// What it can do.
+    fn capabilities(&self) -> &'static Capabilities {
+        &self.about().capabilities
     }
 
-    /// Whether its processes answer barriers ([`Input::Barrier`](crate::Input::Barrier)): then reads need
-    /// no place in the order.
-    fn has_barriers(&self) -> bool {
-        false
+    /// Refuses the entry for something that needs a capability which it lacks.
+    ///
+    /// # Errors
+    /// When it lacks it.
+    fn require(&self, capability: Capability) -> Result<(), Lacks> {
+        match self.capabilities().has(capability) {
+            true => Ok(()),
+            false => Err(Lacks { protocol: self.name(), capability }),
+        }
     }
 
-    /// Which groups it orders messages among: a message may go to any that are in one of these sets
-    /// together.
+    /// Which groups it orders messages among in this configuration: a message may go to any that are in
+    /// one of these sets together. A set of several groups is for entries that declare
+    /// [`Capabilities::several_groups`] only.
     fn together(&self, config: &Config) -> Vec<GroupSet> {
         alloc::vec![config.cluster().all_groups()]
     }
@@ -61,23 +68,14 @@ pub struct About {
     pub paper: &'static str,
     /// What it talks through.
     pub medium: MediumKind,
+    /// What it can do.
+    pub capabilities: Capabilities,
     /// The properties it promises in every run that keeps its assumptions.
     pub promises: &'static [Property],
     /// What must hold for that. Drivers attack everything that is not listed here.
     pub assumes: &'static [Assumption],
     /// Its parameters.
     pub params: &'static [Param],
-}
-
-/// What the processes of a protocol keep on disk, by [`Output::Persist`](crate::Output::Persist).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Keeps {
-    /// Nothing: who starts again has forgotten everything.
-    Nothing,
-    /// What survives the end of a process; they await nothing.
-    Written,
-    /// What survives the end of the machine; they await what they promise.
-    Synced,
 }
 
 /// Which medium.
@@ -105,6 +103,21 @@ pub enum Assumption {
     PerfectDetector,
     /// A client's place is not given to another process while the first one lives.
     ExclusiveLease,
+}
+
+impl About {
+    /// Whether a process, faulty or not, delivers nothing that the others do not deliver, in the same
+    /// order: uniform agreement and uniform order are both promised, of one group or of several.
+    pub fn is_uniform(&self) -> bool {
+        let any = |of: &[Property]| of.iter().any(|p| self.promises.contains(p));
+        self.agrees_uniformly() && any(&[Property::UniformPrefixOrder, Property::Suto])
+    }
+
+    /// Whether what any process delivers is delivered by all correct ones, in whatever order.
+    pub fn agrees_uniformly(&self) -> bool {
+        let uniform = [Property::UniformAgreement, Property::Ua];
+        uniform.iter().any(|p| self.promises.contains(p))
+    }
 }
 
 /// One process of a protocol.

@@ -9,6 +9,7 @@
 
 extern crate alloc;
 
+pub mod capabilities;
 pub mod cluster;
 pub mod codec;
 pub mod config;
@@ -21,6 +22,7 @@ pub mod limits;
 pub mod memory;
 pub mod messages;
 pub mod outcome;
+pub mod parameters;
 pub mod property;
 pub mod rng;
 pub mod skip;
@@ -28,9 +30,10 @@ pub mod step;
 pub mod time;
 pub mod trace;
 
+pub use capabilities::{Capabilities, Capability, Datagrams, Durability, Lacks, Senders};
 pub use cluster::{Cluster, Overlay, Role};
 pub use config::{Config, ConfigError, Param, RawConfig};
-pub use entry::{About, Assumption, Entry, Keeps, MediumKind, Node};
+pub use entry::{About, Assumption, Entry, MediumKind, Node};
 pub use events::ProtocolEvent;
 pub use id::{Gid, GroupSet, MsgId, Pid};
 pub use outcome::{Outcome, ServiceAnswer};

@@ -152,9 +152,10 @@ pub enum Input<'a, M: Medium> {
         bytes: &'a [u8],
     },
     /// A barrier: [`Output::Passed`] answers it once everything is delivered here that any replica of
-    /// this process's group had delivered when it was set. Only where [`Entry::has_barriers`] says so.
+    /// this process's group had delivered when it was set. Only where
+    /// [`Capabilities::read_index`] is declared.
     ///
-    /// [`Entry::has_barriers`]: crate::Entry::has_barriers
+    /// [`Capabilities::read_index`]: crate::Capabilities::read_index
     Barrier(Ticket),
     /// What an oracle says now. It may lie as far as the entry's assumptions allow.
     Oracle(Oracle),

@@ -2,8 +2,9 @@
 
 use amcast_core::messages::{Frames, In};
 use amcast_core::step::{Note, Output};
-use amcast_core::{Input, MediumKind, Node, Outbox, Pid, Property, RawConfig, Span, Time};
-use amcast_protocols::catalog::{self, CATALOG};
+use amcast_core::{Input, MediumKind, Node, Outbox, Pid, RawConfig, Span, Time};
+use amcast_protocols::catalog::CATALOG;
+use amcast_protocols::skeen::Skeen;
 use amcast_runtime::ingress::frame::Frame;
 
 /// The longest frame of a front or node that is read here.
@@ -12,7 +13,7 @@ const FRAME_BYTES_MAX: usize = 4 << 10;
 /// Frames behind their sender and length, a byte each, to each process of Skeen's protocol. What makes
 /// no sense is noted, and nothing that was not multicast is delivered without its payload.
 pub(crate) fn skeen(bytes: &[u8]) {
-    let entry = catalog::find("skeen").expect("it is in the catalog");
+    let entry: &dyn amcast_core::Entry = &Skeen;
     let raw = RawConfig { groups: 3, replicas: 1, clients: 2, ..RawConfig::default() };
     let config = raw.check(entry.about().params).expect("a sound configuration");
     let processes = config.cluster().processes() as u32;
@@ -47,7 +48,7 @@ pub(crate) fn member(bytes: &[u8]) {
     let Some((which, mut rest)) = bytes.split_first() else { return };
     let broadcasts = |entry: &&&'static dyn amcast_core::Entry| {
         let about = entry.about();
-        about.medium == MediumKind::Messages && about.promises.contains(&Property::Ui)
+        about.medium == MediumKind::Messages && about.capabilities.views
     };
     let all: Vec<_> = CATALOG.iter().filter(broadcasts).collect();
     let entry = all[usize::from(*which) % all.len()];

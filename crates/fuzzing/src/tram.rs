@@ -5,9 +5,9 @@ use amcast_core::memory::{
 };
 use amcast_core::step::Note;
 use amcast_core::{
-    Cluster, Config, Gid, Input, Node, Outbox, Output, Pid, Protocol, RawConfig, Span, Time,
+    Cluster, Config, Entry, Gid, Input, Node, Outbox, Output, Pid, Protocol, RawConfig, Span, Time,
 };
-use amcast_protocols::catalog;
+use amcast_protocols::tram::Tram;
 
 /// Steps of a run at most.
 const STEPS_MAX: usize = 512;
@@ -20,7 +20,7 @@ pub(crate) fn memory(bytes: &[u8]) {
 
 /// How many messages the process delivers that has most to do with others: a replica in the root.
 fn deliveries(bytes: &[u8]) -> usize {
-    let entry = catalog::find("tram").expect("it is in the catalog");
+    let entry = &Tram;
     let set = [("log_lines", "16"), ("hm_lines", "16"), ("xfer_lines", "16")];
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).into();
     let raw = RawConfig { groups: 3, clients: 2, set, ..RawConfig::default() };
@@ -69,7 +69,7 @@ struct Process {
 
 impl Process {
     fn new(config: &Config, me: Pid, incarnation: u32) -> Self {
-        let entry = catalog::find("tram").expect("it is in the catalog");
+        let entry = &Tram;
         let Ok(Node::Memory(node, specs)) = entry.build(me, config) else {
             panic!("TRAM writes memory")
         };

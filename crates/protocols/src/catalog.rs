@@ -95,8 +95,8 @@ mod tests {
             let promises: BTreeSet<_> = entry.about().promises.iter().collect();
             let mut broken: BTreeSet<_> =
                 mutants(entry.name()).iter().flat_map(|m| m.breaks).collect();
-            // What services promise by its barriers.
-            assert_eq!(broken.remove(&Property::Linearizable), entry.has_barriers());
+            // What services promise by its read index.
+            assert_eq!(broken.remove(&Property::Linearizable), entry.capabilities().read_index);
             assert_eq!(promises, broken, "{}", entry.name());
         }
         assert!(MUTANTS.iter().all(|(entry, _)| find(entry.name()).is_some()));

@@ -67,9 +67,10 @@ use amcast_core::codec::{Codec, Reader};
 use amcast_core::config::Kind;
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::messages::Wire;
+use amcast_core::parameters::{PAYLOAD_MAX, WINDOW, WINDOW_BYTES, check_window};
 use amcast_core::{
-    About, Assumption, Cluster, Config, ConfigError, Entry, MediumKind, Node, Param, Pid, Property,
-    Role,
+    About, Assumption, Capabilities, Cluster, Config, ConfigError, Entry, MediumKind, Node, Param,
+    Pid, Property, Role, Senders,
 };
 use client::Client;
 use message::Message;
@@ -78,34 +79,19 @@ use replica::Replica;
 #[cfg(doc)]
 use amcast_core::Protocol;
 
-const WINDOW: Param = Param {
-    name: "window",
-    kind: Kind::Number { default: 16, min: 1, max: 256 },
-    about: "Multicasts that a client may have in flight.",
-    cost: "At each replica 96 bytes a multicast and client. More hides latency, and lengthens queues.",
-    source: "ours",
-};
-
-const WINDOW_BYTES: Param = Param {
-    name: "window_bytes",
-    kind: Kind::Number { default: 1 << 20, min: 64, max: 64 << 20 },
-    about: "Bytes of payload that a client may have in flight.",
-    cost: "As much memory at each replica for each client, at worst.",
-    source: "ours",
-};
-
-const PAYLOAD_MAX_BYTES: Param = Param {
-    name: "payload_max_bytes",
-    kind: Kind::Number { default: 64 << 10, min: 0, max: PAYLOAD_BYTES_MAX as u64 },
-    about: "The largest payload of one multicast, in bytes.",
-    cost: "Must fit into window_bytes.",
-    source: "ours",
-};
-
 static PARAMS: &[Param] = &[
-    WINDOW,
-    WINDOW_BYTES,
-    PAYLOAD_MAX_BYTES,
+    WINDOW.with(
+        Kind::Number { default: 16, min: 1, max: 256 },
+        "ours; each replica sets aside 96 bytes a multicast and client",
+    ),
+    WINDOW_BYTES.with(
+        Kind::Number { default: 1 << 20, min: 64, max: 64 << 20 },
+        "ours; each replica holds the payloads of each client in memory",
+    ),
+    PAYLOAD_MAX.with(
+        Kind::Number { default: 64 << 10, min: 0, max: PAYLOAD_BYTES_MAX as u64 },
+        "ours; some have to fit into the smaller window_bytes at one time",
+    ),
     #[cfg(feature = "mutants")]
     <Mutant as mutant::Mutant>::PARAM,
 ];
@@ -114,6 +100,11 @@ static ABOUT: About = About {
     summary: "Genuine atomic multicast by exchanged timestamps; one process a group, no failures.",
     paper: "TRAM 8.6; Birman and Joseph 1987 after Skeen",
     medium: MediumKind::Messages,
+    capabilities: Capabilities {
+        several_groups: true,
+        senders: Senders::Clients,
+        ..Capabilities::NONE
+    },
     promises: &[
         Property::Validity,
         Property::UniformAgreement,
@@ -197,9 +188,9 @@ impl Shape {
     fn of(config: &Config) -> Result<Self, ConfigError> {
         let shape = Self {
             cluster: *config.cluster(),
-            window: config.get(&WINDOW) as usize,
-            window_bytes: config.get(&WINDOW_BYTES) as usize,
-            payload_max: config.get(&PAYLOAD_MAX_BYTES) as usize,
+            window: WINDOW.get(config),
+            window_bytes: WINDOW_BYTES.get(config),
+            payload_max: PAYLOAD_MAX.get(config),
             mutants: Mutants::of(config),
         };
         match shape.cluster.replicas() {
@@ -211,13 +202,7 @@ impl Shape {
                 )));
             }
         }
-        if shape.payload_max > shape.window_bytes {
-            return Err(ConfigError::Relation(format!(
-                "payload_max_bytes = {} does not fit into window_bytes = {}: such a payload could \
-                 never be sent",
-                shape.payload_max, shape.window_bytes
-            )));
-        }
+        check_window(config)?;
         Ok(shape)
     }
 }

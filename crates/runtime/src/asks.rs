@@ -1,7 +1,7 @@
 //! What the parameters of a protocol ask of the node that runs it, beside messages.
 
-use amcast_core::config::Kind;
-use amcast_core::{Config, Param};
+use amcast_core::Config;
+use amcast_core::parameters::{DETECTOR, Detector, LANE, PacketLane};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// What is asked of a node's connections.
@@ -14,19 +14,11 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    /// What the parameters `lane` and `detector` say, where the protocol has them.
-    pub(crate) fn of(params: &[Param], config: &Config) -> Self {
-        let says = |name: &str, choice: &str| {
-            params.iter().any(|param| match param.kind {
-                Kind::Choice { of } if param.name == name => {
-                    of.get(config.get(param) as usize) == Some(&choice)
-                }
-                _ => false,
-            })
-        };
+    /// What the parameters [`LANE`] and [`DETECTOR`] say, where the protocol has them.
+    pub(crate) fn of(config: &Config) -> Self {
         Self {
-            multicast: says("lane", "multicast"),
-            proof_of_death: says("detector", "connections"),
+            multicast: LANE.find(config) == Some(PacketLane::Multicast),
+            proof_of_death: DETECTOR.find(config) == Some(Detector::Connections),
         }
     }
 }
@@ -42,23 +34,16 @@ pub(crate) fn group_address(cluster: u64) -> SocketAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::RawConfig;
+    use amcast_core::{Param, RawConfig};
 
-    const PARAMS: &[Param] = &[
-        choice("lane", &["stream", "datagram", "multicast"]),
-        choice("detector", &["timeouts", "connections"]),
-    ];
-
-    const fn choice(name: &'static str, of: &'static [&'static str]) -> Param {
-        Param { name, kind: Kind::Choice { of }, about: "", cost: "", source: "" }
-    }
+    const PARAMS: &[Param] = &[LANE.param(), DETECTOR.param()];
 
     #[test]
     fn what_a_protocol_is_set_to_is_asked_of_its_node() {
         let asks = |set: &[(&str, &str)]| {
             let set = set.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
             let raw = RawConfig { groups: 1, clients: 0, set, ..RawConfig::default() };
-            Asks::of(PARAMS, &raw.check(PARAMS).unwrap())
+            Asks::of(&raw.check(PARAMS).unwrap())
         };
         assert_eq!(asks(&[]), Asks::default());
         assert_eq!(asks(&[("lane", "datagram")]), Asks::default());

@@ -13,7 +13,7 @@ use crate::replicas::Replicas;
 use crate::seat::Above;
 use crate::standing::Standing;
 use amcast_core::step::Status;
-use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, Node, Pid, Span, Submission, Time};
+use amcast_core::{Config, Durability, Entry, Gid, GroupSet, Node, Pid, Span, Submission, Time};
 use amcast_net::Counts;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -58,16 +58,17 @@ impl Bare {
         let processes = groups.iter().map(process).collect::<Result<Vec<_>, _>>()?;
         let places = options.addresses.iter().map(|&at| Place::at(at)).collect();
         let net = Net::of(PathBuf::new(), Key { id: options.cluster_id, ..Key::default() }, places);
-        let keeping = (entry.keeps() != Keeps::Nothing).then(|| Keeping {
+        let durability = entry.capabilities().durability;
+        let keeping = durability.has_log().then(|| Keeping {
             path: options.logs.to_path_buf(),
             begun: options.logs.join("begun"),
-            holds: entry.keeps() == Keeps::Written,
+            holds: durability == Durability::Written,
             lasts: true,
             lived: false,
             first_life: 0,
             owner: LogOwner::of(options.cluster_id, rank),
         });
-        let asks = (Asks::of(entry.about().params, config), false);
+        let asks = (Asks::of(config), false);
         let lives = (rank, 0, Standing::fleeting(cluster.replicas()));
         let members = Members::start(&net, &cluster, lives, (processes, keeping), asks);
         Ok(Self { members: members.map_err(|e| e.to_string())?, groups })

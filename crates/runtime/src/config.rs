@@ -5,7 +5,8 @@
 use crate::system::refuses_text;
 use amcast_core::config::{Kind, Param};
 use amcast_core::limits::COMMAND_BYTES_MAX;
-use amcast_core::{Config, ConfigError, Entry, Keeps, MediumKind, Property, RawConfig};
+use amcast_core::parameters::{SUSPECT, Value as _};
+use amcast_core::{Config, ConfigError, Entry, MediumKind, RawConfig, Senders, Span};
 use amcast_net::Secret;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,11 @@ pub(crate) use decides::{marks, same};
 pub use etcd::Etcd;
 pub use place::Place;
 
-/// The parameter that says how long a process may be silent, and what it is on one machine unless a
-/// file says otherwise.
-const PATIENCE: (&str, u64) = ("suspect_us", 250_000);
+/// The protocol that orders commands where a cluster's file names none.
+pub const USUAL_PROTOCOL: &str = "multi-ring";
+
+/// How long a process may be silent on one machine, unless a file says otherwise.
+const PATIENCE: Span = Span::millis(250);
 
 /// What all keys may take in each node of a new cluster that does not say it, in MB of 10^6 bytes: it follows from no
 /// machine, since all nodes need the same, and leaves three nodes room on one with 16 GB while each of them
@@ -242,7 +245,7 @@ impl fmt::Display for Setting {
 impl Default for ClusterFile {
     fn default() -> Self {
         Self {
-            protocol: "multi-ring".to_string(),
+            protocol: USUAL_PROTOCOL.to_string(),
             shards: 3,
             replicas: 3,
             clients: 8,
@@ -391,12 +394,14 @@ impl ClusterFile {
     /// # Errors
     /// The first value that is wrong.
     pub fn check(&self, entry: &dyn Entry) -> Result<Config, ConfigError> {
-        let by_messages = entry.about().medium == MediumKind::Messages;
         let raw = RawConfig {
             groups: self.shards,
             replicas: self.replicas,
-            // Where members broadcast, fronts are no processes of the protocol.
-            clients: if by_messages { 0 } else { self.clients },
+            // Where replicas multicast, fronts are no processes of the protocol.
+            clients: match entry.capabilities().senders {
+                Senders::Replicas => 0,
+                Senders::Clients => self.clients,
+            },
             overlay: self.overlay.clone(),
             set: self.set.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
         };
@@ -445,7 +450,7 @@ impl ClusterFile {
     /// # Errors
     /// When there are no ports to be had.
     pub fn settle(&mut self, entry: &dyn Entry, has_directory: bool) -> io::Result<()> {
-        self.durable = has_directory && entry.keeps() != Keeps::Nothing;
+        self.durable = has_directory && entry.capabilities().durability.has_log();
         if self.durable {
             self.clock_ahead_ms = self.clock_ahead_ms.max(crate::clock::ahead_ms());
         }
@@ -456,9 +461,9 @@ impl ClusterFile {
             // TOML's numbers have a sign.
             self.id = Some(crate::ports::unique() >> 1);
         }
-        if entry.about().params.iter().any(|param| param.name == PATIENCE.0) {
-            let patience = || Setting::Number(PATIENCE.1);
-            self.set.entry(PATIENCE.0.to_string()).or_insert_with(patience);
+        if SUSPECT.is_in(entry.about().params) {
+            let patience = || Setting::Number(PATIENCE.number());
+            self.set.entry(SUSPECT.name().to_string()).or_insert_with(patience);
         }
         if self.nodes.is_empty() {
             let ports = crate::ports::free(self.replicas)?;
@@ -567,13 +572,6 @@ impl ClusterFile {
     pub fn nodes(&self) -> impl Iterator<Item = String> + use<> {
         (0..self.replicas).map(node_name)
     }
-}
-
-/// Whether a protocol orders messages to any set of groups. One that does not broadcasts within one
-/// group, whose members agree on views.
-pub fn multicasts(entry: &dyn Entry) -> bool {
-    let order = [Property::UniformPrefixOrder, Property::UniformAcyclicOrder];
-    order.iter().any(|property| entry.about().promises.contains(property))
 }
 
 /// Whether messages to all groups are ordered.

@@ -292,7 +292,7 @@ impl Front {
         let thread = std::thread::Builder::new().name("front".to_string()).spawn(run);
         let thread = Some(thread.map_err(FrontError::Io)?);
         let together = options.entry.together(options.config);
-        let reads_apart = options.entry.has_barriers();
+        let reads_apart = options.entry.capabilities().read_index;
         Ok(Self { shared, wake, place, life, payload_max, reads_apart, together, thread })
     }
 

@@ -60,7 +60,7 @@ use crate::standing;
 use crate::supervisor::Life;
 use crate::system::open_at_once;
 use amcast_core::limits::REPLICAS_MAX;
-use amcast_core::{Cluster, GroupSet, Keeps};
+use amcast_core::{Cluster, Durability, GroupSet};
 use amcast_memory::{ClusterId, Directory};
 use amcast_net::Secret;
 use amcast_storage::offline::LOST;
@@ -337,10 +337,15 @@ impl Home {
     }
 
     /// Where the processes of a node keep what they must not forget, if the protocol keeps anything.
-    pub fn keeping(&self, file: &ClusterFile, keeps: Keeps, rank: usize) -> Option<Keeping> {
-        let holds = keeps == Keeps::Written;
+    pub fn keeping(
+        &self,
+        file: &ClusterFile,
+        durability: Durability,
+        rank: usize,
+    ) -> Option<Keeping> {
+        let holds = durability == Durability::Written;
         let begun = || self.path.join(format!("{}.begun", node_name(rank)));
-        (keeps != Keeps::Nothing).then(|| Keeping {
+        durability.has_log().then(|| Keeping {
             path: self.data(rank),
             begun: begun(),
             holds,

@@ -27,7 +27,9 @@ use crate::skips::{SKIPPED, Skips};
 use crate::standing::Dismissal;
 use crate::system::refuses_file;
 use amcast_core::step::Status;
-use amcast_core::{Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Span, Submission, Time};
+use amcast_core::{
+    Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time,
+};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::Refusal;
 use std::fmt;
@@ -223,14 +225,14 @@ impl Footing {
             }
         }
         let lives = (rank, life.number(), standing);
-        let (tracing, asks) = (options.record.is_some(), Asks::of(entry.about().params, config));
+        let (tracing, asks) = (options.record.is_some(), Asks::of(config));
         let processes = (processes, options.keeping.clone());
         let mut members = Members::start(net, &cluster, lives, processes, (asks, tracing))
             .map_err(NodeError::Net)?;
         let socket = net.home().join(ingress_name(rank));
         // Larger than any number of an earlier life.
         let first_seq = (u64::from(life.number()) << 32) + 1;
-        let serves = (cluster.all_groups(), entry.has_barriers() && can_peek);
+        let serves = (cluster.all_groups(), entry.capabilities().read_index && can_peek);
         let ingress = Ingress::open(&socket, serves, first_seq, members.wake());
         let ingress = ingress.map_err(|e| NodeError::Io(socket, e))?;
         members.watch(ingress.ready()).map_err(NodeError::Net)?;
@@ -336,8 +338,8 @@ impl<A: Application> Node<A> {
             None => None,
             Some(dir) => {
                 let pids: Vec<Pid> = cluster.all_groups().iter().map(|g| replicas.pid(g)).collect();
-                let multicasts = matches!(options.ground, Ground::Net(_));
-                let views = multicasts && !crate::config::multicasts(options.entry);
+                let can = options.entry.capabilities();
+                let (multicasts, views) = (can.senders == Senders::Replicas, can.views);
                 let overlay = options.entry.overlay(options.config);
                 let kind = Kind { multicasts, views, overlay };
                 let begun = Diary::begin(dir, &name, cluster, &pids, kind, clock::now());

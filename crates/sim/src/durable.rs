@@ -8,7 +8,7 @@ use crate::run::Told;
 use crate::world::{Due, World};
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Ticket};
-use amcast_core::{Gid, Keeps, Medium, Outbox, Pid, Span};
+use amcast_core::{Durability, Gid, Medium, Outbox, Pid, Span};
 
 /// What ends with a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,7 +38,7 @@ impl World<'_> {
             self.tell_of(&Told::Full(p));
             return;
         }
-        if self.entry.keeps() == Keeps::Written {
+        if self.entry.capabilities().durability == Durability::Written {
             self.disk.settle(p);
         }
         self.tell_of(&Told::Record(p, record, awaited));
@@ -70,7 +70,8 @@ impl World<'_> {
     /// How a process dies that was to die like this: what awaits no disk must not lose what the others
     /// do not know.
     pub(crate) fn at_most(&self, p: Pid, end: End) -> End {
-        let spared = self.entry.keeps() == Keeps::Written && !self.may_forget(p);
+        let spared =
+            self.entry.capabilities().durability == Durability::Written && !self.may_forget(p);
         if spared { End::Process } else { end }
     }
 
@@ -106,8 +107,8 @@ impl World<'_> {
     fn remembers(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
         // What awaits no disk knows more than is durable.
-        let whole = match self.entry.keeps() {
-            Keeps::Synced => true,
+        let whole = match self.entry.capabilities().durability {
+            Durability::Synced => true,
             _ if process.alive() => process.fit,
             _ => process.intact,
         };
@@ -149,7 +150,8 @@ impl World<'_> {
     /// it has kept again as much as it had.
     pub(crate) fn down(&mut self, p: Pid, down: Option<Span>) -> Option<Span> {
         let group = self.procs[p.index()].group;
-        if let (None, Some(group), true) = (down, group, self.entry.keeps() != Keeps::Nothing)
+        if let (None, Some(group), true) =
+            (down, group, self.entry.capabilities().durability.has_log())
             && !self.keepers(group, p)
         {
             return Some(self.plan.calm.since(self.now));

@@ -10,7 +10,7 @@ pub(crate) use successions::has_successions;
 use crate::chooser::{Chooser, Concern};
 use alloc::vec::Vec;
 use amcast_core::{
-    About, Assumption, Cluster, Entry, Gid, Keeps, MediumKind, Pid, Property, Span, Time,
+    About, Assumption, Cluster, Durability, Entry, Gid, MediumKind, Pid, Span, Time,
 };
 
 /// Which kinds of faults a run may have.
@@ -225,12 +225,6 @@ pub fn assumes(about: &About, assumption: Assumption) -> bool {
     about.assumes.contains(&assumption)
 }
 
-/// Whether the groups of the entry are dynamic, so that a member may leave: what the specifications of
-/// [TO 2] are about.
-pub fn has_views(about: &About) -> bool {
-    about.promises.contains(&Property::Nuv)
-}
-
 /// The longest pause, and the longest time that nothing becomes durable.
 const PAUSE_MAX: Span = Span::secs(2);
 
@@ -280,13 +274,13 @@ pub(crate) fn draw(
         }
         draw.some(6, Drawing::wrong_leader);
     }
-    if entry.keeps() != Keeps::Nothing {
-        if entry.keeps() == Keeps::Written {
+    if entry.capabilities().durability.has_log() {
+        if entry.capabilities().durability == Durability::Written {
             draw.concern = Concern::Disk;
         }
         draw.of_logs(profile, replaces);
     }
-    if has_views(about) && profile.has(Profile::Crash) {
+    if about.capabilities.views && profile.has(Profile::Crash) {
         draw.leaves();
     }
     if profile.has(Profile::Network) {

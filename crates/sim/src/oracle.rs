@@ -7,7 +7,7 @@ use crate::process::Letter;
 use crate::world::{Due, Subject, World};
 use amcast_core::step::Oracle;
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, Keeps, MediumKind, Node, Pid, Span, Time};
+use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
 
 /// How long one is given that may not be ended yet.
 const PATIENCE_AGAIN: Span = Span::millis(1);
@@ -213,7 +213,8 @@ impl World<'_> {
             return false;
         }
         // Who keeps a log may die whatever the others do.
-        let needed = self.assumes(Assumption::MajorityFit) && self.entry.keeps() == Keeps::Nothing;
+        let needed = self.assumes(Assumption::MajorityFit)
+            && !self.entry.capabilities().durability.has_log();
         let Some(group) = process.group.filter(|_| needed) else { return true };
         let working = |q: &Pid| {
             let process = &self.procs[q.index()];

@@ -9,6 +9,7 @@ use crate::network::NetworkModel;
 use crate::ram::{Order, RamModel};
 use crate::run::Settings;
 use alloc::vec::Vec;
+use amcast_core::parameters::SUSPECT;
 use amcast_core::{Cluster, Config, Entry, GroupSet, MediumKind, Pid, Span, Time};
 
 /// How the surroundings of the protocol behave.
@@ -245,7 +246,8 @@ impl Plan {
             Profile::All => chooser.pick(Concern::Oracle, 2) == 1,
             _ => false,
         };
-        let silence = suspicion(entry, config);
+        // How long a process may be silent before others suspect it, where that can be set.
+        let silence = SUSPECT.find(config);
         let suspect = silence.filter(|_| about.medium == MediumKind::Memory);
         let turns = silence.filter(|_| {
             let may = settings.successions && faults::has_successions(profile, about, cluster);
@@ -279,7 +281,7 @@ impl Plan {
                 _ => {}
             }
         }
-        let barriers = if entry.has_barriers() { settings.barriers } else { 0 };
+        let barriers = if entry.capabilities().read_index { settings.barriers } else { 0 };
         let drift_most = if profile.has(Profile::Pause) { 500 } else { 0 };
         let drift = |_| chooser.between(Concern::Faults, 0, 2 * drift_most) as i32;
         let drift_ppm = cluster.pids().map(drift).map(|ppm| ppm - drift_most as i32).collect();
@@ -297,12 +299,6 @@ impl Plan {
             events_max: settings.events_max,
         }
     }
-}
-
-/// How long a process may be silent before others suspect it, where that can be set.
-fn suspicion(entry: &dyn Entry, config: &Config) -> Option<Span> {
-    let param = entry.about().params.iter().find(|param| param.name == "suspect_us");
-    param.map(|param| Span::micros(config.get(param)))
 }
 
 /// In most runs over memory the faults last at least so many times as long as a process may be silent.

@@ -22,7 +22,7 @@ use amcast_core::messages::Frames;
 use amcast_core::trace::Event;
 use amcast_core::{
     Cluster, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Node, Outbox, Output,
-    Pid, Property, Span, Time,
+    Pid, Span, Time,
 };
 
 /// What is due in the harness itself.
@@ -156,10 +156,8 @@ impl<'a> World<'a> {
             process.node = Some(node);
             process
         });
-        // Both agreement and order: only then no process ever delivers what another has elsewhere.
-        let promises = |any: &[Property]| any.iter().any(|p| entry.about().promises.contains(p));
-        let uniform = promises(&[Property::UniformAgreement, Property::Ua])
-            && promises(&[Property::UniformPrefixOrder, Property::Suto]);
+        // Only then no process ever delivers what another has elsewhere.
+        let uniform = entry.about().is_uniform();
         let leaders = cluster.all_groups().iter().map(|g| cluster.replica(g, 0)).collect();
         Ok(Self {
             entry,

@@ -3,6 +3,7 @@
 use super::{Finding, Rule};
 use crate::scan;
 use crate::source::{Place, Tree};
+use amcast_protocols::catalog::CATALOG;
 use std::collections::BTreeMap;
 
 const SOURCES: &str = "crates/protocols/src/";
@@ -74,6 +75,42 @@ pub(super) const PROTOCOL_DOC: Rule = Rule {
          //! # Roles and phases\n//! # Limits, and why\n//! # Deviations\n//! # Read first\n\
          impl Entry for B {}\n",
     )],
+};
+
+/// Code outside the protocols that may name one: the cluster file's default, which is what `amcast up` runs
+/// where nothing else is asked for.
+const MAY_NAME: &[&str] = &["crates/runtime/src/config.rs"];
+
+pub(super) const PROTOCOL_NAMES: Rule = Rule {
+    name: "protocol-names",
+    why: "code that knows a protocol by its name does not work for the next one: ask its capabilities, or \
+          name its entry, as in `Tram.name()`",
+    find: |tree, found| {
+        let names: Vec<&str> = CATALOG.iter().map(|entry| entry.name()).collect();
+        let own = |path: &str| path.starts_with(SOURCES) || MAY_NAME.contains(&path);
+        for file in tree.rust().filter(|file| !own(&file.path)) {
+            for (from, to) in scan::literals(&file.text) {
+                let text = &file.text[from..to];
+                if names.contains(&text) && !file.in_test(from) {
+                    let says = format!("`{text}` is the name of a protocol");
+                    found.push(Finding { place: file.at(from), says });
+                }
+            }
+        }
+    },
+    bad: &[(
+        "crates/runtime/src/a.rs",
+        "//! A.\nfn a(e: &dyn Entry) -> bool { e.name() == \"skeen\" }\n",
+    )],
+    good: &[
+        (
+            "crates/runtime/src/a.rs",
+            "//! A: no \"skeen\" here.\nfn a() { b(\"a skeen clock\"); }\n#[cfg(test)]\nmod tests {\n \
+             fn c() { b(\"skeen\"); }\n}\n",
+        ),
+        ("crates/protocols/src/skeen.rs", "//! S.\nfn name() -> &'static str { \"skeen\" }\n"),
+        ("crates/runtime/tests/b.rs", "//! B.\nfn b() { a(\"skeen\"); }\n"),
+    ],
 };
 
 /// The modules that implement an entry of the catalog, and where.

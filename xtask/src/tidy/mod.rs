@@ -69,6 +69,7 @@ pub const RULES: &[&Rule] = &[
     &purity::PROTOCOLS_SEE_CORE,
     &catalog::CATALOG_COMPLETE,
     &catalog::PROTOCOL_DOC,
+    &catalog::PROTOCOL_NAMES,
     &policy::TIME_LIMIT,
     &policy::ONE_SKIP,
     &policy::SKIPS_EXIST,

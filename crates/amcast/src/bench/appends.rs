@@ -3,8 +3,10 @@
 use super::nodes::{NODES, Nodes};
 use super::stop::{STOPPED, go_on};
 use super::{Latency, histogram};
+use amcast_core::Entry;
 use amcast_log::proto::log_client::LogClient;
 use amcast_log::proto::{AppendRequest, Session};
+use amcast_protocols::multiring;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use std::hash::{BuildHasher, RandomState};
@@ -45,7 +47,7 @@ impl DurableLog {
         shards: usize,
         payload: usize,
     ) -> Result<Self, String> {
-        let nodes = Nodes::start(data, ("multi-ring", shards))?;
+        let nodes = Nodes::start(data, (multiring::SYNCED.name(), shards))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
         let mut fronts = Vec::new();

@@ -9,7 +9,8 @@ use crate::bench::{
     run_simulated, wire,
 };
 use amcast_core::entry::{MediumKind, Node};
-use amcast_core::{Entry, Gid, Span};
+use amcast_core::{Capability, Entry, Gid, Span};
+use amcast_protocols::tram::Tram;
 use amcast_sim::Model;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
@@ -32,7 +33,7 @@ const SWEEP_OUTSTANDING: usize = 256;
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol
-    #[arg(long, default_value = "tram")]
+    #[arg(long, default_value = Tram.name())]
     pub(super) protocol: String,
     /// Measure a service instead: a cluster of its own, with --groups shards [3]
     #[arg(long, value_enum)]
@@ -345,19 +346,14 @@ impl Args {
                 self.protocol
             ));
         }
-        let has_lanes = about.params.iter().any(|p| p.name == "lane");
-        if wire == Wire::Udp && !has_lanes {
-            return misuse(format!(
-                "{} runs on streams only: measure it with --medium tcp",
-                self.protocol
-            ));
+        if wire == Wire::Udp
+            && let Err(lacks) = entry.require(Capability::Datagrams)
+        {
+            return misuse(format!("{lacks}: measure it with --medium tcp"));
         }
-        let has_clients = self.bare_plan((1, 1, 1), "breadth", self.load(1, Choice::Uniform, 0, 1));
-        if has_clients.config(entry).is_ok() {
+        if let Err(lacks) = entry.require(Capability::SendingReplicas) {
             return misuse(format!(
-                "in {} clients multicast, and over a network none are measured: measure it with \
-                 --medium sim",
-                self.protocol
+                "{lacks}, and over a network none are measured: measure it with --medium sim"
             ));
         }
         if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {

@@ -3,6 +3,9 @@
 use super::Failure;
 use super::bench::{Args, measure_service};
 use crate::bench::service::{LogPlan, run_log};
+use amcast_core::Entry;
+use amcast_protocols::multiring;
+use amcast_protocols::tram::Tram;
 use serde_json::Value;
 
 /// Clients, unless said otherwise.
@@ -11,8 +14,11 @@ const CLIENTS: [usize; 6] = [1, 10, 25, 50, 100, 200];
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
     let misuse = |why: &str| Err(Failure::Misuse(why.to_string()));
     // The first is what nobody gave.
-    if !["tram", "multi-ring"].contains(&&*args.protocol) {
-        return misuse("the log is measured on multi-ring, which syncs what it acknowledges");
+    let synced = multiring::SYNCED.name();
+    if ![Tram.name(), synced].contains(&&*args.protocol) {
+        return misuse(&format!(
+            "the log is measured on {synced}, which syncs what it acknowledges"
+        ));
     }
     if args.failover || args.rate.is_some() || !args.set.is_empty() {
         return misuse("of the log appends are measured: give no --failover, --rate or --set");

@@ -4,6 +4,9 @@ use super::Failure;
 use super::bench::{Args as Bench, measure_service};
 use crate::bench::Machine;
 use crate::bench::recovery::{Course, run};
+use amcast_core::Entry;
+use amcast_protocols::multiring;
+use amcast_protocols::tram::Tram;
 use serde_json::{Value, json};
 
 /// Connections that write.
@@ -48,7 +51,7 @@ pub(super) fn measure(args: &Bench, recovery: &Args) -> Result<(), Failure> {
     let base = args.data.clone().unwrap_or_else(std::env::temp_dir);
     let course = Course {
         protocol: match &args.protocol[..] {
-            "tram" => "multi-ring".to_string(),
+            given if given == Tram.name() => multiring::SYNCED.name().to_string(),
             given => given.to_string(),
         },
         state_bytes: recovery.state_mb * 1_000_000,

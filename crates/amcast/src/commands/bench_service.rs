@@ -3,6 +3,8 @@
 use super::Failure;
 use super::bench::{Args, measure_service};
 use crate::bench::service::{FailoverPlan, RivalPlan, run_failover, run_rival};
+use amcast_core::Entry;
+use amcast_protocols::tram::Tram;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -13,8 +15,8 @@ const CLIENTS: usize = 50;
 const WRITERS: usize = 4;
 
 pub(super) fn run(args: &Args) -> Result<(), Failure> {
-    if args.protocol != "tram" {
-        return Err(Failure::Misuse("the services run on tram".to_string()));
+    if args.protocol != Tram.name() {
+        return Err(Failure::Misuse(format!("the services run on {}", Tram.name())));
     }
     let [payload] = args.payloads()[..] else {
         return Err(Failure::Misuse("--payload: give one size for a service".to_string()));

@@ -3,9 +3,11 @@
 use super::up::give_places;
 use super::{Failure, entry};
 use crate::service::first_partitions;
-use amcast_core::{ConfigError, Entry, Keeps, MediumKind, Property};
+use amcast_core::{ConfigError, Durability, Entry, MediumKind};
 use amcast_memory::Directory;
-use amcast_runtime::config::{ClusterFile, FileError, MAXMEMORY_MB, Place, explain, node_name};
+use amcast_runtime::config::{
+    ClusterFile, FileError, MAXMEMORY_MB, Place, USUAL_PROTOCOL, explain, node_name,
+};
 use amcast_runtime::home::{Room, megabytes};
 use amcast_runtime::secret::{make, random_word};
 use amcast_runtime::system::refuses_file;
@@ -24,7 +26,7 @@ pub(super) struct Args {
     #[arg(long)]
     explain: bool,
     /// The protocol whose parameters are explained
-    #[arg(long, default_value = "multi-ring")]
+    #[arg(long, default_value = USUAL_PROTOCOL)]
     protocol: String,
 }
 
@@ -349,12 +351,10 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
     }
     if about.medium == MediumKind::Messages {
-        let uniform = [Property::Ua, Property::UniformAgreement];
-        let uniform = uniform.iter().any(|property| about.promises.contains(property));
-        let worth = match entry.keeps() {
-            Keeps::Nothing if uniform => UNIFORM,
-            Keeps::Nothing => NOT_UNIFORM,
-            Keeps::Written | Keeps::Synced => KEEPS,
+        let worth = match about.capabilities.durability {
+            Durability::Volatile if about.agrees_uniformly() => UNIFORM,
+            Durability::Volatile => NOT_UNIFORM,
+            Durability::Written | Durability::Synced => KEEPS,
         };
         print!("{NETWORK}{worth}");
     }
@@ -380,6 +380,7 @@ mod tests {
         let usual = ClusterFile::default();
         let file = file.unwrap();
         assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
+        assert_eq!(file.protocol, USUAL_PROTOCOL);
         assert!(file.id.is_some() && file.nodes["n0"].control.is_some());
     }
 

@@ -6,7 +6,7 @@ use super::listening::{Addresses, Listening, address, given, ports_before};
 use super::notify::Notify;
 use super::{Failure, entry, warn_if_others_read};
 use crate::service::{Reads, ServiceNode, Watch, host_logs, host_store};
-use amcast_core::{Config, Entry, Keeps};
+use amcast_core::{Config, Entry};
 use amcast_log::{Growth, Hears};
 use amcast_memory::Idle;
 use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
@@ -315,7 +315,8 @@ fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
         warn_if_others_read(&args.config);
     }
     // What a node keeps that nobody supervises outlasts it: whoever starts it again wants it back.
-    file.durable |= !args.until_input_ends && entry(&file.protocol)?.keeps() != Keeps::Nothing;
+    file.durable |=
+        !args.until_input_ends && { entry(&file.protocol)?.capabilities().durability.has_log() };
     let rank = rank_of(&file, &args.name)?;
     file.check_strangers().map_err(Failure::Misuse)?;
     Ok((file, rank))
@@ -329,7 +330,7 @@ fn keeping(
     home: &Home,
     (entry, rank): (&dyn Entry, usize),
 ) -> Option<Keeping> {
-    let mut keeping = home.keeping(file, entry.keeps(), rank)?;
+    let mut keeping = home.keeping(file, entry.capabilities().durability, rank)?;
     if !args.until_input_ends
         && let Some((other, life)) = home.may_have_lived(file, rank, &keeping)
     {

@@ -1,11 +1,11 @@
 //! `amcast protocols`: the catalog.
 
 use super::Failure;
-use amcast_core::{Assumption, MediumKind};
+use amcast_core::{Assumption, Capability, Entry, MediumKind};
 use amcast_protocols::catalog::CATALOG;
 use serde_json::{Value, json};
 
-/// Lists the protocols, with what they promise and assume.
+/// Lists the protocols, with what they promise, can do and assume.
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// Print one JSON document
@@ -25,6 +25,8 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
         println!("    {}", about.summary);
         let promises: Vec<_> = about.promises.iter().map(|p| p.name()).collect();
         println!("    promises: {}", promises.join(", "));
+        let can = declared(*entry).join(", ");
+        println!("    can:      {}", if can.is_empty() { "nothing else" } else { &can });
         let assumes: Vec<_> = about.assumes.iter().map(|&a| assumption(a)).collect();
         println!("    assumes:  {}", if assumes.is_empty() { "nothing" } else { "" });
         assumes.iter().for_each(|a| println!("      {a}"));
@@ -32,7 +34,7 @@ pub(super) fn run(args: &Args) -> Result<(), Failure> {
     Ok(())
 }
 
-fn describe(entry: &dyn amcast_core::Entry) -> Value {
+fn describe(entry: &dyn Entry) -> Value {
     let about = entry.about();
     let mutants: Vec<_> =
         amcast_mutants::catalog::mutants(entry.name()).iter().map(|m| m.name).collect();
@@ -41,11 +43,18 @@ fn describe(entry: &dyn amcast_core::Entry) -> Value {
         "summary": about.summary,
         "paper": about.paper,
         "medium": medium(about.medium),
+        "capabilities": declared(entry),
         "promises": about.promises.iter().map(|p| p.name()).collect::<Vec<_>>(),
         "assumes": about.assumes.iter().map(|&a| assumption(a)).collect::<Vec<_>>(),
         "params": about.params.iter().map(|p| p.name).collect::<Vec<_>>(),
         "mutants": mutants,
     })
+}
+
+/// The names of what it can do, as it declares.
+fn declared(entry: &dyn Entry) -> Vec<&'static str> {
+    let all = Capability::ALL.iter().filter(|&&c| entry.capabilities().has(c));
+    all.map(|c| c.name()).collect()
 }
 
 const fn medium(kind: MediumKind) -> &'static str {

@@ -3,6 +3,8 @@
 use super::{Failure, once_each, setting};
 use crate::bench::rings::{Load, Measured, run as measure, run_member};
 use crate::bench::{Machine, Spread};
+use amcast_core::Entry;
+use amcast_protocols::multiring;
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -14,7 +16,7 @@ use std::path::PathBuf;
 pub(super) struct Args {
     /// Acceptors sync (multi-ring), write (multi-ring-async), or keep all in memory
     /// (multi-ring-memory)
-    #[arg(long, default_value = "multi-ring-memory")]
+    #[arg(long, default_value = multiring::MEMORY.name())]
     protocol: String,
     /// Rings with a load; several have one more for all, which is idle
     #[arg(long, value_name = "N", default_value_t = 1)]

@@ -8,12 +8,13 @@ use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
 use crate::bench;
 use crate::service::{Lost, Watch, first_partitions};
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, Cluster, Config, Entry, Keeps, MediumKind, Property};
+use amcast_core::{Capability, Cluster, Config, Entry};
 use amcast_log::Hears;
 use amcast_memory::Idle;
+use amcast_protocols::multiring;
 use amcast_runtime::clock;
 use amcast_runtime::config::{
-    ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, multicasts, orders_all,
+    ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, USUAL_PROTOCOL, orders_all,
 };
 use amcast_runtime::front::{Front, FrontOptions};
 use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
@@ -160,11 +161,11 @@ enum Storage {
 
 impl Storage {
     /// The protocol that keeps it there.
-    const fn protocol(self) -> &'static str {
+    fn protocol(self) -> &'static str {
         match self {
-            Self::Disk => "multi-ring",
-            Self::Async => "multi-ring-async",
-            Self::Memory => "multi-ring-memory",
+            Self::Disk => multiring::SYNCED.name(),
+            Self::Async => multiring::WRITTEN.name(),
+            Self::Memory => multiring::MEMORY.name(),
         }
     }
 }
@@ -185,7 +186,7 @@ impl Args {
         }
         // That there is no such protocol is said later.
         let entry = entry(self.protocol().unwrap_or(&file.protocol));
-        let keeps = entry.is_ok_and(|entry| entry.keeps() != Keeps::Nothing);
+        let keeps = entry.is_ok_and(|entry| entry.capabilities().durability.has_log());
         Ok(keeps.then(|| PathBuf::from(USUAL_DATA)))
     }
 
@@ -283,7 +284,11 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let node_fronts = file.node_fronts.unwrap_or(true);
     let fronts = 1 + if node_fronts { file.replicas } else { 0 };
     give_places(&mut file, fronts);
-    if !multicasts(entry) && args.shards.is_none() && args.config.is_none() && kept.is_none() {
+    if !entry.capabilities().several_groups
+        && args.shards.is_none()
+        && args.config.is_none()
+        && kept.is_none()
+    {
         // These order within one group: whoever did not ask for several gets one.
         file.shards = 1;
     }
@@ -316,19 +321,13 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     };
     let ports = addresses(file.ports, before)?;
     bench::clear_left_over();
-    if let Some(dir) = &file.record {
-        let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
-        record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
-            std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
-            _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
-        })?;
-    }
+    prepare_record(&file)?;
     let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
     let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
-    warn_if_nothing_is_kept(&file, data.as_deref());
+    warn_if_nothing_is_kept(entry, data.as_deref());
     let goes_on = kept.is_some();
     let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
-    let logs = if goes_on { 0 } else { logs_bytes(&file, entry.keeps()) };
+    let logs = if goes_on { 0 } else { logs_bytes(&file, entry.capabilities().durability) };
     let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
     let served = match own.home().check_room(needed) {
         Ok(()) => plan.serve(&mut own, &ground, ports),
@@ -340,6 +339,16 @@ pub(super) fn run(args: Args) -> Result<(), Failure> {
     let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
     served?;
     Ok(removed?)
+}
+
+/// Makes the directory in which the processes record their histories, if they are to.
+fn prepare_record(file: &ClusterFile) -> Result<(), Failure> {
+    let Some(dir) = &file.record else { return Ok(()) };
+    let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
+    record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
+        _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
+    })
 }
 
 /// A flag that is set when the system asks the cluster to stop.
@@ -356,18 +365,15 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
 }
 
 /// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.
-fn warn_if_nothing_is_kept(file: &ClusterFile, data: Option<&Path>) {
-    if data.is_none() && !file.durable && Path::new(USUAL_DATA).is_dir() {
-        tracing::warn!(
-            "{} keeps nothing on disk: this is a new cluster, and what is in ./{USUAL_DATA} is not used",
-            file.protocol
-        );
+fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
+    let Err(lacks) = entry.require(Capability::DurableLog) else { return };
+    if data.is_none() && Path::new(USUAL_DATA).is_dir() {
+        tracing::warn!("{lacks}: this is a new cluster, and what is in ./{USUAL_DATA} is not used");
     }
-    if let Some(data) = data.filter(|_| !file.durable) {
+    if let Some(data) = data {
         tracing::warn!(
-            "{} keeps nothing on disk: what is in {} ends with the cluster, and is lost when a majority of \
-             nodes fails; multi-ring, the usual protocol, keeps what it acknowledged",
-            file.protocol,
+            "{lacks}: what is in {} ends with the cluster, and is lost when a majority of nodes fails; \
+             {USUAL_PROTOCOL}, the usual protocol, keeps what it acknowledged",
             data.display()
         );
     }
@@ -389,28 +395,22 @@ pub(super) fn give_places(file: &mut ClusterFile, fronts: usize) {
 
 /// Whether a cluster of real processes can run this protocol in this shape.
 fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
-    let (name, about) = (entry.name(), entry.about());
-    if about.medium == MediumKind::Memory {
-        return Ok(());
-    }
-    if about.assumes.contains(&Assumption::NoCrash) {
+    let name = entry.name();
+    if let Err(lacks) = entry.require(Capability::CrashTolerance) {
         return Err(Failure::Misuse(format!(
-            "{name} is not served: it assumes that no process crashes, which nobody can promise of \
-             real ones; try it with amcast sim --protocol {name}"
+            "{name} is not served: {lacks}; try it with amcast sim --protocol {name}"
         )));
     }
-    if multicasts(entry) {
-        return Ok(());
-    }
-    if file.shards > 1 {
+    if file.shards > 1
+        && let Err(lacks) = entry.require(Capability::SeveralGroups)
+    {
         return Err(Failure::Misuse(format!(
-            "shards = {}: {name} orders within one group; give --shards 1, or a protocol that \
-             multicasts to several, such as tram",
+            "shards = {}: {lacks}; give --shards 1, or a protocol that multicasts to several: \
+             amcast choose --multicast",
             file.shards
         )));
     }
-    let has = |property| about.promises.contains(&property);
-    if !has(Property::Ua) || !has(Property::Suto) {
+    if !entry.about().is_uniform() {
         tracing::warn!(
             "{name} is not uniform throughout: when a node fails, is cut off or is left out because \
              it was slow, what it had answered may be lost or may have been in another order than the \

@@ -38,7 +38,7 @@ pub fn node<S: StateMachine>(config: &Path, name: &str) -> Result<(), StartError
         rank,
         idle: Idle::for_loops(file.replicas + 1, cores),
         record: file.record.clone(),
-        keeping: home.keeping(&file, entry.keeps(), rank),
+        keeping: home.keeping(&file, entry.capabilities().durability, rank),
         state_per_second: file.state_per_second(),
     };
     let share = file.workers.unwrap_or_else(|| workers(cores, file.replicas, file.shards));

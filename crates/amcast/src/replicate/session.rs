@@ -1,7 +1,7 @@
 //! Commands to a service of your own.
 
 use super::{StartError, entry};
-use amcast_core::{GroupSet, Keeps, Outcome, ServiceAnswer};
+use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
 use amcast_runtime::front::{Front, FrontOptions, NoAnswer};
 use amcast_runtime::home::Home;
@@ -42,7 +42,7 @@ impl Client {
         let front = Arc::new(front.map_err(StartError::Client)?);
         // No other front has or had this place in this life, so no session has or had its number.
         let first = u64::from(front.place()) << 48 | u64::from(front.life()) << 24 | 1;
-        let keeps = entry.keeps() != Keeps::Nothing;
+        let keeps = entry.capabilities().durability.has_log();
         let clock = Arc::new(Clock::ahead(file.clock_ahead(keeps)));
         Ok(Self { front, clock, next: AtomicU64::new(first) })
     }

@@ -3,7 +3,7 @@
 use super::Reads;
 use super::digests::DigestPace;
 use super::witness::Notes;
-use amcast_core::{Cluster, Entry, Gid, Keeps, MediumKind, MsgId, SkipDecision, Span, Time};
+use amcast_core::{Cluster, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
 use amcast_runtime::application::{
     Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
 };
@@ -154,12 +154,13 @@ impl<M: Hosted> ServiceNode<M> {
         Self { executor, workers, reads: Arc::default(), clock: None, digests: None }
     }
 
-    /// Has this host's clock reported to the other nodes, if the protocol lets them be on hosts of their own: what
+    /// Has this host's clock reported to the other nodes, if the protocol lets nodes multicast what they find: what
     /// any clock says then counts only as far as a majority of them has come ([`Executor::bound_time`]).
     #[must_use]
     pub fn with_clock(mut self, entry: &dyn Entry, file: &ClusterFile) -> Self {
-        if entry.about().medium == MediumKind::Messages {
-            let clock = Clock::ahead(file.clock_ahead(entry.keeps() != Keeps::Nothing));
+        let can = entry.capabilities();
+        if can.senders == Senders::Replicas {
+            let clock = Clock::ahead(file.clock_ahead(can.durability.has_log()));
             self.clock = Some(HostClock { clock, reported: vec![None; file.shards] });
             self.executor.bound_time(file.replicas);
         }
@@ -171,7 +172,7 @@ impl<M: Hosted> ServiceNode<M> {
     #[must_use]
     pub fn with_digests(mut self, entry: &dyn Entry, file: &ClusterFile, rank: usize) -> Self {
         let cluster = Cluster::new(file.shards, file.replicas, file.clients);
-        if entry.about().medium == MediumKind::Messages
+        if entry.capabilities().senders == Senders::Replicas
             && let Ok(cluster) = cluster
         {
             let every_secs = file.digest_secs.unwrap_or(DIGEST_SECS);

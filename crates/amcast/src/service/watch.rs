@@ -2,7 +2,7 @@
 
 use super::disk_room::DiskRoom;
 use super::node_metrics::node_metrics;
-use amcast_core::{Cluster, Gid, Keeps};
+use amcast_core::{Cluster, Gid};
 use amcast_protocols::catalog;
 use amcast_runtime::at::At;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
@@ -55,7 +55,7 @@ impl fmt::Display for Lost {
 /// Whether a node that starts again has forgotten what it knew: the protocol of this cluster keeps
 /// nothing on disk.
 pub fn forgets(file: &ClusterFile) -> bool {
-    catalog::find(&file.protocol).is_none_or(|entry| entry.keeps() == Keeps::Nothing)
+    catalog::find(&file.protocol).is_none_or(|entry| !entry.capabilities().durability.has_log())
 }
 
 /// The shards that have lost their majority where nodes that start again forget, as far as nodes and supervisor know. A replica has lost

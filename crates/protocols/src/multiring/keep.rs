@@ -9,7 +9,7 @@ use super::word::{Rows, Word};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
-use amcast_core::{Pid, messages};
+use amcast_core::{Durability, Pid, messages};
 
 /// Where an acceptor keeps what it promised and accepted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,17 @@ pub(super) enum Storage {
     Written,
     /// In memory alone.
     Memory,
+}
+
+impl Storage {
+    /// What the log of a process survives then.
+    pub(super) const fn durability(self) -> Durability {
+        match self {
+            Self::Synced => Durability::Synced,
+            Self::Written => Durability::Written,
+            Self::Memory => Durability::Volatile,
+        }
+    }
 }
 
 /// A record of the log.

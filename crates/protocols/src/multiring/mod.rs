@@ -106,11 +106,13 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::config::Kind;
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::messages::Wire;
+use amcast_core::parameters::{
+    HEARTBEAT, PAYLOAD_MAX, RETRY, SUSPECT, WINDOW, WINDOW_BYTES, check_timers, check_window,
+};
 use amcast_core::{
-    About, Assumption, Cluster, Config, ConfigError, Entry, Gid, GroupSet, Keeps, MediumKind, Node,
-    Param, Pid, Property, Span,
+    About, Assumption, Capabilities, Cluster, Config, ConfigError, Entry, Gid, GroupSet,
+    MediumKind, Node, Param, Pid, Property, Span,
 };
 use keep::{Record, Storage};
 use process::MultiRing;
@@ -194,33 +196,6 @@ number!(
     "It should be above that of every ring; a skip costs the same for any number."
 );
 number!(
-    WINDOW = "window",
-    4096,
-    1,
-    1 << 20,
-    "ours",
-    "Own messages that a process may have for each ring and not have decided.",
-    "Memory at the coordinator, times processes. More hides latency."
-);
-number!(
-    WINDOW_BYTES = "window_bytes",
-    8 << 20,
-    64,
-    1 << 30,
-    "ours",
-    "Their payload, in bytes.",
-    "As much memory at the coordinator for each process, at worst."
-);
-number!(
-    PAYLOAD_MAX_BYTES = "payload_max_bytes",
-    PAYLOAD_BYTES_MAX as u64,
-    0,
-    PAYLOAD_BYTES_MAX as u64,
-    "ours",
-    "The largest payload of one message, in bytes.",
-    "Must fit into window_bytes."
-);
-number!(
     PACK_BYTES = "pack_bytes",
     32 << 10,
     1,
@@ -294,34 +269,6 @@ number!(
     "Fewer, and who is a little slow fetches what the others pass round."
 );
 number!(
-    HEARTBEAT_US = "heartbeat_us",
-    5_000,
-    10,
-    10_000_000,
-    "ours",
-    "How often a process shows that it lives, and how much it has, in microseconds.",
-    "A message to each acceptor of its rings. In between at most four times pipeline_bytes are on the way from one member to the next."
-);
-number!(
-    SUSPECT_US = "suspect_us",
-    50_000,
-    20,
-    60_000_000,
-    "ours",
-    "How long a process may be silent before its ring does without it, in microseconds. Up to two \
-     seconds, if that is longer, for one that proved slow.",
-    "Less makes a crash cost less time, and a slow process more."
-);
-number!(
-    RETRY_US = "retry_us",
-    5_000,
-    10,
-    10_000_000,
-    "ours",
-    "After how long without an answer something is asked again, in microseconds.",
-    "Less repairs losses sooner, and says more in vain."
-);
-number!(
     SPREAD = "spread",
     24,
     2,
@@ -339,9 +286,15 @@ static PARAMS: &[Param] = &[
     LEVELING,
     DELTA_US,
     LAMBDA,
-    WINDOW,
-    WINDOW_BYTES,
-    PAYLOAD_MAX_BYTES,
+    WINDOW.with(
+        Kind::Number { default: 4096, min: 1, max: 1 << 20 },
+        "ours; small messages are packed, and it takes many of them to fill an instance",
+    ),
+    WINDOW_BYTES.with(
+        Kind::Number { default: 8 << 20, min: 64, max: 1 << 30 },
+        "ours; a coordinator has some MB of proposals on the way (pipeline_bytes)",
+    ),
+    PAYLOAD_MAX.param(),
     PACK_BYTES,
     PASS_BYTES,
     PIPELINE_BYTES,
@@ -350,9 +303,9 @@ static PARAMS: &[Param] = &[
     APPLY_BYTES,
     CACHE_BYTES,
     BEHIND_INSTANCES,
-    HEARTBEAT_US,
-    SUSPECT_US,
-    RETRY_US,
+    HEARTBEAT.param(),
+    SUSPECT.param(),
+    RETRY.param(),
     SPREAD,
     #[cfg(feature = "mutants")]
     <Mutant as mutant::Mutant>::PARAM,
@@ -459,6 +412,14 @@ macro_rules! row {
                 summary: $summary,
                 paper: "MRP 4, 5",
                 medium: MediumKind::Messages,
+                capabilities: Capabilities {
+                    several_groups: true,
+                    read_index: true,
+                    durability: $storage.durability(),
+                    state_transfer: true,
+                    crash_tolerance: true,
+                    ..Capabilities::NONE
+                },
                 promises: &[
                     Property::Validity,
                     Property::UniformAgreement,
@@ -509,18 +470,6 @@ impl Entry for Row {
 
     fn together(&self, config: &Config) -> Vec<GroupSet> {
         shapes_of(config).into_iter().map(|ring| ring.set).collect()
-    }
-
-    fn has_barriers(&self) -> bool {
-        true
-    }
-
-    fn keeps(&self) -> Keeps {
-        match self.storage {
-            Storage::Synced => Keeps::Synced,
-            Storage::Written => Keeps::Written,
-            Storage::Memory => Keeps::Nothing,
-        }
     }
 
     fn show(&self, bytes: &[u8]) -> String {
@@ -596,9 +545,9 @@ impl Shape {
             rings,
             m: get(&M),
             pace,
-            window: bytes(&WINDOW),
-            window_bytes: bytes(&WINDOW_BYTES),
-            payload_max: bytes(&PAYLOAD_MAX_BYTES),
+            window: WINDOW.get(config),
+            window_bytes: WINDOW_BYTES.get(config),
+            payload_max: PAYLOAD_MAX.get(config),
             pack_bytes: bytes(&PACK_BYTES),
             pass_bytes: bytes(&PASS_BYTES),
             pipeline_bytes: bytes(&PIPELINE_BYTES),
@@ -607,39 +556,26 @@ impl Shape {
             apply_bytes: bytes(&APPLY_BYTES),
             cache_bytes: bytes(&CACHE_BYTES),
             behind_instances: bytes(&BEHIND_INSTANCES),
-            heartbeat: Span::micros(get(&HEARTBEAT_US)),
-            suspect: Span::micros(get(&SUSPECT_US)),
-            retry: Span::micros(get(&RETRY_US)),
+            heartbeat: HEARTBEAT.get(config),
+            suspect: SUSPECT.get(config),
+            retry: RETRY.get(config),
             spread: bytes(&SPREAD),
             mutants,
         };
-        shape.check(config.get(&HEARTBEAT_US), config.get(&SUSPECT_US))?;
+        shape.check(config)?;
         Ok(shape)
     }
 
     /// The relations between values that do not go together.
-    fn check(&self, heartbeat: u64, suspect: u64) -> Result<(), ConfigError> {
-        let relation = |why: String| Err(ConfigError::Relation(why));
+    fn check(&self, config: &Config) -> Result<(), ConfigError> {
         if self.cluster.clients() != 0 {
-            return relation(format!(
+            return Err(ConfigError::Relation(format!(
                 "clients = {}: in Multi-Ring Paxos every replica multicasts; give clients = 0",
                 self.cluster.clients()
-            ));
+            )));
         }
-        if heartbeat >= suspect {
-            return relation(format!(
-                "heartbeat_us = {heartbeat} is not below suspect_us = {suspect}: everybody would be \
-                 suspected; a tenth is a sound choice"
-            ));
-        }
-        if self.payload_max > self.window_bytes {
-            return relation(format!(
-                "payload_max_bytes = {} does not fit into window_bytes = {}: such a payload could \
-                 never be sent",
-                self.payload_max, self.window_bytes
-            ));
-        }
-        Ok(())
+        check_timers(config, 1)?;
+        check_window(config)
     }
 
     /// How a replica of `group` merges, and which rings.

@@ -73,11 +73,14 @@ use alloc::string::String;
 use amcast_core::codec::{Codec, Reader};
 use amcast_core::config::Kind;
 use amcast_core::groupcast::Grade;
-use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::messages::{Frames, Lane, Wire};
+use amcast_core::parameters::{
+    DETECTOR, Detector, HEARTBEAT, LANE, PAYLOAD_MAX, PacketLane, RETRY, SUSPECT, WINDOW,
+    WINDOW_BYTES, check_timers, check_window,
+};
 use amcast_core::{
-    About, Assumption, Config, ConfigError, Entry, MediumKind, Node, Param, Pid, Property,
-    Protocol, Span,
+    About, Assumption, Capabilities, Config, ConfigError, Datagrams, Entry, MediumKind, Node,
+    Param, Pid, Property, Protocol, Span,
 };
 use ask::Ask;
 use broadcast::Broadcast;
@@ -91,7 +94,7 @@ pub(crate) use word::Word;
 
 /// Bytes of one member's broadcasts that are on the way at a time, at most, where nothing else holds
 /// back who sends datagrams: about what the buffers of a socket take.
-const DATAGRAMS_BYTES_MAX: u64 = 128 << 10;
+const DATAGRAMS_BYTES_MAX: usize = 128 << 10;
 
 /// Bytes that a message of this protocol has for each message or run that it is about, and what it and
 /// its packet have besides; payloads aside.
@@ -109,56 +112,6 @@ macro_rules! number {
     };
 }
 
-number!(
-    WINDOW = "window",
-    64,
-    1,
-    4096,
-    "Own messages that a process may have and not have delivered.",
-    "Memory at each member, times members. More hides latency."
-);
-number!(
-    WINDOW_BYTES = "window_bytes",
-    4 << 20,
-    64,
-    64 << 20,
-    "Their payload, in bytes; also what is on the way of one member's broadcasts at a time.",
-    "As much memory at each member for each member, at worst three times."
-);
-number!(
-    PAYLOAD_MAX_BYTES = "payload_max_bytes",
-    PAYLOAD_BYTES_MAX as u64,
-    0,
-    PAYLOAD_BYTES_MAX as u64,
-    "The largest payload of one message, in bytes. What is larger than a packet travels in parts.",
-    "Must fit into window_bytes."
-);
-number!(
-    HEARTBEAT_US = "heartbeat_us",
-    5_000,
-    10,
-    10_000_000,
-    "How often a process shows that it lives, in microseconds.",
-    "A packet to each other process."
-);
-number!(
-    SUSPECT_US = "suspect_us",
-    50_000,
-    20,
-    60_000_000,
-    "How long a process may be silent before it is left out, in microseconds. Grows to two \
-     seconds at most for one that proved slow, and falls again within minutes.",
-    "Less ends a view sooner when a member dies, and more often when it was only slow."
-);
-number!(
-    RETRY_US = "retry_us",
-    5_000,
-    10,
-    10_000_000,
-    "After how long without an answer something is said again, in microseconds; grows to 16 times \
-     as long.",
-    "Less repairs losses sooner, and says more in vain."
-);
 number!(
     ACK_US = "ack_us",
     500,
@@ -201,34 +154,15 @@ number!(
     "Packets while nothing happens; nobody waits for it."
 );
 
-const LANE: Param = Param {
-    name: "lane",
-    kind: Kind::Choice { of: &["stream", "datagram", "multicast"] },
-    about: "What packets travel on. With multicast, what is for all members is one datagram to all.",
-    cost: "Streams wait for what was lost before; datagrams are said again one by one. Multicast needs \
-           a network that has it, and IPv4.",
-    source: "ours",
-};
-
-const DETECTOR: Param = Param {
-    name: "detector",
-    kind: Kind::Choice { of: &["timeouts", "connections"] },
-    about: "How a member that failed is found: by its silence, or when it takes no connection any more \
-            in five attempts, and never by silence.",
-    cost: "Connections find a process that died, and never suspect one that is only slow; but whoever \
-           is cut off, or whose machine failed, may hold up the group for seconds, or for good.",
-    source: "FastCast 3",
-};
-
 static PARAMS: &[Param] = &[
-    WINDOW,
-    WINDOW_BYTES,
-    PAYLOAD_MAX_BYTES,
-    LANE,
-    DETECTOR,
-    HEARTBEAT_US,
-    SUSPECT_US,
-    RETRY_US,
+    WINDOW.param(),
+    WINDOW_BYTES.param(),
+    PAYLOAD_MAX.param(),
+    LANE.param(),
+    DETECTOR.param(),
+    HEARTBEAT.param(),
+    SUSPECT.param(),
+    RETRY.param(),
     ACK_US,
     PACKET_BYTES,
     HELD_BYTES,
@@ -270,6 +204,13 @@ macro_rules! row {
                 summary: $summary,
                 paper: "TO 3.2, table 3",
                 medium: MediumKind::Messages,
+                capabilities: Capabilities {
+                    views: true,
+                    state_transfer: true,
+                    crash_tolerance: true,
+                    datagrams: Datagrams::Multicast,
+                    ..Capabilities::NONE
+                },
                 promises: &[
                     Property::Nuv,
                     Property::Ui,
@@ -424,9 +365,9 @@ impl Row {
         Setting {
             me,
             processes: config.cluster().replicas(),
-            window: config.get(&WINDOW) as usize,
-            window_bytes: config.get(&WINDOW_BYTES) as usize,
-            payload_max: config.get(&PAYLOAD_MAX_BYTES) as usize,
+            window: WINDOW.get(config),
+            window_bytes: WINDOW_BYTES.get(config),
+            payload_max: PAYLOAD_MAX.get(config),
             run_bytes: run_bytes(config),
             run_messages: match self.pattern {
                 Pattern::Token(_) => config.get(&BURST) as usize,
@@ -463,27 +404,17 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
         ));
     }
     let get = |param: &Param| config.get(param);
-    let (lane, to_group) = match get(&LANE) {
-        0 => (Lane::Stream, false),
-        of => (Lane::Datagram, of == 2),
+    let (lane, to_group) = match LANE.get(config) {
+        PacketLane::Stream => (Lane::Stream, false),
+        PacketLane::Datagram => (Lane::Datagram, false),
+        PacketLane::Multicast => (Lane::Datagram, true),
     };
-    let (heartbeat, suspect) = (get(&HEARTBEAT_US), get(&SUSPECT_US));
-    if heartbeat >= suspect {
-        return relation(format!(
-            "heartbeat_us = {heartbeat} is not below suspect_us = {suspect}: everybody would be \
-             suspected; a tenth is a sound choice"
-        ));
-    }
-    let (payload, bytes) = (get(&PAYLOAD_MAX_BYTES), get(&WINDOW_BYTES));
-    if payload > bytes {
-        return relation(format!(
-            "payload_max_bytes = {payload} does not fit into window_bytes = {bytes}: such a payload \
-             could never be sent"
-        ));
-    }
+    check_timers(config, 1)?;
+    check_window(config)?;
+    let (payload, bytes) = (PAYLOAD_MAX.get(config), WINDOW_BYTES.get(config));
     let processes = cluster.replicas();
     // The sequencer may broadcast for all.
-    let window = get(&WINDOW) as usize * processes;
+    let window = WINDOW.get(config) * processes;
     let on_the_way = match lane {
         Lane::Stream => bytes,
         Lane::Datagram => bytes.min(DATAGRAMS_BYTES_MAX),
@@ -493,16 +424,16 @@ fn settings(name: &str, me: Pid, config: &Config) -> Result<Settings, ConfigErro
         processes,
         lane,
         to_group,
-        heartbeat: Span::micros(heartbeat),
-        suspect: Span::micros(suspect),
-        told_who_failed: get(&DETECTOR) == 1,
-        retry: Span::micros(get(&RETRY_US)),
+        heartbeat: HEARTBEAT.get(config),
+        suspect: SUSPECT.get(config),
+        told_who_failed: DETECTOR.get(config) == Detector::Connections,
+        retry: RETRY.get(config),
         ack: Span::micros(get(&ACK_US)),
         packet_bytes: get(&PACKET_BYTES) as usize,
         window,
-        window_bytes: on_the_way as usize,
+        window_bytes: on_the_way,
         // A payload, or some in a run, or numbers for all that may be without one.
-        message_bytes: run_bytes(config).max(payload as usize) + (window + 1) * ENTRY_BYTES,
+        message_bytes: run_bytes(config).max(payload) + (window + 1) * ENTRY_BYTES,
         held_bytes: get(&HELD_BYTES) as usize,
         broken: mutants::broken(Mutants::of(config)),
     })

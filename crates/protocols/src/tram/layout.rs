@@ -11,6 +11,7 @@ use super::ring::{Ring, lines_of, payload_within};
 use alloc::vec::Vec;
 use amcast_core::limits::{MEMORY_REPLICAS_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::memory::{LINE_WORDS, RegionId, RegionSpec, Stamp};
+use amcast_core::parameters::check_timers;
 use amcast_core::{Config, ConfigError, Gid, GroupSet, Pid, Role};
 
 /// A log has two halves: a writer's terms alternate between them, so that a new term is never
@@ -34,11 +35,8 @@ impl Layout {
         let lines = |p| config.get(p) as u32;
         let (log_lines, hm_lines) = (lines(&params::LOG_LINES), lines(&params::HM_LINES));
         let xfer_lines = lines(&params::XFER_LINES);
-        if config.get(&params::HEARTBEAT_US) * 2 > config.get(&params::SUSPECT_US) {
-            return Err(ConfigError::Relation(
-                "heartbeat_us must be at most half of suspect_us".into(),
-            ));
-        }
+        // A replica looks for heartbeats at its own pace: it may read one just before the next is written.
+        check_timers(config, 2)?;
         let cluster = config.cluster();
         let (clients, n) = (cluster.clients(), cluster.replicas());
         if n > MEMORY_REPLICAS_MAX {

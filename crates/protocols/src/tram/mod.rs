@@ -86,7 +86,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use amcast_core::entry::{About, Assumption, Entry, MediumKind, Node};
 use amcast_core::memory::LINE_WORDS;
-use amcast_core::{Config, ConfigError, Overlay, Pid, Property, Role};
+use amcast_core::{Capabilities, Config, ConfigError, Overlay, Pid, Property, Role, Senders};
 
 /// The catalog's entry for TRAM.
 #[derive(Debug)]
@@ -97,6 +97,13 @@ static ABOUT: About = About {
               writing to each other's memory under permissions.",
     paper: "TRAM: Scaling atomic ordering in shared memory, algorithms 1 to 5",
     medium: MediumKind::Memory,
+    capabilities: Capabilities {
+        several_groups: true,
+        senders: Senders::Clients,
+        state_transfer: true,
+        crash_tolerance: true,
+        ..Capabilities::NONE
+    },
     promises: &[
         Property::Validity,
         Property::UniformAgreement,

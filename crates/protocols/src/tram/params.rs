@@ -2,6 +2,7 @@
 
 use amcast_core::Param;
 use amcast_core::config::Kind;
+use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 
 pub(super) const LOG_LINES: Param = Param {
     name: "log_lines",
@@ -55,23 +56,6 @@ pub(super) const PIPELINE: Param = Param {
     source: "ours; the paper has one slot on the way",
 };
 
-pub(super) const HEARTBEAT_US: Param = Param {
-    name: "heartbeat_us",
-    kind: Kind::Number { default: 2_000, min: 10, max: 10_000_000 },
-    about: "How often a replica shows the others that it lives, in microseconds.",
-    cost: "One line to each replica of its group, and a wake-up of an idle process.",
-    source: "ours; the leader oracle of [TRAM 2.1]",
-};
-
-pub(super) const SUSPECT_US: Param = Param {
-    name: "suspect_us",
-    kind: Kind::Number { default: 50_000, min: 20, max: 60_000_000 },
-    about: "How long a replica may be silent before it is suspected, in microseconds.",
-    cost: "Less shortens the time without a leader after a crash, and demotes slow leaders more \
-           often; a demotion loses nothing.",
-    source: "ours; the leader oracle of [TRAM 2.1]",
-};
-
 /// All of them.
 pub(super) static ALL: &[Param] = &[
     LOG_LINES,
@@ -80,8 +64,12 @@ pub(super) static ALL: &[Param] = &[
     XFER_LINES,
     BATCH_LINES,
     PIPELINE,
-    HEARTBEAT_US,
-    SUSPECT_US,
+    HEARTBEAT.with(
+        Kind::Number { default: 2_000, min: 10, max: 10_000_000 },
+        "ours; a heartbeat is one line of memory for each replica of the group; the leader oracle of \
+         [TRAM 2.1]",
+    ),
+    SUSPECT.param(),
     #[cfg(feature = "mutants")]
     <super::mutants::Mutant as crate::mutant::Mutant>::PARAM,
 ];

@@ -14,6 +14,7 @@ use crate::layers::heartbeat::{Heartbeat, PATIENCE_GROWTH_MAX};
 use crate::mutant::Mutants;
 use alloc::vec::Vec;
 use amcast_core::memory::{In, LINE_WORDS, Memory, Out, Outcome, RegionId, Source, Stamp, Window};
+use amcast_core::parameters::{HEARTBEAT, SUSPECT};
 use amcast_core::step::{Oracle, Status, Wait, Why};
 use amcast_core::{
     Config, ConfigError, Gid, GroupSet, Input, MsgId, Outbox, Pid, Protocol, ProtocolEvent, Role,
@@ -182,8 +183,7 @@ impl Replica {
         let (rank, n) = (usize::from(rank), cluster.replicas());
         // Leaders of the groups are spread over the ranks: group g prefers rank g mod n.
         let preference: Vec<usize> = (0..n).map(|i| (group.index() + i) % n).collect();
-        let micros = |p| Span::micros(config.get(p));
-        let (interval, timeout) = (micros(&params::HEARTBEAT_US), micros(&params::SUSPECT_US));
+        let (interval, timeout) = (HEARTBEAT.get(config), SUSPECT.get(config));
         let mut heartbeat = Heartbeat::new(rank, &preference, interval, timeout);
         // A machine without cores to spare stays so for a while: what it learns it keeps.
         heartbeat.grow_patience_to(PATIENCE_GROWTH_MAX);

@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 use amcast_core::Outbox;
 use amcast_core::ProtocolEvent;
 use amcast_core::memory::{LINE_WORDS, Memory, Out, Outcome, Stamp, Window};
+use amcast_core::parameters::HEARTBEAT;
 use amcast_core::step::Note;
 
 /// Lines that a candidate reads at a time, to begin with.
@@ -408,8 +409,8 @@ impl Replica {
     // [TRAM 2:9] [TRAM 4:7] leader <- nobody.
     pub(super) fn give_up(&mut self) {
         self.phase = Phase::Follower;
-        let pause = self.config.get(&super::params::HEARTBEAT_US) * (1 + self.rank as u64);
-        self.retry_at = self.now + amcast_core::Span::micros(pause);
+        let pause = HEARTBEAT.get(&self.config).times(1 + self.rank as u64);
+        self.retry_at = self.now + pause;
     }
 
     /// A replica of the group started anew: what it promised, and what was written to it, is gone.

@@ -52,8 +52,8 @@ impl<W: Watch<Frames> + Watch<Memory> + 'static> Entry for Watched<'_, W> {
         })
     }
 
-    fn has_barriers(&self) -> bool {
-        self.entry.has_barriers()
+    fn together(&self, config: &Config) -> Vec<GroupSet> {
+        self.entry.together(config)
     }
 
     fn show(&self, bytes: &[u8]) -> String {

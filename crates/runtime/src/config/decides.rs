@@ -3,8 +3,9 @@
 //! It is listed once, here: for the next run on what an earlier one left, for what nodes compare before they talk
 //! to each other, and for etcd.
 
-use super::{ClusterFile, PATIENCE, Setting};
+use super::{ClusterFile, Setting};
 use amcast_core::config::{Kind, Param};
+use amcast_core::parameters::SUSPECT;
 use amcast_net::{Decides, Secret};
 use std::fmt;
 
@@ -77,7 +78,7 @@ impl ClusterFile {
         let seed = hash_seed.as_ref().and_then(mark).map(|mark| format!("one ({mark:016x})"));
         let fixed = fixed.into_iter().chain(maxmemory).chain(seed.map(|seed| ("hash_seed", seed)));
         let fixed = fixed.map(|(name, value)| (name.to_string(), value));
-        let set = set.iter().filter(|(name, _)| **name != PATIENCE.0);
+        let set = set.iter().filter(|(name, _)| **name != SUSPECT.name());
         fixed.chain(set.map(|(name, value)| (format!("set.{name}"), value.to_string()))).collect()
     }
 
@@ -95,7 +96,7 @@ impl ClusterFile {
         // Each name has one place, whether it was given or not.
         let fixed = all.len() - 2;
         all[fixed..].sort();
-        let params = params.iter().filter(|param| param.name != PATIENCE.0);
+        let params = params.iter().filter(|param| !SUSPECT.is(param));
         all.extend(
             params.map(|param| {
                 (format!("set.{}", param.name), value(param, self.set.get(param.name)))
@@ -192,7 +193,7 @@ mod tests {
             ClusterFile { id: Some(7), clock_ahead_ms: 50, set, ..ClusterFile::default() };
         let like = ClusterFile { id: None, clock_ahead_ms: 20, ..earlier.clone() };
         let (mut same, mut other) = (like.clone(), like.clone());
-        same.set.insert(PATIENCE.0.into(), Setting::Number(9));
+        same.set.insert(SUSPECT.name().into(), Setting::Number(9));
         assert_eq!(same.go_on_from(&earlier), Ok(()));
         assert_eq!((same.id, same.clock_ahead_ms), (Some(7), 50));
         other.set.insert("m".into(), Setting::Number(2));
@@ -231,7 +232,7 @@ mod tests {
         param("m", Kind::Number { default: 1, min: 1, max: 9 }),
         param("leveling", Kind::Choice { of: &["full", "paced"] }),
         param("ring_sets", Kind::Sets),
-        param(PATIENCE.0, Kind::Number { default: 5, min: 1, max: 9 }),
+        param(SUSPECT.name(), Kind::Number { default: 5, min: 1, max: 9 }),
     ];
 
     fn with(change: impl FnOnce(&mut ClusterFile)) -> ClusterFile {
@@ -281,7 +282,7 @@ mod tests {
             set("m", Setting::Word("0_1".to_string())),
             set("leveling", Setting::Word("full".to_string())),
             set("ring_sets", Setting::Word("none".to_string())),
-            set(PATIENCE.0, Setting::Number(7)),
+            set(SUSPECT.name(), Setting::Number(7)),
             with(|file| file.partitions = Some(file.shards)),
             with(|file| file.clients = 77),
             with(|file| file.overlay = "depth".to_string()),

@@ -3,7 +3,7 @@
 use super::{Home, HomeError};
 use crate::answers::{Mailbox, Office, Places};
 use crate::config::ClusterFile;
-use amcast_core::{Config, ConfigError, Entry, Keeps, Node, Pid};
+use amcast_core::{Config, ConfigError, Durability, Entry, Node, Pid};
 use amcast_memory::Directory;
 
 /// What the processes of a cluster take of shared memory, in bytes.
@@ -50,8 +50,8 @@ impl Room {
 }
 
 /// What the logs of all nodes take when a cluster starts, in bytes, where the protocol keeps any.
-pub fn logs_bytes(file: &ClusterFile, keeps: Keeps) -> u64 {
-    if keeps == Keeps::Nothing {
+pub fn logs_bytes(file: &ClusterFile, durability: Durability) -> u64 {
+    if !durability.has_log() {
         return 0;
     }
     (file.replicas * file.shards) as u64 * crate::journal::bytes_at_start(file.durable)

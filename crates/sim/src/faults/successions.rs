@@ -2,7 +2,7 @@
 //! is gone itself as soon as the first one is back. The next that takes over finds two logs with different
 //! values for one position, and must choose the right one.
 
-use super::{Drawing, Fault, Profile, Strike, When, assumes, has_views};
+use super::{Drawing, Fault, Profile, Strike, When, assumes};
 use crate::chooser::Concern;
 use alloc::vec::Vec;
 use amcast_core::{About, Assumption, Cluster, MediumKind, Pid, Span, Time};
@@ -11,7 +11,7 @@ use amcast_core::{About, Assumption, Cluster, MediumKind, Pid, Span, Time};
 /// goes on without the others, and takes them in again.
 pub(crate) fn has_successions(profile: Profile, about: &About, cluster: &Cluster) -> bool {
     let strikes = profile.has(Profile::Crash) || profile.has(Profile::Network);
-    let bears = !assumes(about, Assumption::NoCrash) && !has_views(about);
+    let bears = !assumes(about, Assumption::NoCrash) && !about.capabilities.views;
     strikes && bears && about.medium == MediumKind::Messages && cluster.replicas() >= 3
 }
 

@@ -11,7 +11,8 @@ use amcast_core::entry::{About, Entry, MediumKind, Node};
 use amcast_core::messages::{Frames, In, Lane, Out};
 use amcast_core::step::{Status, Ticket, Wait, Why};
 use amcast_core::{
-    Config, ConfigError, GroupSet, Input, Keeps, MsgId, Outbox, Output, Pid, Protocol, Time,
+    Capabilities, Config, ConfigError, Durability, GroupSet, Input, MsgId, Outbox, Output, Pid,
+    Protocol, Time,
 };
 use std::collections::BTreeMap;
 
@@ -32,7 +33,10 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Toy(pub Kind);
 
-static ABOUT: About = about(MediumKind::Messages, &[]);
+static ABOUT: About = About {
+    capabilities: Capabilities { durability: Durability::Synced, ..Capabilities::NONE },
+    ..about(MediumKind::Messages, &[])
+};
 
 impl Entry for Toy {
     fn name(&self) -> &'static str {
@@ -43,9 +47,6 @@ impl Entry for Toy {
     }
     fn build(&self, me: Pid, _: &Config) -> Result<Node, ConfigError> {
         Ok(Node::Messages(Box::new(State::new(self.0, me))))
-    }
-    fn keeps(&self) -> Keeps {
-        Keeps::Synced
     }
     fn show(&self, bytes: &[u8]) -> String {
         format!("{bytes:?}")

@@ -8,7 +8,7 @@ pub(crate) mod reporter;
 
 use amcast_core::entry::{About, Assumption, MediumKind};
 use amcast_core::trace::Event;
-use amcast_core::{Config, Entry, Property, RawConfig};
+use amcast_core::{Capabilities, Config, Entry, Property, RawConfig};
 use amcast_sim::{Plan, Report, Settings, run};
 
 /// A line of a history.
@@ -19,6 +19,7 @@ pub(crate) const fn about(medium: MediumKind, assumes: &'static [Assumption]) ->
         summary: "One process orders.",
         paper: "none",
         medium,
+        capabilities: Capabilities::NONE,
         promises: &[Property::Ua, Property::Suto],
         assumes,
         params: &[],

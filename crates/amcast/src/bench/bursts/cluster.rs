@@ -1,6 +1,7 @@
 //! Bursts of OS processes over a real network: who starts them and gathers what they saw.
 
 use super::{MEMBERS, Repeat, WARM_UPS, warmed_up};
+use amcast_core::parameters::PacketLane;
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -25,11 +26,11 @@ impl Wire {
         }
     }
 
-    /// The protocol's parameter that asks for it.
-    pub const fn lane(self) -> &'static str {
+    /// The value of the protocol's parameter that asks for it.
+    pub const fn lane(self) -> PacketLane {
         match self {
-            Self::Tcp => "stream",
-            Self::Udp => "datagram",
+            Self::Tcp => PacketLane::Stream,
+            Self::Udp => PacketLane::Datagram,
         }
     }
 }

@@ -4,6 +4,7 @@ use super::cluster::{Said, Task, Wire};
 use super::{MEMBERS, PAYLOAD_BYTES, WINDOW, Watch};
 use crate::bench::task;
 use amcast_core::messages::{Frames, Out};
+use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT};
 use amcast_core::{Delivery, GroupSet, Input, Node, Outbox, Output, Pid, Protocol, Span, Time};
 use amcast_core::{Gid, Submission};
 use amcast_memory::{Idle, Idler, Pause, shorten_turns};
@@ -35,17 +36,19 @@ pub fn run() -> Result<(), String> {
 }
 
 /// What the protocols are told besides their defaults.
-pub fn parameters(wire: Wire) -> Vec<(&'static str, &'static str)> {
+pub fn settings(wire: Wire) -> Vec<(String, String)> {
     let packet_bytes = match wire {
         Wire::Tcp => "32768",
         // What the loopback takes; what is less would be sent one by one.
         Wire::Udp => "8000",
     };
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
-    let patience = [("heartbeat_us", "100000"), ("suspect_us", "5000000")];
+    let patience = [HEARTBEAT.setting(Span::millis(100)), SUSPECT.setting(Span::secs(5))];
     // Who has the token sends a whole burst, as who has none does.
-    let turn = [("burst", WINDOW)];
-    [&[("lane", wire.lane()), ("packet_bytes", packet_bytes)][..], &patience, &turn].concat()
+    let packets =
+        [LANE.setting(wire.lane()), ("packet_bytes".to_string(), packet_bytes.to_string())];
+    let turn = ("burst".to_string(), WINDOW.to_string());
+    packets.into_iter().chain(patience).chain([turn]).collect()
 }
 
 struct Member {
@@ -71,7 +74,7 @@ impl Member {
     fn start(task: &Task) -> Result<Self, String> {
         let entry = amcast_protocols::catalog::find(&task.protocol).ok_or("no such protocol")?;
         let pid = Pid(task.me as u32);
-        let set = parameters(task.wire);
+        let set = settings(task.wire);
         let config = super::config(entry, &set).map_err(|e| e.to_string())?;
         let Node::Messages(protocol) = entry.build(pid, &config).map_err(|e| e.to_string())? else {
             return Err(format!("{} does not send messages", task.protocol));

@@ -13,9 +13,10 @@ mod simulated;
 
 pub(super) use cluster::{Members, addresses};
 pub use cluster::{Wire, run as run_on};
-pub use member::{parameters, run as run_member};
+pub use member::{run as run_member, settings};
 pub use simulated::run as run_simulated;
 
+use amcast_core::parameters;
 use amcast_core::{Config, ConfigError, Entry, RawConfig, Time};
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +28,7 @@ pub const ROUNDS: usize = 10;
 pub const PAYLOAD_BYTES: usize = 8;
 
 /// Own messages that a process may have on the way: more than a burst.
-pub const WINDOW: &str = "128";
+pub const WINDOW: usize = 128;
 
 /// How often the largest size is done before all that counts, by ours and by others alike: what a
 /// process does first is slow, and what it did while others had their turn is no more in the caches.
@@ -116,10 +117,9 @@ impl Point {
 ///
 /// # Errors
 /// When the protocol is none of a group that broadcasts.
-pub fn config(entry: &dyn Entry, set: &[(&str, &str)]) -> Result<Config, ConfigError> {
-    let window = [("window", WINDOW)];
-    let set = window.iter().chain(set).map(|(k, v)| ((*k).to_string(), (*v).to_string()));
-    let set = set.collect();
+pub fn config(entry: &dyn Entry, set: &[(String, String)]) -> Result<Config, ConfigError> {
+    let window = parameters::WINDOW.setting(WINDOW);
+    let set = std::iter::once(window).chain(set.iter().cloned()).collect();
     let raw = RawConfig { groups: 1, replicas: MEMBERS, clients: 0, set, ..RawConfig::default() };
     let config = raw.check(entry.about().params)?;
     amcast_core::entry::build_all(entry, &config)?;

@@ -4,7 +4,8 @@ use super::Load;
 use super::cluster::{Said, Task};
 use super::seen::{Pace, Watch};
 use crate::bench::task;
-use amcast_core::{Config, Entry, Gid, GroupSet, Keeps, RawConfig, Span, Submission, Time};
+use amcast_core::parameters::SUSPECT;
+use amcast_core::{Config, Entry, Gid, GroupSet, RawConfig, Span, Submission, Time};
 use amcast_memory::{Idle, Idler, Pause};
 use amcast_runtime::bare::{Bare, BareOptions};
 use amcast_runtime::clock;
@@ -17,7 +18,7 @@ const SLEEP_MAX: Span = Span::millis(20);
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 
 /// On a machine with fewer cores than processes, one that is silent has only not had its turn.
-const PATIENCE: (&str, &str) = ("suspect_us", "2000000");
+const PATIENCE: Span = Span::secs(2);
 
 /// The protocol and its configuration.
 ///
@@ -26,7 +27,7 @@ const PATIENCE: (&str, &str) = ("suspect_us", "2000000");
 pub(super) fn config(load: &Load) -> Result<(&'static dyn Entry, Config), String> {
     let entry = amcast_protocols::catalog::find(&load.protocol)
         .ok_or_else(|| format!("no protocol is named {:?}", load.protocol))?;
-    let usual = std::iter::once((PATIENCE.0.to_string(), PATIENCE.1.to_string()));
+    let usual = std::iter::once(SUSPECT.setting(PATIENCE));
     let raw = RawConfig {
         groups: load.rings,
         replicas: super::MEMBERS,
@@ -74,7 +75,7 @@ impl Member {
         let load = task.load.clone();
         let (entry, config) = config(&load)?;
         let logs = load.data.clone().unwrap_or_default().join(format!("n{}", task.rank));
-        if entry.keeps() != Keeps::Nothing {
+        if entry.capabilities().durability.has_log() {
             std::fs::create_dir(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
         }
         let node = Bare::start(BareOptions {

@@ -2,7 +2,9 @@
 
 use super::go_on;
 use crate::client::Connection;
+use amcast_core::Entry;
 use amcast_memory::Directory;
+use amcast_protocols::tram::Tram;
 use amcast_runtime::control::{NodeStatus, status_of};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -106,7 +108,7 @@ impl Own {
         // A name that the next `amcast up` clears away if this one is killed.
         let name = format!("amcast-up-bench-{}", std::process::id());
         let data = Directory::usual_base().join(name);
-        Self::start_in((data, None), "tram", (shards, replicas), (set, None))
+        Self::start_in((data, None), Tram.name(), (shards, replicas), (set, None))
     }
 
     /// Starts one of so many shards and replicas on disk, with a protocol that keeps what it orders; with so many threads for

@@ -4,6 +4,8 @@ use super::bookkeeper::{self, BookKeeper};
 use super::children::Private;
 use crate::bench::appends::DurableLog;
 use crate::bench::{Machine, Spread};
+use amcast_core::Entry;
+use amcast_protocols::multiring;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -137,7 +139,7 @@ pub fn run(plan: &LogPlan, tell: &mut dyn FnMut(String)) -> Result<Value, String
     Ok(json!({
         "bench": "log",
         "machine": machine,
-        "protocol": "multi-ring",
+        "protocol": multiring::SYNCED.name(),
         "shards": plan.shards,
         "replicas": 3,
         "payload_bytes": plan.payload,

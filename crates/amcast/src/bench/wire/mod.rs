@@ -16,7 +16,8 @@ pub use member::run as run_node;
 use super::Plan;
 use super::bursts::Wire;
 use super::delivered::Kept;
-use amcast_core::Keeps;
+use amcast_core::parameters::{HEARTBEAT, LANE, SUSPECT, WINDOW};
+use amcast_core::{Capability, Span};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -132,27 +133,27 @@ pub fn completed(mut plan: Plan, wire: Wire) -> Plan {
         // What the loopback takes; what is less would be sent one by one.
         Wire::Udp => "8000",
     };
-    let window = plan.load.window().max(64).to_string();
     // On a machine with fewer cores than processes, one that is silent has only not had its turn.
     // Nor does it get a state here: it finds what it missed in the others' memory, where they keep only that.
-    let mut usual = vec![("suspect_us", "5000000")];
-    if entry.keeps() == Keeps::Nothing {
-        usual.push(("cache_bytes", "1000000000"));
+    let mut usual = vec![SUSPECT.setting(Span::secs(5))];
+    if !entry.capabilities().durability.has_log() {
+        usual.push(("cache_bytes".to_string(), "1000000000".to_string()));
     }
     // Rows of total order say what they travel on, and have small windows and packets; their heartbeats
     // only show life. Those of rings say how much a member has, which makes room for more.
-    let row = [
-        ("lane", wire.lane()),
-        ("packet_bytes", packet_bytes),
-        ("window", &window),
-        ("heartbeat_us", "100000"),
-    ];
+    if entry.capabilities().has(Capability::Datagrams) {
+        usual.extend([
+            LANE.setting(wire.lane()),
+            ("packet_bytes".to_string(), packet_bytes.to_string()),
+            WINDOW.setting(plan.load.window().max(64)),
+            HEARTBEAT.setting(Span::millis(100)),
+        ]);
+    }
     let params = entry.about().params;
-    let knows = |name: &str| params.iter().any(|p| p.name == name);
-    let row: &[_] = if knows("lane") { &row } else { &[] };
-    for &(name, value) in usual.iter().chain(row) {
-        if knows(name) && plan.set.iter().all(|(set, _)| set != name) {
-            plan.set.push((name.to_string(), value.to_string()));
+    for (name, value) in usual {
+        let knows = params.iter().any(|p| p.name == name);
+        if knows && plan.set.iter().all(|(set, _)| *set != name) {
+            plan.set.push((name, value));
         }
     }
     plan

@@ -3,6 +3,8 @@
 use super::store::Speaks;
 use crate::bench::service::children::{Own, Redis};
 use crate::bench::service::etcd::Etcd;
+use amcast_core::Entry;
+use amcast_protocols::multiring;
 use std::any::Any;
 
 /// A store that is compared.
@@ -92,18 +94,21 @@ impl Running {
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastDurable => {
-                let own = Own::start_durable("multi-ring", (shards, replicas), &[], None)?;
+                let own =
+                    Own::start_durable(multiring::SYNCED.name(), (shards, replicas), &[], None)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastInline | Kind::AmcastWorkers => {
                 let workers = Some(usize::from(kind == Kind::AmcastWorkers));
-                let own = Own::start_durable("multi-ring", (shards, replicas), &[], workers)?;
+                let own =
+                    Own::start_durable(multiring::SYNCED.name(), (shards, replicas), &[], workers)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::AmcastRings | Kind::AmcastIndependent => {
                 let rings = if kind == Kind::AmcastRings { "global" } else { "independent" };
                 let set = [("rings".to_string(), rings.to_string())];
-                let own = Own::start_durable("multi-ring-async", (shards, replicas), &set, None)?;
+                let own =
+                    Own::start_durable(multiring::WRITTEN.name(), (shards, replicas), &set, None)?;
                 (own.redis.clone(), Box::new(own))
             }
             Kind::Redis | Kind::RedisAlways => {

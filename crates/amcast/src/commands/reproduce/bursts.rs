@@ -7,12 +7,12 @@ use super::chart::{Axes, Line, lines};
 use super::page::{Account, Claim, Holds, Part};
 use super::versus::{self, Versus};
 use crate::bench::bursts::{MEMBERS, PAYLOAD_BYTES, Point, ROUNDS, Repeat, Seen, WINDOW, Wire};
-use crate::bench::bursts::{config, parameters, run_on, run_simulated};
+use crate::bench::bursts::{config, run_on, run_simulated, settings};
 use crate::bench::rivals::{Absent, Group, Rival};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
 use amcast_core::Entry;
-use amcast_protocols::total::TABLE_3;
+use amcast_protocols::total::{BB_RCAST_RCAST, PB_RCAST, PB_URCAST, Row, SB_RCAST, TABLE_3};
 use maud::html;
 use serde_json::json;
 use std::sync::{Mutex, PoisonError};
@@ -136,23 +136,23 @@ pub(super) fn latency(session: &Session<'_>) -> Result<Account, Failure> {
     let points = &turns.points;
     let mut claims = versus::claims(&turns.versus, versus::Figure::Latency);
     for medium in MEDIA {
-        let at = |name: &str| value(points, medium, name, |p| p.latency_us.mean);
-        let sequencer = (at("bb-rcast-rcast") + at("sb-rcast")) / 2.0;
+        let at = |row: &Row| value(points, medium, row.name(), |p| p.latency_us.mean);
+        let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
         claims.push(claim(
             "with a token, uniform delivery costs 1.2 times the latency (Spread Safe, Agreed)",
-            (medium, at("pb-urcast") / at("pb-rcast")),
+            (medium, at(&PB_URCAST) / at(&PB_RCAST)),
             |r| (1.0..=1.5).contains(&r),
             "times",
         ));
         claims.push(claim(
             "a token has 2 to 5 times the latency of a sequencer (Spread, Ensemble)",
-            (medium, at("pb-rcast") / sequencer),
+            (medium, at(&PB_RCAST) / sequencer),
             |r| (2.0..=5.0).contains(&r),
             "times",
         ));
         claims.push(claim(
             "broadcast-broadcast and send-broadcast perform almost the same (Ensemble)",
-            (medium, at("bb-rcast-rcast") / at("sb-rcast")),
+            (medium, at(&BB_RCAST_RCAST) / at(&SB_RCAST)),
             |r| (0.8..1.25).contains(&r),
             "of the latency",
         ));
@@ -167,17 +167,17 @@ pub(super) fn throughput(session: &Session<'_>) -> Result<Account, Failure> {
     let points = &turns.points;
     let mut claims = versus::claims(&turns.versus, versus::Figure::Throughput);
     for medium in MEDIA {
-        let at = |name: &str| value(points, medium, name, |p| p.per_second.mean);
-        let sequencer = (at("bb-rcast-rcast") + at("sb-rcast")) / 2.0;
+        let at = |row: &Row| value(points, medium, row.name(), |p| p.per_second.mean);
+        let sequencer = (at(&BB_RCAST_RCAST) + at(&SB_RCAST)) / 2.0;
         claims.push(claim(
             "with a token, uniform delivery costs 15 % of the throughput (Spread Safe, Agreed)",
-            (medium, at("pb-urcast") / at("pb-rcast")),
+            (medium, at(&PB_URCAST) / at(&PB_RCAST)),
             |r| (0.7..=1.0).contains(&r),
             "of it is left",
         ));
         claims.push(claim(
             "a token has half of the throughput of a sequencer (Spread, Ensemble)",
-            (medium, at("pb-rcast") / sequencer),
+            (medium, at(&PB_RCAST) / sequencer),
             |r| (0.4..0.65).contains(&r),
             "of it",
         ));
@@ -214,7 +214,7 @@ fn on(medium: &str) -> &'static str {
 }
 
 fn told(wire: Wire) -> serde_json::Map<String, serde_json::Value> {
-    parameters(wire).into_iter().map(|(name, value)| (name.to_string(), value.into())).collect()
+    settings(wire).into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 fn account(
@@ -276,7 +276,7 @@ fn account(
             "absent": absent,
             "parameters": {
                 "all": { "members": MEMBERS, "rounds": ROUNDS, "payload_bytes": PAYLOAD_BYTES,
-                         "window": WINDOW },
+                         "window": WINDOW.to_string() },
                 "tcp": told(Wire::Tcp),
                 "udp": told(Wire::Udp),
                 "sim": { "mbit": 100, "latency_us": 60, "step_us": 10 },

@@ -14,6 +14,7 @@ use crate::commands::sim::judge::judge;
 use crate::commands::sim::network::Network;
 use crate::commands::sim::trial::Trial;
 use amcast_check::{Order, Patterns, Specification, check, execution_patterns};
+use amcast_core::parameters::{LANE, PacketLane};
 use amcast_core::{Entry, RawConfig, Span};
 use amcast_protocols::total::{Row, TABLE_3};
 use amcast_protocols::trial;
@@ -163,7 +164,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
 /// The run with that seed: a cluster and faults of any kind, or the lossy network.
 fn lay_out(row: &'static Row, (lossy, seed): Run) -> Result<Trial, Failure> {
     if lossy {
-        let set = [("lane".to_string(), "datagram".to_string())].into();
+        let set = [LANE.setting(PacketLane::Datagram)].into();
         let raw = RawConfig { groups: 1, replicas: 5, clients: 0, set, ..RawConfig::default() };
         // What is lost is said again only after the crashes.
         let settings = Settings {

@@ -6,6 +6,8 @@ use super::chart::{Axes, Line, lines};
 use super::page::{Account, Claim, Holds, Part};
 use crate::bench::recovery::{Course, Second, Told, run};
 use crate::commands::Failure;
+use amcast_core::Entry;
+use amcast_protocols::multiring;
 use maud::html;
 use serde_json::json;
 
@@ -40,7 +42,7 @@ pub(super) fn large(session: &Session<'_>) -> Result<Account, Failure> {
 fn course(session: &Session<'_>, id: &str, shape: &Shape) -> Result<Course, Failure> {
     let [kill_s, restart_s, end_s] = shape.times;
     Ok(Course {
-        protocol: "multi-ring-async".to_string(),
+        protocol: multiring::WRITTEN.name().to_string(),
         state_bytes: shape.state_bytes,
         value_bytes: 1024,
         clients: 16,

@@ -9,16 +9,20 @@ use crate::bench::rings::{Load, MEMBERS, Measured};
 use crate::commands::Failure;
 use crate::commands::cores::progress;
 use crate::commands::rings::on_disk;
+use amcast_core::Entry;
+use amcast_protocols::multiring;
 use maud::{Markup, html};
 use serde::Serialize;
 use serde_json::json;
 
 /// What acceptors do with what they accept, by protocol.
-const STORAGE: [(&str, &str); 3] = [
-    ("multi-ring-memory", "in memory"),
-    ("multi-ring-async", "asynchronous disk"),
-    ("multi-ring", "synchronous disk"),
-];
+fn storages() -> [(&'static str, &'static str); 3] {
+    [
+        (multiring::MEMORY.name(), "in memory"),
+        (multiring::WRITTEN.name(), "asynchronous disk"),
+        (multiring::SYNCED.name(), "synchronous disk"),
+    ]
+}
 
 /// The paper's proposers have so many threads, each of which has one request on the way.
 const THREADS: usize = 10;
@@ -133,7 +137,7 @@ pub(super) fn storage(session: &Session<'_>) -> Result<Account, Failure> {
         false => (&[512, 1024, 2048, 4096, 8192, 16384, 32768], 10.0),
     };
     let mut rows = Vec::new();
-    for (protocol, _) in STORAGE {
+    for (protocol, _) in storages() {
         for style in [Style::Paper, Style::Full] {
             rows.extend(payloads.iter().map(|&payload| (protocol, style, payload)));
         }
@@ -161,7 +165,7 @@ pub(super) fn storage(session: &Session<'_>) -> Result<Account, Failure> {
 
 fn drawn(points: &[Point], of: fn(&Point) -> f64) -> Vec<Line> {
     let mut drawn = Vec::new();
-    for (protocol, says) in STORAGE {
+    for (protocol, says) in storages() {
         for style in [Style::Paper, Style::Full] {
             let own = points.iter().filter(|p| p.protocol == protocol && p.style == style);
             let points = own.map(|p| (p.payload as f64, of(p))).collect();
@@ -210,7 +214,7 @@ fn figure_3(points: &[Point]) -> Result<Vec<Part>, Failure> {
 }
 
 fn row(p: &Point) -> Vec<Markup> {
-    let name = STORAGE.iter().find(|(name, _)| *name == p.protocol).map_or("", |(_, says)| says);
+    let name = storages().iter().find(|(name, _)| *name == p.protocol).map_or("", |(_, says)| says);
     let number = |v: f64, digits: usize| html! { (format!("{v:.digits$}")) };
     vec![
         html! { (name) },
@@ -231,7 +235,7 @@ fn distribution(points: &[Point]) -> Result<Part, Failure> {
     let largest = points.iter().map(|p| p.payload).max().unwrap_or(0);
     let of = points.iter().filter(|p| p.payload == largest && p.style == Style::Paper);
     let line = |p: &Point| Line {
-        name: STORAGE.iter().find(|(n, _)| *n == p.protocol).map_or("", |(_, s)| s).to_string(),
+        name: storages().iter().find(|(n, _)| *n == p.protocol).map_or("", |(_, s)| s).to_string(),
         points: p.rounds.first().map_or(Vec::new(), |m| {
             m.cdf.iter().filter(|c| c.1 <= 0.99).map(|c| (c.0 as f64 / 1e6, c.1)).collect()
         }),
@@ -249,7 +253,7 @@ fn claims_3(points: &[Point]) -> Vec<Claim> {
         own.find(|p| p.payload == payload)
     };
     let mut claims = Vec::new();
-    for (protocol, says) in STORAGE {
+    for (protocol, says) in storages() {
         let own = points.iter().filter(|p| p.style == Style::Paper && p.protocol == protocol);
         let all: Vec<f64> = own.map(|p| p.megabits_per_second).collect();
         let told: Vec<String> = all.iter().map(|v| format!("{v:.0}")).collect();
@@ -259,7 +263,7 @@ fn claims_3(points: &[Point]) -> Vec<Claim> {
             holds: Holds::when(all.windows(2).all(|w| w[1] > w[0])),
         });
     }
-    if let Some(synced) = at("multi-ring", 32768) {
+    if let Some(synced) = at(multiring::SYNCED.name(), 32768) {
         let part = synced.within(10_000.0);
         claims.push(Claim {
             paper: "over 90 % of synchronous requests of 32 KB take less than 10 ms".to_string(),
@@ -271,7 +275,7 @@ fn claims_3(points: &[Point]) -> Vec<Claim> {
         });
     }
     let cores = |protocol| at(protocol, 4096).map_or(f64::NAN, |p| p.coordinator_cores);
-    let [memory, written, synced] = STORAGE.map(|(protocol, _)| cores(protocol));
+    let [memory, written, synced] = storages().map(|(protocol, _)| cores(protocol));
     claims.push(Claim {
         paper: "in memory, the coordinator's processor is the limit; with a synchronous disk it is \
                 not"
@@ -308,7 +312,7 @@ struct Rings {
 pub(super) fn vertical(session: &Session<'_>) -> Result<Account, Failure> {
     let duration_s = if session.quick { 2.0 } else { 20.0 };
     let load = |rings: usize| Load {
-        protocol: "multi-ring".to_string(),
+        protocol: multiring::SYNCED.name().to_string(),
         rings,
         payload: 1024,
         // A proxy of the paper's has one packet of 32 KB on the way for each ring.

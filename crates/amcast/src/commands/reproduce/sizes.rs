@@ -7,9 +7,12 @@ use super::chart::{Axes, Line, lines};
 use super::page::{Account, Claim, Holds, Part};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
+use amcast_core::parameters::{HEARTBEAT, LANE, PacketLane, RETRY, SUSPECT};
 use amcast_core::trace::Event;
 use amcast_core::{Config, Entry, GroupSet, MsgId, Pid, RawConfig, Span, Time};
-use amcast_protocols::total::{Row, TABLE_3};
+use amcast_protocols::total::{
+    AB_RCAST, BB_RCAST_RCAST, PB_RCAST, Row, SB_RCAST, SB_URCAST, TABLE_3,
+};
 use amcast_sim::{Cast, Choices, Model, Outcome, Pace, Plan, Recorded};
 use maud::html;
 use serde::Serialize;
@@ -21,7 +24,7 @@ const SIZES: [usize; 11] = [2, 3, 4, 6, 8, 12, 16, 20, 24, 28, 32];
 const QUICK_SIZES: [usize; 5] = [2, 4, 8, 16, 32];
 
 /// What packets travel on: streams, and datagrams that reach all members as one.
-const LANES: [&str; 2] = ["stream", "multicast"];
+const LANES: [PacketLane; 2] = [PacketLane::Stream, PacketLane::Multicast];
 
 /// How long a message takes from one process to another: a hop. Nothing else takes any time.
 const HOP: Span = Span::micros(50);
@@ -38,12 +41,14 @@ const PAYLOAD_BYTES: usize = 8;
 
 /// Nothing is said but what a delivery waits for: no heartbeats, no acknowledgements that only free
 /// memory.
-const QUIET: [(&str, &str); 4] = [
-    ("heartbeat_us", "10000000"),
-    ("suspect_us", "60000000"),
-    ("retry_us", "10000000"),
-    ("ack_us", "1000000"),
-];
+fn quiet() -> [(String, String); 4] {
+    [
+        HEARTBEAT.setting(Span::secs(10)),
+        SUSPECT.setting(Span::secs(60)),
+        RETRY.setting(Span::secs(10)),
+        ("ack_us".to_string(), "1000000".to_string()),
+    ]
+}
 
 /// The cost of a delivery, under one kind of load.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -65,9 +70,9 @@ struct Point {
     bursts: Cost,
 }
 
-fn config(row: &Row, members: usize, lane: &str) -> Result<Config, Failure> {
-    let set = QUIET.into_iter().chain([("lane", lane), ("packet_bytes", "32768")]);
-    let set = set.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+fn config(row: &Row, members: usize, lane: PacketLane) -> Result<Config, Failure> {
+    let packets = ("packet_bytes".to_string(), "32768".to_string());
+    let set = quiet().into_iter().chain([LANE.setting(lane), packets]).collect();
     let raw = RawConfig { groups: 1, replicas: members, clients: 0, set, ..RawConfig::default() };
     raw.check(row.about().params).map_err(Failure::misuse)
 }
@@ -142,7 +147,7 @@ fn measure(
     })
 }
 
-fn point(row: &'static Row, members: usize, lane: &'static str) -> Result<Point, Failure> {
+fn point(row: &'static Row, members: usize, lane: PacketLane) -> Result<Point, Failure> {
     let config = config(row, members, lane)?;
     let alone: Vec<_> = (0..members * EACH)
         .map(|n| (Time::ZERO + HOP.times(APART * n as u64), n % members))
@@ -150,7 +155,7 @@ fn point(row: &'static Row, members: usize, lane: &'static str) -> Result<Point,
     let bursts: Vec<_> = (0..members * BURST * ROUNDS).map(|n| (Time::ZERO, n % members)).collect();
     Ok(Point {
         protocol: row.name(),
-        lane,
+        lane: lane.name(),
         members,
         alone: measure(row, &config, &alone, Pace::Open)?,
         bursts: measure(row, &config, &bursts, Pace::Rounds(BURST as u32))?,
@@ -181,7 +186,7 @@ pub(super) fn run(session: &Session<'_>) -> Result<Account, Failure> {
     let points = points(sizes)?;
     let mut parts = Vec::new();
     for (name, title, y, of) in CHARTS {
-        for lane in LANES {
+        for lane in LANES.map(PacketLane::name) {
             let drawn: Vec<_> =
                 TABLE_3.iter().map(|row| line(&points, row.name(), lane, of)).collect();
             let title = format!("{title}, {}", on(lane));
@@ -236,7 +241,7 @@ const CHARTS: [(&str, &str, &str, Of); 3] = [
 ];
 
 fn on(lane: &str) -> &'static str {
-    if lane == "stream" { "over streams" } else { "over datagrams to all" }
+    if lane == PacketLane::Stream.name() { "over streams" } else { "over datagrams to all" }
 }
 
 fn line(points: &[Point], protocol: &str, lane: &str, of: Of) -> Line {
@@ -246,8 +251,9 @@ fn line(points: &[Point], protocol: &str, lane: &str, of: Of) -> Line {
 
 /// What the patterns of [TO 3.2] lead one to expect, and what was found.
 fn claims(points: &[Point]) -> Vec<Claim> {
-    let value = |protocol: &str, lane: &str, members: usize, of: Of| {
-        let is = |p: &&Point| p.protocol == protocol && p.lane == lane && p.members == members;
+    let value = |row: &Row, lane: PacketLane, members: usize, of: Of| {
+        let of_row = |p: &&Point| p.protocol == row.name() && p.lane == lane.name();
+        let is = |p: &&Point| of_row(p) && p.members == members;
         points.iter().find(is).map_or(f64::NAN, of)
     };
     let hops: Of = |p| p.alone.hops;
@@ -257,14 +263,14 @@ fn claims(points: &[Point]) -> Vec<Claim> {
         found,
         holds: Holds::when(holds),
     };
-    let at = |protocol: &str, of: Of| value(protocol, "stream", 32, of);
-    let (bb, sb, ab) = (at("bb-rcast-rcast", hops), at("sb-rcast", hops), at("ab-rcast", hops));
+    let at = |row: &Row, of: Of| value(row, PacketLane::Stream, 32, of);
+    let (bb, sb, ab) = (at(&BB_RCAST_RCAST, hops), at(&SB_RCAST, hops), at(&AB_RCAST, hops));
     let near = |found: f64, expected: f64| (found - expected).abs() < 0.25;
-    let grows = at("pb-rcast", hops) / value("pb-rcast", "stream", 4, hops);
-    let uniform = at("sb-urcast", hops) - sb;
-    let (bb_sent, sb_sent) = (at("bb-rcast-rcast", messages), at("sb-rcast", messages));
+    let grows = at(&PB_RCAST, hops) / value(&PB_RCAST, PacketLane::Stream, 4, hops);
+    let uniform = at(&SB_URCAST, hops) - sb;
+    let (bb_sent, sb_sent) = (at(&BB_RCAST_RCAST, messages), at(&SB_RCAST, messages));
     let (acks, acks_to_all) =
-        (at("sb-urcast", messages), value("sb-urcast", "multicast", 32, messages));
+        (at(&SB_URCAST, messages), value(&SB_URCAST, PacketLane::Multicast, 32, messages));
     vec![
         claim(
             "with a sequencer latency does not depend on the size: two steps where message and number, \

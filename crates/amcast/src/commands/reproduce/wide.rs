@@ -7,7 +7,10 @@ use super::page::{Account, Claim, Holds, Part};
 use crate::bench::rings::{MEMBERS, Simulated, World, run_simulated};
 use crate::commands::Failure;
 use crate::commands::cores::{over_cores, progress};
+use amcast_core::Entry;
 use amcast_core::Span;
+use amcast_core::parameters::{HEARTBEAT, RETRY, SUSPECT};
+use amcast_protocols::multiring;
 use amcast_sim::network::{Far, REGIONS_MAX};
 use maud::html;
 use serde_json::json;
@@ -27,8 +30,10 @@ fn regions(count: usize) -> Far {
     Far { regions: count, one_way: ONE_WAY_MS.map(|row| row.map(Span::millis)) }
 }
 
-fn set(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-    pairs.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string())).collect()
+/// Parameters of the rings, and how often processes show that they live and how long they may be silent.
+fn set(pairs: &[(&str, &str)], heartbeat: Span, suspect: Span) -> Vec<(String, String)> {
+    let pairs = pairs.iter().map(|(name, value)| ((*name).to_string(), (*value).to_string()));
+    pairs.chain([HEARTBEAT.setting(heartbeat), SUSPECT.setting(suspect)]).collect()
 }
 
 /// A region for each ring, and a ring around all.
@@ -36,16 +41,18 @@ fn wide(session: &Session<'_>, rings: usize) -> World {
     World {
         rings,
         // The paper's parameters across regions; what asks again must wait for an answer from afar.
-        set: set(&[
-            ("m", "1"),
-            ("leveling", "paced"),
-            ("delta_us", "20000"),
-            ("lambda", "2000"),
-            ("around", "groups"),
-            ("heartbeat_us", "20000"),
-            ("suspect_us", "2000000"),
-            ("retry_us", "400000"),
-        ]),
+        set: {
+            let rings = [
+                ("m", "1"),
+                ("leveling", "paced"),
+                ("delta_us", "20000"),
+                ("lambda", "2000"),
+                ("around", "groups"),
+            ];
+            let mut set = set(&rings, Span::millis(20), Span::secs(2));
+            set.push(RETRY.setting(Span::millis(400)));
+            set
+        },
         latency: Span::micros(250),
         port_ps_per_byte: PORT_PS_PER_BYTE,
         step: Span::micros(10),
@@ -59,7 +66,7 @@ fn wide(session: &Session<'_>, rings: usize) -> World {
 
 /// Runs all, over the cores.
 fn simulate(worlds: &[World], what: &str) -> Result<Vec<Simulated>, Failure> {
-    let entry = crate::commands::entry("multi-ring-memory")?;
+    let entry: &dyn Entry = &multiring::MEMORY;
     let seen = Mutex::new(Vec::new());
     over_cores(worlds.len() as u64, &progress(worlds.len() as u64, what), |n| {
         let one = run_simulated(entry, &worlds[n as usize]).map_err(Failure::Failed)?;
@@ -184,12 +191,7 @@ fn kinds(session: &Session<'_>) -> Result<Vec<Kind>, Failure> {
         rings,
         // Each process has a machine of its own, so no order of nodes is worth keeping; and signs of life
         // of two hundred, to each acceptor, are seldom enough for one processor.
-        set: set(&[
-            ("rings", kind),
-            ("around", "groups"),
-            ("heartbeat_us", "50000"),
-            ("suspect_us", "2000000"),
-        ]),
+        set: set(&[("rings", kind), ("around", "groups")], Span::millis(50), Span::secs(2)),
         latency: Span::micros(60),
         port_ps_per_byte: PORT_PS_PER_BYTE,
         step: Span::micros(10),

@@ -6,7 +6,7 @@ use super::trial::{Trial, count};
 use super::{Args, Failure};
 use amcast_check::{History, check};
 use amcast_core::trace::Event;
-use amcast_core::{Assumption, Pid, Span, Time};
+use amcast_core::{Pid, Span, Time};
 use amcast_sim::chooser::Chooser;
 use amcast_sim::explore::Judge;
 use amcast_sim::{Exploration, Explored, Plan, Recorded, Report, explore};
@@ -96,11 +96,11 @@ pub(super) fn run(args: &Args, deviations: usize) -> Result<(), Failure> {
 
 fn bounds(args: &Args, trial: &Trial, deviations: usize) -> Exploration {
     let cluster = trial.config.cluster();
-    let bears = !trial.entry.about().assumes.contains(&Assumption::NoCrash);
+    let bears = trial.entry.capabilities().crash_tolerance;
     let replicas = cluster.pids().filter(|&p| cluster.group_of(p).is_some());
     let crashes: Vec<Pid> = replicas.filter(|_| bears).collect();
     let (choices_max, grain, runs_max) = (CHOICES_MAX, GRAIN, args.runs_max);
-    let power = (trial.entry.keeps() != amcast_core::Keeps::Nothing).then_some(OUTAGE);
+    let power = trial.entry.capabilities().durability.has_log().then_some(OUTAGE);
     Exploration { deviations_max: deviations, choices_max, grain, crashes, power, runs_max }
 }
 

@@ -12,6 +12,8 @@ use super::Failure;
 use super::cores::{over_cores, progress};
 use super::journal::end_if_unwritten;
 use super::{once_each, setting};
+use amcast_core::Entry;
+use amcast_protocols::tram::Tram;
 use amcast_sim::{Failover, Profile};
 use judge::{Judged, judge};
 use serde_json::{Value, json};
@@ -37,7 +39,7 @@ const HUNT_SEEDS: u64 = 3000;
 #[derive(clap::Args)]
 pub(super) struct Args {
     /// The protocol: `amcast protocols`
-    #[arg(long, default_value = "tram")]
+    #[arg(long, default_value = Tram.name())]
     protocol: String,
     /// Run this seed
     #[arg(long, conflicts_with = "seeds")]

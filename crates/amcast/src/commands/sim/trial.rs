@@ -3,7 +3,7 @@
 use super::Args;
 use super::network::Network;
 use crate::commands::Failure;
-use amcast_core::{Assumption, Config, Entry, Keeps, MediumKind, Node, RawConfig, Span};
+use amcast_core::{Capability, Config, Entry, MediumKind, Node, RawConfig, Span};
 use amcast_protocols::trial;
 use amcast_sim::{Delay, Model, Profile, Settings};
 use std::fmt::Write as _;
@@ -93,20 +93,15 @@ impl Trial {
         };
         let config = configure(args, entry, mutant, &mut raw)?;
         args.fits(entry, &config)?;
-        if args.faults == Some(Profile::Crash)
-            && entry.about().assumes.contains(&Assumption::NoCrash)
-        {
+        let needs = match args.faults {
+            Some(Profile::Crash) => Some(Capability::CrashTolerance),
+            Some(Profile::Disk) => Some(Capability::DurableLog),
+            _ => None,
+        };
+        if let Some(Err(lacks)) = needs.map(|needs| entry.require(needs)) {
+            let profile = args.faults.map_or("", Profile::name);
             return Err(Failure::Misuse(format!(
-                "--faults crash: {} assumes that no process crashes; see `amcast protocols` for \
-                 what it bears",
-                entry.name()
-            )));
-        }
-        if args.faults == Some(Profile::Disk) && entry.keeps() == Keeps::Nothing {
-            return Err(Failure::Misuse(format!(
-                "--faults disk: {} keeps nothing on a disk; see `amcast protocols` for what it \
-                 assumes instead",
-                entry.name()
+                "--faults {profile}: {lacks}; see `amcast protocols` for what it bears"
             )));
         }
         let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
@@ -257,7 +252,7 @@ fn build(entry: &dyn Entry, raw: &RawConfig) -> Result<Config, Failure> {
 /// processes are slow, others only when leaders die, or are wrongly suspected, and nothing else
 /// happens.
 fn hunted_under(entry: &dyn Entry, seed: u64) -> Profile {
-    if entry.about().assumes.contains(&Assumption::NoCrash) {
+    if !entry.capabilities().crash_tolerance {
         return Profile::None;
     }
     [Profile::All, Profile::Crash, Profile::Oracle][(seed % 3) as usize]

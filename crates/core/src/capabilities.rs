@@ -1,0 +1,218 @@
+//! What a protocol can do for the program that runs it: [`Capabilities`], declared once by each entry
+//! of the catalog.
+//!
+//! A driver, a service and a tool ask the declaration, and derive nothing from a protocol's name, from
+//! its promises or from its medium. Promises say what holds of the order of deliveries; capabilities
+//! say which inputs a process answers and which outputs it makes. What is declared must be so, and what
+//! is not declared must be absent: the test `capabilities` of the protocols' crate runs every entry and
+//! compares. [`Entry::require`](crate::Entry::require) refuses an entry for what it lacks, in the one
+//! sentence of [`Lacks`].
+
+use core::fmt;
+
+/// What a protocol can do, besides ordering messages within one group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Capabilities {
+    /// Whether a message may go to several groups.
+    ///
+    /// Drivers: a cluster of such a protocol may have several shards, and a command several destinations.
+    /// The protocol owes: a configuration of several groups can be built, [`Protocol::room`] is more than 0
+    /// towards every set of groups that [`Entry::together`] admits, and all its groups deliver. Without it
+    /// [`Entry::build`] refuses a configuration of several groups.
+    ///
+    /// [`Protocol::room`]: crate::Protocol::room
+    /// [`Entry::together`]: crate::Entry::together
+    /// [`Entry::build`]: crate::Entry::build
+    pub several_groups: bool,
+    /// Which processes multicast.
+    ///
+    /// Drivers: where clients do, a gateway takes a client's place in the cluster; where replicas do, it hands
+    /// commands to a node, and nodes multicast reports of their own (clocks, digests).
+    /// The protocol owes: processes of the other kind have no [`Protocol::room`], or cannot be built.
+    ///
+    /// [`Protocol::room`]: crate::Protocol::room
+    pub senders: Senders,
+    /// Whether the members of a group agree on views.
+    ///
+    /// Drivers: the runtime records views for the checker, and a node that stops asks its replicas to leave.
+    /// The protocol owes: [`Note::View`](crate::step::Note::View) when a process enters a view, and an answer
+    /// to [`Input::Leave`](crate::Input::Leave).
+    pub views: bool,
+    /// Whether a process answers a read index, [`Input::Barrier`](crate::Input::Barrier).
+    ///
+    /// Drivers: a read of one group takes no place in the order.
+    /// The protocol owes: [`Output::Passed`](crate::Output::Passed) once the process has delivered whatever any
+    /// replica of its group had delivered when the barrier was set.
+    pub read_index: bool,
+    /// What the log of a process survives.
+    ///
+    /// Drivers: the runtime opens a write-ahead log and keeps checkpoints, a cluster outlives its processes,
+    /// and the simulator fails disks.
+    /// The protocol owes: [`Output::Persist`](crate::Output::Persist) for what it must not forget, and the same
+    /// state again from [`Input::Stored`](crate::Input::Stored).
+    pub durability: Durability,
+    /// Whether a replica that lacks state takes that of another one.
+    ///
+    /// Drivers: the application gives and takes states piece by piece.
+    /// The protocol owes: [`Output::Capture`](crate::Output::Capture) at the source, and
+    /// [`Output::Install`](crate::Output::Install) at the replica that lacks the state.
+    pub state_transfer: bool,
+    /// Whether a group goes on when one of its processes fails, so that services may be built on it.
+    ///
+    /// Drivers: `amcast up` and `amcast node` start no cluster of a protocol without it.
+    /// The protocol owes: while a majority of each group works, what is multicast is delivered.
+    pub crash_tolerance: bool,
+    /// What of its messages may be sent as datagrams: the parameter [`LANE`](crate::parameters::LANE) says
+    /// whether they are.
+    ///
+    /// Drivers: a node opens a socket for datagrams to all its peers; measurements over UDP.
+    /// The protocol owes: it bears the loss, the doubling and the reordering of each.
+    pub datagrams: Datagrams,
+}
+
+/// Which processes multicast.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Senders {
+    /// Processes of their own, outside of all groups.
+    Clients,
+    /// The replicas; a cluster has no clients.
+    Replicas,
+}
+
+/// What the processes of a protocol keep on disk, by [`Output::Persist`](crate::Output::Persist).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// Nothing: a process that starts again has forgotten everything.
+    Volatile,
+    /// What survives the end of a process; it awaits nothing.
+    Written,
+    /// What survives the end of the machine; a process awaits what it promises.
+    Synced,
+}
+
+impl Durability {
+    /// Whether there is a log at all.
+    pub const fn has_log(self) -> bool {
+        !matches!(self, Self::Volatile)
+    }
+}
+
+/// What a protocol may send as datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Datagrams {
+    /// Nothing.
+    Never,
+    /// Messages to one process each.
+    Unicast,
+    /// Messages to one process, and one for all members of a group: IP multicast.
+    Multicast,
+}
+
+impl Capabilities {
+    /// Nothing but order within one group, among replicas that never fail. A declaration begins with it and
+    /// says what there is besides, so that a capability that is added here is absent until it is declared.
+    pub const NONE: Self = Self {
+        several_groups: false,
+        senders: Senders::Replicas,
+        views: false,
+        read_index: false,
+        durability: Durability::Volatile,
+        state_transfer: false,
+        crash_tolerance: false,
+        datagrams: Datagrams::Never,
+    };
+
+    /// Whether this one is declared.
+    pub fn has(&self, capability: Capability) -> bool {
+        match capability {
+            Capability::SeveralGroups => self.several_groups,
+            Capability::SendingReplicas => self.senders == Senders::Replicas,
+            Capability::SendingClients => self.senders == Senders::Clients,
+            Capability::Views => self.views,
+            Capability::ReadIndex => self.read_index,
+            Capability::DurableLog => self.durability.has_log(),
+            Capability::SyncedLog => self.durability == Durability::Synced,
+            Capability::StateTransfer => self.state_transfer,
+            Capability::CrashTolerance => self.crash_tolerance,
+            Capability::Datagrams => self.datagrams >= Datagrams::Unicast,
+            Capability::IpMulticast => self.datagrams == Datagrams::Multicast,
+        }
+    }
+}
+
+macro_rules! capabilities {
+    ($($variant:ident = $name:literal, $lacks:literal;)*) => {
+        /// One thing that a protocol can do or not: a question to [`Capabilities`].
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Capability { $(#[doc = $name] $variant,)* }
+
+        impl Capability {
+            /// Every one.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name in lists.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),* }
+            }
+
+            /// What is said of a protocol that lacks it, behind the protocol's name.
+            const fn lack(self) -> &'static str {
+                match self { $(Self::$variant => $lacks),* }
+            }
+        }
+    };
+}
+
+capabilities! {
+    SeveralGroups = "multicast to several groups", "orders within one group";
+    SendingReplicas = "replicas multicast", "takes multicasts from clients only";
+    SendingClients = "clients multicast", "takes multicasts from replicas only";
+    Views = "views", "has no views: the members of a group are fixed";
+    ReadIndex = "read index", "has no read index: each read takes a place in the order";
+    DurableLog = "log on disk", "keeps nothing on disk";
+    SyncedLog = "synced log", "does not sync what it acknowledges to disk";
+    StateTransfer = "state transfer", "gives a replica that lacks state no other one's";
+    CrashTolerance = "crash tolerance",
+        "assumes that no process crashes, which nobody can promise of real ones";
+    Datagrams = "datagrams", "runs on streams only";
+    IpMulticast = "IP multicast", "sends no datagram to a whole group";
+}
+
+/// A protocol lacks what something needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lacks {
+    /// The protocol's name.
+    pub protocol: &'static str,
+    /// What it lacks.
+    pub capability: Capability,
+}
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.protocol, self.capability.lack())
+    }
+}
+
+impl core::error::Error for Lacks {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn nothing_is_declared_unless_it_is_written_down() {
+        let declared = Capability::ALL.iter().filter(|&&c| Capabilities::NONE.has(c));
+        assert!(declared.eq([&Capability::SendingReplicas]));
+        let synced = Capabilities { durability: Durability::Synced, ..Capabilities::NONE };
+        assert!(synced.has(Capability::DurableLog) && synced.has(Capability::SyncedLog));
+        let written = Capabilities { durability: Durability::Written, ..Capabilities::NONE };
+        assert!(written.has(Capability::DurableLog) && !written.has(Capability::SyncedLog));
+    }
+
+    #[test]
+    fn a_refusal_names_the_protocol_and_what_it_lacks() {
+        let lacks = Lacks { protocol: "toy", capability: Capability::DurableLog };
+        assert_eq!(lacks.to_string(), "toy keeps nothing on disk");
+    }
+}

@@ -1,0 +1,204 @@
+//! What an entry can do, found by running it.
+//!
+//! Nothing here reads what the entry declares: each run claims what the simulator has to believe in order to
+//! try it.
+
+use crate::recorder::{Record, claiming, recorded};
+use amcast_core::parameters::{LANE, PacketLane};
+use amcast_core::trace::Event;
+use amcast_core::{
+    Capabilities, Config, Datagrams, Durability, Entry, Gid, GroupSet, RawConfig, Senders, Span,
+    Time,
+};
+use amcast_protocols::trial;
+use amcast_sim::chooser::Chooser;
+use amcast_sim::run::run_plan;
+use amcast_sim::{Fault, Plan, Profile, Report, Settings, Strike, When, run};
+
+/// Clusters that are tried for what happens in some of them only.
+const SEEDS: u64 = 40;
+
+/// What the entry does when it is run.
+pub(crate) fn observe(entry: &'static dyn Entry) -> Capabilities {
+    let durability = durability(entry);
+    Capabilities {
+        several_groups: several_groups(entry),
+        senders: senders(entry),
+        views: views(entry),
+        read_index: read_index(entry),
+        durability,
+        state_transfer: state_transfer(entry, durability),
+        crash_tolerance: crash_tolerance(entry),
+        datagrams: datagrams(entry),
+    }
+}
+
+/// Small buffers, so that much happens soon; in this shape, if it can be built, with the processes that
+/// multicast.
+fn config(entry: &dyn Entry, seed: u64, groups: usize, replicas: usize) -> Option<Config> {
+    let raw = RawConfig { groups, replicas, ..trial::hasty(entry, seed, Some(groups)) };
+    built(entry, &raw)
+}
+
+fn built(entry: &dyn Entry, raw: &RawConfig) -> Option<Config> {
+    let config = raw.check(entry.about().params).ok()?;
+    amcast_core::entry::build_all(entry, &config).ok()?;
+    Some(config)
+}
+
+/// One group of three replicas, or of one where the entry replicates nothing.
+fn one_group(entry: &dyn Entry) -> Config {
+    let config = config(entry, 0, 1, 3).or_else(|| config(entry, 0, 1, 1));
+    config.expect("every entry has a cluster of one group")
+}
+
+/// A run of little, without faults unless `settings` has some; none where it breaks what it owes the driver.
+fn settings() -> Settings {
+    Settings {
+        messages: 20,
+        barriers: 0,
+        payload: Some(20),
+        faulty: Some(Span::millis(4)),
+        settle: Span::millis(500),
+        quiet: Span::micros(500),
+        ..Settings::default()
+    }
+}
+
+fn ran(
+    entry: &'static dyn Entry,
+    claims: Capabilities,
+    (config, settings, seed): (&Config, &Settings, u64),
+) -> (Report, Record) {
+    let (claimed, record) = claiming(entry, claims);
+    let report = run(claimed, config, settings, seed, &mut |_| {}).expect("the cluster is built");
+    (report, recorded(&record))
+}
+
+/// Whether a message to two groups is delivered in both; the groups that cannot be built refuse it.
+fn several_groups(entry: &'static dyn Entry) -> bool {
+    let both = GroupSet::one(Gid(0)).with(Gid(1));
+    let builds = (0..SEEDS).flat_map(|seed| [3, 1].map(|replicas| (seed, replicas)));
+    let mut builds = builds.filter_map(|(seed, replicas)| config(entry, seed, 2, replicas));
+    let Some(config) = builds.find(|config| entry.together(config).contains(&both)) else {
+        return false;
+    };
+    let (claimed, _) = claiming(entry, Capabilities { several_groups: true, ..Capabilities::NONE });
+    let settings = Settings { destinations: Some(2), ..settings() };
+    let mut delivered = GroupSet::EMPTY;
+    let cluster = *config.cluster();
+    let mut hear = |event: &Event<'_>| {
+        if let Event::Deliver { p, .. } = event {
+            delivered = cluster.group_of(*p).map_or(delivered, |group| delivered.with(group));
+        }
+    };
+    let report = run(claimed, &config, &settings, 0, &mut hear).expect("the cluster is built");
+    report.settled() && report.casts > 0 && delivered == both
+}
+
+/// Which processes get a message delivered: clients, in a cluster that has any, or replicas.
+fn senders(entry: &'static dyn Entry) -> Senders {
+    let shape = one_group(entry);
+    let replicas = shape.cluster().replicas();
+    let multicast = |clients: usize| {
+        let raw = RawConfig { groups: 1, replicas, clients, ..trial::hasty(entry, 0, Some(1)) };
+        let Some(config) = built(entry, &raw) else { return false };
+        let (report, _) = ran(entry, Capabilities::NONE, (&config, &settings(), 0));
+        report.casts > 0 && report.deliveries > 0
+    };
+    match (multicast(2), multicast(0)) {
+        (true, false) => Senders::Clients,
+        (false, true) => Senders::Replicas,
+        (clients, replicas) => {
+            panic!("{}: clients multicast {clients}, replicas {replicas}", entry.name())
+        }
+    }
+}
+
+/// Whether processes enter views, and one leaves its group when it is asked to.
+fn views(entry: &'static dyn Entry) -> bool {
+    let config = one_group(entry);
+    let p = config.cluster().replica(Gid(0), config.cluster().replicas() - 1);
+    let fault = Fault::Leave { p, patience: Span::millis(50), down: Some(Span::millis(1)) };
+    let claims = Capabilities { views: true, ..Capabilities::NONE };
+    let (_, record) = struck(entry, claims, &config, fault);
+    record.views > 0 && record.left > 0
+}
+
+/// A run in which this happens in its middle.
+fn struck(
+    entry: &'static dyn Entry,
+    claims: Capabilities,
+    config: &Config,
+    fault: Fault,
+) -> (Report, Record) {
+    let (claimed, record) = claiming(entry, claims);
+    let mut plan = Plan::draw(claimed, config, &settings(), &mut Chooser::seeded(1));
+    plan.strikes.push(Strike { at: When::Time(Time(2_000_000)), fault });
+    let report = run_plan(claimed, config, plan, 0, &mut |_| {}).expect("the cluster is built");
+    (report, recorded(&record))
+}
+
+/// Whether a barrier is passed.
+fn read_index(entry: &'static dyn Entry) -> bool {
+    let claims = Capabilities { read_index: true, ..Capabilities::NONE };
+    let settings = Settings { barriers: 10, ..settings() };
+    let (report, _) = ran(entry, claims, (&one_group(entry), &settings, 0));
+    report.barriers > 0
+}
+
+/// What is persisted while messages are ordered, and whether that is awaited.
+fn durability(entry: &'static dyn Entry) -> Durability {
+    let claims = Capabilities { durability: Durability::Synced, ..Capabilities::NONE };
+    let (_, record) = ran(entry, claims, (&one_group(entry), &settings(), 0));
+    match (record.awaited, record.written) {
+        (0, 0) => Durability::Volatile,
+        (0, _) => Durability::Written,
+        _ => Durability::Synced,
+    }
+}
+
+/// Whether a process installs the state of another one, in runs in which processes fail, are cut off, and
+/// return.
+fn state_transfer(entry: &'static dyn Entry, durability: Durability) -> bool {
+    let claims = Capabilities { durability, ..Capabilities::NONE };
+    let settings = Settings { messages: 60, ..settings() };
+    (0..SEEDS).any(|seed| {
+        let profile = if seed % 2 == 0 { Profile::Crash } else { Profile::All };
+        let config = config(entry, seed, 1, 3).unwrap_or_else(|| one_group(entry));
+        let settings = Settings { profile, ..settings.clone() };
+        ran(entry, claims, (&config, &settings, seed)).1.installed > 0
+    })
+}
+
+/// Whether what is multicast is delivered by the others when a replica of three is gone for good, the one that
+/// is likely to lead; a group of three that cannot be built replicates nothing.
+fn crash_tolerance(entry: &'static dyn Entry) -> bool {
+    let Some(config) = config(entry, 0, 1, 3) else { return false };
+    let p = config.cluster().replica(Gid(0), 0);
+    let fault = Fault::Crash { p, mid_step: false, down: None };
+    let (report, _) = struck(entry, Capabilities::NONE, &config, fault);
+    report.settled() && report.crashes == 1 && report.deliveries > 0
+}
+
+/// What is sent as datagrams, whatever packets are asked to travel on.
+fn datagrams(entry: &'static dyn Entry) -> Datagrams {
+    let has_lanes = LANE.is_in(entry.about().params);
+    let lanes = [PacketLane::Stream, PacketLane::Datagram, PacketLane::Multicast];
+    let mut most = Datagrams::Never;
+    for lane in lanes {
+        let mut raw = trial::hasty(entry, 0, Some(1));
+        if has_lanes {
+            raw.set.extend([LANE.setting(lane)]);
+        }
+        let config = built(entry, &raw).expect("every lane that there is can be built");
+        let (_, record) = ran(entry, Capabilities::NONE, (&config, &settings(), 0));
+        let seen = match (record.unicast, record.multicast) {
+            (0, 0) => Datagrams::Never,
+            (_, 0) => Datagrams::Unicast,
+            _ => Datagrams::Multicast,
+        };
+        most = most.max(seen);
+    }
+    most
+}

@@ -1,0 +1,155 @@
+//! A wrapper of an entry that claims capabilities, and records what its processes do.
+
+use amcast_core::entry::About;
+use amcast_core::memory::Memory;
+use amcast_core::messages::{self, Frames, Lane};
+use amcast_core::step::{Medium, Status, Wait, Why};
+use amcast_core::{
+    Capabilities, Config, ConfigError, Entry, GroupSet, Input, MsgId, Node, Outbox, Output, Pid,
+    Protocol, ProtocolEvent, Time,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What the processes of one run did.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Record {
+    /// Processes that entered a view.
+    pub(crate) views: usize,
+    /// Processes that left their group, as they were asked to.
+    pub(crate) left: usize,
+    /// Records that were not awaited.
+    pub(crate) written: usize,
+    /// Records that were awaited.
+    pub(crate) awaited: usize,
+    /// States of another process that were installed whole.
+    pub(crate) installed: usize,
+    /// Datagrams to one process.
+    pub(crate) unicast: usize,
+    /// Datagrams to a group.
+    pub(crate) multicast: usize,
+}
+
+pub(crate) type Shared = Arc<Mutex<Record>>;
+
+/// What was recorded until now.
+pub(crate) fn recorded(record: &Shared) -> Record {
+    record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// The entry, with another declaration; it is leaked, as entries of the catalog live for ever.
+pub(crate) fn claiming(
+    entry: &'static dyn Entry,
+    capabilities: Capabilities,
+) -> (&'static dyn Entry, Shared) {
+    let About { summary, paper, medium, promises, assumes, params, .. } = *entry.about();
+    let about = About { summary, paper, medium, capabilities, promises, assumes, params };
+    let about: &'static About = Box::leak(Box::new(about));
+    let record = Shared::default();
+    let claims = Claims { entry, about, record: Arc::clone(&record) };
+    (Box::leak(Box::new(claims)), record)
+}
+
+struct Claims {
+    entry: &'static dyn Entry,
+    about: &'static About,
+    record: Shared,
+}
+
+impl Entry for Claims {
+    fn name(&self) -> &'static str {
+        self.entry.name()
+    }
+
+    fn about(&self) -> &'static About {
+        self.about
+    }
+
+    fn build(&self, me: Pid, config: &Config) -> Result<Node, ConfigError> {
+        let record = Arc::clone(&self.record);
+        Ok(match self.entry.build(me, config)? {
+            Node::Messages(inner) => Node::Messages(Box::new(Recorder { inner, record })),
+            Node::Memory(inner, regions) => {
+                Node::Memory(Box::new(Recorder { inner, record }), regions)
+            }
+        })
+    }
+
+    fn together(&self, config: &Config) -> Vec<GroupSet> {
+        self.entry.together(config)
+    }
+
+    fn show(&self, bytes: &[u8]) -> String {
+        self.entry.show(bytes)
+    }
+}
+
+/// How a medium's outputs are recorded.
+trait Recorded: Medium {
+    fn record(out: &Self::Out, record: &mut Record);
+}
+
+impl Recorded for Frames {
+    fn record(out: &Self::Out, record: &mut Record) {
+        match out {
+            messages::Out::To(_, Lane::Datagram, _) => record.unicast += 1,
+            messages::Out::Group(_, Lane::Datagram, _) => record.multicast += 1,
+            messages::Out::To(..) | messages::Out::Group(..) => {}
+        }
+    }
+}
+
+impl Recorded for Memory {
+    fn record(_: &Self::Out, _: &mut Record) {}
+}
+
+struct Recorder<M: Medium> {
+    inner: Box<dyn Protocol<Medium = M> + Send>,
+    record: Shared,
+}
+
+impl<M: Recorded> Protocol for Recorder<M> {
+    type Medium = M;
+
+    fn step(&mut self, now: Time, view: M::View<'_>, input: Input<'_, M>, out: &mut Outbox<M>) {
+        let before = out.items().len();
+        self.inner.step(now, view, input, out);
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        for output in &out.items()[before..] {
+            match output {
+                Output::Event(ProtocolEvent::ViewEntered { .. }) => record.views += 1,
+                Output::Event(ProtocolEvent::Left(_) | ProtocolEvent::MayStop(_)) => {
+                    record.left += 1
+                }
+                Output::Persist { awaited: true, .. } => record.awaited += 1,
+                Output::Persist { awaited: false, .. } => record.written += 1,
+                Output::Install { last: true, .. } => record.installed += 1,
+                Output::Medium(out) => M::record(out, &mut record),
+                _ => {}
+            }
+        }
+    }
+
+    fn deadline(&self) -> Option<(Time, Why)> {
+        self.inner.deadline()
+    }
+
+    fn room(&self, dst: GroupSet, bytes: usize) -> usize {
+        self.inner.room(dst, bytes)
+    }
+
+    fn payload_max(&self) -> usize {
+        self.inner.payload_max()
+    }
+
+    fn waiting(&self, tell: &mut dyn FnMut(MsgId, Wait)) {
+        self.inner.waiting(tell);
+    }
+
+    fn fit(&self) -> bool {
+        self.inner.fit()
+    }
+
+    fn status(&self) -> Status {
+        self.inner.status()
+    }
+}
