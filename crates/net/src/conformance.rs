@@ -2,7 +2,7 @@
 //! come.
 //!
 //! A carrier's test implements [`Fabric`] and runs each of [`SUITE`]. The laws are those of
-//! [`amcast_core::messages`]; each function says which one it tests. No test waits for a time: what
+//! [`mod@amcast_core::messages`]; each function says which one it tests. No test waits for a time: what
 //! must come is waited for, and what must not come is looked for in front of something that must.
 
 use amcast_core::id::{Gid, GroupSet, Pid};

@@ -1,7 +1,7 @@
 //! The medium `Messages` over real networks: frames on TCP connections and in UDP datagrams.
 //!
 //! Read [`Carrier`] for how a loop uses it. The laws that are kept are those of
-//! [`amcast_core::messages`].
+//! [`mod@amcast_core::messages`].
 //!
 //! - `wire/` is what travels, byte for byte; nothing in it touches a socket.
 //! - `streams/` is the lane `Stream`: connections, their stages, and what breaks them.

@@ -1,6 +1,6 @@
 //! Carrier of the medium `Messages`: streams that break and datagrams that get lost.
 //!
-//! It keeps the laws of [`amcast_core::messages`] and not a bit more. Between two processes there
+//! It keeps the laws of [`mod@amcast_core::messages`] and not a bit more. Between two processes there
 //! is a connection with a stream each way; when it breaks, the ends hear of it one after the other,
 //! and what was on the way arrives up to some point. Frames wait for the sender's port, the link
 //! and the receiver's port if these have a bandwidth.
