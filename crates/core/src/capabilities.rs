@@ -35,7 +35,7 @@ pub struct Capabilities {
     /// Whether the members of a group agree on views.
     ///
     /// Drivers: the runtime records views for the checker, and a node that stops asks its replicas to leave.
-    /// The protocol owes: [`Note::View`](crate::step::Note::View) when a process enters a view, and an answer
+    /// The protocol owes: [`ViewEntered`](crate::ProtocolEvent::ViewEntered) when a process enters a view, and an answer
     /// to [`Input::Leave`](crate::Input::Leave).
     pub views: bool,
     /// Whether a process answers a read index, [`Input::Barrier`](crate::Input::Barrier).

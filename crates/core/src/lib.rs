@@ -3,7 +3,7 @@
 //!
 //! Nothing here touches a socket, a file, a clock, a thread or an operating system; the crate has
 //! no dependency and no `unsafe`. Read [`step`] first, then [`events`], then the medium you care about:
-//! [`messages`] or [`memory`], or [`groupcast`] on top of messages.
+//! [`mod@messages`] or [`memory`], or [`groupcast`] on top of messages.
 #![no_std]
 #![forbid(unsafe_code)]
 
