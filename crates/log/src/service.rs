@@ -131,7 +131,7 @@ impl Shared {
             tries -= 1;
             match ordered.answer {
                 // Its age is bounded, so if it had been executed that would be remembered: it was not, and the
-                // clock of this host is wrong.
+                // clock of this host is far from ordered time.
                 Answer::Not(Why::Refused(
                     Refusal::Stale { now_ms } | Refusal::Ahead { now_ms },
                 )) if tries > 0 => {

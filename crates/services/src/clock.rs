@@ -7,6 +7,7 @@
 //! twice as long, and after two hours all is as before.
 
 use crate::envelope::Stamp;
+use crate::executor::AHEAD_MAX_MS;
 use crate::kv::client::{lock, wall_us};
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Mutex;
@@ -103,6 +104,15 @@ impl Clock {
 impl State {
     /// A stamp was refused by ordered time, `now_ms`. Says whether the host's own time is wrong.
     fn refused(&mut self, now_ms: u64, host_us: u64) -> bool {
+        let own_ms = (host_us / 1000).wrapping_add(self.own_ahead_ms);
+        if own_ms.abs_diff(now_ms) <= AHEAD_MAX_MS {
+            // It was an earlier stamp, by ordered time of before: that has come to the host's own.
+            self.ahead_ms = self.own_ahead_ms;
+            if matches!(self.trust, Trust::Doubted(_) | Trust::Replaced) {
+                self.trust = Trust::Retried(host_us);
+            }
+            return false;
+        }
         self.ahead_ms = now_ms.wrapping_sub(host_us / 1000);
         self.trust = match self.trust {
             Trust::Own => Trust::Doubted(host_us),
@@ -198,14 +208,22 @@ mod tests {
         let (mut state, second_us) = (begun(), 1_000_000);
         assert!(!state.refused(500_000, 900 * second_us));
         assert_eq!(state.ahead_ms, 400_000_u64.wrapping_neg());
-        assert!(!state.refused(902_000, 902 * second_us), "refused as too old, of the same doubt");
+        assert!(!state.refused(520_000, 902 * second_us), "of the same doubt");
         state.try_again(914 * second_us);
-        assert_eq!(state.ahead_ms, 0, "by ordered time as yet");
+        assert_eq!(state.ahead_ms, 382_000_u64.wrapping_neg(), "by ordered time as yet");
         state.try_again(916 * second_us);
         assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(916 * second_us)));
         state.try_again(977 * second_us);
         assert_eq!((state.ahead_ms, state.trust), (7, Trust::Own));
         assert!(!state.refused(1_000_000, 2000 * second_us), "so in each such doubt");
+
+        // What it stamped by ordered time is refused as too old once that has come to the host's own: late, too.
+        let mut state = begun();
+        assert!(!state.refused(500_000, 2000 * second_us));
+        assert!(!state.refused(2_001_000, 2002 * second_us));
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(2002 * second_us)));
+        assert!(!state.refused(2_004_000, 2004 * second_us), "another stamp of before");
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(2002 * second_us)));
 
         // A host's clock that is wrong is refused again, and stays replaced.
         let mut state = begun();

@@ -14,7 +14,7 @@
 //! happens once in 2^64 times.
 
 use crate::envelope::{Envelope, Stamp};
-use amcast_core::MsgId;
+use amcast_core::{MsgId, Outcome};
 use siphasher::sip::SipHasher13;
 use std::hash::Hasher;
 
@@ -171,11 +171,11 @@ pub(crate) struct Outcomes {
 }
 
 impl Outcomes {
-    /// Adds that a command was executed.
-    pub(crate) fn add(&mut self, position: u64, id: MsgId, answer: &[u8]) {
+    /// Adds what became of the command that is at `position`, in message `id`, and its answer.
+    pub(crate) fn add(&mut self, (position, id): (u64, MsgId), outcome: Outcome, answer: &[u8]) {
         // Before the first point nobody could compare it.
         if self.since.is_some() {
-            let words = [position, u64::from(id.sender.0), id.seq];
+            let words = [position, u64::from(id.sender.0), id.seq, u64::from(outcome.code())];
             self.sum = self.sum.wrapping_add(of_words(&words, answer));
         }
     }
@@ -403,19 +403,22 @@ mod tests {
     #[test]
     fn outcomes_count_whatever_the_order_and_only_where_both_know_all_of_them() {
         let id = |seq| MsgId { sender: Pid(1), seq };
-        let sum = |ran: &[(u64, &[u8])]| {
+        let of = |ran: &[(u64, &[u8])], outcome| {
             let mut outcomes = Outcomes::default();
             outcomes.end(5);
-            ran.iter().for_each(|(at, answer)| outcomes.add(*at, id(*at), answer));
+            ran.iter().for_each(|(at, answer)| outcomes.add((*at, id(*at)), outcome, answer));
             Digest::new(0, outcomes.end(9))
         };
+        let sum = |ran: &[(u64, &[u8])]| of(ran, Outcome::Executed);
         let one = sum(&[(6, b"a"), (7, b"b")]);
         assert_eq!(one, sum(&[(7, b"b"), (6, b"a")]));
         for other in [&[(6, &b"a"[..])][..], &[(6, b"b"), (7, b"a")], &[(6, b"a"), (8, b"b")]] {
             assert_eq!(one.difference(&sum(other)), Some(Difference::Outcomes));
         }
+        let refused = of(&[(6, b"a"), (7, b"b")], Outcome::NotExecuted);
+        assert_eq!(one.difference(&refused), Some(Difference::Outcomes), "in the same words");
         let mut fresh = Outcomes::default();
-        fresh.add(6, id(6), b"x");
+        fresh.add((6, id(6)), Outcome::Executed, b"x");
         assert_eq!(Digest::new(0, fresh.end(9)).outcomes, None, "it may not know all");
         let base = digest(1, Some((5, 7)), 3);
         assert_eq!(base.difference(&digest(2, None, 4)), Some(Difference::Slice));

@@ -235,8 +235,8 @@ pub enum Refusal {
         /// Ordered time, by the hosts' clock, in milliseconds.
         now_ms: u64,
     },
-    /// Its stamp is further ahead of the replicas' clocks than counts: it was not executed. Another message that carries
-    /// the same may be, once they have come as far.
+    /// Its stamp is further ahead of the replicas' clocks than counts: it was not executed, and no other message of
+    /// its request with this stamp will be. Or its session sent it behind such a one, which is to come again first.
     Ahead {
         /// Ordered time, by the hosts' clock, in milliseconds.
         now_ms: u64,

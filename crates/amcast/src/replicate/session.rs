@@ -166,7 +166,7 @@ impl Session {
             tries -= 1;
             match taken(&answer) {
                 // The front gives a command up long before it could be forgotten that it was executed: so this
-                // one was not, and the clock of this host is wrong.
+                // one was not, and the clock of this host is far from ordered time.
                 Err(CallError::Refused(Refusal::Stale { now_ms } | Refusal::Ahead { now_ms }))
                     if tries > 0 =>
                 {

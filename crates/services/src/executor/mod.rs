@@ -58,6 +58,7 @@
 
 mod clocks;
 mod digests;
+mod mutant;
 mod parts;
 mod peek;
 mod pool;
@@ -84,10 +85,11 @@ use crate::parts::{Assembly, CommandPart, header};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
 use clocks::{Clocks, bound};
 use digests::{Comparison, Digests};
+use mutant::Mutant;
 use parts::Parts;
 use pool::{Job, Pool};
-use sessions::{Floors, Progress};
-use side::{Side, Turn};
+use sessions::{Admission, Floors, Progress, SessionTime};
+use side::{Side, Tidy, Turn};
 use skips::Skips;
 use snapshot::Cut;
 use std::sync::Arc;
@@ -181,6 +183,8 @@ struct Head {
     delivered: u64,
     /// Ordered time there.
     now: Stamp,
+    /// By how much it leapt so far, beyond what [`LEAP_MS`] allows, by the hosts' clock.
+    leapt_ms: u64,
     /// What the clocks of the shard's replicas say.
     clocks: Clocks,
     floors: Floors,
@@ -190,19 +194,36 @@ struct Head {
     parts: Parts,
 }
 
+/// How far lived time goes on at a time, at most, in milliseconds: replicas report their clocks much more often where a
+/// shard orders commands.
+const LEAP_MS: u64 = AHEAD_MAX_MS;
+
 impl Head {
     /// Ordered time at a command with this stamp, if it comes next.
     fn time(&self, stamp: Stamp) -> Stamp {
         let agreed = self.clocks.agreed();
         self.now.max(agreed.map_or(stamp, |agreed| stamp.min(bound(agreed))))
     }
+
+    /// Ordered time goes on to `now`, which is not before it.
+    fn go_on(&mut self, now: Stamp) {
+        let step_ms = now.host_ms.saturating_sub(self.now.host_ms);
+        self.leapt_ms += step_ms.saturating_sub(LEAP_MS);
+        self.now = now;
+    }
+
+    /// What time it is for sessions when ordered time is `host_ms`; too early a one for a time before a leap.
+    fn session_time(&self, host_ms: u64) -> SessionTime {
+        let leapt_ms = if mutant::is(Mutant::AgesByLeaps) { 0 } else { self.leapt_ms };
+        SessionTime { host_ms, lived_ms: host_ms.saturating_sub(leapt_ms) }
+    }
 }
 
 /// What decides about a command whose turn has come, beside its shards' data.
 #[derive(Clone, Copy)]
 struct Judged {
-    /// What its retries are judged by.
-    floor: u64,
+    /// What its session says of it.
+    admission: Admission,
     /// See [`At::exact`](crate::machine::At::exact).
     exact: GroupSet,
     /// Whether it is answered in place of being executed: see [`skips`].
@@ -523,14 +544,15 @@ impl<M: Machine> Executor<M> {
         {
             self.begin_digest(place, id, body);
         }
-        let floor = self.took(place, dst, envelope);
+        let admission = self.took(place, dst, envelope);
         if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
             let is_skipped = self.skips.has(id);
-            let judged = Judged { floor: floor.unwrap_or(0), exact: dst, is_skipped };
+            let admission = admission.unwrap_or_default();
+            let judged = Judged { admission, exact: dst, is_skipped };
             self.give_turn((id, dst), &[(place, before)], judged, envelope, payload, on_answer);
             return Ok(Delivered::Taken);
         }
-        if let Some(entry) = self.line_up((place, before, floor), ordered) {
+        if let Some(entry) = self.line_up((place, before, admission), ordered) {
             self.give_turns(entry, on_answer);
         }
         Ok(Delivered::Taken)
@@ -539,7 +561,7 @@ impl<M: Machine> Executor<M> {
     /// Puts a command in line in one of its shards; its ticket if its turn has come.
     fn line_up(
         &mut self,
-        (place, before, floor): (Place, u64, Option<u64>),
+        (place, before, admission): (Place, u64, Option<Admission>),
         ordered: &Ordered<'_>,
     ) -> Option<u64> {
         let Ordered { id, dst, ref envelope, ref payload, is_known } = *ordered;
@@ -560,7 +582,7 @@ impl<M: Machine> Executor<M> {
             // before them.
             let is_unknown = !is_known && !is_skipped;
             let exact = is_unknown || growth > 0 && !self.has_room(place.shard);
-            let arrival = Arrival { place, before, floor, growth, exact };
+            let arrival = Arrival { place, before, admission, growth, exact };
             let machine = &*self.machine;
             self.lanes.enter((id, dst), arrival, payload, |access| {
                 if let Some(body) = looked_at {
@@ -582,7 +604,7 @@ impl<M: Machine> Executor<M> {
         let mine = &mut self.heads[shard.index()];
         if self.clocks > 0 {
             mine.clocks.hear(id.sender, said, self.clocks);
-            mine.now = mine.now.max(mine.clocks.agreed().unwrap_or_default());
+            mine.go_on(mine.now.max(mine.clocks.agreed().unwrap_or_default()));
             mine.parts.expire(mine.now.host_ms);
         }
         Delivered::Taken
@@ -615,19 +637,20 @@ impl<M: Machine> Executor<M> {
         }
     }
 
-    /// Notes a delivery; in the command's lowest shard, where its session is kept, the floor for
-    /// its retries.
-    fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<u64> {
+    /// Notes a delivery; in the command's lowest shard, where its session is kept, what it is judged by.
+    fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<Admission> {
         let head = &mut self.heads[place.shard.index()];
-        (head.delivered, head.now) = (place.position, place.now);
+        head.delivered = place.position;
+        head.go_on(place.now);
         head.parts.expire(place.now.host_ms);
         if !envelope.read_only {
             head.digests.changed();
         }
         let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
-        let floor = home.then(|| head.floors.admit(envelope, place.now.host_ms))?;
-        head.parts.release(envelope.session, floor);
-        Some(floor)
+        let now = head.session_time(place.now.host_ms);
+        let admission = home.then(|| head.floors.admit(envelope, now, &self.limits))?;
+        head.parts.release(envelope.session, admission.floor);
+        Some(admission)
     }
 
     /// Gives its turn to a waiting command and then to all that only waited for those before.
@@ -635,14 +658,29 @@ impl<M: Machine> Executor<M> {
         let mut ready = vec![ticket];
         while let Some(ticket) = ready.pop() {
             let (entry, befores) = self.lanes.leave(ticket, &mut ready);
-            let Entry { id, dst, places, payload, floor, exact, .. } = entry;
+            let Entry { id, dst, places, payload, admission, exact, .. } = entry;
             let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
             places.sort_by_key(|(p, _)| p.shard);
             let (envelope, _) = header(&payload).expect("it was decoded when it came");
-            let judged = Judged { floor, exact, is_skipped: self.skips.has(id) };
+            let judged = Judged { admission, exact, is_skipped: self.skips.has(id) };
             let payload = Payload::Shared(payload);
             self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
         }
+    }
+
+    /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
+    fn tidy(&mut self, places: &[(Place, u64)]) -> Tidy {
+        let mut tidy = Tidy { wall_ms: u64::MAX, lived_ms: u64::MAX };
+        for (place, _) in places {
+            let head = &mut self.heads[place.shard.index()];
+            // No command that has not had its turn is earlier than this.
+            let now = self.lanes.first_waiting(place.shard).map_or(head.now, |w| w.now);
+            let time = head.session_time(now.host_ms);
+            head.floors.tidy(time, &self.limits);
+            tidy.wall_ms = tidy.wall_ms.min(now.wall_ms);
+            tidy.lived_ms = tidy.lived_ms.min(time.lived_ms);
+        }
+        tidy
     }
 
     /// Runs a command, or has it run. `places` stand with the positions in front of them, in
@@ -660,18 +698,11 @@ impl<M: Machine> Executor<M> {
         let home = places[0].0.shard;
         let head = &self.heads[home.index()];
         let progress = Progress {
-            floor: head.floors.of(envelope.session).max(judged.floor),
+            floor: head.floors.of(envelope.session).max(judged.admission.floor),
             applied: self.applied(home),
             delivered: head.delivered,
         };
-        let mut tidy = Stamp { wall_ms: u64::MAX, host_ms: u64::MAX };
-        for (place, _) in places {
-            let head = &mut self.heads[place.shard.index()];
-            // No command that has not had its turn is earlier than this.
-            let now = self.lanes.first_waiting(place.shard).map_or(head.now, |w| w.now);
-            head.floors.tidy(now.host_ms, &self.limits);
-            tidy = tidy.min(now);
-        }
+        let tidy = self.tidy(places);
         match &mut self.engine {
             Engine::Pool(pool) => {
                 let command = Envelope::decode(payload.bytes());

@@ -5,6 +5,8 @@
 //! the command is put together, when there is no room for another one of it, when the session goes on with something else
 //! in the shard, and when none has come for [`PARTS_MS`] of ordered time.
 
+use super::mutant::{self, Mutant};
+use super::sessions::Admission;
 use super::{Delivered, Executor, Full, OnAnswer, Ordered, Payload};
 use crate::envelope::Envelope;
 use crate::kv::hash::Keyed;
@@ -14,7 +16,6 @@ use crate::stream::{Piece, Source, follows, next};
 use amcast_core::limits::{COMMAND_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use indexmap::IndexMap;
-use mutant::Mutant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -229,47 +230,6 @@ impl PartsCut {
     }
 }
 
-/// Faults that tests must find.
-pub(super) mod mutant {
-    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub(crate) enum Mutant {
-        /// A command of which a part is missing is executed.
-        RunsIncomplete,
-        /// A checkpoint holds no parts.
-        ForgetsAtCut,
-        /// Parts do not count.
-        CountsNothing,
-        /// The parts of a command are kept of which one was refused.
-        KeepsRefused,
-        /// Parts are kept also when their session is beyond their command.
-        KeepsLateParts,
-    }
-
-    #[cfg(not(test))]
-    pub(super) const fn is(_: Mutant) -> bool {
-        false
-    }
-
-    #[cfg(test)]
-    thread_local! {
-        static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
-    }
-
-    #[cfg(test)]
-    pub(super) fn is(mutant: Mutant) -> bool {
-        ON.get() == Some(mutant)
-    }
-
-    /// Runs `check` with the fault.
-    #[cfg(test)]
-    pub(crate) fn with<T>(mutant: Mutant, check: impl FnOnce() -> T) -> T {
-        ON.set(Some(mutant));
-        let found = check();
-        ON.set(None);
-        found
-    }
-}
-
 impl<M: Machine> Executor<M> {
     /// Bytes of parts of commands that `shard` keeps.
     pub fn parts_bytes(&self, shard: Gid) -> usize {
@@ -286,25 +246,24 @@ impl<M: Machine> Executor<M> {
     ) {
         let Envelope { session, request, stamp, .. } = part.envelope;
         let head = &mut self.heads[shard.index()];
-        (head.delivered, head.now) = (position, head.time(stamp));
+        head.delivered = position;
+        head.go_on(head.time(stamp));
         let now_ms = head.now.host_ms;
         head.parts.expire(now_ms);
         // A part has one place: the shard that keeps its command's session.
         if dst != GroupSet::one(shard) {
             return;
         }
-        let floor = head.floors.admit(&part.envelope, now_ms);
+        let time = head.session_time(now_ms);
+        let Admission { floor, timing, .. } = head.floors.admit(&part.envelope, time, &self.limits);
         head.parts.release(session, floor);
-        let kept = match stamp.host_ms {
+        let kept = match timing.refusal(now_ms) {
             // The session is beyond the command.
             _ if part.first() < floor && !mutant::is(Mutant::KeepsLateParts) => {
                 Err(Refusal::Forgotten { outcome: Outcome::Unknown })
             }
-            ms if ms.saturating_add(self.limits.session_ms) < now_ms => {
-                Err(Refusal::Stale { now_ms })
-            }
-            ms if ms > now_ms => Err(Refusal::Ahead { now_ms }),
-            _ => head.parts.keep(part, now_ms),
+            Some(untimely) => Err(untimely),
+            None => head.parts.keep(part, now_ms),
         };
         match kept {
             Ok(()) => {

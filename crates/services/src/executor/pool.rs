@@ -61,11 +61,11 @@ mod reads;
 
 use super::peek::{Look, Looked};
 use super::sessions::Progress;
-use super::side::{self, Side, Turn};
+use super::side::{self, Side, Tidy, Turn};
 use super::witness::SharedWitness;
 use super::{Answer, Holds, Judged, Limits, OnAnswer};
 use crate::digest::is_point;
-use crate::envelope::{Envelope, Stamp};
+use crate::envelope::Envelope;
 use crate::machine::{Machine, Place};
 use amcast_core::{Gid, GroupSet, MsgId, Outcome};
 use reads::Peeked;
@@ -87,7 +87,7 @@ pub(super) struct Job {
     pub(super) dst: GroupSet,
     pub(super) judged: Judged,
     pub(super) progress: Progress,
-    pub(super) tidy: Stamp,
+    pub(super) tidy: Tidy,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
     pub(super) payload: Arc<[u8]>,

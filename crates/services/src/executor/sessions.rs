@@ -12,12 +12,25 @@
 //! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
 //! a wall clock that is set makes no command old. A retry carries the
 //! stamp of its first sending, and a command older than that is refused unless it is known that it ran:
-//! which of them run follows from the order alone. A stamp that is ahead of ordered time, since the front's clock is
-//! wrong (see [`super::clocks`]), would not be old by then, and is refused, too. A front that first sent the
-//! command a moment ago knows by both refusals that it was not executed, and what time it is. Answers over [`Limits::answer_bytes`] are dropped, of
+//! which of them run follows from the order alone. A stamp that is far ahead of ordered time, since the front's clock
+//! is wrong (see [`super::clocks`]), would not be old by then, and is refused, too.
+//!
+//! Ordered time stands still while a shard orders nothing, and leaps once it goes on. By a leap a command would
+//! look old that ran a moment ago. So sessions age by *lived* time, which leaves out most of a leap
+//! ([`LEAP_MS`](super::LEAP_MS)). Lived time is never faster than ordered time: what is forgotten by the one is refused
+//! by the other. A front that first sent a command a moment ago therefore knows that one which was refused by its
+//! stamp was not executed.
+//!
+//! Such a front sends the command again by the time that it was told. Then no copy of the refused message may be
+//! executed, although ordered time comes up to its stamp: the floor of its session remembers the stamps that were
+//! refused, until a later command says that these requests are not open any more. Nor may later requests overtake it that the
+//! session sent behind it, since their client expects them in this order: they are refused alike until it was admitted.
+//!
+//! Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request is told so, and does not run again.
 
-use super::Limits;
+use super::mutant::{self, Mutant};
+use super::{AHEAD_MAX_MS, Limits};
 use crate::envelope::Envelope;
 use crate::kv::hash::Keyed;
 use crate::machine::Refusal;
@@ -27,12 +40,88 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What a session's requests are judged by, from the commands that were delivered.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
 pub(super) struct Floor {
-    /// Ordered time of its last command, by the hosts' clock.
+    /// Lived time of its last command.
     pub(super) used_ms: u64,
     /// Requests below this were answered: the highest such number delivered so far.
     pub(super) open_from: u64,
+    /// Those of its open requests that were refused by their stamps, in order of arrival.
+    pub(super) untimely: Vec<Untimely>,
+}
+
+/// A message that was refused by its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Untimely {
+    pub(super) request: u64,
+    /// Its stamp by the hosts' clock: that of all its copies.
+    pub(super) stamp_ms: u64,
+    /// Lived time when it was refused.
+    pub(super) at_ms: u64,
+    /// Whether another message of the request was admitted since.
+    pub(super) is_past: bool,
+}
+
+/// Messages of one session whose refusal is remembered: more than a front that sends each refused request again once
+/// has open.
+const UNTIMELY_MAX: usize = 2048;
+
+/// What time it is for a session, when a command is delivered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionTime {
+    /// Ordered time by the hosts' clock.
+    pub(super) host_ms: u64,
+    /// The same without leaps.
+    pub(super) lived_ms: u64,
+}
+
+/// How a command's stamp stands to ordered time.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) enum Timing {
+    #[default]
+    InTime,
+    /// So old that it may be forgotten whether the request ran.
+    Old,
+    /// Further ahead than counts, or a copy of such a message, or behind one that is to come again.
+    Ahead,
+}
+
+impl Timing {
+    pub(super) const fn code(self) -> u64 {
+        match self {
+            Self::InTime => 0,
+            Self::Old => 1,
+            Self::Ahead => 2,
+        }
+    }
+
+    pub(super) const fn of_code(code: u64) -> Option<Self> {
+        match code {
+            0 => Some(Self::InTime),
+            1 => Some(Self::Old),
+            2 => Some(Self::Ahead),
+            _ => None,
+        }
+    }
+
+    /// Why a command is not executed at `now_ms`, if that is so.
+    pub(super) const fn refusal(self, now_ms: u64) -> Option<Refusal> {
+        match self {
+            Self::InTime => None,
+            Self::Old => Some(Refusal::Stale { now_ms }),
+            Self::Ahead => Some(Refusal::Ahead { now_ms }),
+        }
+    }
+}
+
+/// What a command is judged by, from its delivery in its lowest shard.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Admission {
+    /// Requests below this were answered.
+    pub(super) floor: u64,
+    pub(super) timing: Timing,
+    /// Lived time there.
+    pub(super) lived_ms: u64,
 }
 
 /// The floors of one shard's sessions.
@@ -43,13 +132,74 @@ pub(super) struct Floors {
     hand: usize,
 }
 
+impl Floor {
+    /// How the stamp of a command that is delivered now stands to ordered time. What is remembered of refusals counts
+    /// for no longer than every replica surely remembers it.
+    fn time(&self, e: &Envelope, now: SessionTime, limits: &Limits) -> Timing {
+        if e.stamp.host_ms.saturating_add(limits.session_ms) < now.host_ms {
+            return Timing::Old;
+        }
+        let is_copy = |u: &Untimely| {
+            let is_same = u.request == e.request && u.stamp_ms == e.stamp.host_ms;
+            is_same && !mutant::is(Mutant::RunsCopies)
+        };
+        let is_behind = |u: &Untimely| {
+            let is_young = u.at_ms.saturating_add(limits.session_ms) >= now.lived_ms;
+            u.request < e.request && !u.is_past && is_young && !mutant::is(Mutant::LetsOvertake)
+        };
+        let is_held = self.untimely.iter().any(|u| is_copy(u) || is_behind(u));
+        match e.stamp.host_ms > now.host_ms.saturating_add(AHEAD_MAX_MS) || is_held {
+            true => Timing::Ahead,
+            false => Timing::InTime,
+        }
+    }
+
+    /// Takes note of how a command's stamp stands to ordered time.
+    fn note(&mut self, e: &Envelope, timing: Timing, now: SessionTime) {
+        let (request, stamp_ms) = (e.request, e.stamp.host_ms);
+        let is_known = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
+        match timing {
+            Timing::InTime => {
+                let mine = self.untimely.iter_mut().filter(|u| u.request == request);
+                mine.for_each(|u| u.is_past = true);
+            }
+            _ if request < self.open_from || self.untimely.iter().any(is_known) => {}
+            Timing::Old | Timing::Ahead => {
+                if self.untimely.len() >= UNTIMELY_MAX {
+                    self.untimely.remove(0);
+                }
+                let at_ms = now.lived_ms;
+                self.untimely.push(Untimely { request, stamp_ms, at_ms, is_past: false });
+            }
+        }
+    }
+
+    /// Whether it is idle for so long that a copy of whatever was refused is old by now.
+    fn is_over(&self, now: SessionTime, limits: &Limits) -> bool {
+        let is_old = |u: &Untimely| u.stamp_ms.saturating_add(limits.session_ms) < now.host_ms;
+        let holds_nothing = self.untimely.iter().all(is_old) || mutant::is(Mutant::ForgetsAhead);
+        is_forgotten(self.used_ms, now.lived_ms, limits) && holds_nothing
+    }
+}
+
+/// Whether a session that was used at `used_ms` is forgotten at `lived_ms`: whatever it ran is old by then, also if its
+/// stamp was a little ahead.
+const fn is_forgotten(used_ms: u64, lived_ms: u64, limits: &Limits) -> bool {
+    used_ms.saturating_add(limits.session_ms).saturating_add(AHEAD_MAX_MS) < lived_ms
+}
+
 impl Floors {
-    /// Notes that a command was delivered in this shard; the floor that it will be judged by.
-    pub(super) fn admit(&mut self, e: &Envelope, host_ms: u64) -> u64 {
+    /// Notes that a command was delivered in this shard; what it will be judged by.
+    pub(super) fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
         let floor = self.table.entry(e.session).or_default();
-        floor.used_ms = floor.used_ms.max(host_ms);
-        floor.open_from = floor.open_from.max(e.open_from);
-        floor.open_from
+        floor.used_ms = floor.used_ms.max(now.lived_ms);
+        if e.open_from > floor.open_from {
+            floor.open_from = e.open_from;
+            floor.untimely.retain(|u| u.request >= e.open_from);
+        }
+        let timing = floor.time(e, now, limits);
+        floor.note(e, timing, now);
+        Admission { floor: floor.open_from, timing, lived_ms: now.lived_ms }
     }
 
     /// The floor of a session as far as it was delivered.
@@ -57,15 +207,15 @@ impl Floors {
         self.table.get(&session).map_or(0, |f| f.open_from)
     }
 
-    /// Looks at two sessions and forgets those that were idle for too long before `host_ms`, a time
+    /// Looks at two sessions and forgets those that were idle for too long before `now`, a time
     /// that every command which has not run has reached.
-    pub(super) fn tidy(&mut self, host_ms: u64, limits: &Limits) {
+    pub(super) fn tidy(&mut self, now: SessionTime, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;
             }
             let Some((_, floor)) = self.table.get_index(self.hand) else { return };
-            if floor.used_ms.saturating_add(limits.session_ms) < host_ms {
+            if floor.is_over(now, limits) {
                 self.table.swap_remove_index(self.hand);
             } else {
                 self.hand += 1;
@@ -137,7 +287,7 @@ impl Kept {
 /// The requests of one session that ran in one shard.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Session {
-    /// Ordered time of the last one, by the hosts' clock.
+    /// Lived time of the last one.
     pub(super) used_ms: u64,
     /// Requests below the first number can be dropped once the shard applied the second, a
     /// position.
@@ -178,18 +328,18 @@ impl Sessions {
         self.of(session, request).is_some()
     }
 
-    /// Whether a command may run, when its turn has come.
+    /// Whether a command may run, when its turn has come. `now_ms` is ordered time by the hosts' clock.
     pub(super) fn check(
         &self,
         e: &Envelope,
-        floor: u64,
-        host_ms: u64,
+        admission: Admission,
+        now_ms: u64,
         limits: &Limits,
     ) -> Verdict<'_> {
         if e.request < e.open_from || e.request - e.open_from >= limits.window {
             return Verdict::Refused(Refusal::Window);
         }
-        if e.request < floor {
+        if e.request < admission.floor {
             return Verdict::Refused(Refusal::Forgotten { outcome: Outcome::Unknown });
         }
         // Before its stamp is looked at: what is remembered must not be taken for what never ran.
@@ -200,14 +350,7 @@ impl Sessions {
                 None => Verdict::Refused(Refusal::Forgotten { outcome }),
             };
         }
-        if e.stamp.host_ms.saturating_add(limits.session_ms) < host_ms {
-            return Verdict::Refused(Refusal::Stale { now_ms: host_ms });
-        }
-        // If it counted, it would not be old yet when its session is forgotten.
-        if e.stamp.host_ms > host_ms {
-            return Verdict::Refused(Refusal::Ahead { now_ms: host_ms });
-        }
-        Verdict::New
+        admission.timing.refusal(now_ms).map_or(Verdict::New, Verdict::Refused)
     }
 
     /// What is kept of a request that is known to have run.
@@ -217,17 +360,17 @@ impl Sessions {
         Some(&ran[i].1)
     }
 
-    /// Notes that a command ran at `host_ms`, and what is kept of it.
+    /// Notes that a command was answered for good that was delivered at `lived_ms`, and what is kept of it.
     pub(super) fn record(
         &mut self,
         e: &Envelope,
         kept: Kept,
-        host_ms: u64,
+        lived_ms: u64,
         progress: &Progress,
         limits: &Limits,
     ) {
         let session = Arc::make_mut(self.table.entry(e.session).or_default());
-        session.used_ms = session.used_ms.max(host_ms);
+        session.used_ms = session.used_ms.max(lived_ms);
         if let Some((below, position)) = session.drop_below
             && progress.applied >= position
         {
@@ -265,16 +408,16 @@ impl Sessions {
         }
     }
 
-    /// Looks at two sessions and forgets those that were idle for too long before `host_ms`, a time
+    /// Looks at two sessions and forgets those that were idle for too long before `lived_ms`, a lived time
     /// that every command which has not run has reached: a retry of what they ran is refused by
-    /// its stamp, which is no later than when it ran.
-    pub(super) fn tidy(&mut self, host_ms: u64, limits: &Limits) {
+    /// its stamp, which is hardly later than when it ran.
+    pub(super) fn tidy(&mut self, lived_ms: u64, limits: &Limits) {
         for _ in 0..2 {
             if self.hand >= self.table.len() {
                 self.hand = 0;
             }
             let Some((_, session)) = self.table.get_index(self.hand) else { return };
-            if session.used_ms.saturating_add(limits.session_ms) < host_ms {
+            if is_forgotten(session.used_ms, lived_ms, limits) {
                 if let Some((_, old)) = self.table.swap_remove_index(self.hand) {
                     self.answer_bytes -= old.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
                 }

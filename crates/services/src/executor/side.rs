@@ -4,7 +4,7 @@ use super::sessions::{Kept, Progress, Session, Sessions, Table, Verdict};
 use super::witness::{Doing, Witness, tell};
 use super::{Answer, Judged, Limits};
 use crate::digest::{Digest, Outcomes, Slice, cursor, encode_result, is_point};
-use crate::envelope::{Envelope, Stamp};
+use crate::envelope::Envelope;
 use crate::machine::{At, Corrupt, Machine, Part, Place, Refusal};
 use crate::parts::header;
 use crate::stream::{Piece, Source, follows, next};
@@ -23,6 +23,15 @@ pub(super) struct Side<P> {
     cut: Option<(Table, usize)>,
 }
 
+/// A time before which no command is that has not run in any of some shards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tidy {
+    /// By the wall clock.
+    pub(super) wall_ms: u64,
+    /// By lived time: see [`super::sessions`].
+    pub(super) lived_ms: u64,
+}
+
 /// A command whose turn has come.
 pub(super) struct Turn<'a> {
     pub(super) id: MsgId,
@@ -32,8 +41,7 @@ pub(super) struct Turn<'a> {
     pub(super) judged: Judged,
     /// How far its lowest shard was when it was given to be run.
     pub(super) progress: Progress,
-    /// No command that has not run in any of its shards is earlier than this, on either clock.
-    pub(super) tidy: Stamp,
+    pub(super) tidy: Tidy,
     pub(super) payload: &'a [u8],
     /// Whether anybody waits for its answer here.
     pub(super) is_awaited: bool,
@@ -160,6 +168,24 @@ pub(super) fn keep_small(scratch: &mut Vec<u8>) {
     }
 }
 
+/// Why a command is refused so that no other message of its request is executed either.
+const fn refused_for_good(
+    verdict: &Verdict<'_>,
+    is_skipped: bool,
+    is_whole: bool,
+) -> Option<Refusal> {
+    match verdict {
+        // Whatever its stamp: another message of it may have another one.
+        Verdict::New | Verdict::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. })
+            if is_skipped =>
+        {
+            Some(Refusal::Skipped)
+        }
+        Verdict::New if !is_whole => Some(Refusal::Incomplete),
+        _ => None,
+    }
+}
+
 /// Runs a command on `sides`, those of its places, unless its session says that it ran before.
 pub(super) fn run<M: Machine>(
     machine: &M,
@@ -170,42 +196,41 @@ pub(super) fn run<M: Machine>(
     on_answer: &mut dyn FnMut(Answer<'_>),
 ) {
     let Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness } = *turn;
-    let Judged { floor, exact, is_skipped } = judged;
+    let Judged { admission, exact, is_skipped } = judged;
     let (envelope, body) = header(payload).expect("it was decoded when it came");
     let Envelope { session, request, .. } = envelope;
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
-    let (home, host_ms) = (&mut *sides[0], places[0].now.host_ms);
+    let (home, now_ms) = (&mut *sides[0], places[0].now.host_ms);
     let verdict = if envelope.read_only {
         Verdict::New
     } else {
-        home.sessions.check(&envelope, floor, host_ms, limits)
+        home.sessions.check(&envelope, admission, now_ms, limits)
     };
-    let (verdict, body) = match (verdict, body) {
-        (Verdict::New, None) => (Verdict::Refused(Refusal::Incomplete), &[][..]),
-        (verdict, body) => (verdict, body.unwrap_or_default()),
-    };
+    let is_whole = body.is_some();
+    let body = body.unwrap_or_default();
     scratch.clear();
     if is_point(&envelope) {
         home.digest(&places[0], body, limits, scratch);
         let outcome = Outcome::Executed;
         return on_answer(Answer { id, session, request, outcome, bytes: scratch });
     }
+    let for_good = refused_for_good(&verdict, is_skipped, is_whole);
     match verdict {
-        // It changes nothing, and whoever asked hears from another node.
-        Verdict::New if envelope.read_only && !is_awaited => {}
         Verdict::Done(outcome, kept) => {
             machine.again(&home.part, kept, body, scratch);
             on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
-        Verdict::Refused(why) => {
+        Verdict::Refused(why) if for_good.is_none() => {
             machine.refuse(why, body, scratch);
             let outcome = why.outcome();
             on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
-        Verdict::New => {
-            let outcome = if is_skipped {
-                machine.refuse(Refusal::Skipped, body, scratch);
-                Refusal::Skipped.outcome()
+        // It changes nothing, and whoever asked hears from another node.
+        Verdict::New if envelope.read_only && !is_awaited => {}
+        Verdict::New | Verdict::Refused(_) => {
+            let outcome = if let Some(why) = for_good {
+                machine.refuse(why, body, scratch);
+                why.outcome()
             } else {
                 home.executed += 1;
                 let at = At { id, dst, places, exact };
@@ -215,8 +240,9 @@ pub(super) fn run<M: Machine>(
             };
             if !envelope.read_only {
                 let kept = Kept::new(outcome, machine.kept(scratch));
-                sides[0].sessions.record(&envelope, kept, host_ms, &progress, limits);
-                sides[0].outcomes.add(places[0].position, id, scratch);
+                let lived_ms = admission.lived_ms;
+                sides[0].sessions.record(&envelope, kept, lived_ms, &progress, limits);
+                sides[0].outcomes.add((places[0].position, id), outcome, scratch);
             }
             on_answer(Answer { id, session, request, outcome, bytes: scratch });
         }
@@ -224,7 +250,7 @@ pub(super) fn run<M: Machine>(
     keep_small(scratch);
     for side in sides {
         side.part.tidy(tidy.wall_ms);
-        side.sessions.tidy(tidy.host_ms, limits);
+        side.sessions.tidy(tidy.lived_ms, limits);
     }
 }
 

@@ -9,14 +9,14 @@
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
 //! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
-//! 8); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
-//! commands; each shard's floors of sessions; each shard's parts of commands (since version 12); and for each shard what
+//! 8), and by how much time leapt (since version 14); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
+//! commands; each shard's floors of sessions, with what was refused by its stamp (since version 14); each shard's parts of commands (since version 12); and for each shard what
 //! its sessions ran, with what became of it (since version 13), and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
 //! piece may be longer than asked for by one part of a command, or by one session with its answers.
 
 use super::clocks::Clocks;
 use super::parts::PartsCut;
-use super::sessions::{Floor, Floors};
+use super::sessions::{Admission, Floor, Floors, Timing, Untimely};
 use super::side::Side;
 use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
@@ -45,6 +45,9 @@ const EXACT_SINCE: u8 = 9;
 /// The first version of the stream that holds what was skipped.
 const SKIPPED_SINCE: u8 = 11;
 
+/// The first version of the stream that says by how much ordered time leapt, and what was refused by its stamp.
+const LEAPS_SINCE: u8 = 14;
+
 /// All that a node's commands came to.
 pub struct State<M: Machine> {
     pub(super) heads: Vec<Head>,
@@ -57,8 +60,8 @@ pub struct State<M: Machine> {
 /// The part of a cut that is the executor's, and how much of it was given.
 pub(super) struct Cut {
     progress: Progress,
-    /// Each shard's position, ordered time and clock reports, until they are given.
-    heads: Option<Vec<(u64, Stamp, Clocks)>>,
+    /// What is given of the heads, until it is.
+    heads: Option<Vec<HeadCut>>,
     /// Those that were skipped.
     skipped: Vec<SkipDecision>,
     waiting: VecDeque<Waiting>,
@@ -69,6 +72,21 @@ pub(super) struct Cut {
     /// The floors of each shard's sessions, and the index of the next one.
     floors: Vec<(IndexMap<u64, Floor, Keyed>, usize)>,
     stage: Stage,
+}
+
+/// One shard's position, ordered time, clock reports, and by how much time leapt.
+struct HeadCut {
+    delivered: u64,
+    now: Stamp,
+    clocks: Clocks,
+    leapt_ms: u64,
+}
+
+impl HeadCut {
+    fn of(head: &Head) -> Self {
+        let Head { delivered, now, leapt_ms, .. } = *head;
+        Self { delivered, now, clocks: head.clocks.clone(), leapt_ms }
+    }
 }
 
 /// What is given next.
@@ -97,6 +115,9 @@ impl Top {
             if from.version() >= CLOCKS_SINCE {
                 head.clocks = read_clocks(from)?;
             }
+            if from.version() >= LEAPS_SINCE {
+                head.leapt_ms = from.word()?;
+            }
         }
         let mut skipped = Vec::new();
         while from.version() >= SKIPPED_SINCE && follows(from)? {
@@ -115,7 +136,7 @@ impl Top {
 pub(super) struct Waiting {
     pub(super) id: MsgId,
     pub(super) dst: GroupSet,
-    floor: u64,
+    admission: Admission,
     /// Where it waits for all in front of it, and all behind waits.
     exact: GroupSet,
     /// Each with the position of the command in front of it.
@@ -129,7 +150,7 @@ impl Waiting {
         Self {
             id: e.id,
             dst: e.dst,
-            floor: e.floor,
+            admission: e.admission,
             exact: e.exact,
             places,
             payload: e.payload.clone(),
@@ -138,8 +159,10 @@ impl Waiting {
 
     /// Gives all but the payload, which may be large.
     fn give(&self, to: &mut Piece<'_>) {
-        let Self { id, dst, floor, exact, places, payload } = self;
-        for word in [u64::from(id.sender.0), id.seq, dst.0, *floor, exact.0, places.len() as u64] {
+        let Self { id, dst, admission, exact, places, payload } = self;
+        let Admission { floor, timing, lived_ms } = *admission;
+        let (sender, count) = (u64::from(id.sender.0), places.len() as u64);
+        for word in [sender, id.seq, dst.0, floor, timing.code(), lived_ms, exact.0, count] {
             to.word(word);
         }
         for (p, before) in places {
@@ -154,6 +177,10 @@ impl Waiting {
         let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
         let id = MsgId { sender: Pid(sender), seq: from.word()? };
         let (dst, floor) = (GroupSet(from.word()?), from.word()?);
+        let timed = from.version() >= LEAPS_SINCE;
+        let (timing, lived) =
+            if timed { (from.word()?, Some(from.word()?)) } else { Default::default() };
+        let timing = Timing::of_code(timing).ok_or(Corrupt::Malformed)?;
         let exact = if from.version() >= EXACT_SINCE { from.word()? } else { 0 };
         let (exact, count) = (GroupSet(exact), from.word()?);
         if !dst.within(GroupSet::first(shards)) || count == 0 || count > dst.len() as u64 {
@@ -179,7 +206,10 @@ impl Waiting {
             return Err(Corrupt::Malformed);
         }
         header(&payload).ok_or(Corrupt::Malformed)?;
-        Ok(Self { id, dst, floor, exact, places, payload: payload.into() })
+        // Before there were leaps both times were the same.
+        let host_ms = || places.iter().map(|(p, _)| p.now.host_ms).max().unwrap_or(0);
+        let admission = Admission { floor, timing, lived_ms: lived.unwrap_or_else(host_ms) };
+        Ok(Self { id, dst, admission, exact, places, payload: payload.into() })
     }
 }
 
@@ -188,7 +218,7 @@ impl Cut {
         Self {
             progress: Progress::default(),
             skipped,
-            heads: Some(heads.iter().map(|h| (h.delivered, h.now, h.clocks.clone())).collect()),
+            heads: Some(heads.iter().map(HeadCut::of).collect()),
             waiting: lanes.iter().map(|e| Waiting::of(e, lanes)).collect(),
             rest: None,
             parts: heads.iter().map(|h| h.parts.cut()).collect(),
@@ -201,7 +231,7 @@ impl Cut {
     fn give<M: Machine>(
         &mut self,
         engine: &mut Engine<M>,
-        heads: Option<Vec<(u64, Stamp, Clocks)>>,
+        heads: Option<Vec<HeadCut>>,
         piece: &mut Piece<'_>,
     ) {
         if let Some(heads) = heads {
@@ -235,7 +265,7 @@ impl Cut {
                     let item = table.get_index(*given);
                     next(item.is_some(), piece);
                     if let Some((id, floor)) = item {
-                        [*id, floor.used_ms, floor.open_from].iter().for_each(|w| piece.word(*w));
+                        give_floor(*id, floor, piece);
                         *given += 1;
                     } else if shard + 1 < shards {
                         self.stage = Stage::Floors(shard + 1);
@@ -408,7 +438,7 @@ impl<M: Machine> State<M> {
                 true => Payload::Shared(w.payload.clone()),
                 false => Payload::Message(&w.payload),
             };
-            let arrival = Arrival { place, before, floor: Some(w.floor), growth, exact };
+            let arrival = Arrival { place, before, admission: Some(w.admission), growth, exact };
             let ready = self.lanes.enter((w.id, w.dst), arrival, &payload, |access| {
                 if let Some(body) = body {
                     access_of(machine, (&envelope, body), w.dst, access);
@@ -423,14 +453,25 @@ impl<M: Machine> State<M> {
 }
 
 /// Gives what stands in front of the waiting commands.
-fn give_heads(heads: &[(u64, Stamp, Clocks)], to: &mut Piece<'_>) {
-    for (delivered, now, clocks) in heads {
+fn give_heads(heads: &[HeadCut], to: &mut Piece<'_>) {
+    for HeadCut { delivered, now, clocks, leapt_ms } in heads {
         [*delivered, now.wall_ms, now.host_ms].iter().for_each(|w| to.word(*w));
         to.word(clocks.reports().len() as u64);
         for (pid, said) in clocks.reports() {
             let words = [u64::from(pid.0), said.wall_ms, said.host_ms];
             words.iter().for_each(|w| to.word(*w));
         }
+        to.word(*leapt_ms);
+    }
+}
+
+fn give_floor(session: u64, floor: &Floor, to: &mut Piece<'_>) {
+    let Floor { used_ms, open_from, untimely } = floor;
+    let count = untimely.len() as u64;
+    [session, *used_ms, *open_from, count].iter().for_each(|w| to.word(*w));
+    for Untimely { request, stamp_ms, at_ms, is_past } in untimely {
+        [*request, *stamp_ms, *at_ms].iter().for_each(|w| to.word(*w));
+        to.byte(u8::from(*is_past));
     }
 }
 
@@ -473,7 +514,13 @@ fn read_clocks(from: &mut Source<'_>) -> Result<Clocks, Corrupt> {
 fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
     while follows(from)? {
         let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
-        floors.table.insert(id, Floor { used_ms, open_from });
+        let mut untimely = Vec::new();
+        let count = if from.version() >= LEAPS_SINCE { from.word()? } else { 0 };
+        for _ in 0..count {
+            let (request, stamp_ms, at_ms) = (from.word()?, from.word()?, from.word()?);
+            untimely.push(Untimely { request, stamp_ms, at_ms, is_past: from.byte()? != 0 });
+        }
+        floors.table.insert(id, Floor { used_ms, open_from, untimely });
     }
     Ok(())
 }
@@ -520,7 +567,8 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
         floors.sort_by_key(|(id, _)| **id);
         let sum = s.sessions.answer_bytes;
         out += &s.part.dump();
-        write!(out, "{} {:?} {sum} {sessions:?}{floors:?}", h.delivered, h.now).expect("a string");
+        write!(out, "{} {:?} {} ", h.delivered, h.now, h.leapt_ms).expect("a string");
+        write!(out, "{sum} {sessions:?}{floors:?}").expect("a string");
         out += &h.parts.dump();
     }
     let mut waiting: Vec<_> = executor.lanes.iter().collect();
@@ -528,7 +576,7 @@ pub(super) fn dump(executor: &Executor<crate::kv::Kv>) -> String {
     for e in waiting {
         let mut places = e.places.clone();
         places.sort_by_key(|p| p.shard);
-        write!(out, "{:?} {} {} {places:?} {:?}", e.id, e.dst.0, e.floor, e.payload)
+        write!(out, "{:?} {} {:?} {places:?} {:?}", e.id, e.dst.0, e.admission, e.payload)
             .expect("a string");
     }
     out

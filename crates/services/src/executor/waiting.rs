@@ -4,6 +4,7 @@
 //! (once per shard), and knows those that count it. Entering and leaving cost time in proportion
 //! to a command's own keys and conflicts, not to the queue.
 
+use super::sessions::Admission;
 use super::{Limits, Payload};
 use crate::envelope::Stamp;
 use crate::machine::{Access, Place};
@@ -21,8 +22,8 @@ pub(super) struct Entry {
     /// Bytes of its message, and those of its parts once they are put together.
     bytes: usize,
     assembled: usize,
-    /// What its session's retries are judged by, from its lowest destination's delivery.
-    pub(super) floor: u64,
+    /// What it is judged by, from its lowest destination's delivery.
+    pub(super) admission: Admission,
     access: Access,
     /// By how much it may make what each of its shards takes grow.
     growth: u64,
@@ -52,8 +53,8 @@ pub(super) struct Arrival {
     pub(super) place: Place,
     /// The position in front of it.
     pub(super) before: u64,
-    /// What its session's retries are judged by, if this is its lowest destination.
-    pub(super) floor: Option<u64>,
+    /// What it is judged by, if this is its lowest destination.
+    pub(super) admission: Option<Admission>,
     /// By how much it may make what each of its shards takes grow.
     pub(super) growth: u64,
     /// Whether it waits for all in front of it, and all behind it waits: what the shard takes then decides about it.
@@ -160,7 +161,7 @@ impl Lanes {
         payload: &Payload<'_>,
         access: impl FnOnce(&mut Access),
     ) -> Option<u64> {
-        let Arrival { place, before, floor, growth, exact } = arrival;
+        let Arrival { place, before, admission, growth, exact } = arrival;
         let known = if dst.len() > 1 { self.gathering.get(&id).copied() } else { None };
         let ticket = known.unwrap_or_else(|| {
             let mut entry = Entry {
@@ -170,7 +171,7 @@ impl Lanes {
                 payload: payload.share(),
                 bytes: payload.message_bytes(),
                 assembled: 0,
-                floor: 0,
+                admission: Admission::default(),
                 access: Access::default(),
                 growth,
                 exact: GroupSet::EMPTY,
@@ -200,7 +201,7 @@ impl Lanes {
             entry.exact = entry.exact.with(place.shard);
         }
         entry.places.push(place);
-        entry.floor = floor.unwrap_or(entry.floor);
+        entry.admission = admission.unwrap_or(entry.admission);
         let mut blockers = Vec::new();
         let whole = exact || entry.access.whole;
         lane.line_up(ticket, place.shard, (&entry.access, whole), &mut blockers);

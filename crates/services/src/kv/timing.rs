@@ -1,4 +1,5 @@
-//! Commands that were refused because the clock of their front is wrong.
+//! Commands that were refused because their stamp is far from ordered time: the clock of their front is wrong, or
+//! the shard's time stood still.
 
 use super::split_epoch;
 
@@ -21,7 +22,7 @@ pub(crate) fn of_refusal(answer: &[u8]) -> Option<(u64, &[u8])> {
     Some((std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?, &rest[end + 1..]))
 }
 
-/// Whether an answer says that the command was not executed, since the clock of its front is wrong.
+/// Whether an answer is such a refusal.
 pub fn is_refusal(answer: &[u8]) -> bool {
     answer.first() == Some(&REFUSED)
 }

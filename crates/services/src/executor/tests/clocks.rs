@@ -1,5 +1,6 @@
 //! Hosts whose clocks are wrong.
 
+use super::super::mutant::{self, Mutant};
 use super::*;
 use crate::envelope::ClockReport;
 
@@ -36,10 +37,33 @@ impl Hosts {
         }
     }
 
-    /// Runs a command that a front stamps with `ms`.
+    /// Runs a command that a front stamps with `ms`: its session's first.
     fn run(&mut self, ms: u64, text: &str) -> String {
         self.seq += 1;
-        self.node.run(&cast(self.seq, self.seq, ms, text))
+        self.send(100 + self.seq, (1, 1), ms, text)
+    }
+
+    /// Runs the message of a session's request, which says from where on requests are open.
+    fn send(&mut self, session: u64, numbers: (u64, u64), ms: u64, text: &str) -> String {
+        self.seq += 1;
+        let mut cast = cast(self.seq, 1, ms, text);
+        cast.payload = sent(session, numbers, ms, text);
+        self.node.run(&cast)
+    }
+
+    /// Others' commands run at this time, so often that each session is looked at.
+    fn others(&mut self, ms: u64) {
+        let known = self.node.executor.heads[0].floors.table.len();
+        (0..=known).for_each(|_| _ = self.run(ms, &format!("SET {} 1", key(0))));
+    }
+
+    /// The clocks go on by so much in small steps, and others' commands run.
+    fn live(&mut self, from_ms: u64, ms: u64) {
+        for passed_ms in (0..=ms).step_by(LEAP_MS as usize) {
+            self.report([from_ms + passed_ms; 3]);
+        }
+        self.report([from_ms + ms; 3]);
+        self.others(from_ms + ms);
     }
 
     /// Goes on as a new node would that was given this one's state.
@@ -50,6 +74,17 @@ impl Hosts {
         drop(self.node.executor.adopt(read(&bytes).unwrap()));
         assert_eq!(self.node.stream(), bytes);
     }
+}
+
+/// A message's bytes, of a session's request, and from where on its requests are open.
+fn sent(session: u64, (request, open_from): (u64, u64), ms: u64, text: &str) -> Vec<u8> {
+    let args: Vec<&[u8]> = text.split(' ').map(str::as_bytes).collect();
+    let read_only = !registry::lookup(args[0]).expect("a known command").writes();
+    let stamp = Stamp { wall_ms: ms, host_ms: ms };
+    let mut payload = Vec::new();
+    Envelope { session, request, open_from, stamp, read_only }.encode(&mut payload);
+    encode_args(&args, &mut payload);
+    payload
 }
 
 /// What a command that was refused for its stamp is told of ordered time.
@@ -96,13 +131,120 @@ fn a_front_two_hours_behind_is_told_the_time_and_its_command_runs_once() {
     let behind = hosts.run(NOW_MS - 2 * HOUR_MS, &format!("INCR {x}"));
     assert_eq!(refused_at(&behind), Some(NOW_MS));
     assert_eq!(hosts.run(NOW_MS, &format!("INCR {x}")), ":1\r\n", "the first had no effect");
-    // A command that did run is not refused by its stamp, however old: a front would send it again.
-    hosts.seq += 1;
-    let one = cast(hosts.seq, hosts.seq, NOW_MS, &format!("INCR {x}"));
-    assert_eq!(hosts.node.run(&one), ":2\r\n");
-    hosts.report([NOW_MS + HOUR_MS; 3]);
-    let late = Cast { id: MsgId { sender: Pid(9), seq: hosts.seq + 1 }, ..one };
-    assert_eq!(hosts.node.run(&late), ":2\r\n");
+}
+
+/// A front sends a command that was refused again: by the time that it was told, and mostly as a new request. The copy of
+/// the refused message that came by another node must not be executed, too.
+#[test]
+fn a_copy_of_a_message_that_was_ahead_stays_refused_when_time_has_come_to_its_stamp() {
+    for numbers in [(1, 1), (2, 2)] {
+        let (x, down_ms) = (key(0), 400_000);
+        let mut hosts = Hosts::new([NOW_MS; 3]);
+        let incr = format!("INCR {x}");
+        // The cluster was down for a while: the front's clock is right.
+        let refused = hosts.send(7, (1, 1), NOW_MS + down_ms, &incr);
+        let told_ms = refused_at(&refused).expect("it is ahead");
+        hosts.report([NOW_MS + down_ms; 3]);
+        hosts.restart();
+        let copy = hosts.send(7, (1, 1), NOW_MS + down_ms, &incr);
+        assert!(refused_at(&copy).is_some(), "{copy}");
+        assert_eq!(hosts.send(7, numbers, told_ms, &incr), ":1\r\n");
+        for _ in 0..2 {
+            let copy = hosts.send(7, (1, 1), NOW_MS + down_ms, &incr);
+            assert_ne!(copy, ":2\r\n");
+            hosts.live(NOW_MS + down_ms, HOUR_MS);
+        }
+        assert_eq!(hosts.run(NOW_MS + down_ms + HOUR_MS, &format!("GET {x}")), "$1\r\n1\r\n");
+    }
+}
+
+/// The clock of a front is hours ahead: its session is idle and forgotten long before a copy of what it sent is old. What
+/// becomes of the copy once time has come to its stamp.
+fn copy_to_an_idle_session() -> String {
+    let x = key(0);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let incr = format!("INCR {x}");
+    assert!(refused_at(&hosts.send(7, (1, 1), NOW_MS + HOUR_MS, &incr)).is_some());
+    assert_eq!(hosts.send(7, (1, 1), NOW_MS, &incr), ":1\r\n");
+    hosts.live(NOW_MS, HOUR_MS);
+    hosts.restart();
+    let copy = hosts.send(7, (1, 1), NOW_MS + HOUR_MS, &incr);
+    hosts.live(NOW_MS + HOUR_MS, HOUR_MS);
+    assert!(!hosts.node.executor.heads[0].floors.table.contains_key(&7), "it is old now");
+    let late = hosts.send(7, (1, 1), NOW_MS + HOUR_MS, &incr);
+    assert!(refused_at(&late).is_some(), "{late}");
+    copy
+}
+
+#[test]
+fn a_copy_of_a_message_that_was_far_ahead_is_refused_also_when_its_session_was_idle() {
+    let copy = copy_to_an_idle_session();
+    assert!(refused_at(&copy).is_some(), "{copy}");
+    let copy = mutant::with(Mutant::ForgetsAhead, copy_to_an_idle_session);
+    assert_eq!(copy, ":2\r\n", "it is executed again where that is forgotten");
+}
+
+/// Ordered time stood still, and comes to that of its hosts at once: nothing looks old that was executed before that.
+#[test]
+fn a_leap_of_time_forgets_no_session() {
+    let (x, leap_ms) = (key(0), HOUR_MS);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let incr = format!("INCR {x}");
+    assert_eq!(hosts.send(7, (1, 1), NOW_MS, &incr), ":1\r\n");
+    // One that waits for another shard meanwhile.
+    let both = format!("EXEC 0 2 2 INCR {x} 2 INCR {}", key(1));
+    let mut waits = cast(1_000_000, 1, NOW_MS, &both);
+    waits.payload = sent(8, (1, 1), NOW_MS, &both);
+    hosts.node.deliver(0, &waits).unwrap();
+    hosts.report([NOW_MS + leap_ms; 3]);
+    hosts.restart();
+    hosts.node.deliver(1, &waits).unwrap();
+    assert_eq!(hosts.node.answers.last().unwrap().1, "*2\r\n:2\r\n:1\r\n");
+    for _ in 0..2 {
+        hosts.others(NOW_MS + leap_ms);
+        assert_eq!(hosts.send(7, (1, 1), NOW_MS, &incr), ":1\r\n", "it was executed");
+        assert_eq!(hosts.send(8, (1, 1), NOW_MS, &both), "*2\r\n:2\r\n:1\r\n");
+        hosts.restart();
+    }
+    // An idle session is forgotten in time, all the same.
+    hosts.live(NOW_MS + leap_ms, Limits::default().session_ms + 2 * AHEAD_MAX_MS);
+    assert!(!hosts.node.executor.heads[0].floors.table.contains_key(&7));
+    assert!(refused_at(&hosts.send(7, (1, 1), NOW_MS, &incr)).is_some(), "and has no effect");
+    assert_eq!(hosts.send(9, (1, 1), NOW_MS + leap_ms, &format!("GET {x}")), "$1\r\n1\r\n");
+}
+
+/// A client sends two commands without waiting. The first one is ahead; the second would not be.
+#[test]
+fn what_a_session_sent_later_does_not_overtake_what_is_ahead() {
+    let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let set = |value: u64| format!("SET {x} {value}");
+    assert!(refused_at(&hosts.send(7, (1, 1), ahead_ms, &set(1))).is_some());
+    hosts.report([ahead_ms; 3]);
+    assert!(refused_at(&hosts.send(7, (2, 1), ahead_ms + 1, &set(2))).is_some(), "it waits");
+    hosts.restart();
+    assert!(refused_at(&hosts.send(7, (3, 1), ahead_ms + 1, &set(3))).is_some());
+    assert_eq!(hosts.send(8, (3, 1), ahead_ms + 1, &set(8)), "+OK\r\n", "another session");
+    // They are sent again in their order: as the same requests or as new ones.
+    assert_eq!(hosts.send(7, (1, 1), ahead_ms + 2, &set(1)), "+OK\r\n");
+    assert!(refused_at(&hosts.send(7, (3, 1), ahead_ms + 2, &set(3))).is_some());
+    assert_eq!(hosts.send(7, (4, 4), ahead_ms + 2, &set(2)), "+OK\r\n");
+    assert_eq!(hosts.send(7, (5, 4), ahead_ms + 2, &set(3)), "+OK\r\n");
+    assert_eq!(hosts.run(ahead_ms, &format!("GET {x}")), "$1\r\n3\r\n");
+    assert_eq!(hosts.node.executor.heads[0].floors.table[&7].untimely, []);
+}
+
+/// The clocks of a majority are set back: ordered time stands still until they have come to it again.
+#[test]
+fn while_the_clocks_are_behind_ordered_time_right_stamps_are_not_refused() {
+    let x = key(0);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    hosts.report([NOW_MS - HOUR_MS; 3]);
+    for ms in [0, 1, 50, AHEAD_MAX_MS] {
+        assert_eq!(hosts.run(NOW_MS + ms, &format!("SET {x} 1")), "+OK\r\n");
+        assert_eq!(hosts.node.executor.now_ms(Gid(0)), NOW_MS);
+    }
+    assert!(refused_at(&hosts.run(NOW_MS + AHEAD_MAX_MS + 1, &format!("SET {x} 2"))).is_some());
 }
 
 #[test]

@@ -126,7 +126,8 @@ fn of_a_stamp_that_does_not_count_and_of_a_window_that_is_passed_nothing_is_know
             .unwrap();
     }
     node.next[0] = 3;
-    let (ahead, shown) = told(&mut node, &cast(3, 1, 2 * AHEAD_MAX_MS, &incr));
+    let far_ms = 10 + AHEAD_MAX_MS + AHEAD_MAX_MS + 1;
+    let (ahead, shown) = told(&mut node, &cast(3, 1, far_ms, &incr));
     assert!(shown.starts_with('?'), "{shown}");
     assert_eq!(ahead, Outcome::Unknown);
     let mut node = Node::new();
@@ -209,6 +210,58 @@ fn told_part(node: &mut Node, c: &Cast) -> Outcome {
     outcome.expect("it is answered")
 }
 
+/// A message that is skipped is ahead of ordered time, too. Its repetition comes when it would not be any more.
+#[test]
+fn what_is_skipped_is_not_executed_later_either_whatever_its_stamp_was() {
+    let (mut node, x) = (Node::new(), key(0));
+    node.executor.bound_time(1);
+    let report = |node: &mut Node, ms: u64| {
+        let payload = ClockReport(Stamp { wall_ms: ms, host_ms: ms }).encode().to_vec();
+        let (id, dst) = (MsgId { sender: Pid(0), seq: ms }, GroupSet::one(Gid(0)));
+        node.deliver(0, &Cast { id, dst, payload }).unwrap();
+    };
+    report(&mut node, 10);
+    let poison = cast(7, 1, 3 * AHEAD_MAX_MS, &format!("INCR {x}"));
+    let decision = SkipDecision { msg: poison.id, group: Gid(0), position: 2 };
+    node.executor.skip(&[(decision, true)]).unwrap();
+    let skipped = told(&mut node, &poison);
+    assert!(skipped.1.starts_with("-ERR All replicas skip this command"), "{skipped:?}");
+    report(&mut node, 4 * AHEAD_MAX_MS);
+    let again = Cast { id: MsgId { sender: Pid(9), seq: 8 }, ..poison };
+    assert_eq!(told(&mut node, &again), skipped);
+}
+
+/// A shard was asked for a command of which it had one of two parts; then the other part comes, and the same question by
+/// another node.
+#[test]
+fn what_lacked_a_part_is_not_executed_once_that_has_come() {
+    let (mut node, x) = (Node::new(), key(0));
+    let mut body = Vec::new();
+    crate::kv::encode_epoch(0, &mut body);
+    encode_args(&[b"INCR", x.as_bytes()], &mut body);
+    let (dst, stamp) = (GroupSet::one(Gid(0)), Stamp { wall_ms: 9, host_ms: 9 });
+    let envelope =
+        |request| Envelope { session: 2, request, open_from: 1, stamp, read_only: false };
+    let half = body.len() / 2;
+    let part = |seq, request, bytes| {
+        let mut payload = Vec::new();
+        CommandPart { envelope: envelope(request), bytes }.encode(&mut payload);
+        Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+    };
+    let assembly = |seq| {
+        let (bytes, sum) = (body.len() as u64, crc32c::crc32c(&body));
+        let mut payload = Vec::new();
+        Assembly { envelope: envelope(3), parts: 2, bytes, sum }.encode(&mut payload);
+        Cast { id: MsgId { sender: Pid(9), seq }, dst, payload }
+    };
+    assert_eq!(told_part(&mut node, &part(20, 1, &body[..half])), Outcome::Executed);
+    let incomplete = told(&mut node, &assembly(21));
+    assert!(incomplete.1.starts_with("-ERR the shard has given up parts"), "{incomplete:?}");
+    assert_eq!(told_part(&mut node, &part(22, 2, &body[half..])), Outcome::Executed);
+    assert_eq!(told(&mut node, &assembly(23)), incomplete);
+    assert_eq!(node.run(&cast(30, 30, 9, &format!("GET {x}"))), "_\r\n");
+}
+
 /// All reasons, with what they say of the command.
 #[test]
 fn each_refusal_has_the_outcome_that_its_words_say() {
@@ -262,6 +315,33 @@ fn a_state_of_version_12_is_read_and_its_answers_have_the_outcomes_that_they_say
         }
         assert_eq!(node.stream()[4], stream::VERSION, "it is written as states are now");
         node.restart();
+    }
+}
+
+/// The same commands, as each version before that one and the one that first said it have them.
+#[test]
+fn states_of_all_versions_before_say_what_became_of_what_their_sessions_ran() {
+    let states: [(u8, &[u8]); 6] = [
+        (6, include_bytes!("state-6")),
+        (7, include_bytes!("state-7")),
+        (8, include_bytes!("state-8")),
+        (9, include_bytes!("state-9")),
+        (10, include_bytes!("state-10")),
+        (13, include_bytes!("state-13")),
+    ];
+    for (version, before) in states {
+        assert_eq!(before[4], version);
+        let mut node = Node::new();
+        let state = State::read(&Kv::new(SHARDS, 1), SHARDS, &mut &before[..]).unwrap();
+        drop(node.executor.adopt(state));
+        node.next = [0, 1, 2].map(|g| node.executor.delivered(Gid(g)) + 1);
+        for seq in [40, 50] {
+            let again = cast(seq, 1, 7, &format!("SET {} v", key(1)));
+            assert_eq!(told(&mut node, &again), (Outcome::Executed, "+OK\r\n".into()), "{version}");
+            let again = cast(seq + 1, 8, 9, "PEXPIRE h 100");
+            assert_eq!(told(&mut node, &again), (Outcome::Executed, ":1\r\n".into()), "{version}");
+            node.restart();
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Commands that come in parts, against the same commands that come whole: on nodes that deliver their shards'
 //! streams at different paces, with workers, and started again from their state between any two messages.
 
-use super::super::parts::mutant::{self, Mutant};
+use super::super::mutant::{self, Mutant};
 use super::super::parts::{PARTS_MS, SHARD_BYTES_MAX};
 use super::cut::any;
 use super::pool::probe;
