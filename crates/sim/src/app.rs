@@ -46,6 +46,24 @@ pub(crate) struct App {
     pub awaited: Option<u64>,
     /// How many states it was given whole.
     pub installs: u64,
+    /// What is known of the host, if there is one in its place.
+    pub above: HostView,
+}
+
+/// What is known of the replica of a service above a process. Then the log begins behind the state that the
+/// process went on from last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HostView {
+    /// The position of that state.
+    pub base: u64,
+    /// How many deliveries are in it.
+    pub before: usize,
+    /// How many deliveries of the group the ledger has for this life of the process.
+    pub entered: usize,
+    /// The highest position of a state that the process was told to be in force.
+    pub in_force: u64,
+    /// The highest position that the host said to be applied.
+    pub applied: u64,
 }
 
 #[derive(Debug)]
@@ -63,13 +81,34 @@ impl App {
 
     /// The position that its deliveries have reached.
     pub(crate) fn position(&self) -> u64 {
-        self.log.last().map_or(0, |item| item.position)
+        self.log.last().map_or(self.above.base, |item| item.position)
+    }
+
+    /// The place of its next delivery in the sequence of its group.
+    pub(crate) fn place(&self) -> usize {
+        self.above.before + self.log.len()
+    }
+
+    /// Goes on from a state at `position`, with so many deliveries, which the host has or gets.
+    pub(crate) fn go_on_from(&mut self, position: u64, deliveries: usize) {
+        self.log.clear();
+        (self.above.base, self.above.before) = (position, deliveries);
+    }
+
+    /// The position up to which the host's word that it has applied may be passed on.
+    pub(crate) fn may_pass_on(&self) -> u64 {
+        self.above.applied.min(self.held())
+    }
+
+    /// The lowest position of a capture that is not released.
+    fn held(&self) -> u64 {
+        let positions = self.captures.values().map(|capture| capture.position);
+        positions.min().unwrap_or(u64::MAX)
     }
 
     /// The position up to which it may say that it has applied.
     pub(crate) fn may_apply(&self) -> u64 {
-        let held = self.captures.values().map(|capture| capture.position).min();
-        self.position().min(held.unwrap_or(u64::MAX))
+        self.position().min(self.held())
     }
 
     /// Keeps the state as of the last of these many deliveries; gives its position and size.
@@ -81,6 +120,14 @@ impl App {
         let size = bytes.len() as u64;
         self.captures.insert(ticket, Capture { position, bytes });
         (position, size)
+    }
+
+    /// Keeps a placeholder of the state that the host has at `position`; gives its size.
+    pub(crate) fn capture_placeholder(&mut self, ticket: Ticket, position: u64) -> u64 {
+        let bytes = position.to_le_bytes().to_vec();
+        let size = bytes.len() as u64;
+        self.captures.insert(ticket, Capture { position, bytes });
+        size
     }
 
     /// How many deliveries are applied.
@@ -110,6 +157,37 @@ impl App {
         first: bool,
         last: bool,
     ) -> Result<Option<Vec<Item>>, &'static str> {
+        let Some(bytes) = self.gather(piece, first, last)? else { return Ok(None) };
+        let mut reader = Reader::new(&bytes);
+        let mut items = Vec::with_capacity(bytes.len() / 32);
+        while !reader.is_empty() {
+            items.push(Item::decode(&mut reader).map_err(|_| "the pieces are no state")?);
+        }
+        Ok(Some(items))
+    }
+
+    /// As [`App::install`], of a placeholder: with the last piece, gives its position.
+    ///
+    /// # Errors
+    /// When there was no first piece, or the whole is no placeholder.
+    pub(crate) fn install_placeholder(
+        &mut self,
+        piece: &[u8],
+        first: bool,
+        last: bool,
+    ) -> Result<Option<u64>, &'static str> {
+        let Some(bytes) = self.gather(piece, first, last)? else { return Ok(None) };
+        let bytes = bytes.try_into().map_err(|_| "the pieces are no placeholder")?;
+        Ok(Some(u64::from_le_bytes(bytes)))
+    }
+
+    /// Takes a piece; with the last one, gives all of them.
+    fn gather(
+        &mut self,
+        piece: &[u8],
+        first: bool,
+        last: bool,
+    ) -> Result<Option<Vec<u8>>, &'static str> {
         if first {
             self.incoming = Some(Vec::new());
         }
@@ -118,13 +196,7 @@ impl App {
         if !last {
             return Ok(None);
         }
-        let bytes = self.incoming.take().unwrap_or_default();
-        let mut reader = Reader::new(&bytes);
-        let mut items = Vec::with_capacity(bytes.len() / 32);
-        while !reader.is_empty() {
-            items.push(Item::decode(&mut reader).map_err(|_| "the pieces are no state")?);
-        }
-        Ok(Some(items))
+        Ok(Some(self.incoming.take().unwrap_or_default()))
     }
 }
 

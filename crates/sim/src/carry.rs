@@ -21,6 +21,7 @@ impl World<'_> {
         let now = self.now;
         self.hash.input(now, p, &letter);
         self.steps += 1;
+        self.above.is_due |= self.has_host();
         if let Letter::Fresh(of, life) = letter {
             self.ram.told(p, of, life);
         }
@@ -31,6 +32,9 @@ impl World<'_> {
             self.procs[p.index()].contract.asked_to_leave();
         }
         let process = &mut self.procs[p.index()];
+        if let Letter::Installed { position, .. } = letter {
+            process.app.above.in_force = process.app.above.in_force.max(position);
+        }
         process.free_at = now + self.plan.model.step;
         let local = process.clock(now);
         let seq = process.casts;
@@ -80,6 +84,7 @@ impl World<'_> {
 
     /// A process that paused among the outputs of its last step carries out the rest.
     pub(crate) fn resume(&mut self, p: Pid, rest: Unposted) {
+        self.above.is_due |= self.has_host();
         match rest {
             Unposted::Messages(tray) => {
                 self.frames = tray;
@@ -215,11 +220,19 @@ impl World<'_> {
             Output::Piece { ticket, offset, bytes } => self.piece(p, ticket, offset, bytes),
             Output::Release { ticket } => {
                 self.procs[p.index()].app.release(ticket);
-                self.apply_later(p);
+                if self.has_host() {
+                    self.pass_on_applied(p);
+                } else {
+                    self.apply_later(p);
+                }
             }
             Output::Install { piece, first, last, position } => {
                 let piece = outbox.bytes(piece);
-                let result = self.install(p, piece, first, last, position);
+                let result = if self.has_host() {
+                    self.install_above(p, piece, first, last, position)
+                } else {
+                    self.install(p, piece, first, last, position)
+                };
                 self.note_breach(result);
             }
             Output::Passed { ticket } => {
@@ -235,7 +248,7 @@ impl World<'_> {
         None
     }
 
-    fn note_breach(&mut self, result: Result<(), Breach>) {
+    pub(crate) fn note_breach(&mut self, result: Result<(), Breach>) {
         if let Err(breach) = result {
             self.breach.get_or_insert(breach);
         }
@@ -246,22 +259,37 @@ impl World<'_> {
         let may = self.procs[p.index()].contract.deliver();
         may.map_err(|why| Breach::Contract { p, why })?;
         let payload = self.ledger.check(p, m, delivery.dst, bytes)?;
+        self.skip_what_is_in_force(p, delivery.position);
         let item = Item { msg: m, position: delivery.position, payload };
         let before = self.procs[p.index()].app.position();
         if item.position <= before {
             return Err(Breach::Position { p, m, before, given: item.position });
         }
         self.add(p, item)?;
-        self.apply_later(p);
+        let now = self.now;
+        match &mut self.above.host {
+            Some(host) => host.deliver(now, p, *delivery, bytes),
+            None => self.apply_later(p),
+        }
         Ok(())
     }
 
     /// The next item of what the process has delivered in this life.
     fn add(&mut self, p: Pid, item: Item) -> Result<(), Breach> {
+        let app = &mut self.procs[p.index()].app;
+        let place = app.place();
+        app.log.push(item);
+        self.enter(p, place, item)
+    }
+
+    /// Enters an item of the process's sequence into the ledger.
+    pub(crate) fn enter(&mut self, p: Pid, place: usize, item: Item) -> Result<(), Breach> {
         let process = &mut self.procs[p.index()];
-        let (group, place) = (process.group, process.app.log.len());
-        process.app.log.push(item);
-        if self.ledger.enter(self.now, p, group, place, &item)? {
+        // With a host, a state may have come first that holds what is delivered later.
+        let entered = process.app.above.entered;
+        process.app.above.entered = entered.max(place + 1);
+        let is_first = self.above.host.is_none() || place >= entered;
+        if self.ledger.enter(self.now, p, process.group, place, &item)? && is_first {
             let (t, m) = (self.now, item.msg);
             self.emit(&Event::Deliver { t, p, m });
             self.release_closed(m);
@@ -312,6 +340,40 @@ impl World<'_> {
         Ok(())
     }
 
+    /// As [`World::install`], of a placeholder: the host gets the state.
+    fn install_above(
+        &mut self,
+        p: Pid,
+        piece: &[u8],
+        first: bool,
+        last: bool,
+        position: u64,
+    ) -> Result<(), Breach> {
+        let process = &mut self.procs[p.index()];
+        let (app, breach) = (&mut process.app, |why| Breach::Application { p, why });
+        let came = app.install_placeholder(piece, first, last).map_err(breach)?;
+        let Some(reached) = came else { return Ok(()) };
+        if reached != position {
+            return Err(breach("the state installed stands at another position"));
+        }
+        let before = app.position();
+        if position < before {
+            let m = app.log.last().map_or(amcast_core::MsgId { sender: p, seq: 0 }, |i| i.msg);
+            return Err(Breach::Position { p, m, before, given: position });
+        }
+        let group = process.group.ok_or(breach("a client takes a state"))?;
+        let deliveries = self.enter_state(p, group, position);
+        let app = &mut self.procs[p.index()].app;
+        app.go_on_from(position, deliveries);
+        app.installs += 1;
+        app.applied = app.applied.max(position);
+        let now = self.now;
+        if let Some(host) = &mut self.above.host {
+            host.install(now, p, position);
+        }
+        Ok(())
+    }
+
     /// The state that was installed is in force, unless another came meanwhile.
     pub(crate) fn installed(&mut self, p: Pid, life: u32, installs: u64) {
         let process = &mut self.procs[p.index()];
@@ -324,6 +386,14 @@ impl World<'_> {
     }
 
     fn capture(&mut self, p: Pid, ticket: Ticket) {
+        if let Some(host) = &mut self.above.host {
+            let position = host.capture(self.now, p);
+            if let Some(group) = self.procs[p.index()].group {
+                self.check_position(group, position);
+            }
+            let bytes = self.procs[p.index()].app.capture_placeholder(ticket, position);
+            return self.later(p, Letter::Captured { ticket, position, bytes });
+        }
         let app = &mut self.procs[p.index()].app;
         if app.awaited.is_some() {
             let why = "its state was asked for before it was in force";

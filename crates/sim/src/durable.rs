@@ -42,7 +42,7 @@ impl World<'_> {
             self.disk.settle(p);
         }
         self.tell_of(&Told::Record(p, record, awaited));
-        if first {
+        if first && !self.has_host() {
             self.checkpoint_later(p);
         }
     }
@@ -60,7 +60,8 @@ impl World<'_> {
     /// A process dies alone, or, if it has a log, perhaps with its machine.
     pub(crate) fn draw_end(&mut self, p: Pid) -> End {
         let ppm = self.plan.model.disk.machine_ppm;
-        if self.disk.used(p) && self.chooser.chance(Concern::Disk, ppm) {
+        let has_log = self.node_of(p).into_iter().any(|q| self.disk.used(q));
+        if has_log && self.chooser.chance(Concern::Disk, ppm) {
             self.at_most(p, End::Machine { lost: None })
         } else {
             End::Process
@@ -70,8 +71,8 @@ impl World<'_> {
     /// How a process dies that was to die like this: what awaits no disk must not lose what the others
     /// do not know.
     pub(crate) fn at_most(&self, p: Pid, end: End) -> End {
-        let spared =
-            self.entry.capabilities().durability == Durability::Written && !self.may_forget(p);
+        let spared = self.entry.capabilities().durability == Durability::Written
+            && !self.node_of(p).into_iter().all(|q| self.may_forget(q));
         if spared { End::Process } else { end }
     }
 
@@ -177,8 +178,11 @@ impl World<'_> {
         let process = &mut self.procs[p.index()];
         process.app = App::resumed(&process.checkpoint);
         letters.push(Letter::Start(process.life));
-        if !process.checkpoint.is_empty() {
-            let position = process.app.position();
+        let position = match self.has_host() {
+            true => self.resume_above(p),
+            false => self.procs[p.index()].app.position(),
+        };
+        if position > 0 {
             let installed = Letter::Installed { position, installs: 0 };
             letters.extend([installed, Letter::Checkpointed(position)]);
         }
@@ -202,7 +206,11 @@ impl World<'_> {
     /// The application keeps what it has applied; it is durable some time later.
     pub(crate) fn checkpoint(&mut self, p: Pid) {
         let process = &self.procs[p.index()];
-        if !process.alive() || !self.disk.used(p) || process.app.awaited.is_some() {
+        if self.has_host()
+            || !process.alive()
+            || !self.disk.used(p)
+            || process.app.awaited.is_some()
+        {
             return;
         }
         let items = process.app.log[..process.app.applied_count()].to_vec();

@@ -55,6 +55,10 @@ impl World<'_> {
             ProtocolEvent::Left(_) => self.stops(p, true),
             ProtocolEvent::MayStop(_) => self.stops(p, false),
         }
+        let now = self.now;
+        if let Some(host) = &mut self.above.host {
+            host.event(now, p, event);
+        }
         Ok(())
     }
 
@@ -64,7 +68,9 @@ impl World<'_> {
             return if part { Ok(()) } else { Err("a client reports what only a replica may") };
         };
         let process = &mut self.procs[p.index()];
-        let (position, replicas) = (process.app.position(), self.cluster.replicas());
+        // The host may have a state that goes further than the deliveries.
+        let position = process.app.position().max(process.app.above.in_force);
+        let replicas = self.cluster.replicas();
         process.contract.report(event, usize::from(rank), replicas, position)?;
         self.reported.compare(p, group, event)
     }

@@ -66,7 +66,7 @@ pub fn explore(
     let mut explored = Explored { runs: 0, complete: true, failed: None };
     let last = last.insert(Recorded { plan: plan.clone(), choices: Choices::default() });
     let chooser = Chooser::listed(Choices::default());
-    let (ordinary, _) = run_with(entry, config, last, chooser, &mut |_| {})?;
+    let (ordinary, _) = run_with(entry, config, last, chooser, None, &mut |_| {})?;
     let mut plans = alloc::vec![plan.clone()];
     let crash = |&p| Fault::Crash { p, mid_step: false, down: None };
     let power = bounds.power.map(|down| {
@@ -120,7 +120,7 @@ fn sweep(
         explored.runs += u64::from(new);
         let chooser = Chooser::odometer(odometer);
         let mut hear = |event: &Event<'_>| judge.event(event);
-        let (report, back) = run_with(entry, config, last, chooser, &mut hear)?;
+        let (report, back) = run_with(entry, config, last, chooser, None, &mut hear)?;
         if judge.failed(&report) {
             explored.failed = Some(report.recorded);
             return Ok(());

@@ -72,6 +72,11 @@ impl RunHash {
             Letter::Wake => self.word(11),
             Letter::Poll => self.word(12),
             Letter::Submit(cast) => self.words(&[13, *cast as u64]),
+            Letter::Given(given) => {
+                self.words(&[73, given.seq, given.dst.0]);
+                self.bytes(&given.payload);
+            }
+            Letter::Unfit => self.word(74),
             Letter::Durable(ticket) => self.words(&[14, ticket.0]),
             Letter::Loaded(ticket, record) => {
                 self.words(&[29, ticket.0, u64::from(record.is_some())]);

@@ -3,6 +3,7 @@
 use crate::app::Item;
 use crate::hash::RunHash;
 use alloc::collections::BTreeMap;
+use alloc::string::String;
 use alloc::vec::Vec;
 use amcast_core::rng::Rng;
 use amcast_core::step::{Status, Wait};
@@ -106,6 +107,8 @@ pub enum Breach {
         /// What makes no sense.
         why: &'static str,
     },
+    /// The [`Host`](crate::Host) found something wrong, or asked for something that makes no sense.
+    Host(String),
 }
 
 /// A process at the end of a run that did not settle.
@@ -136,6 +139,8 @@ pub(crate) struct Message {
     pub dst: GroupSet,
     pub bytes: usize,
     pub payload: u64,
+    /// Whether its payload was given, and not made from its number.
+    is_given: bool,
     pub standing: u32,
     /// Whether one that has left its group had delivered it: then it is still to come elsewhere.
     pub owed: bool,
@@ -155,8 +160,8 @@ impl Message {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub messages: Vec<Message>,
-    /// By sender and number.
-    index: Vec<Vec<usize>>,
+    /// By sender: the number of each message, which only grows, and its place in `messages`.
+    index: Vec<Vec<(u64, usize)>>,
     /// What each process has delivered, over all its lives; since it joined, if it enters views and
     /// replicas need not agree.
     ever: Vec<Vec<(MsgId, u64)>>,
@@ -216,13 +221,37 @@ impl Ledger {
         into: &mut Vec<u8>,
     ) {
         payload(id, bytes, into);
-        self.index[id.sender.index()].push(self.messages.len());
+        self.push(id, dst, into, standing, false);
+    }
+
+    /// Enters the sender's next message, with a payload that somebody else made.
+    ///
+    /// # Errors
+    /// When its number is not larger than that of the sender's message before.
+    pub(crate) fn cast_given(
+        &mut self,
+        id: MsgId,
+        dst: GroupSet,
+        payload: &[u8],
+        standing: u32,
+    ) -> Result<(), &'static str> {
+        let last = self.index[id.sender.index()].last();
+        if last.is_some_and(|&(seq, _)| id.seq <= seq) {
+            return Err("the number of a submission is not larger than the one before");
+        }
+        self.push(id, dst, payload, standing, true);
+        Ok(())
+    }
+
+    fn push(&mut self, id: MsgId, dst: GroupSet, payload: &[u8], standing: u32, is_given: bool) {
+        self.index[id.sender.index()].push((id.seq, self.messages.len()));
         self.open[id.sender.index()] += 1;
         self.messages.push(Message {
             id,
             dst,
-            bytes,
-            payload: digest(into),
+            bytes: payload.len(),
+            payload: digest(payload),
+            is_given,
             standing,
             owed: false,
             reached: GroupSet::EMPTY,
@@ -232,7 +261,8 @@ impl Ledger {
 
     fn find(&self, m: MsgId) -> Option<usize> {
         let of_sender = self.index.get(m.sender.index())?;
-        of_sender.get(usize::try_from(m.seq.checked_sub(1)?).ok()?).copied()
+        let at = of_sender.binary_search_by_key(&m.seq, |&(seq, _)| seq).ok()?;
+        Some(of_sender[at].1)
     }
 
     /// Checks a delivery: that the message is what was multicast.
@@ -247,6 +277,10 @@ impl Ledger {
         let message = &self.messages[i];
         if message.dst != dst {
             return Err(Breach::Destinations { p, m });
+        }
+        if message.is_given {
+            let same = message.bytes == bytes.len() && message.payload == digest(bytes);
+            return if same { Ok(message.payload) } else { Err(Breach::Payload { p, m }) };
         }
         payload(m, message.bytes, &mut self.scratch);
         if self.scratch != bytes { Err(Breach::Payload { p, m }) } else { Ok(message.payload) }
@@ -341,6 +375,39 @@ impl Ledger {
     pub(crate) fn furthest(&self, group: Gid) -> u64 {
         let mut of_group = self.positions.range((group, 0)..=(group, u64::MAX));
         of_group.next_back().map_or(0, |((_, position), _)| *position)
+    }
+
+    /// What a state of `group` at position `upto` holds, from the delivery at `place` on. Where replicas agree
+    /// at each position that is the group's sequence, else that of `source`.
+    pub(crate) fn items_of_state(
+        &self,
+        group: Gid,
+        source: Pid,
+        place: usize,
+        upto: u64,
+    ) -> Vec<Item> {
+        let item = |msg, position| {
+            let payload = self.find(msg).map_or(0, |i| self.messages[i].payload);
+            Item { msg, position, payload }
+        };
+        if self.uniform {
+            let of_group = self.positions.range((group, 0)..=(group, upto)).skip(place);
+            return of_group.map(|(&(_, position), &msg)| item(msg, position)).collect();
+        }
+        let of_source = self.ever[source.index()].iter().skip(place);
+        let of_state = of_source.take_while(|&&(_, position)| position <= upto);
+        of_state.map(|&(msg, position)| item(msg, position)).collect()
+    }
+
+    /// Of these processes the one whose deliveries have come furthest.
+    pub(crate) fn furthest_of(&self, processes: impl Iterator<Item = Pid>) -> Option<Pid> {
+        let reached = |p: &Pid| self.ever[p.index()].last().map_or(0, |&(_, position)| position);
+        processes.max_by_key(reached)
+    }
+
+    /// How many deliveries `p` has made up to `position`, over all its lives.
+    pub(crate) fn delivered_upto(&self, p: Pid, position: u64) -> usize {
+        self.ever[p.index()].partition_point(|&(_, at)| at <= position)
     }
 
     /// How many deliveries `p` has made, in all its lives.

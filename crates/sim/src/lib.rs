@@ -13,6 +13,9 @@
 //! [`shrink()`] makes it smaller while it still fails, [`explore()`] goes through all choices of a
 //! small configuration.
 //!
+//! In place of the simulator's own application a whole replica of a service may stand on each node: a
+//! [`Host`], for [`run_hosted`].
+//!
 //! A [`Scenario`] is a run without chance, written down together with what happens in it.
 //!
 //! The carriers stand alone: [`Ram`], [`Network`] and [`Disk`] know no protocol and no harness.
@@ -35,6 +38,7 @@ pub mod explore;
 pub mod failover;
 pub mod faults;
 mod hash;
+pub mod host;
 mod ledger;
 pub mod network;
 mod oracle;
@@ -54,6 +58,7 @@ pub use disk::Disk;
 pub use explore::{Exploration, Explored, explore};
 pub use failover::Failover;
 pub use faults::{Fault, Profile, Strike, When};
+pub use host::{Host, Ports, Request, record_hosted, replay_hosted, run_hosted};
 pub use ledger::{Breach, Stuck};
 pub use network::Network;
 pub use plan::{Cast, Model, Pace, Plan};

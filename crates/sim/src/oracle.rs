@@ -5,6 +5,7 @@ use crate::durable::End;
 use crate::faults::{Fault, assumes};
 use crate::process::Letter;
 use crate::world::{Due, Subject, World};
+use alloc::vec::Vec;
 use amcast_core::step::Oracle;
 use amcast_core::trace::Event;
 use amcast_core::{Assumption, MediumKind, Node, Pid, Span, Time};
@@ -28,12 +29,23 @@ impl World<'_> {
         match &plan.strikes[i].fault {
             Fault::Crash { p, mid_step, down } => self.strike_crash(*p, *mid_step, *down),
             Fault::Power { outages, lost } => {
+                let mut struck = Vec::new();
                 for &(p, down) in outages {
-                    self.strike_power(p, *lost, down);
+                    let node = self.node_of(p);
+                    if !struck.contains(&node) {
+                        self.strike_power(p, *lost, down);
+                        struck.push(node);
+                    }
                 }
             }
-            Fault::Stall { p, span } => self.disk.stall(*p, self.over(*span)),
-            Fault::Full { p, span } => self.disk.fill(*p, self.over(*span)),
+            Fault::Stall { p, span } => {
+                let over = self.over(*span);
+                self.node_of(*p).into_iter().for_each(|q| self.disk.stall(q, over));
+            }
+            Fault::Full { p, span } => {
+                let over = self.over(*span);
+                self.node_of(*p).into_iter().for_each(|q| self.disk.fill(q, over));
+            }
             Fault::Replace { p, span } => self.strike_replace(*p, *span),
             Fault::Damage { p, ppm } => {
                 if self.may_forget(*p) {
@@ -45,7 +57,8 @@ impl World<'_> {
             Fault::Pause { p, span } => self.strike_pause(*p, *span),
             Fault::Partition { side, both, span } => {
                 let over = self.over(*span);
-                for &a in side {
+                let side: Vec<Pid> = side.iter().flat_map(|&p| self.node_of(p)).collect();
+                for &a in &side {
                     for b in self.cluster.pids().filter(|b| !side.contains(b)) {
                         self.part(a, b, over);
                         if *both {
@@ -54,23 +67,44 @@ impl World<'_> {
                     }
                 }
             }
-            Fault::Cut { a, b, span } => self.cut(*a, *b, self.over(*span)),
-            Fault::Way { from, to, span } => self.part(*from, *to, self.over(*span)),
+            Fault::Cut { a, b, span } => {
+                let over = self.over(*span);
+                self.links(*a, *b).for_each(|(a, b)| self.cut(a, b, over));
+            }
+            Fault::Way { from, to, span } => {
+                let over = self.over(*span);
+                self.links(*from, *to).for_each(|(from, to)| self.part(from, to, over));
+            }
             Fault::Suspicion { to, of, span } => {
-                if to != of && self.procs[of.index()].alive() {
-                    self.letter(*to, Letter::Oracle(Oracle::Suspect(*of)));
-                    // Where nobody vouches for anybody, the suspicion lasts until its subject shows
-                    // that it lives.
-                    if self.tells_of_failures() {
-                        let over = self.over(*span);
-                        self.queue.push(over, Due::Truth(*to, Subject::Process(*of)));
-                    }
-                }
+                let over = self.over(*span);
+                self.links(*to, *of).for_each(|(to, of)| self.strike_suspicion(to, of, over));
             }
             Fault::WrongLeader { to, group, leader, span } => {
-                self.letter(*to, Letter::Oracle(Oracle::Leader(*group, *leader)));
                 let over = self.over(*span);
-                self.queue.push(over, Due::Truth(*to, Subject::Group(*group)));
+                for to in self.node_of(*to) {
+                    self.letter(to, Letter::Oracle(Oracle::Leader(*group, *leader)));
+                    self.queue.push(over, Due::Truth(to, Subject::Group(*group)));
+                }
+            }
+        }
+    }
+
+    /// The links that a fault of the one between two processes strikes: all between two nodes, where these host
+    /// several replicas, and none within one.
+    fn links(&self, from: Pid, to: Pid) -> impl Iterator<Item = (Pid, Pid)> + use<> {
+        let (one, other) = (self.node_of(from), self.node_of(to));
+        let within = self.has_host() && one == other;
+        let each = move |from| other.clone().into_iter().map(move |to| (from, to));
+        one.into_iter().flat_map(each).filter(move |_| !within)
+    }
+
+    fn strike_suspicion(&mut self, to: Pid, of: Pid, over: Time) {
+        if to != of && self.procs[of.index()].alive() {
+            self.letter(to, Letter::Oracle(Oracle::Suspect(of)));
+            // Where nobody vouches for anybody, the suspicion lasts until its subject shows that it
+            // lives.
+            if self.tells_of_failures() {
+                self.queue.push(over, Due::Truth(to, Subject::Process(of)));
             }
         }
     }
@@ -88,11 +122,13 @@ impl World<'_> {
         }
     }
 
-    /// A process takes no step for a while.
+    /// A process takes no step for a while, nor do the others of its node.
     pub(crate) fn pause(&mut self, p: Pid, span: Span) {
         let over = self.over(span);
-        let process = &mut self.procs[p.index()];
-        process.free_at = process.free_at.max(over);
+        for q in self.node_of(p) {
+            let process = &mut self.procs[q.index()];
+            process.free_at = process.free_at.max(over);
+        }
     }
 
     fn part(&mut self, from: Pid, to: Pid, over: Time) {
@@ -131,29 +167,36 @@ impl World<'_> {
         if self.may_crash(p) {
             self.end_for(p, end, down);
         } else if !self.procs[p.index()].alive() {
-            self.end_log(p, end);
+            self.node_of(p).into_iter().for_each(|q| self.end_log(q, end));
         }
     }
 
     fn strike_replace(&mut self, p: Pid, span: Span) {
         let alive = self.procs[p.index()].alive();
-        if !self.may_forget(p) || alive && !self.may_crash(p) {
+        let node = self.node_of(p);
+        let may_forget = node.iter().all(|&q| self.may_forget(q));
+        if !may_forget || alive && !self.may_crash(p) {
             return;
         }
         if alive {
             self.end_for(p, End::Machine { lost: None }, Some(span));
         }
-        self.replace(p);
+        node.into_iter().for_each(|q| self.replace(q));
+        if let Some(rank) = self.hosted_rank(p) {
+            self.above.lost_disks[rank] = true;
+        }
     }
 
     fn ask_to_leave(&mut self, p: Pid, patience: Span, down: Option<Span>) {
         if !self.may_crash(p) || self.procs[p.index()].leaving.is_some() {
             return;
         }
-        self.procs[p.index()].leaving = Some(down);
         let life = self.procs[p.index()].life;
         self.queue.push(self.now + patience, Due::Patience(p, life));
-        self.letter(p, Letter::Leave);
+        for q in self.node_of(p) {
+            self.procs[q.index()].leaving = Some(down);
+            self.letter(q, Letter::Leave);
+        }
     }
 
     /// A process that was asked to leave has not, for so long that it is ended: as soon as the others of
@@ -193,9 +236,15 @@ impl World<'_> {
         self.end_for(p, end, down);
     }
 
-    /// A process dies in this way, and comes back after `down`.
+    /// A process dies in this way, and comes back after `down`; so does its whole node.
     pub(crate) fn end_for(&mut self, p: Pid, end: End, down: Option<Span>) {
-        if let Some(span) = self.down(p, down) {
+        let node = self.node_of(p);
+        let mut longest = None;
+        for &q in &node {
+            longest = longest.max(self.down(q, down));
+        }
+        if let Some(span) = longest {
+            node.iter().for_each(|q| self.procs[q.index()].gone = false);
             let mut back = self.over(span);
             if self.assumes(Assumption::PerfectDetector) {
                 // Everyone hears of the crash before the process lives again.
@@ -203,15 +252,29 @@ impl World<'_> {
             }
             self.queue.push(back, Due::Restart(p));
         }
-        self.crash(p, end);
+        for q in node {
+            if self.procs[q.index()].alive() {
+                self.crash(q, end);
+            }
+        }
+        let now = self.now;
+        if let (Some(rank), Some(host)) = (self.hosted_rank(p), &mut self.above.host) {
+            host.crashed(now, rank);
+            self.above.is_due = true;
+        }
     }
 
-    /// Whether the group of `p` is left with what the entry assumes if `p` dies.
+    /// Whether the group of `p`, and those of all replicas of its node, are left with what the entry assumes if
+    /// `p` dies.
     fn may_crash(&self, p: Pid) -> bool {
+        self.procs[p.index()].alive()
+            && !self.assumes(Assumption::NoCrash)
+            && self.node_of(p).into_iter().all(|q| self.is_spared(q))
+    }
+
+    /// Whether the group of `p` can do without it.
+    fn is_spared(&self, p: Pid) -> bool {
         let process = &self.procs[p.index()];
-        if !process.alive() || self.assumes(Assumption::NoCrash) {
-            return false;
-        }
         // Who keeps a log may die whatever the others do.
         let needed = self.assumes(Assumption::MajorityFit)
             && !self.entry.capabilities().durability.has_log();
@@ -234,6 +297,7 @@ impl World<'_> {
         process.life += 1;
         process.app = Default::default();
         process.inbox.clear();
+        process.given.clear();
         process.barriers.clear();
         (process.run_at, process.wake_at, process.poll_at) = (None, None, None);
         process.free_at = self.now;
@@ -255,11 +319,25 @@ impl World<'_> {
         self.announce(p);
     }
 
-    /// A process that died comes back with nothing but what it has on its disk.
+    /// A process that died comes back with nothing but what it has on its disk; so does its whole node.
     pub(crate) fn restart(&mut self, p: Pid) {
         if self.procs[p.index()].alive() {
             return;
         }
+        let node = self.node_of(p);
+        if let Some(rank) = self.hosted_rank(p) {
+            self.host_starts(rank);
+        }
+        node.iter().for_each(|&q| self.build_again(q));
+        for q in node {
+            // The first of them may find the disk full, and die with the others.
+            if self.procs[q.index()].alive() {
+                self.start_again(q);
+            }
+        }
+    }
+
+    fn build_again(&mut self, p: Pid) {
         let node = self.entry.build(p, self.config);
         let node = node.expect("it was built from this configuration before");
         let messages = matches!(node, Node::Messages(_));
@@ -274,6 +352,9 @@ impl World<'_> {
         } else {
             self.ram.start(t, p, &mut self.chooser);
         }
+    }
+
+    fn start_again(&mut self, p: Pid) {
         self.open(p);
         if self.plan.service {
             for g in self.cluster.all_groups().iter() {

@@ -10,7 +10,15 @@ use alloc::vec::Vec;
 use amcast_core::memory::Memory;
 use amcast_core::messages::Frames;
 use amcast_core::step::{Medium, Oracle, Status, Ticket, Wait};
-use amcast_core::{Gid, Input, MsgId, Node, Pid, Span, Time};
+use amcast_core::{Gid, GroupSet, Input, MsgId, Node, Pid, Span, Submission, Time};
+
+/// A multicast that the host asked for, with its number.
+#[derive(Clone, Debug)]
+pub(crate) struct Given {
+    pub seq: u64,
+    pub dst: GroupSet,
+    pub payload: Vec<u8>,
+}
 
 /// An input that owns what it says, so that it can wait.
 #[derive(Clone, Debug)]
@@ -26,6 +34,9 @@ pub(crate) enum Letter {
     Poll,
     /// The index of the cast in the plan.
     Submit(usize),
+    /// A multicast that the host asked for.
+    Given(Given),
+    Unfit,
     Durable(Ticket),
     Loaded(Ticket, Option<Vec<u8>>),
     Checkpointed(u64),
@@ -54,7 +65,7 @@ pub(crate) enum Letter {
 }
 
 impl Letter {
-    /// As an input, if it is none of a medium's and no submission.
+    /// As an input, if it is none of a medium's and no submission of the plan.
     pub(crate) fn plain<M: Medium>(&self) -> Option<Input<'_, M>> {
         Some(match self {
             Self::Stored(number, record) => Input::Stored { number: *number, record },
@@ -62,6 +73,12 @@ impl Letter {
             Self::Lost => Input::Lost,
             Self::Start(incarnation) => Input::Start { incarnation: *incarnation },
             Self::Leave => Input::Leave,
+            Self::Unfit => Input::Unfit,
+            Self::Given(given) => Input::Submit(Submission {
+                seq: given.seq,
+                dst: given.dst,
+                payload: &given.payload,
+            }),
             Self::Wake => Input::Wake,
             Self::Durable(ticket) => Input::Durable(*ticket),
             Self::Loaded(ticket, record) => {
@@ -116,6 +133,10 @@ pub(crate) struct Process {
     pub spins: u32,
     /// What it is still to multicast: indices into the plan.
     pub backlog: VecDeque<usize>,
+    /// What the host had it multicast, and it has not taken yet.
+    pub given: VecDeque<Given>,
+    /// The position of the checkpoint that the host goes on from in this life; 0 for none.
+    pub resumes_from: u64,
     /// Multicasts so far, of all its lives.
     pub casts: u64,
     /// Barriers of this life that it has not passed, and the position that it must have then.
@@ -161,6 +182,8 @@ impl Process {
             poll_at: None,
             spins: 0,
             backlog: VecDeque::new(),
+            given: VecDeque::new(),
+            resumes_from: 0,
             casts: 0,
             barriers: BTreeMap::new(),
             fit: true,
@@ -209,6 +232,21 @@ impl Process {
             Node::Memory(node, _) => node.deadline(),
         };
         deadline.map(|(at, _)| at)
+    }
+
+    /// How many multicasts of so many bytes it takes now, and the most bytes of one.
+    pub(crate) fn room(&self, dst: GroupSet, bytes: usize) -> (usize, usize) {
+        match &self.node {
+            Some(Node::Messages(node)) => {
+                let most = node.payload_max();
+                (node.room(dst, bytes.min(most)), most)
+            }
+            Some(Node::Memory(node, _)) => {
+                let most = node.payload_max();
+                (node.room(dst, bytes.min(most)), most)
+            }
+            None => (0, 0),
+        }
     }
 
     /// What it says of itself and of messages that wait, the first `most` of them.

@@ -3,9 +3,11 @@
 use crate::chooser::{Choices, Chooser, Odometer};
 use crate::failover::Failover;
 use crate::faults::Profile;
+use crate::host::{Host, HostSlot};
 use crate::ledger::{Breach, Stuck};
 use crate::plan::{Model, Pace, Plan};
 use crate::world::World;
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use amcast_core::step::{Extent, Note};
@@ -189,11 +191,20 @@ pub fn record(
     recorded: &mut Option<Recorded>,
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Report, ConfigError> {
-    let mut planning = Chooser::seeded(!seed);
-    let plan = Plan::draw(entry, config, settings, &mut planning);
+    let plan = draw_plan(entry, config, settings, seed);
     let recorded = recorded.insert(Recorded { plan, choices: Choices::default() });
-    let (report, _) = run_with(entry, config, recorded, Chooser::seeded(seed), sink)?;
-    Ok(report)
+    let chooser = Chooser::seeded(seed);
+    Ok(run_with(entry, config, recorded, chooser, None, sink)?.0)
+}
+
+/// Draws the plan of the run from a seed.
+pub(crate) fn draw_plan(
+    entry: &dyn Entry,
+    config: &Config,
+    settings: &Settings,
+    seed: u64,
+) -> Plan {
+    Plan::draw(entry, config, settings, &mut Chooser::seeded(!seed))
 }
 
 /// Runs a plan that was drawn, and changed perhaps, with the chance of a seed; see [`run()`].
@@ -208,7 +219,7 @@ pub fn run_plan(
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Report, ConfigError> {
     let mut recorded = Recorded { plan, choices: Choices::default() };
-    Ok(run_with(entry, config, &mut recorded, Chooser::seeded(seed), sink)?.0)
+    Ok(run_with(entry, config, &mut recorded, Chooser::seeded(seed), None, sink)?.0)
 }
 
 /// Runs a recorded run again.
@@ -223,8 +234,7 @@ pub fn replay(
 ) -> Result<Report, ConfigError> {
     let chooser = Chooser::listed(recorded.choices.clone());
     let mut again = Recorded { plan: recorded.plan.clone(), choices: Choices::default() };
-    let (report, _) = run_with(entry, config, &mut again, chooser, sink)?;
-    Ok(report)
+    Ok(run_with(entry, config, &mut again, chooser, None, sink)?.0)
 }
 
 /// What is told of a run, in the order in which it happens.
@@ -284,10 +294,12 @@ pub(crate) fn run_with(
     config: &Config,
     recorded: &mut Recorded,
     chooser: Chooser,
+    host: Option<Box<dyn Host>>,
     sink: &mut dyn FnMut(&Event<'_>),
 ) -> Result<(Report, Option<Odometer>), ConfigError> {
     let Recorded { plan, choices } = &mut *recorded;
     let mut world = World::new(entry, config, plan, chooser, choices, sink)?;
+    world.above = HostSlot::new(host, config.cluster().replicas());
     let outcome = world.run();
     let (mut report, odometer) = world.report(outcome);
     drop(world);

@@ -7,6 +7,7 @@ use crate::events::EventRecord;
 use crate::failover::FailoverCounter;
 use crate::faults::When;
 use crate::hash::RunHash;
+use crate::host::HostSlot;
 use crate::ledger::{Breach, Ledger, Stuck};
 use crate::network::{Heard, Network};
 use crate::plan::{Pace, Plan};
@@ -21,8 +22,8 @@ use amcast_core::memory::Memory;
 use amcast_core::messages::Frames;
 use amcast_core::trace::Event;
 use amcast_core::{
-    Cluster, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Node, Outbox, Output,
-    Pid, Span, Time,
+    Cluster, Config, ConfigError, Entry, Gid, GroupSet, MediumKind, MsgId, Outbox, Output, Pid,
+    Span, Time,
 };
 
 /// What is due in the harness itself.
@@ -80,7 +81,7 @@ impl<M: amcast_core::Medium> Default for Tray<M> {
 
 /// How soon a process that asks for it is woken again, at the least: keeps one that always asks
 /// for now from stopping time.
-const WAKE_GRAIN: Span = Span(200);
+pub(crate) const WAKE_GRAIN: Span = Span(200);
 
 /// How often in a row a process may be woken and ask to be woken at once again, with nothing else that
 /// happens to it: what it has to do is done in a few steps.
@@ -96,6 +97,8 @@ pub(crate) struct World<'a> {
     sink: &'a mut dyn FnMut(&Event<'_>),
     /// Who is told what happens beside the events, if anyone.
     pub hear: Option<&'a mut Hear<'a>>,
+    /// The replica of a service above the processes, if there is one.
+    pub above: HostSlot,
     pub now: Time,
     pub queue: Queue<Due>,
     pub network: Network,
@@ -167,6 +170,7 @@ impl<'a> World<'a> {
             chooser,
             sink,
             hear: None,
+            above: HostSlot::default(),
             now: Time::ZERO,
             queue: Queue::default(),
             network: Network::new(count, plan.model.network),
@@ -205,7 +209,7 @@ impl<'a> World<'a> {
                 return Outcome::Breach(breach);
             }
             let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
-            let now = next.into_iter().min().unwrap_or(Time::NEVER);
+            let now = next.into_iter().fold(self.above.next(), Time::min);
             if now > end || self.events >= self.plan.events_max {
                 return Outcome::NotSettled(self.stuck());
             }
@@ -227,12 +231,17 @@ impl<'a> World<'a> {
                 while let Some((p, ticket)) = self.disk.take() {
                     self.letter(p, Letter::Durable(ticket));
                 }
+            } else if next[3] > now {
+                self.above.is_due = true;
             } else if let Some((_, due)) = self.queue.pop() {
                 if matches!(due, Due::Check) && self.check_settled() {
                     self.emit(&Event::End);
                     return Outcome::Settled;
                 }
                 self.due(due);
+            }
+            if self.above.is_due {
+                self.poll_host();
             }
         }
     }
@@ -245,6 +254,9 @@ impl<'a> World<'a> {
         match self.entry.about().medium {
             MediumKind::Messages => self.network.connect_all(Time::ZERO, &mut self.chooser),
             MediumKind::Memory => self.ram.begin(Time::ZERO, &mut self.chooser),
+        }
+        if self.has_host() {
+            self.start_hosts();
         }
         for p in self.cluster.pids() {
             self.letter(p, Letter::Start(0));
@@ -269,6 +281,7 @@ impl<'a> World<'a> {
             }
         }
         self.queue.push(self.plan.calm, Due::Check);
+        self.poll_host();
     }
 
     fn due(&mut self, due: Due) {
@@ -377,14 +390,14 @@ impl<'a> World<'a> {
             }
             let letter = match process.inbox.pop_front() {
                 Some(letter) => letter,
-                None => match self.submission(p) {
-                    Some(cast) => Letter::Submit(cast),
+                None => match self.submission(p).or_else(|| self.given_submission(p)) {
+                    Some(submission) => submission,
                     // A run of submissions is followed by something else.
                     None if submitted => self.nothing(),
                     None => break,
                 },
             };
-            submitted = matches!(letter, Letter::Submit(_));
+            submitted = matches!(letter, Letter::Submit(_) | Letter::Given(_));
             let woken = matches!(letter, Letter::Wake);
             self.step(p, letter);
             self.watch_spin(p, woken);
@@ -411,8 +424,33 @@ impl<'a> World<'a> {
         }
     }
 
-    /// The next multicast of a process, if it may make it now.
-    fn submission(&mut self, p: Pid) -> Option<usize> {
+    /// The next multicast that a host asked for, if the process may make it now.
+    fn given_submission(&mut self, p: Pid) -> Option<Letter> {
+        let process = &mut self.procs[p.index()];
+        let given = process.given.front()?;
+        let (dst, bytes) = (given.dst, given.payload.len());
+        let (room, most) = process.room(dst, bytes);
+        if dst.is_empty() || bytes > most {
+            let why = "a submission goes to no group, or is larger than the protocol takes";
+            self.breach_of_host(why);
+            return None;
+        }
+        if room == 0 {
+            return None;
+        }
+        let given = process.given.pop_front()?;
+        let m = MsgId { sender: p, seq: given.seq };
+        if let Err(why) = self.ledger.cast_given(m, dst, &given.payload, process.standing) {
+            self.breach_of_host(why);
+            return None;
+        }
+        let t = self.now;
+        self.emit(&Event::Cast { t, p, m, dst });
+        Some(Letter::Given(given))
+    }
+
+    /// The next multicast of the plan of a process, if it may make it now.
+    fn submission(&mut self, p: Pid) -> Option<Letter> {
         let process = &self.procs[p.index()];
         let &cast = process.backlog.front()?;
         let wanted = &self.plan.casts[cast];
@@ -428,16 +466,7 @@ impl<'a> World<'a> {
         if held {
             return None;
         }
-        let (room, most) = match process.node.as_ref()? {
-            Node::Messages(node) => {
-                let most = node.payload_max();
-                (node.room(wanted.dst, wanted.bytes.min(most)), most)
-            }
-            Node::Memory(node, _) => {
-                let most = node.payload_max();
-                (node.room(wanted.dst, wanted.bytes.min(most)), most)
-            }
-        };
+        let (room, most) = process.room(wanted.dst, wanted.bytes);
         if room == 0 {
             return None;
         }
@@ -449,7 +478,7 @@ impl<'a> World<'a> {
         self.ledger.cast(m, dst, bytes, process.standing, &mut self.scratch);
         let t = self.now;
         self.emit(&Event::Cast { t, p, m, dst });
-        Some(cast)
+        Some(Letter::Submit(cast))
     }
 
     fn wake(&mut self, p: Pid, life: u32) {
@@ -497,15 +526,23 @@ impl<'a> World<'a> {
     fn check_settled(&mut self) -> bool {
         let still = self.deliveries_seen == self.ledger.deliveries;
         self.deliveries_seen = self.ledger.deliveries;
-        let all_cast = || self.procs.iter().all(|p| !p.alive() || p.backlog.is_empty());
-        still && all_cast() && self.all_fit() && self.missing(1).is_empty()
+        let has_cast = |p: &Process| p.backlog.is_empty() && p.given.is_empty();
+        let all_cast = || self.procs.iter().all(|p| !p.alive() || has_cast(p));
+        let host = self.above.host.as_ref();
+        still
+            && host.is_none_or(|host| host.is_settled())
+            && all_cast()
+            && self.all_fit()
+            && self.missing(1).is_empty()
     }
 
     fn all_fit(&self) -> bool {
         self.cluster.pids().all(|p| {
             let process = &self.procs[p.index()];
             let whole = !self.ledger.uniform || process.app.log.len() >= self.ledger.ever(p);
-            !process.alive() || process.fit && whole && process.barriers.is_empty()
+            // What the application has, and what it waits for, is the host's affair.
+            let has_all = self.has_host() || whole && process.barriers.is_empty();
+            !process.alive() || process.fit && has_all
         })
     }
 
@@ -546,7 +583,7 @@ impl<'a> World<'a> {
                     alive: process.alive(),
                     fit: process.fit,
                     status,
-                    backlog: process.backlog.len(),
+                    backlog: process.backlog.len() + process.given.len(),
                     barriers: process.barriers.len(),
                     missing: missing.get(&p).cloned().unwrap_or_default(),
                     waits,

@@ -294,6 +294,7 @@ fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
         Breach::Contract { p, why } | Breach::Application { p, why } => {
             format!("{}: {why}", name(p))
         }
+        Breach::Host(why) => why.clone(),
     }
 }
 
