@@ -22,3 +22,4 @@ pub mod client;
 pub mod commands;
 pub mod replicate;
 pub mod service;
+pub mod simulate;

@@ -37,7 +37,7 @@ struct Open {
 
 /// What a command's answer looks like in the language.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Form {
+pub(crate) enum Form {
     /// As it is.
     Same,
     /// 1 for `OK`, 0 for `nil`: SETNX, recorded as SET NX.
@@ -119,7 +119,10 @@ impl CallBook {
 }
 
 /// What a call returned, in the language; nothing if nobody knows whether it took effect, or what it answered.
-fn returned(form: &Form, answer: Result<&ServiceAnswer<'_>, NoAnswer>) -> Option<String> {
+pub(crate) fn returned(
+    form: &Form,
+    answer: Result<&ServiceAnswer<'_>, NoAnswer>,
+) -> Option<String> {
     let (outcome, bytes) = match answer {
         Ok(answer) => (answer.outcome, Some(&*answer.bytes)),
         Err(why) => (why.outcome(), None),
@@ -140,7 +143,7 @@ fn json(text: &str) -> String {
 }
 
 /// A command in the language, and how its answer is; nothing if there is nothing to say.
-fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, Form)> {
+pub(crate) fn spoken(args: &[&[u8]], read_only: bool) -> Option<(String, Form)> {
     let name = String::from_utf8_lossy(args[0]).to_ascii_uppercase();
     match &*name {
         // It reads versions, which the language has not.

@@ -1,7 +1,7 @@
 //! Services on a real cluster: what ties them to the runtime.
 
 mod backend;
-mod calls;
+pub(crate) mod calls;
 mod digests;
 mod disk_room;
 mod log;

@@ -16,7 +16,7 @@ pub(crate) fn refuse(now_ms: u64, command: &[u8], answer: &mut Vec<u8>) {
 }
 
 /// Ordered time and the command's arguments in such an answer; none if it is another one.
-pub(crate) fn of_refusal(answer: &[u8]) -> Option<(u64, &[u8])> {
+pub fn of_refusal(answer: &[u8]) -> Option<(u64, &[u8])> {
     let rest = answer.strip_prefix(&[REFUSED])?;
     let end = rest.iter().position(|b| *b == b'\n')?;
     Some((std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?, &rest[end + 1..]))

@@ -1,0 +1,481 @@
+//! All nodes and clients of a simulated cluster: the driver of the replicas above the simulated processes.
+
+use super::Workload;
+use super::client::{CallLines, Sent, SimClient};
+use super::mutant::ServiceMutant;
+use super::node::{Cut, HandedIn, ServiceReply, SimNode, Transfer};
+use amcast_check::{History, Verdict};
+use amcast_core::rng::Rng;
+use amcast_core::step::Ticket;
+use amcast_core::trace::Event;
+use amcast_core::{
+    Cluster, Config, ConfigError, Delivery, Entry, Pid, ProtocolEvent, Senders, ServiceAnswer,
+    Span, Time,
+};
+use amcast_runtime::application::Application;
+use amcast_runtime::recovery::TakeOver;
+use amcast_sim::{Host, Ports, Report, Request, Settings};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What a run of a service consists of beside the protocol's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ServiceSettings {
+    /// Clients, each with one call at a time.
+    pub clients: usize,
+    /// Calls of each.
+    pub calls: u64,
+    /// The service is broken in this way.
+    pub mutant: Option<ServiceMutant>,
+}
+
+impl Default for ServiceSettings {
+    fn default() -> Self {
+        Self { clients: 4, calls: 25, mutant: None }
+    }
+}
+
+/// What was wrong with the service in a run.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    /// The property that does not hold, or `service` if the nodes themselves found it.
+    pub what: &'static str,
+    /// The account of it, for people.
+    pub says: String,
+}
+
+/// What came of a run.
+pub struct ServiceRun {
+    /// What the simulator says of the protocol, and of how the run ended.
+    pub report: Report,
+    /// The calls and returns of the clients, as lines of a history.
+    pub lines: String,
+    /// What was wrong, if anything.
+    pub findings: Vec<Finding>,
+    /// How often something happened.
+    pub counts: BTreeMap<&'static str, u64>,
+}
+
+/// What a run leaves behind.
+#[derive(Default)]
+struct Left {
+    lines: CallLines,
+    counts: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a service over a protocol, and judges what its clients saw; `sink` is told the protocol's events.
+///
+/// # Errors
+/// When the protocol refuses the configuration.
+pub fn simulate<W: Workload + 'static>(
+    (entry, config): (&dyn Entry, &Config),
+    settings: &Settings,
+    service: ServiceSettings,
+    seed: u64,
+    workload: &dyn Fn() -> W,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<ServiceRun, ConfigError> {
+    let left = Rc::new(RefCell::new(Left::default()));
+    let factory = || -> Box<dyn Host> {
+        *left.borrow_mut() = Left::default();
+        let left = Rc::clone(&left);
+        Box::new(ServiceHost::new((entry, config), service, seed, workload(), left))
+    };
+    let report = amcast_sim::run_hosted(entry, config, settings, seed, &factory, sink)?;
+    let Left { lines: CallLines { lines }, counts } = std::mem::take(&mut *left.borrow_mut());
+    let findings = judge(&workload(), &lines);
+    Ok(ServiceRun { report, lines, findings, counts })
+}
+
+fn judge<W: Workload>(workload: &W, lines: &str) -> Vec<Finding> {
+    let mut history = History::new();
+    for line in lines.lines() {
+        if let Err(e) = history.push_line(line) {
+            return vec![Finding { what: "history", says: e.to_string() }];
+        }
+    }
+    let wrong = |(what, verdict)| match verdict {
+        // Of some a run shows nothing, as where no command was repeated.
+        Verdict::Holds | Verdict::NotJudged(_) => None,
+        Verdict::Violated(why) => Some(Finding { what, says: why.to_string() }),
+        Verdict::Impossible(why) => Some(Finding { what, says: why }),
+    };
+    workload.judge(&history).into_iter().filter_map(wrong).collect()
+}
+
+/// What is due in the service.
+enum Due {
+    /// A command arrives at a node.
+    HandIn(Sent),
+    /// An answer arrives at a client's gateway.
+    Reply(ServiceReply),
+    /// A node takes the next step of a state transfer.
+    Transfer {
+        rank: usize,
+        incarnation: u32,
+    },
+    /// A node writes the next piece of its checkpoint, or has it durable.
+    Write(Save),
+    Durable(Save),
+    /// Nodes look at what is due by their clocks.
+    Look,
+}
+
+/// A checkpoint that is being written.
+#[derive(Clone, Copy)]
+struct Save {
+    rank: usize,
+    incarnation: u32,
+    /// The so-manyth of this incarnation.
+    number: u64,
+}
+
+/// How often nodes look at their clocks.
+const LOOK_EVERY: Span = Span::micros(100);
+
+struct ServiceHost<W: Workload> {
+    cluster: Cluster,
+    nodes: Vec<SimNode<W::Machine>>,
+    clients: Vec<SimClient>,
+    workload: W,
+    rng: Rng,
+    queue: BTreeMap<(Time, u64), Due>,
+    queued: u64,
+    /// Nodes whose state is still to be looked at, when all clients have made their calls.
+    looks: Vec<usize>,
+    wrong: Option<String>,
+    left: Rc<RefCell<Left>>,
+}
+
+impl<W: Workload> ServiceHost<W> {
+    fn new(
+        (entry, config): (&dyn Entry, &Config),
+        service: ServiceSettings,
+        seed: u64,
+        workload: W,
+        left: Rc<RefCell<Left>>,
+    ) -> Self {
+        let cluster = *config.cluster();
+        let can = entry.capabilities();
+        let (has_log, multicasts) = (can.durability.has_log(), can.senders == Senders::Replicas);
+        let ranks = 0..cluster.replicas();
+        let node = |rank| SimNode::new(cluster, rank, has_log, multicasts, service.mutant);
+        let mut rng = Rng::stream(seed, "service");
+        let client = |index| {
+            let own = Rng::new(rng.word());
+            SimClient::new(index, service.calls, cluster.replicas(), own)
+        };
+        let clients = (0..service.clients).map(client).collect();
+        let mut it = Self {
+            cluster,
+            nodes: ranks.clone().map(node).collect(),
+            clients,
+            workload,
+            rng,
+            queue: BTreeMap::new(),
+            queued: 0,
+            looks: ranks.collect(),
+            wrong: None,
+            left,
+        };
+        it.after(Time::ZERO, LOOK_EVERY, Due::Look);
+        it
+    }
+
+    fn count(&self, what: &'static str) {
+        *self.left.borrow_mut().counts.entry(what).or_default() += 1;
+    }
+
+    fn after(&mut self, now: Time, span: Span, due: Due) {
+        self.queued += 1;
+        self.queue.insert((now + span, self.queued), due);
+    }
+
+    /// A way between a gateway and a node, or between two nodes.
+    fn delay(&mut self) -> Span {
+        Span(5_000 + self.rng.below(60_000))
+    }
+
+    fn send(&mut self, now: Time, sent: Option<Sent>) {
+        if let Some(sent) = sent {
+            let delay = self.delay();
+            self.after(now, delay, Due::HandIn(sent));
+        }
+    }
+
+    fn due(&mut self, now: Time, due: Due, requests: &mut Vec<Request>) {
+        match due {
+            Due::HandIn(Sent { node, of, dst, payload }) => {
+                self.nodes[node].hand_in(HandedIn { of, dst, payload });
+            }
+            Due::Reply(ServiceReply { to, outcome, bytes }) => {
+                let answer = ServiceAnswer::borrowed(outcome, &bytes);
+                let Self { clients, workload, left, .. } = self;
+                let mut left = left.borrow_mut();
+                let with = (&*workload, &mut left.lines);
+                let sent = clients[to.client].answered(now, to.request, &answer, with);
+                drop(left);
+                self.send(now, sent);
+            }
+            Due::Transfer { rank, incarnation } => self.transfer(now, rank, incarnation),
+            Due::Write(save) => self.write(now, save),
+            Due::Durable(save) if self.is_going(save) => {
+                self.count("checkpoints");
+                self.nodes[save.rank].has_checkpoint(requests);
+            }
+            Due::Durable(_) => {}
+            Due::Look => self.after(now, LOOK_EVERY, Due::Look),
+        }
+    }
+
+    fn lives(&self, rank: usize, incarnation: u32) -> bool {
+        let node = &self.nodes[rank];
+        node.running.is_some() && node.incarnation == incarnation
+    }
+
+    /// Whether a checkpoint was not given up.
+    fn is_going(&self, save: Save) -> bool {
+        let running = self.nodes[save.rank].running.as_ref();
+        self.lives(save.rank, save.incarnation)
+            && running.is_some_and(|r| r.saving.is_some() && r.saves == save.number)
+    }
+
+    /// One round of a node's loop.
+    fn round(&mut self, now: Time, rank: usize, ports: &dyn Ports, requests: &mut Vec<Request>) {
+        let mut replies = Vec::new();
+        let node = &mut self.nodes[rank];
+        let incarnation = node.incarnation;
+        if let Some(running) = &mut node.running {
+            match running.recovery.take_over() {
+                Some(TakeOver::Adopted(_)) => {
+                    node.has_adopted();
+                    self.count("states taken over");
+                }
+                Some(TakeOver::Dropped(_)) => self.count("states dropped"),
+                Some(TakeOver::Conflicts(why)) => self.wrong = Some(why),
+                None => {}
+            }
+        }
+        let node = &mut self.nodes[rank];
+        node.round(now, ports, requests, &mut replies);
+        self.replied(now, replies);
+        self.look_for_state(now, rank);
+        if self.nodes[rank].is_checkpoint_due() {
+            self.nodes[rank].begin_checkpoint();
+            let number = self.nodes[rank].running.as_ref().map_or(0, |running| running.saves);
+            let delay = self.delay();
+            self.after(now, delay, Due::Write(Save { rank, incarnation, number }));
+        }
+        let running = self.nodes[rank].running.as_ref();
+        if let Some(why) = running.and_then(|running| running.recovery.app.differs()) {
+            self.wrong = Some(why.to_string());
+        }
+    }
+
+    fn replied(&mut self, now: Time, replies: Vec<ServiceReply>) {
+        for reply in replies {
+            let delay = self.delay();
+            self.after(now, delay, Due::Reply(reply));
+        }
+    }
+
+    /// Begins a state transfer if a node needs one.
+    fn look_for_state(&mut self, now: Time, rank: usize) {
+        let nodes = self.cluster.replicas();
+        let node = &mut self.nodes[rank];
+        let incarnation = node.incarnation;
+        let Some(running) = &mut node.running else { return };
+        let Some(wanted) = running.recovery.wants() else { return };
+        let first = self.rng.below(nodes as u64) as usize;
+        let donors: Vec<usize> =
+            (0..nodes).map(|i| (first + i) % nodes).filter(|donor| *donor != rank).collect();
+        running.recovery.expect(donors.clone());
+        let (at, from, bytes) = (0, None, Vec::new());
+        running.transfer = Some(Transfer { wanted, donors, at, from, bytes });
+        let delay = self.delay();
+        self.after(now, delay, Due::Transfer { rank, incarnation });
+    }
+
+    /// The next step of the transfer of a state to a node.
+    fn transfer(&mut self, now: Time, rank: usize, incarnation: u32) {
+        if !self.lives(rank, incarnation) {
+            return;
+        }
+        let delay = self.delay();
+        let mut again = true;
+        let Some(running) = &mut self.nodes[rank].running else { return };
+        let Some(mut transfer) = running.transfer.take() else { return };
+        let asks = Cut::Node { rank, incarnation };
+        if !running.recovery.is_fetching() {
+            // It was excluded meanwhile: the state is not wanted any more.
+            return self.stop_giving(&transfer, asks);
+        }
+        let donor = transfer.donors[transfer.at];
+        if let Some(given_by) = transfer.from {
+            let piece = 200 + self.rng.below(3_000) as usize;
+            let lives = self.lives(donor, given_by);
+            let giving = self.nodes[donor].running.as_mut().filter(|r| lives && r.cut == asks);
+            match giving.map(|r| (r.recovery.app.piece(piece, &mut transfer.bytes), r)) {
+                Some((true, _)) => {}
+                Some((false, giving)) => {
+                    giving.cut = Cut::None;
+                    again = false;
+                }
+                None => {
+                    self.count("transfers broken off");
+                    (transfer.from, transfer.at) = (None, transfer.at + 1);
+                    transfer.bytes.clear();
+                }
+            }
+        } else if self.nodes[donor].give(&transfer.wanted, (rank, incarnation)).is_ok() {
+            transfer.from = Some(self.nodes[donor].incarnation);
+            if let Some(running) = &mut self.nodes[rank].running {
+                running.recovery.make_room();
+            }
+        } else {
+            transfer.at += 1;
+        }
+        let is_over = transfer.at == transfer.donors.len();
+        let Some(running) = &mut self.nodes[rank].running else { return };
+        if is_over {
+            return running.recovery.fetched(None);
+        }
+        running.transfer = Some(transfer);
+        if again {
+            return self.after(now, delay, Due::Transfer { rank, incarnation });
+        }
+        if let Err(why) = self.nodes[rank].take(now) {
+            self.wrong = Some(format!("a state that another node gave cannot be read: {why}"));
+        }
+    }
+
+    fn stop_giving(&mut self, transfer: &Transfer, asks: Cut) {
+        if let Some(running) = &mut self.nodes[transfer.donors[transfer.at]].running
+            && running.cut == asks
+        {
+            running.cut = Cut::None;
+            running.recovery.app.release();
+        }
+    }
+
+    /// The next piece of a node's checkpoint goes to its disk.
+    fn write(&mut self, now: Time, save: Save) {
+        if !self.is_going(save) {
+            return;
+        }
+        let most = 200 + self.rng.below(3_000) as usize;
+        let Some(is_whole) = self.nodes[save.rank].write_checkpoint(most) else { return };
+        let delay = self.delay();
+        self.after(now, delay, if is_whole { Due::Durable(save) } else { Due::Write(save) });
+    }
+
+    /// When all clients have made their calls, looks at what each node has.
+    fn look_at_nodes(&mut self, now: Time, ports: &dyn Ports) {
+        let all_live = || self.cluster.pids().all(|p| ports.is_alive(p));
+        if self.clients.iter().all(SimClient::is_done)
+            && !self.looks.is_empty()
+            && self.nodes.iter().all(SimNode::is_calm)
+            && all_live()
+            && let Some(node) = self.looks.pop()
+        {
+            let Self { clients, workload, left, .. } = self;
+            let sent = clients[0].look((now, node), workload, &mut left.borrow_mut().lines);
+            self.send(now, Some(sent));
+        }
+    }
+}
+
+impl<W: Workload> Host for ServiceHost<W> {
+    fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
+        let Some(rank) = self.rank(p) else { return };
+        let mut replies = Vec::new();
+        self.nodes[rank].deliver(p, delivery, payload, &mut replies);
+        self.replied(now, replies);
+    }
+
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        if let Some(rank) = self.rank(p)
+            && let Some(running) = &mut self.nodes[rank].running
+        {
+            running.recovery.event(p, event);
+        }
+    }
+
+    fn passed(&mut self, _: Time, _: Pid, _: Ticket) {}
+
+    fn capture(&mut self, _: Time, p: Pid) -> u64 {
+        let running = self.rank(p).and_then(|rank| self.nodes[rank].running.as_ref());
+        running.map_or(0, |running| running.recovery.capture(p))
+    }
+
+    fn install(&mut self, _: Time, p: Pid, position: u64) {
+        if let Some(rank) = self.rank(p)
+            && let Some(running) = &mut self.nodes[rank].running
+        {
+            running.recovery.install(p, position);
+        }
+    }
+
+    fn crashed(&mut self, _: Time, rank: usize) {
+        self.count("crashes");
+        self.nodes[rank].crash();
+    }
+
+    fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64> {
+        match self.nodes[rank].start(now, lost_disk) {
+            Ok(positions) => positions,
+            Err(why) => {
+                self.wrong = Some(why);
+                vec![0; self.cluster.groups()]
+            }
+        }
+    }
+
+    fn poll(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+        while let Some(first) = self.queue.first_entry()
+            && first.key().0 <= now
+        {
+            let due = first.remove();
+            self.due(now, due, requests);
+        }
+        for client in 0..self.clients.len() {
+            let Self { clients, workload, left, .. } = self;
+            let sent = clients[client].poll(now, workload, &mut left.borrow_mut().lines);
+            self.send(now, sent);
+        }
+        let has_work = !self.is_done();
+        for rank in 0..self.nodes.len() {
+            self.nodes[rank].has_work = has_work;
+            self.round(now, rank, ports, requests);
+        }
+        self.look_at_nodes(now, ports);
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        let queued = self.queue.first_key_value().map(|((at, _), _)| *at);
+        let clients = self.clients.iter().filter_map(SimClient::deadline);
+        clients.chain(queued).min()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.is_done() && self.nodes.iter().all(SimNode::is_calm)
+    }
+
+    fn breach(&mut self) -> Option<String> {
+        self.wrong.take()
+    }
+}
+
+impl<W: Workload> ServiceHost<W> {
+    /// Whether the clients have made all their calls, and seen what each node has.
+    fn is_done(&self) -> bool {
+        self.looks.is_empty() && self.clients.iter().all(SimClient::is_done)
+    }
+
+    /// The rank of a replica; none of a client's process.
+    fn rank(&self, p: Pid) -> Option<usize> {
+        let group = self.cluster.group_of(p)?;
+        (0..self.cluster.replicas()).find(|&rank| self.cluster.replica(group, rank) == p)
+    }
+}

@@ -1,0 +1,412 @@
+//! A simulated node: the shipped recovery and executor, a disk for checkpoints, and the commands that gateways handed in.
+
+use super::Simulated;
+use super::application::{SimApplication, stamp_at};
+use super::mutant::ServiceMutant;
+use amcast_core::{Cluster, Delivery, Gid, GroupSet, MsgId, Outcome, Pid, Time};
+use amcast_runtime::application::Application;
+use amcast_runtime::recovery::{FetchedState, Recovery, WantedState};
+use amcast_sim::{Ports, Request};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Commands that wait at a node for room; a gateway that hands in more hears nothing.
+const COMMANDS_MAX: usize = 256;
+
+/// Bytes of an own report, for which a process must have room.
+const REPORT_BYTES: usize = 512;
+
+/// Deliveries after which a checkpoint is due.
+const CHECKPOINT_EVERY: u64 = 24;
+
+/// A request of a client, which the answer goes back to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct ClientRequest {
+    pub(super) client: usize,
+    pub(super) request: u64,
+}
+
+/// A command that a gateway handed in.
+pub(super) struct HandedIn {
+    pub(super) of: ClientRequest,
+    pub(super) dst: GroupSet,
+    pub(super) payload: Vec<u8>,
+}
+
+/// An answer on its way to a client.
+pub(super) struct ServiceReply {
+    pub(super) to: ClientRequest,
+    pub(super) outcome: Outcome,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// A state in a file, and the position of each group in it.
+#[derive(Clone)]
+pub(super) struct Checkpoint {
+    pub(super) bytes: Vec<u8>,
+    pub(super) positions: Vec<u64>,
+}
+
+/// To whom the application's cut is being given.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cut {
+    None,
+    /// To this node's disk.
+    Disk,
+    /// To the node of this rank, in its so-manyth life.
+    Node {
+        rank: usize,
+        incarnation: u32,
+    },
+}
+
+/// A state that comes from another node.
+pub(super) struct Transfer {
+    pub(super) wanted: WantedState,
+    pub(super) donors: Vec<usize>,
+    /// Which of them is asked.
+    pub(super) at: usize,
+    /// The incarnation of the one that gives.
+    pub(super) from: Option<u32>,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a node has in memory while its processes live.
+pub(super) struct Running<M: Simulated> {
+    pub(super) recovery: Recovery<SimApplication<M>>,
+    /// When it started, as long as its processes have not taken their first steps.
+    pub(super) starts_at: Option<Time>,
+    pub(super) cut: Cut,
+    pub(super) saving: Option<Checkpoint>,
+    /// How many checkpoints were begun.
+    pub(super) saves: u64,
+    pub(super) transfer: Option<Transfer>,
+    commands: VecDeque<HandedIn>,
+    open: BTreeMap<u64, ClientRequest>,
+    next_seq: u64,
+    applied: Vec<u64>,
+    unsaved: u64,
+    /// The state in force came from another node and is not on disk.
+    is_new: bool,
+}
+
+/// One node of the simulated cluster.
+pub(super) struct SimNode<M: Simulated> {
+    cluster: Cluster,
+    pids: Vec<Pid>,
+    pub(super) incarnation: u32,
+    pub(super) running: Option<Running<M>>,
+    pub(super) checkpoint: Option<Checkpoint>,
+    has_log: bool,
+    /// Whether replicas multicast what gateways hand in, and report clocks.
+    multicasts: bool,
+    /// Whether clients still call: without work clocks are not reported, so that the run comes to an end.
+    pub(super) has_work: bool,
+    mutant: Option<ServiceMutant>,
+}
+
+impl<M: Simulated> SimNode<M> {
+    pub(super) fn new(
+        cluster: Cluster,
+        rank: usize,
+        has_log: bool,
+        multicasts: bool,
+        mutant: Option<ServiceMutant>,
+    ) -> Self {
+        let pids = cluster.all_groups().iter().map(|g| cluster.replica(g, rank)).collect();
+        let (running, checkpoint) = (None, None);
+        Self {
+            cluster,
+            pids,
+            incarnation: 0,
+            running,
+            checkpoint,
+            has_log,
+            multicasts,
+            has_work: true,
+            mutant,
+        }
+    }
+
+    /// Starts with what is on its disk; the position of each group there.
+    ///
+    /// # Errors
+    /// When what it wrote itself cannot be read; the sentence says why.
+    pub(super) fn start(&mut self, now: Time, lost_disk: bool) -> Result<Vec<u64>, String> {
+        if lost_disk {
+            self.checkpoint = None;
+        }
+        let groups = self.cluster.groups();
+        let application = SimApplication::new(groups, self.cluster.replicas(), self.multicasts);
+        let is_reborn = self.incarnation > 0 && !self.has_log;
+        let mut recovery = Recovery::new(self.cluster, application, is_reborn);
+        let mut positions = vec![0; groups];
+        if let Some(checkpoint) = &self.checkpoint {
+            let state = SimApplication::<M>::read(groups, &mut &checkpoint.bytes[..])?;
+            positions = recovery.restore(state)?.to_vec();
+            if positions != checkpoint.positions {
+                return Err(format!(
+                    "a checkpoint at {positions:?} was {:?}",
+                    checkpoint.positions
+                ));
+            }
+        }
+        if self.mutant == Some(ServiceMutant::NewerCheckpoint) {
+            positions.iter_mut().filter(|p| **p > 0).for_each(|p| *p += 1);
+        }
+        self.incarnation += 1;
+        self.running = Some(Running {
+            recovery,
+            starts_at: Some(now),
+            cut: Cut::None,
+            saving: None,
+            saves: 0,
+            transfer: None,
+            commands: VecDeque::new(),
+            open: BTreeMap::new(),
+            next_seq: u64::from(self.incarnation) << 32,
+            applied: vec![0; groups],
+            unsaved: 0,
+            is_new: false,
+        });
+        Ok(positions)
+    }
+
+    /// Its processes are gone.
+    pub(super) fn crash(&mut self) {
+        self.running = None;
+    }
+
+    /// Takes what one of its processes delivered, and adds the answers to `replies`.
+    pub(super) fn deliver(
+        &mut self,
+        p: Pid,
+        delivery: Delivery,
+        payload: &[u8],
+        replies: &mut Vec<ServiceReply>,
+    ) {
+        let Some(running) = &mut self.running else { return };
+        let mut forgetful;
+        let payload = match self.mutant {
+            Some(ServiceMutant::ForgetsSessions) => {
+                forgetful = payload.to_vec();
+                super::mutant::forget_session(&mut forgetful, delivery.msg);
+                &forgetful
+            }
+            _ => payload,
+        };
+        let Running { recovery, open, unsaved, .. } = running;
+        let mut answer = answerer(&self.pids, open, replies);
+        if recovery.deliver(p, delivery, payload, &mut answer).is_some() {
+            *unsaved += 1;
+        }
+    }
+
+    /// Takes a command of a gateway; if there is no room it is lost.
+    pub(super) fn hand_in(&mut self, command: HandedIn) {
+        if let Some(running) = &mut self.running
+            && running.commands.len() < COMMANDS_MAX
+        {
+            running.commands.push_back(command);
+        }
+    }
+
+    /// One round of its loop, as that of a real node: what waits, what the replicas are told, and what they multicast.
+    pub(super) fn round(
+        &mut self,
+        now: Time,
+        ports: &dyn Ports,
+        requests: &mut Vec<Request>,
+        replies: &mut Vec<ServiceReply>,
+    ) {
+        let Some(running) = &mut self.running else { return };
+        if running.starts_at.is_some_and(|at| at >= now) {
+            return;
+        }
+        if running.starts_at.take().is_some() {
+            running.recovery.has_begun();
+            running.recovery.take_restored();
+        }
+        let Running { recovery, open, unsaved, .. } = running;
+        recovery.drain(&mut answerer(&self.pids, open, replies), &mut |_| *unsaved += 1);
+        self.tell_replicas(requests);
+        self.multicast(now, ports, requests);
+    }
+
+    /// Tells the replicas how the application's state stands.
+    fn tell_replicas(&mut self, requests: &mut Vec<Request>) {
+        let Some(running) = &mut self.running else { return };
+        if running.recovery.is_unfit() {
+            requests.extend(self.pids.iter().map(|&p| Request::Unfit { p }));
+        }
+        if let Some(positions) = running.recovery.installed() {
+            let installed = self.pids.iter().zip(positions);
+            requests.extend(installed.map(|(&p, position)| Request::Installed { p, position }));
+        }
+        for (g, &p) in (0..).map(Gid).zip(&self.pids) {
+            let applied = running.recovery.applied(g).unwrap_or(0);
+            if applied > running.applied[g.index()] {
+                running.applied[g.index()] = applied;
+                requests.push(Request::Applied { p, position: applied });
+            }
+        }
+    }
+
+    /// Has its replicas multicast what it reports and what gateways handed in, as far as there is room.
+    fn multicast(&mut self, now: Time, ports: &dyn Ports, requests: &mut Vec<Request>) {
+        let Some(running) = &mut self.running else { return };
+        if !self.multicasts {
+            return;
+        }
+        let works = |p: Pid| {
+            let (status, is_fit) = ports.status(p);
+            is_fit && status.follows
+        };
+        let mut sent = vec![0; self.pids.len()];
+        for (g, &p) in (0..).map(Gid).zip(&self.pids) {
+            let dst = GroupSet::one(g);
+            if !self.has_work || !works(p) || ports.room(p, dst, REPORT_BYTES) == 0 {
+                continue;
+            }
+            let Some(payload) = running.recovery.app.report(stamp_at(now), g) else { continue };
+            let seq = running.number();
+            sent[g.index()] += 1;
+            requests.push(Request::Submit { p, seq, dst, payload });
+        }
+        let serves = self.pids.iter().all(|&p| works(p)) && running.recovery.app.knows_time();
+        while let Some(HandedIn { of, dst, payload }) = running.commands.pop_front() {
+            let home = dst.lowest().expect("a command has a destination").index();
+            let p = self.pids[home];
+            if !serves || ports.room(p, dst, payload.len()) <= sent[home] {
+                running.commands.push_front(HandedIn { of, dst, payload });
+                return;
+            }
+            let seq = running.number();
+            running.open.insert(seq, of);
+            sent[home] += 1;
+            requests.push(Request::Submit { p, seq, dst, payload });
+        }
+    }
+
+    /// Whether it is to begin a checkpoint.
+    pub(super) fn is_checkpoint_due(&self) -> bool {
+        let Some(running) = &self.running else { return false };
+        let is_due = running.is_new || running.unsaved >= CHECKPOINT_EVERY;
+        let is_free = running.cut == Cut::None && running.starts_at.is_none();
+        self.has_log && is_due && is_free && running.recovery.has_state()
+    }
+
+    /// Begins a checkpoint of the state as it is now.
+    pub(super) fn begin_checkpoint(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        let positions = running.recovery.positions();
+        running.recovery.app.capture();
+        (running.cut, running.unsaved, running.is_new) = (Cut::Disk, 0, false);
+        running.saving = Some(Checkpoint { bytes: Vec::new(), positions });
+        running.saves += 1;
+    }
+
+    /// Writes the next piece of its checkpoint, of about `most` bytes; none is being written, or more is to be written,
+    /// or all of it was.
+    pub(super) fn write_checkpoint(&mut self, most: usize) -> Option<bool> {
+        let running = self.running.as_mut().filter(|running| running.cut == Cut::Disk)?;
+        let saving = running.saving.as_mut()?;
+        let more = running.recovery.app.piece(most, &mut saving.bytes);
+        if !more {
+            running.cut = Cut::None;
+        }
+        Some(!more)
+    }
+
+    /// The checkpoint that was written is durable: the replicas are told.
+    pub(super) fn has_checkpoint(&mut self, requests: &mut Vec<Request>) {
+        let Some(saved) = self.running.as_mut().and_then(|running| running.saving.take()) else {
+            return;
+        };
+        let told = self.pids.iter().zip(&saved.positions);
+        requests.extend(told.map(|(&p, &position)| Request::Checkpointed { p, position }));
+        self.checkpoint = Some(saved);
+    }
+
+    /// Begins to give its state to a node that needs it like this.
+    ///
+    /// # Errors
+    /// When it has none, or not so far; the sentence says which.
+    pub(super) fn give(
+        &mut self,
+        wanted: &WantedState,
+        (rank, incarnation): (usize, u32),
+    ) -> Result<(), String> {
+        let running = self.running.as_mut().ok_or("it is down")?;
+        if running.starts_at.is_some() {
+            return Err("it starts".to_string());
+        }
+        if self.mutant != Some(ServiceMutant::OlderState) {
+            running.recovery.may_give(wanted)?;
+        }
+        if matches!(running.cut, Cut::Node { .. }) {
+            return Err("it gives its state to another node".to_string());
+        }
+        // A checkpoint that is being written makes way.
+        running.saving = None;
+        running.recovery.app.capture();
+        running.cut = Cut::Node { rank, incarnation };
+        Ok(())
+    }
+
+    /// What another node gave is here: whether it is a state that this node can take.
+    ///
+    /// # Errors
+    /// When the bytes are none; the sentence says why.
+    pub(super) fn take(&mut self, now: Time) -> Result<(), String> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        let Some(Transfer { wanted, donors, at, bytes, .. }) = running.transfer.take() else {
+            return Ok(());
+        };
+        let groups = self.cluster.groups();
+        let state = SimApplication::<M>::read(groups, &mut &bytes[..])?;
+        let has = |(g, least): (usize, &u64)| {
+            SimApplication::<M>::state_delivered(&state, Gid(g as u8)) >= *least
+        };
+        let is_enough = wanted.positions.iter().enumerate().all(has);
+        let from = format!("the node of rank {} at {}", donors[at], now.0);
+        let fetched = FetchedState { state, history: Vec::new(), from, donor: at };
+        let is_taken = is_enough || self.mutant == Some(ServiceMutant::OlderState);
+        running.recovery.fetched(is_taken.then_some(fetched));
+        Ok(())
+    }
+
+    /// A state of another node is in force.
+    pub(super) fn has_adopted(&mut self) {
+        let Some(running) = &mut self.running else { return };
+        (running.cut, running.saving, running.is_new) = (Cut::None, None, true);
+    }
+
+    /// Whether nothing of it is under way.
+    pub(super) fn is_calm(&self) -> bool {
+        self.running.as_ref().is_none_or(|running| {
+            running.recovery.is_live() && running.transfer.is_none() && running.starts_at.is_none()
+        })
+    }
+}
+
+impl<M: Simulated> Running<M> {
+    fn number(&mut self) -> u64 {
+        self.next_seq += 1;
+        self.next_seq
+    }
+}
+
+/// Gives answers to the clients whose requests this node multicast.
+fn answerer<'a>(
+    pids: &'a [Pid],
+    open: &'a mut BTreeMap<u64, ClientRequest>,
+    replies: &'a mut Vec<ServiceReply>,
+) -> impl FnMut(MsgId, Outcome, &[u8]) + 'a {
+    move |msg, outcome, bytes| {
+        if pids.contains(&msg.sender)
+            && let Some(to) = open.remove(&msg.seq)
+        {
+            replies.push(ServiceReply { to, outcome, bytes: bytes.to_vec() });
+        }
+    }
+}
