@@ -4,30 +4,32 @@ use amcast::core::{Entry, RawConfig};
 use amcast::protocols::multiring;
 use amcast::sim::{Outcome, Profile, Settings};
 use amcast::simulate::kv::KvWorkload;
-use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, simulate};
+use amcast::simulate::{ServiceMutant, ServiceRun, ServiceSettings, Simulation};
 
-fn run(
-    entry: &dyn Entry,
-    profile: Profile,
-    seed: u64,
-    mutant: Option<ServiceMutant>,
-) -> ServiceRun {
+fn run(entry: &dyn Entry, seed: u64, mutant: Option<ServiceMutant>) -> ServiceRun {
     let raw = RawConfig { groups: 2, replicas: 3, clients: 0, ..RawConfig::default() };
-    let config = raw.check(entry.about().params).unwrap();
-    let settings = Settings::with(profile);
+    let config = &raw.check(entry.about().params).unwrap();
     let service = ServiceSettings { mutant, ..ServiceSettings::default() };
-    simulate((entry, &config), &settings, service, seed, &|| KvWorkload::new(2), &mut |_| {})
-        .unwrap()
+    let simulation = Simulation { entry, config, service, seed, workload: &|| KvWorkload::new(2) };
+    simulation.run(&Settings::with(Profile::All), &mut None, &mut |_| {}).unwrap()
 }
 
 #[test]
 fn a_store_is_linearizable_under_all_faults() {
     let _limit = amcast_test_policy::time_limit();
-    for seed in 0..20 {
-        let ServiceRun { report, findings, counts, .. } =
-            run(&multiring::SYNCED, Profile::All, seed, None);
-        assert_eq!(report.outcome, Outcome::Settled, "seed {seed}");
-        assert_eq!(findings, [], "seed {seed}");
-        println!("{seed}: {counts:?} {:?} {}", report.time, report.crashes);
+    for entry in [&multiring::SYNCED, &multiring::WRITTEN, &multiring::MEMORY] {
+        for seed in 0..4 {
+            let ServiceRun { report, findings, .. } = run(entry, seed, None);
+            assert_eq!(report.outcome, Outcome::Settled, "{} {seed}", entry.name());
+            assert_eq!(findings, [], "{} {seed}", entry.name());
+        }
     }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_the_same_calls() {
+    let _limit = amcast_test_policy::time_limit();
+    let [one, other] = [0; 2].map(|_| run(&multiring::SYNCED, 5, None));
+    assert_eq!((one.report.hash, one.lines), (other.report.hash, other.lines));
+    assert_eq!(one.counts, other.counts);
 }

@@ -2,7 +2,7 @@
 //! and clocks.
 
 use super::Simulated;
-use amcast_core::{Gid, MsgId, Time};
+use amcast_core::{Gid, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Command, Figures, TellAnswer};
 use amcast_services::{ClockReport, Executor, Full, Limits, Stamp, State};
 use std::io::Read;
@@ -47,12 +47,15 @@ impl<M: Simulated> SimApplication<M> {
     }
 }
 
-/// A simulated node's clocks at a moment: a microsecond of simulated time counts as a millisecond of the service's, so
-/// that its timeouts pass in runs that are short.
+/// A simulated node's clocks at a moment.
 pub(super) fn stamp_at(now: Time) -> Stamp {
-    let ms = BEGIN_MS + now.0 / 1_000;
+    let ms = BEGIN_MS + now.0 / MILLISECOND.0;
     Stamp { wall_ms: ms, host_ms: ms }
 }
+
+/// How much simulated time counts as a millisecond of the service's: so little that its timeouts pass in runs that are
+/// short.
+pub(super) const MILLISECOND: Span = Span::micros(5);
 
 /// What clocks say when a run begins.
 const BEGIN_MS: u64 = 1_000_000;

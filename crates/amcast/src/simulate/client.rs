@@ -1,6 +1,6 @@
 //! Clients with one call at a time, each at a gateway that asks nodes in turn, and the history of what they saw.
 
-use super::application::stamp_at;
+use super::application::{MILLISECOND, stamp_at};
 use super::node::ClientRequest;
 use super::{Call, Returned, Workload};
 use amcast_core::rng::Rng;
@@ -8,15 +8,14 @@ use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
 use amcast_services::{Envelope, Stamp};
 use std::fmt::Write;
 
-/// How long a gateway waits for an answer before it hands the same command in at the next node: half a second of the
-/// service's time.
-const ASK_AGAIN_AFTER: Span = Span::micros(500);
+/// How long a gateway waits for an answer before it hands the same command in at the next node.
+const ASK_AGAIN_AFTER: Span = Span(500 * MILLISECOND.0);
 
 /// When it gives the command up.
-const GIVE_UP_AFTER: Span = Span::micros(15_000);
+const GIVE_UP_AFTER: Span = Span(15_000 * MILLISECOND.0);
 
-/// The longest pause of a client between two calls, in nanoseconds.
-const PAUSE_MAX_NS: u64 = 400_000;
+/// The longest pauses of a client between two calls, one of which is drawn: calls come fast, or in all of a run.
+const PAUSES_MAX: [Span; 3] = [Span::micros(400), Span::millis(4), Span::millis(20)];
 
 /// What clients called and got back, as lines of a history.
 #[derive(Default)]
@@ -72,13 +71,15 @@ pub(super) struct SimClient {
     /// What its stamps say beside the right time, in milliseconds, modulo 2^64.
     ahead_ms: u64,
     nodes: usize,
+    pause_max: Span,
     rng: Rng,
     stage: Stage,
 }
 
 impl SimClient {
     pub(super) fn new(index: usize, calls_max: u64, nodes: usize, mut rng: Rng) -> Self {
-        let first = Time(rng.below(PAUSE_MAX_NS));
+        let pause_max = PAUSES_MAX[rng.below(PAUSES_MAX.len() as u64) as usize];
+        let first = Time(rng.below(pause_max.0));
         let stage = Stage::Idle(first);
         Self {
             index,
@@ -89,6 +90,7 @@ impl SimClient {
             request: 0,
             ahead_ms: 0,
             nodes,
+            pause_max,
             rng,
             stage,
         }
@@ -159,7 +161,7 @@ impl SimClient {
     }
 
     fn pause(&mut self, now: Time) {
-        self.stage = Stage::Idle(Time(now.0 + self.rng.below(PAUSE_MAX_NS)));
+        self.stage = Stage::Idle(Time(now.0 + self.rng.below(self.pause_max.0)));
     }
 
     fn sent(&self, open: &OpenCall) -> Sent {

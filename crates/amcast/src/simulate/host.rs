@@ -14,7 +14,7 @@ use amcast_core::{
 };
 use amcast_runtime::application::Application;
 use amcast_runtime::recovery::TakeOver;
-use amcast_sim::{Host, Ports, Report, Request, Settings};
+use amcast_sim::{Host, Ports, Recorded, Report, Request, Settings, record_hosted, replay_hosted};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -64,28 +64,65 @@ struct Left {
     counts: BTreeMap<&'static str, u64>,
 }
 
-/// Runs a service over a protocol, and judges what its clients saw; `sink` is told the protocol's events.
-///
-/// # Errors
-/// When the protocol refuses the configuration.
-pub fn simulate<W: Workload + 'static>(
-    (entry, config): (&dyn Entry, &Config),
-    settings: &Settings,
-    service: ServiceSettings,
-    seed: u64,
-    workload: &dyn Fn() -> W,
-    sink: &mut dyn FnMut(&Event<'_>),
-) -> Result<ServiceRun, ConfigError> {
-    let left = Rc::new(RefCell::new(Left::default()));
-    let factory = || -> Box<dyn Host> {
-        *left.borrow_mut() = Left::default();
-        let left = Rc::clone(&left);
-        Box::new(ServiceHost::new((entry, config), service, seed, workload(), left))
-    };
-    let report = amcast_sim::run_hosted(entry, config, settings, seed, &factory, sink)?;
-    let Left { lines: CallLines { lines }, counts } = std::mem::take(&mut *left.borrow_mut());
-    let findings = judge(&workload(), &lines);
-    Ok(ServiceRun { report, lines, findings, counts })
+/// A service over a protocol, in a cluster of this shape.
+pub struct Simulation<'a, W> {
+    /// The protocol.
+    pub entry: &'a dyn Entry,
+    /// The cluster, and the protocol's parameters.
+    pub config: &'a Config,
+    /// The clients, and how the service is broken.
+    pub service: ServiceSettings,
+    /// What all that is drawn follows from.
+    pub seed: u64,
+    /// Makes the clients' calls.
+    pub workload: &'a dyn Fn() -> W,
+}
+
+impl<W: Workload + 'static> Simulation<'_, W> {
+    /// Makes a run, and judges what its clients saw; `sink` is told the protocol's events. The run is left in `recorded`
+    /// also if something panics.
+    ///
+    /// # Errors
+    /// When the protocol refuses the configuration.
+    pub fn run(
+        &self,
+        settings: &Settings,
+        recorded: &mut Option<Recorded>,
+        sink: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<ServiceRun, ConfigError> {
+        let Self { entry, config, seed, .. } = *self;
+        self.judged(&mut |factory| {
+            record_hosted(entry, config, settings, seed, factory, recorded, sink)
+        })
+    }
+
+    /// Makes a recorded run again.
+    ///
+    /// # Errors
+    /// When the protocol refuses the configuration.
+    pub fn replay(
+        &self,
+        recorded: &Recorded,
+        sink: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<ServiceRun, ConfigError> {
+        let Self { entry, config, .. } = *self;
+        self.judged(&mut |factory| replay_hosted(entry, config, recorded, factory, sink))
+    }
+
+    fn judged(
+        &self,
+        run: &mut dyn FnMut(&dyn Fn() -> Box<dyn Host>) -> Result<Report, ConfigError>,
+    ) -> Result<ServiceRun, ConfigError> {
+        let left = Rc::new(RefCell::new(Left::default()));
+        let factory = || -> Box<dyn Host> {
+            *left.borrow_mut() = Left::default();
+            Box::new(ServiceHost::new(self, Rc::clone(&left)))
+        };
+        let report = run(&factory)?;
+        let Left { lines: CallLines { lines }, counts } = std::mem::take(&mut *left.borrow_mut());
+        let findings = judge(&(self.workload)(), &lines);
+        Ok(ServiceRun { report, lines, findings, counts })
+    }
 }
 
 fn judge<W: Workload>(workload: &W, lines: &str) -> Vec<Finding> {
@@ -134,6 +171,9 @@ struct Save {
 /// How often nodes look at their clocks.
 const LOOK_EVERY: Span = Span::micros(100);
 
+/// How long nodes that are down are waited for, when all clients have made their calls.
+const PATIENCE: Span = Span::secs(1);
+
 struct ServiceHost<W: Workload> {
     cluster: Cluster,
     nodes: Vec<SimNode<W::Machine>>,
@@ -144,18 +184,15 @@ struct ServiceHost<W: Workload> {
     queued: u64,
     /// Nodes whose state is still to be looked at, when all clients have made their calls.
     looks: Vec<usize>,
+    /// When all clients had made their calls.
+    done_at: Option<Time>,
     wrong: Option<String>,
     left: Rc<RefCell<Left>>,
 }
 
 impl<W: Workload> ServiceHost<W> {
-    fn new(
-        (entry, config): (&dyn Entry, &Config),
-        service: ServiceSettings,
-        seed: u64,
-        workload: W,
-        left: Rc<RefCell<Left>>,
-    ) -> Self {
+    fn new(simulation: &Simulation<'_, W>, left: Rc<RefCell<Left>>) -> Self {
+        let Simulation { entry, config, service, seed, workload } = *simulation;
         let cluster = *config.cluster();
         let can = entry.capabilities();
         let (has_log, multicasts) = (can.durability.has_log(), can.senders == Senders::Replicas);
@@ -171,11 +208,12 @@ impl<W: Workload> ServiceHost<W> {
             cluster,
             nodes: ranks.clone().map(node).collect(),
             clients,
-            workload,
+            workload: workload(),
             rng,
             queue: BTreeMap::new(),
             queued: 0,
             looks: ranks.collect(),
+            done_at: None,
             wrong: None,
             left,
         };
@@ -370,15 +408,23 @@ impl<W: Workload> ServiceHost<W> {
         self.after(now, delay, if is_whole { Due::Durable(save) } else { Due::Write(save) });
     }
 
-    /// When all clients have made their calls, looks at what each node has.
+    /// When all clients have made their calls, looks at what each node has. One that stays away is not waited for.
     fn look_at_nodes(&mut self, now: Time, ports: &dyn Ports) {
-        let all_live = || self.cluster.pids().all(|p| ports.is_alive(p));
-        if self.clients.iter().all(SimClient::is_done)
-            && !self.looks.is_empty()
-            && self.nodes.iter().all(SimNode::is_calm)
-            && all_live()
-            && let Some(node) = self.looks.pop()
-        {
+        if self.looks.is_empty() || !self.clients.iter().all(SimClient::is_done) {
+            return;
+        }
+        let since = *self.done_at.get_or_insert(now);
+        let lives = |rank: &usize| {
+            let groups = self.cluster.all_groups();
+            groups.iter().all(|g| ports.is_alive(self.cluster.replica(g, *rank)))
+        };
+        let ranks = 0..self.nodes.len();
+        let is_patient = now.since(since) < PATIENCE;
+        if is_patient && !ranks.clone().all(|rank| lives(&rank) && self.nodes[rank].is_calm()) {
+            return;
+        }
+        self.looks.retain(lives);
+        if let Some(node) = self.looks.pop() {
             let Self { clients, workload, left, .. } = self;
             let sent = clients[0].look((now, node), workload, &mut left.borrow_mut().lines);
             self.send(now, Some(sent));

@@ -2,7 +2,7 @@
 //! state transfer, checkpoints) on all nodes of a simulated cluster, under the faults of the protocol, with clients that
 //! retry at other nodes. What the clients saw is judged.
 //!
-//! [`simulate`] makes one run. The same seed gives the same run. Below the nodes the protocol's own history is judged,
+//! [`Simulation::run`] makes one run. The same seed gives the same run. Below the nodes the protocol's own history is judged,
 //! too ([`amcast_sim::Host`]).
 //!
 //! A state machine of your own needs an [`impl Simulated`](Simulated) and a [`Workload`]: what clients call, what an answer
@@ -15,7 +15,7 @@ pub mod kv;
 mod mutant;
 mod node;
 
-pub use host::{Finding, ServiceRun, ServiceSettings, simulate};
+pub use host::{Finding, ServiceRun, ServiceSettings, Simulation};
 pub use mutant::ServiceMutant;
 
 use amcast_check::{History, Verdict};

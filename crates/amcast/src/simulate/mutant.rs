@@ -1,6 +1,7 @@
 //! Ways to break a service on purpose: each must be found.
 
-use amcast_core::MsgId;
+use amcast_core::{MsgId, Property};
+use amcast_mutants::mutant::MutantInfo;
 use amcast_services::Envelope;
 
 /// A fault of the service above the protocol.
@@ -10,26 +11,45 @@ pub enum ServiceMutant {
     ForgetsSessions,
     /// The replicas are told of a checkpoint that it holds one position more than it does.
     NewerCheckpoint,
-    /// A state of another node is put in force also if it is older than the replicas need.
-    OlderState,
+    /// What replicas deliver while a state is awaited is dropped.
+    DropsInbox,
 }
 
 impl ServiceMutant {
-    /// All of them.
-    pub const ALL: &[Self] = &[Self::ForgetsSessions, Self::NewerCheckpoint, Self::OlderState];
-
-    /// The name by which it is asked for.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::ForgetsSessions => "forgets-sessions",
-            Self::NewerCheckpoint => "newer-checkpoint",
-            Self::OlderState => "older-state",
-        }
-    }
+    /// All of them, with what each breaks.
+    pub const ALL: &[(Self, MutantInfo)] = &[
+        (
+            Self::ForgetsSessions,
+            MutantInfo {
+                name: "forgets-sessions",
+                what: "a session forgets what it ran: copies of a command are executed, too",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::NewerCheckpoint,
+            MutantInfo {
+                name: "newer-checkpoint",
+                what: "replicas are told that a checkpoint holds one position more than it does",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+        (
+            Self::DropsInbox,
+            MutantInfo {
+                name: "drops-inbox",
+                what: "what replicas deliver while a state is awaited is dropped",
+                breaks: &[Property::Linearizable],
+                shown_by: None,
+            },
+        ),
+    ];
 
     /// The mutant of that name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|mutant| mutant.name() == name)
+        Self::ALL.iter().find(|(_, info)| info.name == name).map(|(mutant, _)| *mutant)
     }
 }
 

@@ -195,6 +195,9 @@ impl<M: Simulated> SimNode<M> {
             _ => payload,
         };
         let Running { recovery, open, unsaved, .. } = running;
+        if self.mutant == Some(ServiceMutant::DropsInbox) && !recovery.is_live() {
+            return;
+        }
         let mut answer = answerer(&self.pids, open, replies);
         if recovery.deliver(p, delivery, payload, &mut answer).is_some() {
             *unsaved += 1;
@@ -340,9 +343,7 @@ impl<M: Simulated> SimNode<M> {
         if running.starts_at.is_some() {
             return Err("it starts".to_string());
         }
-        if self.mutant != Some(ServiceMutant::OlderState) {
-            running.recovery.may_give(wanted)?;
-        }
+        running.recovery.may_give(wanted)?;
         if matches!(running.cut, Cut::Node { .. }) {
             return Err("it gives its state to another node".to_string());
         }
@@ -370,8 +371,7 @@ impl<M: Simulated> SimNode<M> {
         let is_enough = wanted.positions.iter().enumerate().all(has);
         let from = format!("the node of rank {} at {}", donors[at], now.0);
         let fetched = FetchedState { state, history: Vec::new(), from, donor: at };
-        let is_taken = is_enough || self.mutant == Some(ServiceMutant::OlderState);
-        running.recovery.fetched(is_taken.then_some(fetched));
+        running.recovery.fetched(is_enough.then_some(fetched));
         Ok(())
     }
 

@@ -1,7 +1,9 @@
 //! A run, and what the checker says of it.
 
-use super::trial::Trial;
+use super::trial::{ServiceTrial, Trial};
 use crate::commands::Failure;
+use crate::simulate::kv::KvWorkload;
+use crate::simulate::{Finding, ServiceSettings, Simulation};
 use amcast_check::{Counterexample, History, Property, Report as Findings, Verdict, check};
 use amcast_core::trace::Event;
 use amcast_core::{Cluster, ConfigError, MsgId, Overlay, Pid, Time};
@@ -58,6 +60,8 @@ pub(in crate::commands) enum What {
     Assertion,
     /// The events make no sense.
     History,
+    /// This property of the service above the protocol does not hold.
+    Service(&'static str),
 }
 
 impl What {
@@ -69,6 +73,7 @@ impl What {
             Self::Breach => "breach",
             Self::Assertion => "assertion",
             Self::History => "history",
+            Self::Service(property) => property,
         }
     }
 
@@ -80,6 +85,7 @@ impl What {
             Self::Breach => "the protocol breaks what it owes its driver".to_string(),
             Self::Assertion => "the protocol stops itself by an assertion".to_string(),
             Self::History => "the events make no sense".to_string(),
+            Self::Service(property) => format!("what the clients see is not {property}"),
         }
     }
 }
@@ -115,13 +121,51 @@ pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<J
     let file = path.map(File::create).transpose().map_err(fail)?.map(BufWriter::new);
     let mut sink = sink(trial, file);
     let mut recorded = None;
-    let Trial { entry, config, settings, seed, .. } = trial;
+    let mut findings = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        record(*entry, config, settings, *seed, &mut recorded, &mut |event| sink.push(event))
+        run(trial, &mut recorded, &mut findings, &mut |event| sink.push(event))
     }));
     let flushed = sink.file.take().map_or(Ok(()), |mut file| file.flush());
     sink.unwritten.take().map_or(flushed, Err).map_err(fail)?;
-    judged(trial, ran, recorded, sink)
+    judged(trial, ran, recorded, sink).map(|judged| with_findings(judged, findings))
+}
+
+/// Makes the run of a trial. What was wrong with the service above the protocol, if there is one, goes to `findings`.
+fn run(
+    trial: &Trial,
+    recorded: &mut Option<Recorded>,
+    findings: &mut Vec<Finding>,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
+    let Trial { entry, config, settings, seed, .. } = trial;
+    let Some(service) = trial.service else {
+        return record(*entry, config, settings, *seed, recorded, sink);
+    };
+    let run = simulation(trial, service, &|| KvWorkload::new(config.cluster().groups()))
+        .run(settings, recorded, sink)?;
+    *findings = run.findings;
+    Ok(run.report)
+}
+
+/// The service of a trial above its protocol.
+fn simulation<'a, W>(
+    trial: &'a Trial,
+    service: ServiceTrial,
+    workload: &'a dyn Fn() -> W,
+) -> Simulation<'a, W> {
+    let Trial { entry, config, settings, seed, .. } = trial;
+    let usual = ServiceSettings::default();
+    let calls = (settings.messages / usual.clients).max(1) as u64;
+    let service = ServiceSettings { calls, mutant: service.mutant, ..usual };
+    Simulation { entry: *entry, config, service, seed: *seed, workload }
+}
+
+/// What was wrong with the service comes first: what its clients see is what counts.
+fn with_findings(mut judged: Judged, findings: Vec<Finding>) -> Judged {
+    if let Some(Finding { what, says }) = findings.into_iter().next() {
+        judged.wrong = Some(Wrong { what: What::Service(what), says });
+    }
+    judged
 }
 
 /// Makes a recorded run of a trial again and judges it; its events go to `hear` as well.
@@ -131,13 +175,21 @@ pub(in crate::commands) fn judge_again(
     hear: &mut dyn FnMut(&Event<'_>),
 ) -> Result<Judged, Failure> {
     let mut sink = sink(trial, None);
+    let mut findings = Vec::new();
     let ran = catch_unwind(AssertUnwindSafe(|| {
-        replay(trial.entry, &trial.config, run, &mut |event| {
+        let mut to = |event: &Event<'_>| {
             hear(event);
             sink.push(event);
-        })
+        };
+        let Some(service) = trial.service else {
+            return replay(trial.entry, &trial.config, run, &mut to);
+        };
+        let groups = trial.config.cluster().groups();
+        let again = simulation(trial, service, &|| KvWorkload::new(groups)).replay(run, &mut to)?;
+        findings = again.findings;
+        Ok(again.report)
     }));
-    judged(trial, ran, Some(run.clone()), sink)
+    judged(trial, ran, Some(run.clone()), sink).map(|judged| with_findings(judged, findings))
 }
 
 fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {
@@ -202,7 +254,8 @@ fn judged(
         }
         (None, stop) => stop,
     };
-    judged.recorded = recorded.filter(|_| judged.wrong.is_some());
+    // A service above the protocol may be what is wrong.
+    judged.recorded = recorded.filter(|_| judged.wrong.is_some() || trial.service.is_some());
     judged.history = sink.history;
     Ok(judged)
 }

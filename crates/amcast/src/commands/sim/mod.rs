@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use trial::Trial;
+use trial::{ServiceKind, Trial};
 
 /// Seeds within which every mutant of every protocol is found that random runs show, with some to spare.
 const HUNT_SEEDS: u64 = 3000;
@@ -41,6 +41,12 @@ pub(super) struct Args {
     /// The protocol: `amcast protocols`
     #[arg(long, default_value = Tram.name())]
     protocol: String,
+    /// Run whole replicas of this service above the protocol, and judge what its clients see
+    ///
+    /// Its executor, sessions, recovery, state transfer and checkpoints are those that nodes run. Clients make --messages
+    /// calls together; --mutant breaks the service.
+    #[arg(long, value_enum, conflicts_with_all = ["destinations", "payload", "payload_max"])]
+    service: Option<ServiceKind>,
     /// Run this seed
     #[arg(long, conflicts_with = "seeds")]
     seed: Option<u64>,
@@ -102,7 +108,7 @@ pub(super) struct Args {
     /// the ordinary one, and one replica dies before any event, where the protocol bears crashes [2]
     #[arg(long, value_name = "DEVIATIONS", num_args = 0..=1, default_missing_value = "2",
           conflicts_with_all = ["seed", "seeds", "vary", "faults", "history", "scenario",
-                                "faulty_us", "settle_us"])]
+                                "faulty_us", "settle_us", "service"])]
     explore: Option<usize>,
     /// How many runs an exploration makes at most
     #[arg(long, default_value_t = 100_000)]
@@ -110,7 +116,7 @@ pub(super) struct Args {
     /// Run the scenario of this file, or all of a directory; see the files of scenarios/
     ///
     /// The file says all that is run, so that no other option goes with it but --json.
-    #[arg(long, conflicts_with_all = ["protocol", "seed", "seeds", "first", "faults", "vary", "groups",
+    #[arg(long, conflicts_with_all = ["protocol", "service", "seed", "seeds", "first", "faults", "vary", "groups",
           "replicas", "clients", "overlay", "messages", "destinations", "payload", "payload_max",
           "faulty_us", "settle_us", "network", "set", "mutant", "explore", "runs_max", "history"])]
     scenario: Option<PathBuf>,
@@ -145,7 +151,7 @@ fn run_quietly(args: &Args) -> Result<(), Failure> {
     }
     super::entry(&args.protocol)?;
     let mutant = args.mutant.as_deref();
-    mutant.map_or(Ok(()), |name| mutants::known(&args.protocol, name))?;
+    mutant.map_or(Ok(()), |name| mutants::known(args, name))?;
     if let Some(deviations) = args.explore {
         return explore::run(args, deviations);
     }

@@ -4,6 +4,7 @@ use super::judge::Judged;
 use super::trial::{self, Trial};
 use super::{Args, Runs, judge_all};
 use crate::commands::Failure;
+use crate::simulate::ServiceMutant;
 use amcast_mutants::catalog;
 use amcast_mutants::mutant::MutantInfo;
 use serde_json::{Value, json};
@@ -18,9 +19,17 @@ struct Hunted {
     seeds: u64,
 }
 
+/// Those of the service that runs above the protocol, or of the protocol.
+fn all(args: &Args) -> Vec<&'static MutantInfo> {
+    match args.service {
+        Some(_) => ServiceMutant::ALL.iter().map(|(_, info)| info).collect(),
+        None => catalog::mutants(&args.protocol).iter().collect(),
+    }
+}
+
 /// The mutant of that name, `all` aside.
-pub(super) fn known(protocol: &str, name: &str) -> Result<(), Failure> {
-    let all = catalog::mutants(protocol);
+pub(super) fn known(args: &Args, name: &str) -> Result<(), Failure> {
+    let (all, protocol) = (all(args), &args.protocol);
     if name == "all" || all.iter().any(|m| m.name == name) {
         return Ok(());
     }
@@ -36,7 +45,7 @@ pub(super) fn known(protocol: &str, name: &str) -> Result<(), Failure> {
 pub(super) fn hunt(args: &Args, first: u64, seeds: u64) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut all = Vec::new();
-    for mutant in catalog::mutants(&args.protocol) {
+    for mutant in self::all(args) {
         let trial = |seed| Trial::new(args, seed, Some(mutant.name));
         let Runs { wrong, .. } = judge_all(&trial, first, seeds)?;
         let found = match wrong {

@@ -3,6 +3,7 @@
 use super::Args;
 use super::network::Network;
 use crate::commands::Failure;
+use crate::simulate::ServiceMutant;
 use amcast_core::{Capability, Config, Entry, MediumKind, Node, RawConfig, Span};
 use amcast_protocols::trial;
 use amcast_sim::{Delay, Model, Profile, Settings};
@@ -40,8 +41,25 @@ pub(in crate::commands) struct Trial {
     /// A network that is given, not drawn.
     network: Option<Network>,
     mutant: Option<String>,
+    /// Whole replicas of a service run above the protocol.
+    pub(in crate::commands) service: Option<ServiceTrial>,
     /// Not drawn from the seed, but one of all runs with so many choices that are not ordinary.
     explored: Option<usize>,
+}
+
+/// What runs above the protocol.
+#[derive(Clone, Copy)]
+pub(in crate::commands) struct ServiceTrial {
+    pub(in crate::commands) kind: ServiceKind,
+    /// How it is broken on purpose.
+    pub(in crate::commands) mutant: Option<ServiceMutant>,
+}
+
+/// The services that run in the simulator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub(in crate::commands) enum ServiceKind {
+    /// The key-value store
+    Kv,
 }
 
 /// Which mutant is on, and the protocol's entry with or without mutants.
@@ -76,7 +94,8 @@ impl Trial {
         };
         let mutant = mutant.map(str::to_string);
         let explored = Some(deviations);
-        Ok(Self { entry, seed: 1, config, settings, raw, network: None, mutant, explored })
+        let (network, service) = (None, None);
+        Ok(Self { entry, seed: 1, config, settings, raw, network, mutant, service, explored })
     }
 
     /// The run of `seed`: what is given on the command line, and the rest as drawn, or as usual.
@@ -85,6 +104,11 @@ impl Trial {
         seed: u64,
         mutant: Option<&str>,
     ) -> Result<Self, Failure> {
+        let service = args
+            .service
+            .map(|kind| ServiceTrial { kind, mutant: mutant.and_then(ServiceMutant::parse) });
+        let named = mutant;
+        let mutant = mutant.filter(|_| service.is_none());
         let entry = entry(&args.protocol, mutant)?;
         let mut raw = match (mutant, args.vary) {
             (Some(_), false) => trial::hasty(entry, seed, args.groups),
@@ -104,10 +128,13 @@ impl Trial {
                 "--faults {profile}: {lacks}; see `amcast protocols` for what it bears"
             )));
         }
-        let settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
-        let mutant = mutant.map(str::to_string);
+        let mut settings = args.settings(entry, seed, mutant.is_some(), raw.groups);
+        if service.is_some_and(|service| service.mutant.is_some()) && args.faults.is_none() {
+            settings.profile = hunted_under(entry, seed);
+        }
+        let mutant = named.map(str::to_string);
         let network = args.network;
-        Ok(Self { entry, seed, config, settings, raw, network, mutant, explored: None })
+        Ok(Self { entry, seed, config, settings, raw, network, mutant, service, explored: None })
     }
 
     /// The run of `seed` in a cluster of that shape.
@@ -120,7 +147,8 @@ impl Trial {
     ) -> Result<Self, Failure> {
         let config = build(entry, &raw)?;
         settings.model = network.map(Network::model);
-        Ok(Self { entry, seed, config, settings, raw, network, mutant: None, explored: None })
+        let (mutant, service, explored) = (None, None, None);
+        Ok(Self { entry, seed, config, settings, raw, network, mutant, service, explored })
     }
 
     /// The command that makes this run again: every value by name, so that it needs no drawing.
@@ -132,8 +160,12 @@ impl Trial {
             Some(deviations) => format!("--explore {deviations}"),
             None => format!("--seed {} --faults {}", self.seed, settings.profile.name()),
         };
+        let service = match self.service {
+            Some(ServiceTrial { kind: ServiceKind::Kv, .. }) => " --service kv",
+            None => "",
+        };
         let mut text = format!(
-            "{program} sim --protocol {} {which} --groups {} --replicas {} --clients {} \
+            "{program} sim --protocol {}{service} {which} --groups {} --replicas {} --clients {} \
              --overlay {} --messages {} --payload-max {}",
             self.entry.name(),
             raw.groups,
