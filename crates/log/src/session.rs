@@ -23,7 +23,8 @@ const NAMED_MAX: usize = 65_536;
 /// How often a front that has so many looks whether some are forgotten.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
-const NAMED: u64 = 1 << 63;
+/// What sets them apart from those of gateways: their requests may come in any order.
+const NAMED: u64 = amcast_services::executor::UNORDERED;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -675,3 +675,32 @@ fn streams_end_in_words_when_the_front_stops() {
     assert!(failed.why.contains("position 1"), "{failed}");
     drop(local);
 }
+
+/// A client's append at a gateway whose clock is hours ahead is refused first, and its session goes on at both gateways.
+#[test]
+fn a_gateway_two_hours_ahead_stops_no_session() {
+    let _limit = amcast_test_policy::time_limit();
+    let local = Arc::new(Local::new(SHARDS));
+    local.report_clock(true);
+    let right = Server::on(&local, None, Hears::Nothing);
+    let config = Config {
+        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+        shards: SHARDS,
+        first_session: 1 << 24,
+        payload_max: PAYLOAD_MAX,
+        clock_ahead_ms: 7_200_000,
+        password: None,
+        hears: Hears::Nothing,
+        unread_bytes_max: UNREAD_BYTES_MAX,
+    };
+    let backend = Arc::clone(&local) as Arc<dyn amcast_log::Backend>;
+    let ahead = Front::start(config, backend, Arc::new(Ready)).expect("a port is free");
+    let addresses = vec![right.front.address().to_string(), ahead.address().to_string()];
+    let mut client = Client::new(addresses, None).unwrap().with_patience(Duration::from_secs(5));
+    assert_eq!(client.append("a", "1").unwrap(), 0);
+    local.lose_answers(1);
+    for n in 1..8 {
+        local.report_clock(false);
+        assert_eq!(client.append("a", format!("{n}")).unwrap(), n, "each takes effect once");
+    }
+}

@@ -57,14 +57,17 @@ enum Trust {
     Doubted(u64),
     /// They say the host's own time again since then.
     Retried(u64),
-    /// They were refused again: they say ordered time.
-    Replaced,
+    /// They were refused again since then: they say ordered time for longer.
+    Replaced(u64),
 }
 
 /// How long after a refusal the host's own time is tried again, and how long it must not be refused then, in
 /// microseconds.
 const RETRY_AFTER_US: u64 = 15_000_000;
 const TRUST_AFTER_US: u64 = 60_000_000;
+
+/// How long the time of a host is not tried again that was refused twice, in microseconds: it may be set right.
+const REPLACED_US: u64 = 600_000_000;
 
 impl Default for Clock {
     /// Begins with the time that it is.
@@ -108,8 +111,8 @@ impl State {
         if own_ms.abs_diff(now_ms) <= AHEAD_MAX_MS {
             // It was an earlier stamp, by ordered time of before: that has come to the host's own.
             self.ahead_ms = self.own_ahead_ms;
-            if matches!(self.trust, Trust::Doubted(_) | Trust::Replaced) {
-                self.trust = Trust::Retried(host_us);
+            if matches!(self.trust, Trust::Doubted(_) | Trust::Replaced(_)) {
+                self.trust = Trust::Doubted(host_us);
             }
             return false;
         }
@@ -117,9 +120,10 @@ impl State {
         self.trust = match self.trust {
             Trust::Own => Trust::Doubted(host_us),
             doubted @ Trust::Doubted(_) => doubted,
-            Trust::Retried(_) | Trust::Replaced => Trust::Replaced,
+            Trust::Retried(_) => Trust::Replaced(host_us),
+            replaced @ Trust::Replaced(_) => replaced,
         };
-        self.trust == Trust::Replaced
+        matches!(self.trust, Trust::Replaced(_))
     }
 
     /// Goes back to the host's own time a while after it was refused first.
@@ -127,6 +131,9 @@ impl State {
         let is_over = |since_us: u64, us| host_us.saturating_sub(since_us) > us;
         match self.trust {
             Trust::Doubted(since_us) if is_over(since_us, RETRY_AFTER_US) => {
+                (self.ahead_ms, self.trust) = (self.own_ahead_ms, Trust::Retried(host_us));
+            }
+            Trust::Replaced(since_us) if is_over(since_us, REPLACED_US) => {
                 (self.ahead_ms, self.trust) = (self.own_ahead_ms, Trust::Retried(host_us));
             }
             Trust::Retried(since_us) if is_over(since_us, TRUST_AFTER_US) => {
@@ -221,19 +228,25 @@ mod tests {
         let mut state = begun();
         assert!(!state.refused(500_000, 2000 * second_us));
         assert!(!state.refused(2_001_000, 2002 * second_us));
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(2002 * second_us)));
-        assert!(!state.refused(2_004_000, 2004 * second_us), "another stamp of before");
-        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Retried(2002 * second_us)));
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Doubted(2002 * second_us)));
+        assert!(
+            !state.refused(501_000, 2003 * second_us),
+            "another shard's time still stands still"
+        );
+        assert!(!state.refused(2_004_000, 2004 * second_us), "and has come to it, too");
+        assert_eq!((state.ahead_ms, state.trust), (7, Trust::Doubted(2004 * second_us)));
 
         // A host's clock that is wrong is refused again, and stays replaced.
         let mut state = begun();
         assert!(!state.refused(500_000, 900 * second_us));
         state.try_again(916 * second_us);
         assert!(state.refused(516_000, 916 * second_us));
-        for later in [932, 1000, 9000] {
+        for later in [932, 1000, 1515] {
             state.try_again(later * second_us);
             assert_eq!(state.ahead_ms, 400_000_u64.wrapping_neg());
         }
-        assert!(state.refused(8_000_000, 9000 * second_us));
+        state.try_again(1517 * second_us);
+        assert_eq!(state.ahead_ms, 7, "it may have been set right");
+        assert!(state.refused(1_117_000, 1517 * second_us));
     }
 }

@@ -28,7 +28,7 @@ const ITEM_BYTES: usize = 64;
 pub const SESSION: u64 = u64::MAX;
 
 /// What is computed, and how: a point of another version takes its place in the order and does nothing.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Tells programs apart whose commands may have answers in other words, while nodes are upgraded one by one.
 pub(crate) const PROGRAM: u32 = {
@@ -371,7 +371,7 @@ mod tests {
         let at = point(b"cursor");
         let (envelope, body) = Envelope::decode(&at).unwrap();
         assert!(is_point(&envelope) && DigestReport::decode(&at).is_none());
-        assert_eq!((cursor(body), cursor(b"\x02cursor")), (Some(&b"cursor"[..]), None));
+        assert_eq!((cursor(body), cursor(b"\x01cursor")), (Some(&b"cursor"[..]), None));
         assert!(!is_point(&Envelope { session: 1, ..envelope }));
         assert!(!is_point(&Envelope { request: 1, ..envelope }));
         assert!(!is_point(&Envelope { read_only: false, ..envelope }));

@@ -4,7 +4,9 @@ use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
 use amcast_log::{Backend, OnAnswer, Unanswered};
 use amcast_services::kv::Kv;
 use amcast_services::log::{Logs, OnGrowth};
-use amcast_services::{Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog};
+use amcast_services::{
+    Clock, ClockReport, Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog,
+};
 use std::sync::Mutex;
 
 /// What the logs of a shard may hold.
@@ -37,6 +39,23 @@ impl Local {
         let executor = Executor::new(machine, shards, Limits::default());
         let positions = vec![0; shards];
         Self(Mutex::new(Inner { executor, positions, seq: 0, lost: 0, refused: 0 }))
+    }
+
+    /// Has the clock of this host, its only replica, reported in each shard; from the first time on that bounds its
+    /// time, if `bounds`.
+    pub(crate) fn report_clock(&self, bounds: bool) {
+        let mut inner = self.0.lock().unwrap();
+        let Inner { executor, positions, seq, .. } = &mut *inner;
+        if bounds {
+            executor.bound_time(1);
+        }
+        for (shard, position) in (0..).map(Gid).zip(positions) {
+            (*position, *seq) = (*position + 1, *seq + 1);
+            let id = MsgId { sender: Pid(0), seq: *seq };
+            let report = ClockReport(Clock::default().now().stamp).encode();
+            let dst = GroupSet::one(shard);
+            executor.deliver(shard, *position, id, dst, &report, &mut |_| {}).unwrap();
+        }
     }
 
     /// How many commands were taken so far.

@@ -74,6 +74,7 @@ mod witness;
 pub use clocks::AHEAD_MAX_MS;
 pub use peek::{OnPeek, OnRead, Peek};
 pub use pool::Wake;
+pub use sessions::UNORDERED;
 pub use skips::{SkipStatus, StateHead};
 pub use snapshot::State;
 pub use witness::{Doing, Witness};
@@ -392,8 +393,8 @@ impl<M: Machine> Executor<M> {
 
     /// Each shard has so many replicas on hosts of their own, and each of them has a [`ClockReport`] ordered
     /// in it every other second: no stamp counts further than [`AHEAD_MAX_MS`] beyond the time that a majority of
-    /// them has reached, and a command that changes something and has a later one is refused. The same on all nodes;
-    /// called once, before the first command.
+    /// them has reached, and a command that changes something is refused whose stamp is later than ordered time by more
+    /// than that. The same on all nodes; called once, before the first command.
     pub fn bound_time(&mut self, replicas: usize) {
         self.clocks = replicas;
     }
@@ -646,9 +647,14 @@ impl<M: Machine> Executor<M> {
         if !envelope.read_only {
             head.digests.changed();
         }
-        let home = dst.lowest() == Some(place.shard) && !envelope.read_only;
+        if dst.lowest() != Some(place.shard) {
+            return None;
+        }
         let now = head.session_time(place.now.host_ms);
-        let admission = home.then(|| head.floors.admit(envelope, now, &self.limits))?;
+        if envelope.read_only {
+            return Some(head.floors.look(envelope, now, &self.limits));
+        }
+        let admission = head.floors.admit(envelope, now, &self.limits);
         head.parts.release(envelope.session, admission.floor);
         Some(admission)
     }

@@ -172,12 +172,12 @@ impl<M: Machine> Executor<M> {
         let is_open = |wrote: &&Wrote| {
             let head = &self.heads[wrote.home.index()];
             // A request that a later one calls answered was in front of that one, and one that is older
-            // than any may be runs no more: of neither need anything be remembered. What had its turn is in the
-            // queues of all its shards, in front of the read.
-            let answered = self.lanes.waiting(wrote.home) == 0
-                && head.floors.of(envelope.session) > wrote.request;
+            // than any may be runs no more, unless it waits: of neither need anything be remembered. What had its
+            // turn is in the queues of all its shards, in front of the read.
+            let may_wait = self.lanes.waiting(wrote.home) > 0;
             let oldest_ms = wrote.host_ms.saturating_add(self.limits.session_ms);
-            !answered && oldest_ms >= head.now.host_ms
+            let may_come = oldest_ms >= head.now.host_ms;
+            may_wait || may_come && head.floors.of(envelope.session) <= wrote.request
         };
         let written: Vec<Wrote> = written.iter().filter(is_open).copied().collect();
         let place = |shard: Gid| {

@@ -23,8 +23,13 @@
 //!
 //! Such a front sends the command again by the time that it was told. Then no copy of the refused message may be
 //! executed, although ordered time comes up to its stamp: the floor of its session remembers the stamps that were
-//! refused, until a later command says that these requests are not open any more. Nor may later requests overtake it that the
-//! session sent behind it, since their client expects them in this order: they are refused alike until it was admitted.
+//! refused, as long as these requests are open, and the session's floor is kept as long as such a copy could be
+//! admitted. Nor may later requests overtake it that the session sent behind it, since their client expects them in this
+//! order: they are refused alike for a while ([`HELD_MS`]), until it was admitted or is not open any more. Sessions
+//! whose numbers come in any order ([`UNORDERED`]) are not held.
+//!
+//! What a floor says follows from the order alone: one that is over counts as none from then on, whenever
+//! a replica forgets it.
 //!
 //! Answers over [`Limits::answer_bytes`] are dropped, of
 //! the longest idle sessions first; a retry of such a request is told so, and does not run again.
@@ -46,6 +51,10 @@ pub(super) struct Floor {
     pub(super) used_ms: u64,
     /// Requests below this were answered: the highest such number delivered so far.
     pub(super) open_from: u64,
+    /// The highest request that was admitted.
+    pub(super) admitted: u64,
+    /// The latest stamp that was refused as ahead, or [`FAR_MS`] beyond the time of that.
+    pub(super) latest_ms: u64,
     /// Those of its open requests that were refused by their stamps, in order of arrival.
     pub(super) untimely: Vec<Untimely>,
 }
@@ -58,13 +67,24 @@ pub(super) struct Untimely {
     pub(super) stamp_ms: u64,
     /// Lived time when it was refused.
     pub(super) at_ms: u64,
-    /// Whether another message of the request was admitted since.
-    pub(super) is_past: bool,
+    /// Whether later requests of its session wait for it.
+    pub(super) holds: bool,
 }
 
-/// Messages of one session whose refusal is remembered: more than a front that sends each refused request again once
-/// has open.
-const UNTIMELY_MAX: usize = 2048;
+/// Messages of one session whose refusal is remembered: more than a front has open that sends each refused request
+/// again once. Of one that has more the oldest are forgotten.
+pub(super) const UNTIMELY_MAX: usize = 2048;
+
+/// How long the requests behind a refused one are held, in milliseconds of lived time: longer than a gateway waits
+/// for an answer.
+pub(super) const HELD_MS: u64 = 30_000;
+
+/// How far ahead of time a stamp is remembered, in milliseconds: copies of a message come sooner.
+const FAR_MS: u64 = 24 * 3_600_000;
+
+/// The bit of sessions whose clients number requests themselves, and send them in any order: their floors are lower than
+/// what they have open.
+pub const UNORDERED: u64 = 1 << 63;
 
 /// What time it is for a session, when a command is delivered.
 #[derive(Clone, Copy, Debug)]
@@ -133,51 +153,62 @@ pub(super) struct Floors {
 }
 
 impl Floor {
-    /// How the stamp of a command that is delivered now stands to ordered time. What is remembered of refusals counts
-    /// for no longer than every replica surely remembers it.
-    fn time(&self, e: &Envelope, now: SessionTime, limits: &Limits) -> Timing {
-        if e.stamp.host_ms.saturating_add(limits.session_ms) < now.host_ms {
-            return Timing::Old;
-        }
-        let is_copy = |u: &Untimely| {
-            let is_same = u.request == e.request && u.stamp_ms == e.stamp.host_ms;
-            is_same && !mutant::is(Mutant::RunsCopies)
-        };
-        let is_behind = |u: &Untimely| {
-            let is_young = u.at_ms.saturating_add(limits.session_ms) >= now.lived_ms;
-            u.request < e.request && !u.is_past && is_young && !mutant::is(Mutant::LetsOvertake)
-        };
-        let is_held = self.untimely.iter().any(|u| is_copy(u) || is_behind(u));
-        match e.stamp.host_ms > now.host_ms.saturating_add(AHEAD_MAX_MS) || is_held {
-            true => Timing::Ahead,
-            false => Timing::InTime,
-        }
+    /// Whether a command of its session waits behind an earlier one that is open, was refused, and is to come again.
+    fn holds(&self, e: &Envelope, lived_ms: u64) -> bool {
+        let is_young = |u: &Untimely| u.at_ms.saturating_add(HELD_MS) >= lived_ms;
+        let is_before = |u: &Untimely| u.request >= e.open_from && u.request < e.request;
+        let mut waits_for = self.untimely.iter().filter(|u| u.holds && is_before(u) && is_young(u));
+        waits_for.next().is_some() && !mutant::is(Mutant::LetsOvertake)
     }
 
-    /// Takes note of how a command's stamp stands to ordered time.
-    fn note(&mut self, e: &Envelope, timing: Timing, now: SessionTime) {
+    /// How the stamp of a command that is delivered now stands to ordered time; takes note of that.
+    fn judge(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Timing {
+        let (request, stamp_ms) = (e.request, e.stamp.host_ms);
+        if stamp_ms.saturating_add(limits.session_ms) < now.host_ms {
+            self.note(e, now.lived_ms);
+            return Timing::Old;
+        }
+        let is_same = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
+        let is_copy = self.untimely.iter().any(is_same) && !mutant::is(Mutant::RunsCopies);
+        if stamp_ms > now.host_ms.saturating_add(AHEAD_MAX_MS) {
+            let far_ms = now.host_ms.saturating_add(FAR_MS);
+            self.latest_ms = self.latest_ms.max(stamp_ms.min(far_ms));
+            self.note(e, now.lived_ms);
+            return Timing::Ahead;
+        }
+        if is_copy {
+            return Timing::Ahead;
+        }
+        if self.holds(e, now.lived_ms) {
+            // From when that was refused which it waits for: what waits holds nothing for longer.
+            let since_ms = self.untimely.iter().filter(|u| u.holds).map(|u| u.at_ms).max();
+            self.note(e, since_ms.unwrap_or(now.lived_ms));
+            return Timing::Ahead;
+        }
+        self.admitted = self.admitted.max(request);
+        self.untimely.iter_mut().filter(|u| u.request == request).for_each(|u| u.holds = false);
+        Timing::InTime
+    }
+
+    /// Takes note that a message was refused, at `at_ms` of lived time.
+    fn note(&mut self, e: &Envelope, at_ms: u64) {
         let (request, stamp_ms) = (e.request, e.stamp.host_ms);
         let is_known = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
-        match timing {
-            Timing::InTime => {
-                let mine = self.untimely.iter_mut().filter(|u| u.request == request);
-                mine.for_each(|u| u.is_past = true);
-            }
-            _ if request < self.open_from || self.untimely.iter().any(is_known) => {}
-            Timing::Old | Timing::Ahead => {
-                if self.untimely.len() >= UNTIMELY_MAX {
-                    self.untimely.remove(0);
-                }
-                let at_ms = now.lived_ms;
-                self.untimely.push(Untimely { request, stamp_ms, at_ms, is_past: false });
-            }
+        if request < self.open_from || self.untimely.iter().any(is_known) {
+            return;
         }
+        if self.untimely.len() >= UNTIMELY_MAX {
+            self.untimely.remove(0);
+        }
+        // What was admitted before is not to come again.
+        let holds = e.session & UNORDERED == 0 && request > self.admitted;
+        self.untimely.push(Untimely { request, stamp_ms, at_ms, holds });
     }
 
     /// Whether it is idle for so long that a copy of whatever was refused is old by now.
     fn is_over(&self, now: SessionTime, limits: &Limits) -> bool {
-        let is_old = |u: &Untimely| u.stamp_ms.saturating_add(limits.session_ms) < now.host_ms;
-        let holds_nothing = self.untimely.iter().all(is_old) || mutant::is(Mutant::ForgetsAhead);
+        let is_old = self.latest_ms.saturating_add(limits.session_ms) < now.host_ms;
+        let holds_nothing = is_old || mutant::is(Mutant::ForgetsAhead);
         is_forgotten(self.used_ms, now.lived_ms, limits) && holds_nothing
     }
 }
@@ -192,14 +223,25 @@ impl Floors {
     /// Notes that a command was delivered in this shard; what it will be judged by.
     pub(super) fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
         let floor = self.table.entry(e.session).or_default();
+        if floor.is_over(now, limits) {
+            // Other replicas may have forgotten it already.
+            *floor = Floor::default();
+        }
         floor.used_ms = floor.used_ms.max(now.lived_ms);
         if e.open_from > floor.open_from {
             floor.open_from = e.open_from;
             floor.untimely.retain(|u| u.request >= e.open_from);
         }
-        let timing = floor.time(e, now, limits);
-        floor.note(e, timing, now);
+        let timing = floor.judge(e, now, limits);
         Admission { floor: floor.open_from, timing, lived_ms: now.lived_ms }
+    }
+
+    /// What a command that changes nothing is judged by: it does not overtake what its session sent before it.
+    pub(super) fn look(&self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
+        let floor = self.table.get(&e.session).filter(|floor| !floor.is_over(now, limits));
+        let is_held = floor.is_some_and(|floor| floor.holds(e, now.lived_ms));
+        let timing = if is_held { Timing::Ahead } else { Timing::InTime };
+        Admission { floor: 0, timing, lived_ms: now.lived_ms }
     }
 
     /// The floor of a session as far as it was delivered.

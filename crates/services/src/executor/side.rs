@@ -175,10 +175,8 @@ const fn refused_for_good(
     is_whole: bool,
 ) -> Option<Refusal> {
     match verdict {
-        // Whatever its stamp: another message of it may have another one.
-        Verdict::New | Verdict::Refused(Refusal::Stale { .. } | Refusal::Ahead { .. })
-            if is_skipped =>
-        {
+        // Another message of it may come when it is not ahead any more; one that is old stays so.
+        Verdict::New | Verdict::Refused(Refusal::Ahead { .. }) if is_skipped => {
             Some(Refusal::Skipped)
         }
         Verdict::New if !is_whole => Some(Refusal::Incomplete),
@@ -202,7 +200,7 @@ pub(super) fn run<M: Machine>(
     // Each command's session is kept in its lowest shard; a retry has the same destinations.
     let (home, now_ms) = (&mut *sides[0], places[0].now.host_ms);
     let verdict = if envelope.read_only {
-        Verdict::New
+        admission.timing.refusal(now_ms).map_or(Verdict::New, Verdict::Refused)
     } else {
         home.sessions.check(&envelope, admission, now_ms, limits)
     };

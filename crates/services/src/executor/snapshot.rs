@@ -8,20 +8,22 @@
 //! pools have; a session that is used while the cut is open is copied then. Taking them costs some
 //! nanoseconds each and copies no bytes of commands or answers.
 //!
-//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since version
-//! 8), and by how much time leapt (since version 14); the messages that were skipped or wait to be, each with one place of it (since version 11); the waiting
-//! commands; each shard's floors of sessions, with what was refused by its stamp (since version 14); each shard's parts of commands (since version 12); and for each shard what
-//! its sessions ran, with what became of it (since version 13), and the machine's part. A byte of one stands before each item of a list, a zero behind the last. A
-//! piece may be longer than asked for by one part of a command, or by one session with its answers.
+//! In the [stream](crate::stream), in this order: each shard's position, ordered time and clock reports (since
+//! version 8), and by how much time leapt (since version 14); the messages that were skipped or wait to be, each with one
+//! place of it (since version 11); the waiting commands; each shard's floors of sessions, with what was refused by its
+//! stamp (since version 14); each shard's parts of commands (since version 12); and for each shard what its sessions ran,
+//! with what became of it (since version 13), and the machine's part. A byte of one stands before each item of a list, a
+//! zero behind the last. A piece may be longer than asked for by one part of a command, or by one session with its
+//! answers.
 
 use super::clocks::Clocks;
 use super::parts::PartsCut;
-use super::sessions::{Admission, Floor, Floors, Timing, Untimely};
+use super::sessions::{Admission, Floor, Floors, Timing, UNTIMELY_MAX, Untimely};
 use super::side::Side;
 use super::skips::by_message;
 use super::waiting::{Arrival, Entry, Lanes};
-use super::{Engine, Executor, Head, Payload, access_of};
-use crate::envelope::Stamp;
+use super::{Engine, Executor, Head, Limits, Payload, access_of};
+use crate::envelope::{Envelope, Stamp};
 use crate::kv::hash::Keyed;
 use crate::machine::{ANY_GROWTH, Corrupt, Machine, Place};
 use crate::parts::header;
@@ -177,10 +179,10 @@ impl Waiting {
         let sender = u32::try_from(from.word()?).map_err(|_| Corrupt::Malformed)?;
         let id = MsgId { sender: Pid(sender), seq: from.word()? };
         let (dst, floor) = (GroupSet(from.word()?), from.word()?);
-        let timed = from.version() >= LEAPS_SINCE;
-        let (timing, lived) =
-            if timed { (from.word()?, Some(from.word()?)) } else { Default::default() };
-        let timing = Timing::of_code(timing).ok_or(Corrupt::Malformed)?;
+        let judged = match from.version() >= LEAPS_SINCE {
+            true => Some((Timing::of_code(from.word()?).ok_or(Corrupt::Malformed)?, from.word()?)),
+            false => None,
+        };
         let exact = if from.version() >= EXACT_SINCE { from.word()? } else { 0 };
         let (exact, count) = (GroupSet(exact), from.word()?);
         if !dst.within(GroupSet::first(shards)) || count == 0 || count > dst.len() as u64 {
@@ -205,12 +207,26 @@ impl Waiting {
         if payload.len() > COMMAND_BYTES_MAX + PAYLOAD_BYTES_MAX {
             return Err(Corrupt::Malformed);
         }
-        header(&payload).ok_or(Corrupt::Malformed)?;
-        // Before there were leaps both times were the same.
-        let host_ms = || places.iter().map(|(p, _)| p.now.host_ms).max().unwrap_or(0);
-        let admission = Admission { floor, timing, lived_ms: lived.unwrap_or_else(host_ms) };
+        let (envelope, _) = header(&payload).ok_or(Corrupt::Malformed)?;
+        let home = places.iter().find(|(p, _)| dst.lowest() == Some(p.shard));
+        let (timing, lived_ms) = judged.unwrap_or_else(|| judged_before(&envelope, home));
+        let admission = Admission { floor, timing, lived_ms };
         Ok(Self { id, dst, admission, exact, places, payload: payload.into() })
     }
+}
+
+/// How a command that waits in a state of before [`LEAPS_SINCE`] was judged: when its turn came, by ordered time in its
+/// lowest shard. Both times were the same then.
+fn judged_before(envelope: &Envelope, home: Option<&(Place, u64)>) -> (Timing, u64) {
+    let Some((Place { now, .. }, _)) = home else { return (Timing::InTime, 0) };
+    let stamp_ms = envelope.stamp.host_ms;
+    let timing = match stamp_ms.saturating_add(Limits::default().session_ms) < now.host_ms {
+        _ if envelope.read_only => Timing::InTime,
+        true => Timing::Old,
+        false if stamp_ms > now.host_ms => Timing::Ahead,
+        false => Timing::InTime,
+    };
+    (timing, now.host_ms)
 }
 
 impl Cut {
@@ -466,12 +482,14 @@ fn give_heads(heads: &[HeadCut], to: &mut Piece<'_>) {
 }
 
 fn give_floor(session: u64, floor: &Floor, to: &mut Piece<'_>) {
-    let Floor { used_ms, open_from, untimely } = floor;
+    let Floor { used_ms, open_from, admitted, latest_ms, untimely } = floor;
     let count = untimely.len() as u64;
-    [session, *used_ms, *open_from, count].iter().for_each(|w| to.word(*w));
-    for Untimely { request, stamp_ms, at_ms, is_past } in untimely {
+    for word in [session, *used_ms, *open_from, *admitted, *latest_ms, count] {
+        to.word(word);
+    }
+    for Untimely { request, stamp_ms, at_ms, holds } in untimely {
         [*request, *stamp_ms, *at_ms].iter().for_each(|w| to.word(*w));
-        to.byte(u8::from(*is_past));
+        to.byte(u8::from(*holds));
     }
 }
 
@@ -514,13 +532,20 @@ fn read_clocks(from: &mut Source<'_>) -> Result<Clocks, Corrupt> {
 fn read_floors(from: &mut Source<'_>, floors: &mut Floors) -> Result<(), Corrupt> {
     while follows(from)? {
         let (id, used_ms, open_from) = (from.word()?, from.word()?, from.word()?);
-        let mut untimely = Vec::new();
-        let count = if from.version() >= LEAPS_SINCE { from.word()? } else { 0 };
-        for _ in 0..count {
-            let (request, stamp_ms, at_ms) = (from.word()?, from.word()?, from.word()?);
-            untimely.push(Untimely { request, stamp_ms, at_ms, is_past: from.byte()? != 0 });
+        let mut floor = Floor { used_ms, open_from, ..Floor::default() };
+        if from.version() >= LEAPS_SINCE {
+            (floor.admitted, floor.latest_ms) = (from.word()?, from.word()?);
+            let count = from.word()?;
+            if count > UNTIMELY_MAX as u64 {
+                return Err(Corrupt::Malformed);
+            }
+            for _ in 0..count {
+                let (request, stamp_ms, at_ms) = (from.word()?, from.word()?, from.word()?);
+                let holds = from.byte()? != 0;
+                floor.untimely.push(Untimely { request, stamp_ms, at_ms, holds });
+            }
         }
-        floors.table.insert(id, Floor { used_ms, open_from, untimely });
+        floors.table.insert(id, floor);
     }
     Ok(())
 }

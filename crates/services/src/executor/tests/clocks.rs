@@ -1,6 +1,7 @@
 //! Hosts whose clocks are wrong.
 
 use super::super::mutant::{self, Mutant};
+use super::super::sessions::HELD_MS;
 use super::*;
 use crate::envelope::ClockReport;
 
@@ -232,6 +233,111 @@ fn what_a_session_sent_later_does_not_overtake_what_is_ahead() {
     assert_eq!(hosts.send(7, (5, 4), ahead_ms + 2, &set(3)), "+OK\r\n");
     assert_eq!(hosts.run(ahead_ms, &format!("GET {x}")), "$1\r\n3\r\n");
     assert_eq!(hosts.node.executor.heads[0].floors.table[&7].untimely, []);
+}
+
+/// A read that a client sent behind its write sees it, also where the write is ahead and sent again.
+#[test]
+fn a_read_does_not_overtake_what_its_session_wrote_before() {
+    let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let (set, get) = (format!("SET {x} 1"), format!("GET {x}"));
+    assert!(refused_at(&hosts.send(7, (1, 1), ahead_ms, &set)).is_some());
+    assert!(refused_at(&hosts.send(7, (2, 1), ahead_ms, &get)).is_some(), "it waits");
+    assert_eq!(hosts.send(8, (2, 1), ahead_ms, &get), "_\r\n", "another session");
+    assert_eq!(hosts.send(7, (3, 3), NOW_MS, &set), "+OK\r\n");
+    assert_eq!(hosts.send(7, (4, 3), NOW_MS, &get), "$1\r\n1\r\n");
+}
+
+/// A client that went away sends a refused request never again.
+#[test]
+fn a_request_that_never_comes_again_holds_no_session_for_long() {
+    let (x, ahead_ms) = (key(0), NOW_MS + 60_000);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let incr = format!("INCR {x}");
+    assert!(refused_at(&hosts.send(7, (5, 1), ahead_ms, &incr)).is_some());
+    hosts.report([ahead_ms; 3]);
+    for waited_ms in (0..HELD_MS - LEAP_MS).step_by(1000) {
+        let now_ms = ahead_ms + waited_ms;
+        hosts.report([now_ms; 3]);
+        let number = 6 + waited_ms / 1000;
+        assert!(refused_at(&hosts.send(7, (number, 1), now_ms, &incr)).is_some(), "{waited_ms}");
+    }
+    let later_ms = ahead_ms + HELD_MS + 1;
+    hosts.report([later_ms; 3]);
+    assert_eq!(hosts.send(7, (100, 1), later_ms, &incr), ":1\r\n");
+    // One that was admitted holds nothing when a copy of it is ahead.
+    let copy = hosts.send(7, (100, 1), later_ms + HOUR_MS, &incr);
+    assert_eq!(copy, ":1\r\n", "it was executed");
+    assert_eq!(hosts.send(7, (101, 1), later_ms, &incr), ":2\r\n");
+}
+
+/// Clients of the log number their requests themselves, and send them in any order by several gateways.
+#[test]
+fn sessions_whose_requests_come_in_any_order_are_not_held() {
+    let (x, session) = (key(0), UNORDERED | 7);
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let incr = format!("INCR {x}");
+    assert!(refused_at(&hosts.send(session, (5, 1), NOW_MS + 2 * HOUR_MS, &incr)).is_some());
+    assert_eq!(hosts.send(session, (6, 1), NOW_MS, &incr), ":1\r\n");
+    assert_eq!(hosts.send(session, (5, 1), NOW_MS, &incr), ":2\r\n");
+    let copy = hosts.send(session, (5, 1), NOW_MS + 2 * HOUR_MS, &incr);
+    assert_eq!(copy, ":2\r\n", "what was executed is told");
+    assert_eq!(hosts.send(session, (7, 1), NOW_MS, &incr), ":3\r\n");
+}
+
+/// Replicas look at idle sessions in any order, and forget them at any time: what comes for one afterwards is judged alike.
+#[test]
+fn replicas_judge_alike_whether_they_forgot_a_session_or_not() {
+    let (x, far_ms) = (key(0), NOW_MS + HOUR_MS);
+    let incr = format!("INCR {x}");
+    let judged = |forgets: bool, was_refused: bool| {
+        let mut hosts = Hosts::new([NOW_MS; 3]);
+        if was_refused {
+            assert!(refused_at(&hosts.send(7, (1, 1), far_ms, &incr)).is_some());
+        }
+        assert_eq!(hosts.send(7, (5, 5), NOW_MS, &incr), ":1\r\n");
+        for passed_ms in (0..=HOUR_MS).step_by(LEAP_MS as usize) {
+            hosts.report([NOW_MS + passed_ms; 3]);
+        }
+        if forgets {
+            hosts.others(far_ms);
+        }
+        let late = hosts.send(7, (1, 1), far_ms, &incr);
+        (late, hosts.run(far_ms, &format!("GET {x}")))
+    };
+    // The message comes for the first time: it may be executed, on all of them.
+    assert_eq!(judged(true, false), judged(false, false));
+    // It was refused before.
+    let (copy, value) = judged(true, true);
+    assert_eq!(judged(false, true), (copy.clone(), value.clone()));
+    assert_ne!(copy, ":2\r\n");
+    assert_eq!(value, "$1\r\n1\r\n");
+}
+
+/// A command waits in one of its shards for another one while time leaps: a read that must see it waits for it.
+#[test]
+fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
+    let (x, y) = (key(0), key(1));
+    let mut hosts = Hosts::new([NOW_MS; 3]);
+    let text = format!("MSET {x} 1 {y} 1");
+    let mut both = cast(1_000_000, 1, NOW_MS, &text);
+    both.payload = sent(7, (1, 1), NOW_MS, &text);
+    hosts.node.deliver(0, &both).unwrap();
+    let get = Cast {
+        payload: sent(7, (2, 1), NOW_MS, &format!("GET {y}")),
+        ..cast(0, 1, 0, &format!("GET {y}"))
+    };
+    let wrote = [Wrote { home: Gid(0), request: 1, host_ms: NOW_MS }];
+    let mut looks = |hosts: &mut Hosts| {
+        let mut answer = Vec::new();
+        let peek = hosts.node.executor.peek(1, (get.dst, &get.payload), &wrote, &mut answer);
+        (peek, String::from_utf8(answer).unwrap())
+    };
+    assert_eq!(looks(&mut hosts), (Peek::NotYet, String::new()));
+    hosts.report([NOW_MS + HOUR_MS; 3]);
+    assert_eq!(looks(&mut hosts), (Peek::NotYet, String::new()));
+    hosts.node.deliver(1, &both).unwrap();
+    assert_eq!(looks(&mut hosts), (ANSWERED, "$1\r\n1\r\n".into()));
 }
 
 /// The clocks of a majority are set back: ordered time stands still until they have come to it again.
