@@ -211,6 +211,9 @@ impl<'a> World<'a> {
             let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
             let now = next.into_iter().fold(self.above.next(), Time::min);
             if now > end || self.events >= self.plan.events_max {
+                if self.above.host.as_ref().is_some_and(|host| !host.is_settled()) {
+                    self.mark("sim-host-not-settled");
+                }
                 return Outcome::NotSettled(self.stuck());
             }
             self.now = now;
