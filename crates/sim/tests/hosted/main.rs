@@ -6,7 +6,7 @@ mod register;
 use amcast_check::{History, Verdict, check};
 use amcast_core::rng::Rng;
 use amcast_core::trace::Event;
-use amcast_core::{Config, Entry, RawConfig, Senders, Span};
+use amcast_core::{Config, Entry, RawConfig, Role, Senders, Span};
 use amcast_protocols::catalog;
 use amcast_sim::{
     Breach, Host, Outcome, Profile, Recorded, Report, Settings, record_hosted, replay_hosted,
@@ -151,6 +151,32 @@ fn nodes_whose_groups_have_views_take_states_of_members() {
     let profiles = [Profile::Crash, Profile::Network, Profile::Pause, Profile::All];
     let sum = every_node_ends_with_the_same_registers("bb-urcast-urcast", &profiles);
     assert!(sum.deeds.executed > 5000 && sum.deeds.transfers > 20, "{:?}", sum.deeds);
+}
+
+#[test]
+fn the_processes_of_a_node_die_and_start_together() {
+    let mut deaths = 0;
+    for (profile, seed) in
+        [Profile::Crash, Profile::All].into_iter().flat_map(|p| (0..20).map(move |s| (p, s)))
+    {
+        let trial = Trial::new("multi-ring", seed, Mutant::None);
+        let cluster = *trial.config.cluster();
+        let mut groups = BTreeMap::new();
+        trial.run(profile, &mut |event| {
+            let (t, p, dies) = match *event {
+                Event::Crash { t, p } => (t, p, true),
+                Event::Recover { t, p } => (t, p, false),
+                _ => return,
+            };
+            if let Role::Replica { group, rank } = cluster.role(p) {
+                groups.entry((t, rank, dies)).or_insert(Vec::new()).push(group);
+            }
+        });
+        let all: Vec<_> = cluster.all_groups().iter().collect();
+        assert!(groups.values().all(|of| *of == all), "{profile:?}, seed {seed}: {groups:?}");
+        deaths += if all.len() > 1 { groups.len() } else { 0 };
+    }
+    assert!(deaths > 20, "{deaths}");
 }
 
 /// The first of some seeds whose run ends badly.

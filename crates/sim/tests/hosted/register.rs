@@ -426,12 +426,12 @@ impl Host for Registers {
         let node = &mut self.nodes[rank];
         match event {
             ProtocolEvent::Lagging => (node.lacks[g], node.warn) = (true, true),
-            ProtocolEvent::CaughtUp(position) => {
-                if node.lacks[g] && !node.lost && position <= node.stands(g) {
-                    node.lacks[g] = false;
-                    if node.is_whole() {
-                        (node.warn, node.tell) = (false, true);
-                    }
+            ProtocolEvent::CaughtUp(position)
+                if node.lacks[g] && !node.lost && position <= node.stands(g) =>
+            {
+                node.lacks[g] = false;
+                if node.is_whole() {
+                    (node.warn, node.tell) = (false, true);
                 }
             }
             ProtocolEvent::ViewEntered { number, continuing, .. } => {
