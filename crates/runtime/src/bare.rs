@@ -1,4 +1,4 @@
-//! A node without a house: the replicas of a protocol that sends messages, at their connections and
+//! A node without an application: the replicas of a protocol that sends messages, at their connections and
 //! logs, with whatever stands above them. What a measurement drives, and nothing else of a node: no
 //! fronts, no application, no control socket.
 

@@ -12,6 +12,7 @@ use crate::application::{Figures, Wake};
 use crate::at::{At, Key, Stream};
 use crate::config::Place;
 use crate::handover::PROGRESS_TIMEOUT;
+use crate::recovery::WantedState;
 use crate::resources::{LogStatus, ResourceStatus, Resources};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -156,16 +157,7 @@ pub struct ReplicaStatus {
     pub figures: Figures,
 }
 
-/// The state that a node asks another one for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// The least position of each group.
-    pub(crate) positions: Vec<u64>,
-    /// The view that the node is in, where groups have views: whoever gives must be in it, too.
-    pub(crate) view: Option<u64>,
-}
-
-impl Wanted {
+impl WantedState {
     fn parse<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<Self> {
         let (mut positions, mut view) = (Vec::new(), None);
         while let Some(word) = words.next() {
@@ -178,7 +170,7 @@ impl Wanted {
     }
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for WantedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("state")?;
         self.positions.iter().try_for_each(|position| write!(f, " {position}"))?;
@@ -190,7 +182,7 @@ impl fmt::Display for Wanted {
 pub(crate) enum Request {
     Status(SyncSender<NodeStatus>),
     /// The state, in pieces.
-    State(Wanted, SyncSender<Result<Receiver<Vec<u8>>, String>>),
+    State(WantedState, SyncSender<Result<Receiver<Vec<u8>>, String>>),
     /// Nodes are somewhere else from now on: where, and where they are asked, in order of rank.
     Move(Vec<Place>, Vec<At>),
     /// Whoever counts leases says that this node seems to be dead.
@@ -386,7 +378,7 @@ fn answer(stream: &Stream, of: &Loop) -> io::Result<()> {
             stream.write_all(&said)
         }
         Some("state") => {
-            let Some(wanted) = Wanted::parse(words) else {
+            let Some(wanted) = WantedState::parse(words) else {
                 return writeln!(stream, "no sense in that: state P0 P1 .. [view V]");
             };
             let (reply, answer) = sync_channel(1);
@@ -481,7 +473,7 @@ impl Asked {
 ///
 /// # Errors
 /// When it does not run, is not so far, or has none itself.
-pub(crate) fn state_of(at: &At, wanted: &Wanted) -> io::Result<impl Read + use<>> {
+pub(crate) fn state_of(at: &At, wanted: &WantedState) -> io::Result<impl Read + use<>> {
     let stream = at.connect()?;
     stream.set_write_timeout(ANSWER_TIMEOUT)?;
     stream.set_read_timeout(PROGRESS_TIMEOUT)?;
@@ -599,12 +591,12 @@ mod tests {
     fn what_is_wanted_reads_back() {
         let _limit = amcast_test_policy::time_limit();
         for view in [None, Some(7)] {
-            let wanted = Wanted { positions: vec![3, 1 << 40], view };
+            let wanted = WantedState { positions: vec![3, 1 << 40], view };
             let text = wanted.to_string();
             let words = text.strip_prefix("state ").unwrap().split_ascii_whitespace();
-            assert_eq!(Wanted::parse(words), Some(wanted), "{text}");
+            assert_eq!(WantedState::parse(words), Some(wanted), "{text}");
         }
-        let parse = |text: &str| Wanted::parse(text.split_ascii_whitespace());
+        let parse = |text: &str| WantedState::parse(text.split_ascii_whitespace());
         assert_eq!((parse("1 view"), parse("1 x"), parse("-1")), (None, None, None));
     }
 

@@ -20,9 +20,10 @@
 use crate::application::{Application, Wake};
 use crate::at::At;
 use crate::clock;
-use crate::control::{self, Wanted};
+use crate::control;
 use crate::pace::Pace;
 use crate::priority;
+use crate::recovery::{FetchedState, WantedState};
 use amcast_core::{Cluster, Gid};
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -133,25 +134,13 @@ pub(crate) fn donors(rank: usize, nodes: usize, leads: impl Fn(usize) -> usize) 
     donors
 }
 
-/// A state that another node gave.
-pub(crate) struct Fetched<S> {
-    /// The application's state.
-    pub(crate) state: S,
-    /// The deliveries in it, for the history.
-    pub(crate) history: Vec<u8>,
-    /// Where it came from, for people.
-    pub(crate) from: String,
-    /// The place of that node among those that were asked.
-    pub(crate) donor: usize,
-}
-
 /// What comes of asking for a state.
 pub(crate) enum News<S> {
     /// A node gives its own. The rest of it is read when the asker has made room, and says so
     /// ([`Fetching::go_on`]).
     Comes,
     /// It is here, or nobody could give it.
-    Ended(Option<Fetched<S>>),
+    Ended(Option<FetchedState<S>>),
 }
 
 /// A state on its way in.
@@ -195,7 +184,7 @@ impl<S: Send + 'static> Fetching<S> {
     pub(crate) fn begin<A: Application<State = S>>(
         cluster: Cluster,
         nodes: Vec<At>,
-        wanted: Wanted,
+        wanted: WantedState,
         wake: Wake,
     ) -> io::Result<Self> {
         let (tells, news) = sync_channel(1);
@@ -244,9 +233,9 @@ impl<S: Send + 'static> Fetching<S> {
 fn fetch<A: Application>(
     cluster: Cluster,
     (donor, at): (usize, &At),
-    wanted: &Wanted,
+    wanted: &WantedState,
     gate: &Gate<A::State>,
-) -> io::Result<Fetched<A::State>> {
+) -> io::Result<FetchedState<A::State>> {
     let mut from = control::state_of(at, wanted)?;
     let mut length = [0; 8];
     from.read_exact(&mut length)?;
@@ -264,7 +253,7 @@ fn fetch<A: Application>(
             return Err(io::Error::other(format!("its state is at {has} in g{g}, not {least}")));
         }
     }
-    Ok(Fetched { state, history, from: at.to_string(), donor })
+    Ok(FetchedState { state, history, from: at.to_string(), donor })
 }
 
 #[cfg(test)]
@@ -386,8 +375,8 @@ mod tests {
         sockets.into_iter().map(At::Socket).collect()
     }
 
-    fn wanted(least: u64) -> Wanted {
-        Wanted { positions: vec![least], view: None }
+    fn wanted(least: u64) -> WantedState {
+        WantedState { positions: vec![least], view: None }
     }
 
     /// Fetches from these donors in turn, while all of them do their rounds.
@@ -396,7 +385,7 @@ mod tests {
         sockets: Vec<PathBuf>,
         least: u64,
         (wake, cluster): (Wake, Cluster),
-    ) -> Option<Fetched<(u64, usize)>> {
+    ) -> Option<FetchedState<(u64, usize)>> {
         let fetching =
             Fetching::begin::<Toy>(cluster, nodes(sockets), wanted(least), wake).unwrap();
         loop {

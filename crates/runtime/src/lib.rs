@@ -3,8 +3,9 @@
 //! Read [`seat`] first (one process of a protocol at its carrier), then [`node`] (the loop of a node
 //! with a replica of every group) and [`front`] (the client side). The rest is around them:
 //! `replicas` is what the loop knows of the replicas, `member` those of a protocol that sends messages,
-//! `post` what carries these, `journal` the log of each, `dues` what any driver owes; `house` is what
-//! stands behind a node's replicas, `handover` how it gets its state back, `checkpoint` how it keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
+//! `post` what carries these, `journal` the log of each, `dues` what any driver owes; `replica_host` hosts the
+//! replicas above their drivers, [`recovery`] gets the application's state back, `handover` carries it from node to
+//! node, `checkpoint` keeps it; [`answers`] carries answers back through memory, [`ingress`] commands and
 //! answers through sockets; [`control`] is a node's socket for status and state, [`config`] the
 //! cluster's file, [`home`] its directory, [`supervisor`] its processes, [`record`] the histories,
 //! [`clock`] the time; [`lines`] what is said to people; [`executing`] notes what is executed, for the case that it ends
@@ -32,7 +33,6 @@ pub mod executing;
 pub mod front;
 mod handover;
 pub mod home;
-mod house;
 pub mod ingress;
 mod journal;
 mod life;
@@ -49,6 +49,8 @@ mod priority;
 mod reading;
 mod ready;
 pub mod record;
+pub mod recovery;
+mod replica_host;
 mod replicas;
 pub mod resources;
 pub mod seat;

@@ -1,5 +1,9 @@
 //! A node: one operating-system process that hosts replica `rank` of every group, in one loop. The
-//! loop steps them, at seats or as members; what stands behind them is its [`crate::house`].
+//! loop steps them, at seats or as members; their deliveries go to its [`crate::replica_host`].
+
+mod error;
+
+pub use error::NodeError;
 
 use crate::answers::{Office, Places};
 use crate::application::{Application, Wake};
@@ -8,7 +12,7 @@ use crate::at::At;
 use crate::checkpoint::{Checkpoints, Opened};
 use crate::clock;
 use crate::config::Place;
-use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request, Wanted};
+use crate::control::{self, Mover, NodeStatus, ReplicaStatus, Request};
 use crate::diary::{Diary, Kind};
 use crate::disk::Disk;
 use crate::door::{Door, is_of};
@@ -16,23 +20,20 @@ use crate::executing::Executing;
 use crate::front::Own;
 use crate::handover::{Fetching, donors};
 use crate::home::{Ground, Keeping, Net, ingress_name, life_name};
-use crate::house::House;
 use crate::ingress::{Ingress, Taken};
 use crate::life::{Life, Name};
 use crate::member::{Members, Process};
+use crate::recovery::WantedState;
+use crate::replica_host::ReplicaHost;
 use crate::replicas::{Replicas, Seats};
 use crate::resources::Resources;
 use crate::seat::{Seat, SeatError};
 use crate::skips::{SKIPPED, Skips};
 use crate::standing::Dismissal;
-use crate::system::refuses_file;
 use amcast_core::step::Status;
-use amcast_core::{
-    Config, ConfigError, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time,
-};
+use amcast_core::{Config, Entry, Gid, GroupSet, MsgId, Pid, Senders, Span, Submission, Time};
 use amcast_memory::{Directory, Idle, Idler, Pause, shorten_turns};
 use amcast_net::wire::Refusal;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,46 +89,6 @@ pub struct NodeOptions<'a> {
     pub state_per_second: Option<u64>,
 }
 
-/// Why a node could not start.
-#[derive(Debug)]
-pub enum NodeError {
-    /// The configuration.
-    Config(ConfigError),
-    /// A process of it.
-    Seat(SeatError),
-    /// Its connections to the other nodes.
-    Net(amcast_net::Error),
-    /// This node runs already, as another process.
-    Runs(String),
-    /// Its control socket or history.
-    Io(PathBuf, std::io::Error),
-    /// Its application.
-    Application(std::io::Error),
-    /// What it keeps on disk; the sentence says what to do.
-    Disk(String),
-    /// Its state is not the one that a majority of the replicas has; the sentence says what to do.
-    Differs(String),
-    /// It lived before on a disk that is gone, as another node says, or a log of it was cut short: at its
-    /// next start it asks the others what it had promised.
-    Anew(String),
-}
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Config(e) => e.fmt(f),
-            Self::Seat(e) => e.fmt(f),
-            Self::Net(e) => e.fmt(f),
-            Self::Runs(name) => write!(f, "{name} runs already; end that process first"),
-            Self::Io(path, e) => f.write_str(&refuses_file(path, e)),
-            Self::Application(e) => write!(f, "what it runs cannot be started: {e}"),
-            Self::Disk(why) | Self::Differs(why) | Self::Anew(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for NodeError {}
-
 /// A running node; [`Node::run`] is its loop.
 pub struct Node<A: Application> {
     name: String,
@@ -135,7 +96,7 @@ pub struct Node<A: Application> {
     /// Where the nodes are asked, in order of rank.
     nodes: Vec<At>,
     replicas: Box<dyn Replicas>,
-    house: House<A>,
+    host: ReplicaHost<A>,
     requests: Receiver<Request>,
     mover: Mover,
     /// Whether the system wakes the loop, for what comes on sockets.
@@ -264,19 +225,19 @@ fn kept(options: &NodeOptions<'_>) -> Option<(Keeping, Disk)> {
 fn keep_state<A: Application>(
     keeping: &Keeping,
     (rank, per_second): (usize, Option<u64>),
-    (house, wake): (&mut House<A>, Wake),
+    (host, wake): (&mut ReplicaHost<A>, Wake),
 ) -> Result<(), NodeError> {
     keeping.make().map_err(|e| NodeError::Io(keeping.path.clone(), e))?;
-    let (node, groups) = ((rank, house.cluster.replicas()), house.cluster.groups());
+    let (node, groups) = ((rank, host.cluster.replicas()), host.cluster.groups());
     let opened = Checkpoints::open::<A>(keeping, node, groups, (wake, per_second));
     let Opened { checkpoints, restored } = opened.map_err(|e| NodeError::Disk(e.to_string()))?;
-    let kept = house.keep_state(checkpoints, restored);
+    let kept = host.keep_state(checkpoints, restored);
     kept.map_err(|why| {
         NodeError::Disk(format!(
             "{}: {why}: see \"A command that ends every node\" in docs/deploy.md. {} skips {}",
             keeping.checkpoints().display(),
             crate::config::node_name(rank),
-            house.skips.names()
+            host.skips.names()
         ))
     })
 }
@@ -353,10 +314,11 @@ impl<A: Application> Node<A> {
             app.answer_only(Box::new(move |p| is_of(cluster, rank, p)));
         }
         let forgot = replicas.life() > 0 && options.keeping.is_none();
-        let mut house = House::new(cluster, app, door, diary, (forgot, options.state_per_second));
-        house.skips = skips;
+        let mut host =
+            ReplicaHost::new(cluster, app, door, diary, (forgot, options.state_per_second));
+        host.skips = skips;
         if let Some(keeping) = &options.keeping {
-            keep_state(keeping, (rank, options.state_per_second), (&mut house, replicas.wake()))?;
+            keep_state(keeping, (rank, options.state_per_second), (&mut host, replicas.wake()))?;
         }
         let woken = matches!(options.ground, Ground::Net(_));
         let idle = if woken { options.idle.woken() } else { options.idle };
@@ -369,7 +331,7 @@ impl<A: Application> Node<A> {
             rank,
             nodes,
             replicas,
-            house,
+            host,
             requests,
             mover,
             woken,
@@ -392,7 +354,7 @@ impl<A: Application> Node<A> {
 
     /// For a front in this process: where its member takes commands, if it does.
     pub fn own(&self) -> Option<Own> {
-        let Door::Ingress(ingress, _) = &self.house.door else { return None };
+        let Door::Ingress(ingress, _) = &self.host.door else { return None };
         Some(Own { rank: self.rank, life: self.replicas.life(), inlet: ingress.inlet() })
     }
 
@@ -409,11 +371,11 @@ impl<A: Application> Node<A> {
                 self.name
             );
         }
-        self.replicas.begin(clock::now(), &mut self.house)?;
-        self.house.has_begun();
+        self.replicas.begin(clock::now(), &mut self.host)?;
+        self.host.recovery.has_begun();
         self.catch_up(clock::now());
-        if let Some(positions) = self.house.take_found() {
-            self.replicas.checkpointed(clock::now(), &positions, &mut self.house);
+        if let Some(positions) = self.host.recovery.take_restored() {
+            self.replicas.checkpointed(clock::now(), &positions, &mut self.host);
         }
         while !stop.load(Ordering::Relaxed) {
             self.keep(clock::now())?;
@@ -425,7 +387,7 @@ impl<A: Application> Node<A> {
             if self.idler.pause() == Pause::Again {
                 continue;
             }
-            if let Some(diary) = &mut self.house.diary {
+            if let Some(diary) = &mut self.host.diary {
                 diary.flush();
             }
             self.replicas.announce();
@@ -434,7 +396,7 @@ impl<A: Application> Node<A> {
                 self.idler.busy();
                 continue;
             }
-            let most = if self.house.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
+            let most = if self.host.is_pressing() { Span::millis(1) } else { SLEEP_MAX };
             self.replicas.sleep(clock::now(), most);
         }
         self.leave()
@@ -442,19 +404,19 @@ impl<A: Application> Node<A> {
 
     /// Ends in good order, so that the others soon do without it.
     fn leave(&mut self) -> Result<(), NodeError> {
-        if self.house.begin_leaving() { self.leave_groups() } else { self.save_last() }
+        if self.host.recovery.begin_leaving() { self.leave_groups() } else { self.save_last() }
     }
 
     /// Leaves the groups, which have views, so that the others need not find out that it has stopped, and
     /// answers what its fronts have asked for before. Not for ever: what waits is lost, as in a crash.
     fn leave_groups(&mut self) -> Result<(), NodeError> {
-        self.replicas.leave(clock::now(), &mut self.house);
+        self.replicas.leave(clock::now(), &mut self.host);
         let until = clock::now() + LEAVING_MAX;
         let mut last_rounds = LAST_ROUNDS;
         loop {
             self.keep(clock::now())?;
             let busy = self.round();
-            if self.house.may_stop() {
+            if self.host.recovery.may_stop() {
                 last_rounds -= 1;
                 if !busy || last_rounds == 0 {
                     return Ok(());
@@ -476,10 +438,10 @@ impl<A: Application> Node<A> {
     fn save_last(&mut self) -> Result<(), NodeError> {
         let begun = clock::now();
         self.keep(begun)?;
-        if !self.house.save_last() {
+        if !self.host.save_last() {
             return Ok(());
         }
-        while self.house.is_saving() {
+        while self.host.is_saving() {
             if clock::now().since(begun) >= LEAVE_PATIENCE {
                 tracing::info!("{}: ends before its state is on disk", self.name);
                 return Ok(());
@@ -500,7 +462,7 @@ impl<A: Application> Node<A> {
         if let Some(why) = self.replicas.failed() {
             return Err(NodeError::Disk(why));
         }
-        if let Some(why) = self.house.app.differs() {
+        if let Some(why) = self.host.recovery.app.differs() {
             return Err(NodeError::Differs(differs(&self.name, why, self.keeping.as_ref())));
         }
         if let Some(dismissal) = self.replicas.dismissal().cloned() {
@@ -512,16 +474,17 @@ impl<A: Application> Node<A> {
         }
         if self.ended_before.as_ref().is_some_and(|(_, well_at)| now > *well_at) && self.is_ready()
         {
-            let (house, ours) = (&self.house, self.house.cluster.all_groups());
-            let applied = |g: Gid| if ours.contains(g) { house.app.applied(g) } else { u64::MAX };
+            let (host, ours) = (&self.host, self.host.cluster.all_groups());
+            let applied =
+                |g: Gid| if ours.contains(g) { host.recovery.app.applied(g) } else { u64::MAX };
             self.ended_before.take_if(|(notes, _)| notes.survives(applied));
         }
-        if !self.house.skips.is_empty() {
+        if !self.host.skips.is_empty() {
             let all_met = self.replicas.not_met().is_empty();
-            self.house.skip(all_met).map_err(|e| NodeError::Disk(e.to_string()))?;
+            self.host.skip(all_met).map_err(|e| NodeError::Disk(e.to_string()))?;
         }
         let saved = self
-            .house
+            .host
             .checkpoint(self.replicas.logged())
             .map_err(|e| NodeError::Disk(e.to_string()))?;
         if let Some(positions) = saved {
@@ -531,7 +494,7 @@ impl<A: Application> Node<A> {
             {
                 tracing::warn!("how far the logs are synced is not kept beside the state: {e}");
             }
-            self.replicas.checkpointed(now, &positions, &mut self.house);
+            self.replicas.checkpointed(now, &positions, &mut self.host);
         }
         Ok(())
     }
@@ -545,7 +508,7 @@ impl<A: Application> Node<A> {
         let (name, by) = (&self.name, crate::config::node_name(dismissal.by));
         if dismissal.why == Refusal::Old && self.joining {
             let (groups, least) =
-                (self.house.cluster.all_groups(), dismissal.life.saturating_add(1));
+                (self.host.cluster.all_groups(), dismissal.life.saturating_add(1));
             keeping.begin_anew(groups).map_err(|(path, e)| NodeError::Io(path, e))?;
             // Last: one that had its number and did not ask would be let in.
             life.skip_to(least).map_err(|e| NodeError::Io(life.path().to_path_buf(), e))?;
@@ -556,7 +519,7 @@ impl<A: Application> Node<A> {
             )));
         }
         let home = keeping.path.parent().unwrap_or(&keeping.path);
-        let why = dismissal.told((self.rank, self.house.cluster.replicas()), home);
+        let why = dismissal.told((self.rank, self.host.cluster.replicas()), home);
         Err(NodeError::Disk(disk.is_refused(why)))
     }
 
@@ -575,34 +538,34 @@ impl<A: Application> Node<A> {
 
     fn is_ready(&self) -> bool {
         let works = |(status, fit): (Status, bool)| fit && status.follows;
-        self.house.cluster.all_groups().iter().all(|g| works(self.replicas.status(g)))
+        self.host.cluster.all_groups().iter().all(|g| works(self.replicas.status(g)))
     }
 
     /// One round over everything. Says whether there was work.
     fn round(&mut self) -> bool {
         let now = clock::now();
         let mut busy = false;
-        if !self.house.is_full() {
-            busy |= self.replicas.round(now, &mut self.house);
+        if !self.host.recovery.is_full() {
+            busy |= self.replicas.round(now, &mut self.host);
         }
-        busy |= self.house.collect(now);
-        busy |= self.house.drain();
-        self.replicas.wait_for(self.house.members());
-        busy |= self.house.read(now);
+        busy |= self.host.collect(now);
+        busy |= self.host.drain();
+        self.replicas.wait_for(self.host.members());
+        busy |= self.host.read(now);
         busy |= self.report(now);
         busy |= self.take_commands(now);
         busy |= self.take_reads(now);
-        for group in self.house.cluster.all_groups().iter() {
-            if let Some(applied) = self.house.applied(group) {
-                self.replicas.applied(now, group, applied, &mut self.house);
+        for group in self.host.cluster.all_groups().iter() {
+            if let Some(applied) = self.host.recovery.applied(group) {
+                self.replicas.applied(now, group, applied, &mut self.host);
             }
         }
         self.catch_up(now);
-        busy |= self.house.give_on();
-        if !self.house.is_full() {
-            busy |= self.replicas.flush(now, &mut self.house);
+        busy |= self.host.give_on();
+        if !self.host.recovery.is_full() {
+            busy |= self.replicas.flush(now, &mut self.host);
         }
-        busy |= self.house.door.round();
+        busy |= self.host.door.round();
         busy | self.serve_requests()
     }
 
@@ -613,20 +576,23 @@ impl<A: Application> Node<A> {
         }
         self.report_at = now + REPORT_LOOK;
         let mut any = false;
-        for group in self.house.cluster.all_groups().iter() {
-            let House { door: Door::Ingress(ingress, _), app, .. } = &mut self.house else { break };
+        for group in self.host.cluster.all_groups().iter() {
+            let ReplicaHost { door: Door::Ingress(ingress, _), recovery, .. } = &mut self.host
+            else {
+                break;
+            };
             let (dst, (status, fit)) = (GroupSet::one(group), self.replicas.status(group));
             if !fit || !status.follows || self.replicas.room(dst, REPORT_BYTES) == 0 {
                 continue;
             }
-            let Some(payload) = app.report(now, group) else { continue };
+            let Some(payload) = recovery.app.report(now, group) else { continue };
             let (sender, seq) = (self.replicas.pid(group), ingress.own_seq());
-            if let Some(diary) = &mut self.house.diary {
+            if let Some(diary) = &mut self.host.diary {
                 diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
                 diary.flush_casts();
             }
             let submission = Submission { seq, dst, payload: &payload };
-            self.replicas.submit(now, submission, &mut self.house);
+            self.replicas.submit(now, submission, &mut self.host);
             any = true;
         }
         any
@@ -635,29 +601,29 @@ impl<A: Application> Node<A> {
     /// Has members multicast what fronts ask for, as far as there is room. Each sends what goes to its
     /// group and higher ones, under numbers that grow over all of them.
     fn take_commands(&mut self, now: Time) -> bool {
-        let leaves = self.house.is_leaving() || self.house.undecided().is_some();
-        let Door::Ingress(ingress, _) = &mut self.house.door else { return false };
+        let leaves = self.host.recovery.is_leaving() || self.host.undecided().is_some();
+        let Door::Ingress(ingress, _) = &mut self.host.door else { return false };
         let replicas = &self.replicas;
         let works = |(status, fit): (Status, bool)| fit && status.follows;
-        let all = self.house.cluster.all_groups();
+        let all = self.host.cluster.all_groups();
         let is_whole = all.iter().all(|g| works(replicas.status(g)));
-        ingress.serve(!leaves && is_whole && self.house.app.lacks().is_none());
+        ingress.serve(!leaves && is_whole && self.host.recovery.app.lacks().is_none());
         let mut payload = std::mem::take(&mut self.command);
         let mut any = false;
-        while let Door::Ingress(ingress, _) = &mut self.house.door {
+        while let Door::Ingress(ingress, _) = &mut self.host.door {
             let replicas = &self.replicas;
             let taken = ingress.take(&mut payload, &mut |dst, bytes| replicas.room(dst, bytes));
             let Some(Taken { seq, dst }) = taken else { break };
             let sender = replicas.pid(dst.lowest().expect("a command has a destination"));
-            if let Some(diary) = &mut self.house.diary {
+            if let Some(diary) = &mut self.host.diary {
                 diary.cast(clock::now(), sender, MsgId { sender, seq }, dst);
             }
             let submission = Submission { seq, dst, payload: &payload };
-            self.replicas.submit(now, submission, &mut self.house);
+            self.replicas.submit(now, submission, &mut self.host);
             any = true;
         }
         self.command = payload;
-        if any && let Some(diary) = &mut self.house.diary {
+        if any && let Some(diary) = &mut self.host.diary {
             diary.flush_casts();
         }
         any
@@ -665,17 +631,18 @@ impl<A: Application> Node<A> {
 
     /// Sets barriers for the reads that fronts ask for.
     fn take_reads(&mut self, now: Time) -> bool {
-        let House { door: Door::Ingress(ingress, _), app, reading, .. } = &mut self.house else {
+        let ReplicaHost { door: Door::Ingress(ingress, _), recovery, reading, .. } = &mut self.host
+        else {
             return false;
         };
         for mut read in ingress.take_reads() {
-            read.line = app.line(&read.bytes).unwrap_or_else(|| read.own_line());
+            read.line = recovery.app.line(&read.bytes).unwrap_or_else(|| read.own_line());
             reading.take(read, now);
         }
         let mut any = false;
-        for group in self.house.cluster.all_groups().iter() {
-            if let Some(ticket) = self.house.reading.begin(group, now) {
-                self.replicas.set_barrier(now, group, ticket, &mut self.house);
+        for group in self.host.cluster.all_groups().iter() {
+            if let Some(ticket) = self.host.reading.begin(group, now) {
+                self.replicas.set_barrier(now, group, ticket, &mut self.host);
                 any = true;
             }
         }
@@ -684,27 +651,27 @@ impl<A: Application> Node<A> {
 
     /// Fetches the application's state if it is behind, and tells the replicas when it is in force.
     fn catch_up(&mut self, now: Time) {
-        if self.house.is_unfit() {
-            self.replicas.unfit(now, &mut self.house);
+        if self.host.recovery.is_unfit() {
+            self.replicas.unfit(now, &mut self.host);
         }
-        if let Some(wanted) = self.house.wants() {
+        if let Some(wanted) = self.host.recovery.wants() {
             self.fetch(wanted);
         }
-        self.house.take_over();
-        if let Some(positions) = self.house.installed() {
-            self.replicas.installed(now, &positions, &mut self.house);
+        self.host.take_over();
+        if let Some(positions) = self.host.recovery.installed() {
+            self.replicas.installed(now, &positions, &mut self.host);
         }
     }
 
-    fn fetch(&mut self, wanted: Wanted) {
-        let cluster = self.house.cluster;
+    fn fetch(&mut self, wanted: WantedState) {
+        let cluster = self.host.cluster;
         let leads = |rank, g| self.replicas.status(g).0.leader == Some(cluster.replica(g, rank));
         let leads = |rank| cluster.all_groups().iter().filter(|g| leads(rank, *g)).count();
         let donors = donors(self.rank, cluster.replicas(), leads);
         let others = donors.iter().map(|&rank| self.nodes[rank].clone());
         let wake = self.replicas.wake();
-        match Fetching::begin::<A>(self.house.cluster, others.collect(), wanted, wake) {
-            Ok(fetching) => self.house.expect(fetching, donors),
+        match Fetching::begin::<A>(self.host.cluster, others.collect(), wanted, wake) {
+            Ok(fetching) => self.host.expect(fetching, donors),
             Err(e) => tracing::error!("{}: cannot fetch state: {e}", self.name),
         }
     }
@@ -716,10 +683,10 @@ impl<A: Application> Node<A> {
             // Who asked may have gone away; that is its own affair.
             match request {
                 Request::Status(reply) => drop(reply.try_send(self.status())),
-                Request::State(wanted, reply) => drop(reply.try_send(self.house.give(&wanted))),
+                Request::State(wanted, reply) => drop(reply.try_send(self.host.give(&wanted))),
                 Request::Move(places, nodes) => self.move_to(&places, nodes),
                 Request::Doubt(rank) => {
-                    self.replicas.doubt(clock::now(), rank, &mut self.house);
+                    self.replicas.doubt(clock::now(), rank, &mut self.host);
                 }
             }
         }
@@ -745,7 +712,7 @@ impl<A: Application> Node<A> {
     }
 
     fn status(&self) -> NodeStatus {
-        let cluster = self.house.cluster;
+        let cluster = self.host.cluster;
         let replica = |group: Gid| {
             let (status, fit) = self.replicas.status(group);
             ReplicaStatus {
@@ -757,22 +724,22 @@ impl<A: Application> Node<A> {
                 follows: status.follows,
                 delivered: status.delivered,
                 decided: status.decided,
-                applied: self.house.app.applied(group),
+                applied: self.host.recovery.app.applied(group),
                 backlog: status.backlog,
-                figures: self.house.app.figures(group),
+                figures: self.host.recovery.app.figures(group),
             }
         };
         let replicas: Vec<ReplicaStatus> = cluster.all_groups().iter().map(replica).collect();
         let unfit = replicas.iter().find(|r| !r.fit);
         let why = match (self.replicas.stopped(clock::now()), unfit) {
             (Some(why), _) => why,
-            _ if self.house.wants_state() => {
+            _ if self.host.recovery.wants_state() => {
                 "the state is being fetched from another node".to_string()
             }
             (None, Some(r)) => format!("{} has not its place in the group back", r.name),
-            (None, None) => match self.house.undecided() {
+            (None, None) => match self.host.undecided() {
                 Some(skips) => self.waits_for_all(&skips),
-                None => self.house.app.lacks().unwrap_or_default().into_owned(),
+                None => self.host.recovery.app.lacks().unwrap_or_default().into_owned(),
             },
         };
         let why = match self.replicas.differs() {
@@ -786,10 +753,10 @@ impl<A: Application> Node<A> {
             ready: why.is_empty(),
             why,
             replicas,
-            view: self.house.view(),
+            view: self.host.view(),
             peers: self.replicas.peers(),
             network: self.replicas.network(),
-            answers_dropped: self.house.door.dropped(),
+            answers_dropped: self.host.door.dropped(),
             rounds: (counts.busy, counts.parks),
             life: Some(self.replicas.life()),
             log: self.replicas.log_status(),

@@ -1,10 +1,12 @@
 //! A node's state comes back from whatever replicas lack and get, in any order.
 
 use super::*;
+use crate::application::Command;
 use crate::application::{Figures, TellAnswer, Wake};
 use crate::home::Keeping;
 use crate::ingress::Ingress;
 use crate::log_owner::LogOwner;
+use crate::recovery::FetchedState;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,139 +66,147 @@ impl Application for Stands {
 }
 
 /// A node of two groups, and its replicas.
-fn house(reborn: bool) -> (House<Stands>, [Pid; 2]) {
-    static HOUSES: AtomicU32 = AtomicU32::new(0);
-    let number = HOUSES.fetch_add(1, Ordering::Relaxed);
-    let name = format!("amcast-house-{}-{number}", std::process::id());
+fn host(reborn: bool) -> (ReplicaHost<Stands>, [Pid; 2]) {
+    static HOSTS: AtomicU32 = AtomicU32::new(0);
+    let number = HOSTS.fetch_add(1, Ordering::Relaxed);
+    let name = format!("amcast-host-{}-{number}", std::process::id());
     let path = std::env::temp_dir().join(name);
     let cluster = Cluster::new(2, 3, 0).unwrap();
     let ingress = Ingress::open(&path, (cluster.all_groups(), false), 1, Arc::new(|| {})).unwrap();
     std::fs::remove_file(&path).unwrap();
     let pids = [Gid(0), Gid(1)].map(|g| cluster.replica(g, 0));
-    (House::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, (reborn, None)), pids)
+    (
+        ReplicaHost::new(cluster, Stands([0; 2]), Door::Ingress(ingress, 0), None, (reborn, None)),
+        pids,
+    )
 }
 
-fn wanted(house: &House<Stands>) -> Option<Vec<u64>> {
-    house.wants().map(|wanted| wanted.positions)
+fn wanted(host: &ReplicaHost<Stands>) -> Option<Vec<u64>> {
+    host.recovery.wants().map(|wanted| wanted.positions)
 }
 
 /// Another node gives this state.
-fn give(house: &mut House<Stands>, state: [u64; 2]) {
+fn give(host: &mut ReplicaHost<Stands>, state: [u64; 2]) {
     let from = "n1".to_string();
-    house.state = State::Early(Fetched { state, history: Vec::new(), from, donor: 0 });
-    house.take_over();
+    host.recovery.expect(vec![1]);
+    host.recovery.fetched(Some(FetchedState { state, history: Vec::new(), from, donor: 0 }));
+    host.take_over();
 }
 
 #[test]
 fn what_one_group_got_back_by_itself_keeps_no_other_from_its_state() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut house, [one, two]) = house(false);
-    house.event(Time(1), one, ProtocolEvent::Lagging);
-    house.event(Time(1), two, ProtocolEvent::Lagging);
-    house.install(Time(1), two, 10, &[], true);
-    assert_eq!(wanted(&house), None, "the first one may need a later one");
-    house.event(Time(1), one, ProtocolEvent::CaughtUp(0));
-    assert_eq!(wanted(&house), Some(vec![0, 10]));
-    give(&mut house, [0, 9]);
-    assert_eq!(wanted(&house), Some(vec![0, 10]), "that was too old");
-    give(&mut house, [3, 12]);
-    assert!(house.is_live());
-    assert_eq!(house.installed(), Some(vec![3, 12]));
+    let (mut host, [one, two]) = host(false);
+    host.event(Time(1), one, ProtocolEvent::Lagging);
+    host.event(Time(1), two, ProtocolEvent::Lagging);
+    host.install(Time(1), two, 10, &[], true);
+    assert_eq!(wanted(&host), None, "the first one may need a later one");
+    host.event(Time(1), one, ProtocolEvent::CaughtUp(0));
+    assert_eq!(wanted(&host), Some(vec![0, 10]));
+    give(&mut host, [0, 9]);
+    assert_eq!(wanted(&host), Some(vec![0, 10]), "that was too old");
+    give(&mut host, [3, 12]);
+    assert!(host.recovery.is_live());
+    assert_eq!(host.recovery.installed(), Some(vec![3, 12]));
 }
 
 #[test]
 fn a_state_that_came_for_one_group_ends_what_another_lacked() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut house, [one, two]) = house(false);
-    house.event(Time(1), two, ProtocolEvent::Lagging);
-    house.install(Time(1), two, 10, &[], true);
+    let (mut host, [one, two]) = host(false);
+    host.event(Time(1), two, ProtocolEvent::Lagging);
+    host.install(Time(1), two, 10, &[], true);
     // Before the state is there, the other one falls behind, too; what comes is new enough for it.
-    house.event(Time(1), one, ProtocolEvent::Lagging);
-    give(&mut house, [30, 12]);
-    assert_eq!(house.installed(), Some(vec![30, 12]));
-    house.event(Time(1), one, ProtocolEvent::CaughtUp(30));
-    assert_eq!(house.installed(), Some(vec![30, 12]), "what was told before may have been undone");
+    host.event(Time(1), one, ProtocolEvent::Lagging);
+    give(&mut host, [30, 12]);
+    assert_eq!(host.recovery.installed(), Some(vec![30, 12]));
+    host.event(Time(1), one, ProtocolEvent::CaughtUp(30));
+    assert_eq!(
+        host.recovery.installed(),
+        Some(vec![30, 12]),
+        "what was told before may have been undone"
+    );
     // Much later one of them lacks something again.
-    house.event(Time(1), two, ProtocolEvent::Lagging);
-    house.install(Time(1), two, 50, &[], true);
-    assert_eq!(wanted(&house), Some(vec![30, 50]));
+    host.event(Time(1), two, ProtocolEvent::Lagging);
+    host.install(Time(1), two, 50, &[], true);
+    assert_eq!(wanted(&host), Some(vec![30, 50]));
 }
 
 #[test]
 fn a_node_without_its_state_waits_until_every_group_knows_where_it_goes_on() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut house, [one, two]) = house(true);
-    house.event(Time(1), one, ProtocolEvent::CaughtUp(0));
-    house.install(Time(1), two, 10, &[], true);
-    assert_eq!(wanted(&house), None, "what was delivered to it before is gone");
-    house.install(Time(1), one, 20, &[], true);
-    assert_eq!(wanted(&house), Some(vec![20, 10]));
+    let (mut host, [one, two]) = host(true);
+    host.event(Time(1), one, ProtocolEvent::CaughtUp(0));
+    host.install(Time(1), two, 10, &[], true);
+    assert_eq!(wanted(&host), None, "what was delivered to it before is gone");
+    host.install(Time(1), one, 20, &[], true);
+    assert_eq!(wanted(&host), Some(vec![20, 10]));
 }
 
 /// Where news of a state that comes are told, and where it is told that there is room for it.
 type Ways = (SyncSender<News<[u64; 2]>>, Receiver<()>);
 
 /// A node whose first group has to go on from 10, whose state is at 3 and 4, and that asks for a newer one.
-fn asking() -> (House<Stands>, [Pid; 2], Ways) {
-    let (mut house, [one, two]) = house(false);
-    house.app.0 = [3, 4];
-    house.event(Time(1), one, ProtocolEvent::Lagging);
-    house.install(Time(1), one, 10, &[], true);
-    assert_eq!(wanted(&house), Some(vec![10, 4]), "every group knows where it goes on");
+fn asking() -> (ReplicaHost<Stands>, [Pid; 2], Ways) {
+    let (mut host, [one, two]) = host(false);
+    host.recovery.app.0 = [3, 4];
+    host.event(Time(1), one, ProtocolEvent::Lagging);
+    host.install(Time(1), one, 10, &[], true);
+    assert_eq!(wanted(&host), Some(vec![10, 4]), "every group knows where it goes on");
     let (tell, news) = sync_channel(1);
     let (fetching, room) = Fetching::of(news);
-    house.expect(fetching, vec![1]);
-    (house, [one, two], (tell, room))
+    host.expect(fetching, vec![1]);
+    (host, [one, two], (tell, room))
 }
 
-fn given(house: &mut House<Stands>, positions: [u64; 2]) -> Result<(), String> {
-    let wanted = Wanted { positions: positions.to_vec(), view: None };
-    house.give(&wanted).map(drop)
+fn given(host: &mut ReplicaHost<Stands>, positions: [u64; 2]) -> Result<(), String> {
+    let wanted = WantedState { positions: positions.to_vec(), view: None };
+    host.give(&wanted).map(drop)
 }
 
 #[test]
 fn an_old_state_stays_until_another_node_gives_its_own() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut house, [one, two], (tell, room)) = asking();
-    house.take_over();
-    assert_eq!((house.app.0, given(&mut house, [3, 4])), ([3, 4], Ok(())));
+    let (mut host, [one, two], (tell, room)) = asking();
+    host.take_over();
+    assert_eq!((host.recovery.app.0, given(&mut host, [3, 4])), ([3, 4], Ok(())));
     // Nobody has one: the old state may be what another node lacks, and is not lost for a question.
     tell.send(News::Ended(None)).unwrap();
-    house.take_over();
-    assert_eq!((house.app.0, wanted(&house)), ([3, 4], Some(vec![10, 4])));
-    assert_eq!([one, two].map(|p| house.capture(p, two).position), [10, 4]);
+    host.take_over();
+    assert_eq!((host.recovery.app.0, wanted(&host)), ([3, 4], Some(vec![10, 4])));
+    assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
     assert!(room.try_recv().is_err());
 }
 
 #[test]
 fn an_old_state_makes_room_for_the_one_that_comes() {
     let _limit = amcast_test_policy::time_limit();
-    let (mut house, [one, two], (tell, room)) = asking();
+    let (mut host, [one, two], (tell, room)) = asking();
     tell.send(News::Comes).unwrap();
-    house.take_over();
-    assert_eq!((house.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
+    host.take_over();
+    assert_eq!((host.recovery.app.0, room.try_recv()), ([0, 0], Ok(())), "there are never two");
     // What it had counts all the same: nobody may take it to stand where an empty state does.
-    assert_eq!([one, two].map(|p| house.capture(p, two).position), [10, 4]);
-    assert!(given(&mut house, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
+    assert_eq!([one, two].map(|p| host.capture(p, two).position), [10, 4]);
+    assert!(given(&mut host, [0, 0]).is_err_and(|why| why.contains("waits for a state")));
     // The first that gave its own is gone, and another gives its.
     tell.send(News::Comes).unwrap();
-    house.take_over();
+    host.take_over();
     assert_eq!(room.try_recv(), Ok(()));
     // What the other group lacks for a moment it gets by itself: the state need not be newer for that.
-    house.event(Time(1), two, ProtocolEvent::Lagging);
-    house.event(Time(1), two, ProtocolEvent::CaughtUp(4));
-    give(&mut house, [12, 4]);
-    assert_eq!((house.is_live(), house.app.0), (true, [12, 4]));
-    assert!(given(&mut house, [0, 0]).is_ok());
+    host.event(Time(1), two, ProtocolEvent::Lagging);
+    host.event(Time(1), two, ProtocolEvent::CaughtUp(4));
+    give(&mut host, [12, 4]);
+    assert_eq!((host.recovery.is_live(), host.recovery.app.0), (true, [12, 4]));
+    assert!(given(&mut host, [0, 0]).is_ok());
 }
 
-/// Lets the house save until it has; where its state stood.
-fn saved(house: &mut House<Stands>) -> Vec<u64> {
+/// Lets the host save until it has; where its state stood.
+fn saved(host: &mut ReplicaHost<Stands>) -> Vec<u64> {
     loop {
-        if let Some(positions) = house.checkpoint(LogVolume::default()).unwrap() {
+        if let Some(positions) = host.checkpoint(LogVolume::default()).unwrap() {
             return positions;
         }
-        house.give_on();
+        host.give_on();
         std::thread::yield_now();
     }
 }
@@ -204,7 +214,7 @@ fn saved(house: &mut House<Stands>) -> Vec<u64> {
 #[test]
 fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() {
     let _limit = amcast_test_policy::time_limit();
-    let path = std::env::temp_dir().join(format!("amcast-house-saves-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("amcast-host-saves-{}", std::process::id()));
     let begun = path.with_extension("begun");
     let (holds, lasts, lived, first_life) = (false, true, false, 0);
     let keeping = Keeping {
@@ -217,14 +227,14 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
         owner: LogOwner::of(1, 1),
     };
     keeping.make().unwrap();
-    let open = |house: &mut House<Stands>| {
+    let open = |host: &mut ReplicaHost<Stands>| {
         let wake: Wake = Arc::new(|| {});
         let opened = Checkpoints::open::<Stands>(&keeping, (0, 3), 2, (wake, None)).unwrap();
-        house.keep_state(opened.checkpoints, opened.restored).unwrap();
+        host.keep_state(opened.checkpoints, opened.restored).unwrap();
     };
-    let (mut taking, [one, _]) = house(false);
+    let (mut taking, [one, _]) = host(false);
     open(&mut taking);
-    assert_eq!(taking.take_found(), None);
+    assert_eq!(taking.recovery.take_restored(), None);
     assert!(
         taking.checkpoint(LogVolume::default()).unwrap().is_none() && !taking.is_saving(),
         "it has nothing"
@@ -239,10 +249,13 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
         "once is enough"
     );
     drop(taking);
-    let (mut next, _) = house(false);
+    let (mut next, _) = host(false);
     open(&mut next);
-    assert_eq!((next.installed(), next.take_found()), (Some(vec![12, 7]), Some(vec![12, 7])));
-    assert_eq!(next.take_found(), None);
+    assert_eq!(
+        (next.recovery.installed(), next.recovery.take_restored()),
+        (Some(vec![12, 7]), Some(vec![12, 7]))
+    );
+    assert_eq!(next.recovery.take_restored(), None);
     drop(next);
     std::fs::remove_dir_all(path).unwrap();
 }
@@ -251,18 +264,18 @@ fn a_state_that_another_node_gave_is_on_disk_soon_and_one_found_there_at_once() 
 fn a_state_is_taken_only_of_a_node_that_goes_on_from_view_to_view_in_one_incarnation() {
     let _limit = amcast_test_policy::time_limit();
     for (continuing, is_taken) in [(0b111, true), (0b101, false)] {
-        let (mut house, [one, _]) = house(false);
+        let (mut host, [one, _]) = host(false);
         let view =
             |number, continuing| ProtocolEvent::ViewEntered { number, members: 0b111, continuing };
-        house.event(Time(1), one, view(1, 0));
-        house.event(Time(1), one, ProtocolEvent::Lagging);
-        house.install(Time(1), one, 10, &[], true);
+        host.event(Time(1), one, view(1, 0));
+        host.event(Time(1), one, ProtocolEvent::Lagging);
+        host.install(Time(1), one, 10, &[], true);
         let (_tell, news) = sync_channel(1);
         let (fetching, _room) = Fetching::of(news);
-        house.expect(fetching, vec![1]);
+        host.expect(fetching, vec![1]);
         // Both views name the donor's process.
-        house.event(Time(1), one, view(2, continuing));
-        give(&mut house, [10, 4]);
-        assert_eq!(house.is_live(), is_taken, "{continuing:b}");
+        host.event(Time(1), one, view(2, continuing));
+        give(&mut host, [10, 4]);
+        assert_eq!(host.recovery.is_live(), is_taken, "{continuing:b}");
     }
 }

@@ -1,19 +1,19 @@
 //! When a node skips what it has decided to skip.
 
-use super::House;
+use super::ReplicaHost;
 use crate::application::Application;
 use amcast_storage::Error;
 
-impl<A: Application> House<A> {
+impl<A: Application> ReplicaHost<A> {
     /// How many of the messages are skipped in the state in force.
     pub(super) fn count_skipped(&self) -> usize {
-        self.skips.count(|msg| self.app.has_skipped(msg))
+        self.skips.count(|msg| self.recovery.app.has_skipped(msg))
     }
 
     /// The messages about which not every node was met yet, so that they cannot be skipped here, for people;
     /// none if there are none.
     pub(crate) fn undecided(&self) -> Option<String> {
-        self.skips.open_ones(|msg| !self.app.has_skipped(msg))
+        self.skips.open_ones(|msg| !self.recovery.app.has_skipped(msg))
     }
 
     /// Skips what may be skipped and is next; `all_met` says whether this node has met all others, with the
@@ -25,18 +25,17 @@ impl<A: Application> House<A> {
         if all_met {
             self.skips.agree()?;
         }
-        if let Some(msg) = self.app.at_skip()
+        if let Some(msg) = self.recovery.app.at_skip()
             && let Some(decision) = self.skips.begin_to_use(msg)?
         {
             tracing::warn!("{decision} is skipped, by decision of those who run the cluster");
-            self.app.release_skip(msg);
+            self.recovery.app.release_skip(msg);
         }
         let skipped = self.count_skipped();
         if skipped > self.skipped {
             // On the disk soon, where it does not depend on the decision's file any more.
             self.skipped = skipped;
-            let groups = self.cluster.all_groups();
-            let positions: Vec<u64> = groups.iter().map(|g| self.app.delivered(g)).collect();
+            let positions = self.recovery.positions();
             self.checkpoints.iter_mut().for_each(|c| c.took_over(positions.clone()));
         }
         Ok(())

@@ -1,0 +1,605 @@
+//! How a node gets back what it lost: the application's state, which follows the node's replicas.
+//!
+//! The protocol brings each replica back on its own, and each from whichever peer it chooses; what
+//! travels that way is only a placeholder for the application's state. The state itself comes from
+//! one other node, all groups at one moment, once every replica of this node
+//! knows the position from which it continues. What the replicas deliver meanwhile waits here, and the
+//! application skips what the state already has. When the state is in force the replicas are told
+//! ([`amcast_core::Input::Installed`]): until then no other node counts on them.
+//!
+//! A node that keeps something on disk begins with the state that is there, and its replicas continue
+//! from its positions; only what they cannot get any more comes from another node.
+//!
+//! ```text
+//!            a replica needs a later position, or is excluded
+//!   Live -----------------------------------------------------> Behind <---------------+
+//!    ^                                                            | expect             | no node gave one,
+//!    |                                                            v                    | or it is too old
+//!    | it is in force                                          Fetching ---------------+
+//!    |                                                            | fetched            |
+//!    +----------------- Early <-----------------------------------+                    |
+//!    |                    | the donor was excluded meanwhile                           |
+//!    |                    +------------------------------------------------------------+
+//!    +<-- at once, unless the state is ahead of what a member of the view has delivered
+//! ```
+//!
+//! Nothing here does I/O, reads a clock or starts a thread: what drives it (a node's loop, or the simulator) carries
+//! states from node to node.
+
+use crate::application::{Application, Command, TellAnswer};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Pid, ProtocolEvent};
+use std::collections::VecDeque;
+
+/// Bytes of deliveries that wait for a state to come, before the protocol is held back.
+const INBOX_BYTES_MAX: usize = 256 << 20;
+
+/// A delivery that waits until the application can take it.
+struct Waiting {
+    delivery: Delivery,
+    payload: Box<[u8]>,
+}
+
+/// A delivery that the application took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakenDelivery {
+    /// The group whose replica delivered it.
+    pub group: Gid,
+    /// Its position there.
+    pub position: u64,
+    /// Its message.
+    pub msg: MsgId,
+    /// Bytes of its payload.
+    pub bytes: usize,
+}
+
+/// The state that a node asks another one for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WantedState {
+    /// The least position of each group.
+    pub positions: Vec<u64>,
+    /// The view that the node is in, where groups have views: whoever gives must be in it, too.
+    pub view: Option<u64>,
+}
+
+/// A state that another node gave.
+pub struct FetchedState<S> {
+    /// The application's state.
+    pub state: S,
+    /// The deliveries in it, for the history.
+    pub history: Vec<u8>,
+    /// Where it came from, for people.
+    pub from: String,
+    /// The place of that node among those that were asked.
+    pub donor: usize,
+}
+
+/// A state of another node that is in force.
+pub struct Adoption<S> {
+    /// The state before it: dropping it may take long.
+    pub old: S,
+    /// The deliveries in the new one, for the history.
+    pub history: Vec<u8>,
+    /// Where it came from, for people.
+    pub from: String,
+    /// Its position in each group.
+    pub positions: Vec<u64>,
+}
+
+/// What became of a state that was fetched.
+pub enum TakeOver<S> {
+    /// It is in force.
+    Adopted(Adoption<S>),
+    /// It was dropped, and another one is to be asked for; the sentence says why.
+    Dropped(String),
+    /// It must not be put in force, since other messages were skipped on the way to it; the sentence says which.
+    Conflicts(String),
+}
+
+/// Where the application's state stands.
+enum Stage<S> {
+    /// It follows the replicas.
+    Live,
+    /// It is behind: a state is to be fetched.
+    Behind(Gap),
+    /// The state is on its way.
+    Fetching(Gap),
+    /// The state is here, and goes further than the replica yet knows the order.
+    Early(Gap, FetchedState<S>),
+}
+
+/// What there is of a state that is behind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Gap {
+    /// It was lost, in a crash or since the group excluded the replica: what is there is not what the group has.
+    is_lost: bool,
+    /// The application made room for the state that comes.
+    is_cleared: bool,
+}
+
+impl Gap {
+    /// The state is what the group had at its positions.
+    const BEHIND: Self = Self { is_lost: false, is_cleared: false };
+    const LOST: Self = Self { is_lost: true, is_cleared: false };
+}
+
+/// What the replicas are to be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Notice {
+    /// That the application's state is in force.
+    Installed,
+    /// That some of it is missing.
+    Unfit,
+}
+
+/// A view that a replica entered, where its group is dynamic.
+#[derive(Clone, Copy, Default)]
+struct View {
+    number: u64,
+    /// The members, a bit each.
+    members: u32,
+    /// It was excluded since.
+    is_over: bool,
+    /// Who was a member, in one and the same incarnation, of all views since the state that is awaited was
+    /// asked for, a bit each.
+    steady: u32,
+    /// The last position that the replica delivered, or was told to continue from.
+    reached: u64,
+}
+
+/// The view of the replica of the only group, for people.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemberView {
+    /// Its number.
+    pub number: u64,
+    /// The members' ranks, a bit each.
+    pub members: u32,
+    /// Whether the replica was excluded since.
+    pub is_over: bool,
+}
+
+/// Whether the replicas leave their group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Leaving {
+    No,
+    Asked,
+    MayStop,
+}
+
+/// One group's replica of this node.
+#[derive(Default)]
+struct Replica {
+    /// The position from which it continues, so the least that a state must have.
+    wanted: u64,
+    /// It lacks its place and has not been told yet where it continues.
+    is_lagging: bool,
+    inbox: VecDeque<Waiting>,
+}
+
+/// A node's application, and what it takes to bring its state to where the node's replicas are.
+pub struct Recovery<A: Application> {
+    /// The application.
+    pub app: A,
+    cluster: Cluster,
+    stage: Stage<A::State>,
+    replicas: Vec<Replica>,
+    notice: Option<Notice>,
+    inbox_bytes: usize,
+    /// The view that the replica of the only group is in, if its group has views.
+    view: Option<View>,
+    /// The nodes that were asked for the state that is awaited, by rank, in order.
+    donors: Vec<usize>,
+    leaving: Leaving,
+    /// The positions of the state with which this life began, until the replicas are told.
+    restored: Option<Vec<u64>>,
+}
+
+impl<A: Application> Recovery<A> {
+    /// Of an application that is empty; `reborn` if it had a state in an earlier life.
+    pub fn new(cluster: Cluster, app: A, reborn: bool) -> Self {
+        let replica = |_| Replica { is_lagging: reborn, ..Replica::default() };
+        Self {
+            app,
+            cluster,
+            stage: if reborn { Stage::Behind(Gap::LOST) } else { Stage::Live },
+            replicas: (0..cluster.groups()).map(replica).collect(),
+            notice: None,
+            inbox_bytes: 0,
+            view: None,
+            donors: Vec::new(),
+            leaving: Leaving::No,
+            restored: None,
+        }
+    }
+
+    /// Begins with a state of an earlier life.
+    ///
+    /// # Errors
+    /// When other messages were skipped in that than are skipped here; the sentence says so.
+    pub fn restore(&mut self, state: A::State) -> Result<&[u64], String> {
+        if let Some(why) = self.app.conflict(&state) {
+            return Err(why);
+        }
+        let positions = self.positions_of(&state);
+        for (replica, position) in self.replicas.iter_mut().zip(&positions) {
+            replica.wanted = *position;
+        }
+        drop(self.app.adopt(state));
+        self.notice = Some(Notice::Installed);
+        Ok(self.restored.insert(positions))
+    }
+
+    /// The replicas have started. One that reported that it lacks state did not know yet of the one that was
+    /// restored; it is told now, and says so again if that is not enough.
+    pub fn has_begun(&mut self) {
+        if self.restored.is_some() {
+            self.replicas.iter_mut().for_each(|replica| replica.is_lagging = false);
+            self.notice = Some(Notice::Installed);
+        }
+    }
+
+    /// The positions of the state that was restored, once.
+    pub const fn take_restored(&mut self) -> Option<Vec<u64>> {
+        self.restored.take()
+    }
+
+    /// Whether the application follows the replicas.
+    pub const fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Live)
+    }
+
+    /// Whether a state that was asked for is awaited.
+    pub const fn is_fetching(&self) -> bool {
+        matches!(self.stage, Stage::Fetching(_))
+    }
+
+    /// Whether there is a state to save: a node that lacks some has none.
+    pub fn has_state(&self) -> bool {
+        self.is_live() && !self.lags()
+    }
+
+    /// Whether a replica does not know where it continues.
+    fn lags(&self) -> bool {
+        self.replicas.iter().any(|replica| replica.is_lagging)
+    }
+
+    /// What there is of the state, unless it is whole.
+    const fn gap(&self) -> Option<Gap> {
+        match &self.stage {
+            Stage::Live => None,
+            Stage::Behind(gap) | Stage::Fetching(gap) | Stage::Early(gap, _) => Some(*gap),
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.gap().is_some_and(|gap| gap.is_lost)
+    }
+
+    /// The application's position in each group.
+    pub fn positions(&self) -> Vec<u64> {
+        self.cluster.all_groups().iter().map(|g| self.app.delivered(g)).collect()
+    }
+
+    fn positions_of(&self, state: &A::State) -> Vec<u64> {
+        self.cluster.all_groups().iter().map(|g| A::state_delivered(state, g)).collect()
+    }
+
+    /// Takes what the replica `p` delivered: whether the application took it at once. Else it waits here.
+    pub fn deliver(
+        &mut self,
+        p: Pid,
+        delivery: Delivery,
+        payload: &[u8],
+        answer: TellAnswer<'_>,
+    ) -> Option<TakenDelivery> {
+        let group = self.group(p);
+        if let Some(view) = &mut self.view {
+            view.reached = delivery.position;
+        }
+        let is_next = self.is_live() && self.replicas[group.index()].inbox.is_empty();
+        if is_next && self.app.deliver(command(group, delivery, payload), answer) {
+            return Some(taken(group, delivery, payload));
+        }
+        self.inbox_bytes += payload.len();
+        let waiting = Waiting { delivery, payload: payload.into() };
+        self.replicas[group.index()].inbox.push_back(waiting);
+        None
+    }
+
+    /// Gives the application what waits for it, as far as it takes it. Whether there was anything.
+    pub fn drain(&mut self, answer: TellAnswer<'_>, took: &mut dyn FnMut(TakenDelivery)) -> bool {
+        if !self.is_live() {
+            return false;
+        }
+        let mut any = false;
+        loop {
+            let mut again = false;
+            for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
+                while let Some(Waiting { delivery, payload }) = replica.inbox.front() {
+                    if !self.app.deliver(command(g, *delivery, payload), answer) {
+                        break;
+                    }
+                    self.inbox_bytes -= payload.len();
+                    took(taken(g, *delivery, payload));
+                    replica.inbox.pop_front();
+                    again = true;
+                }
+            }
+            any |= again;
+            // What one group was full with may have been freed by another.
+            if !again || self.replicas.iter().all(|replica| replica.inbox.is_empty()) {
+                return any;
+            }
+        }
+    }
+
+    /// How far the replica of `group` may count as executed. While a state is awaited, what waits
+    /// here counts: nobody needs to keep it for this node, and the others are not held back.
+    pub fn applied(&self, group: Gid) -> Option<u64> {
+        if self.is_live() {
+            return Some(self.app.applied(group));
+        }
+        let last = self.replicas[group.index()].inbox.back();
+        last.filter(|_| self.inbox_bytes <= INBOX_BYTES_MAX).map(|w| w.delivery.position)
+    }
+
+    /// Whether so much waits here that the replicas must not bring more: where members broadcast,
+    /// nobody else holds them back. A member that takes nothing in for long is excluded by the others, and gets
+    /// a newer state instead.
+    pub const fn is_full(&self) -> bool {
+        self.view.is_some() && self.inbox_bytes > INBOX_BYTES_MAX
+    }
+
+    /// What state has to be fetched, if one has to be and every replica knows where it continues.
+    pub fn wants(&self) -> Option<WantedState> {
+        let is_idle = matches!(self.stage, Stage::Behind(_));
+        let positions = || self.replicas.iter().map(|replica| replica.wanted).collect();
+        let view = self.view.map(|view| view.number);
+        (is_idle && self.wants_state()).then(|| WantedState { positions: positions(), view })
+    }
+
+    /// Whether it is behind, and every replica knows where it continues.
+    pub fn wants_state(&self) -> bool {
+        !self.is_live() && !self.lags()
+    }
+
+    /// A state is asked for from these nodes, by rank, in turn.
+    pub fn expect(&mut self, donors: Vec<usize>) {
+        let Stage::Behind(gap) = self.stage else { return };
+        (self.stage, self.donors) = (Stage::Fetching(gap), donors);
+        if let Some(view) = &mut self.view {
+            view.steady = view.members;
+        }
+    }
+
+    /// One of them gives its state. The old one, which nobody can bring up to where the replicas continue,
+    /// makes room for it; until then it may be what another node needs. Gives it back the first time.
+    pub fn make_room(&mut self) -> Option<A::State> {
+        let Stage::Fetching(gap) = &mut self.stage else { return None };
+        let was_cleared = std::mem::replace(&mut gap.is_cleared, true);
+        (!was_cleared).then(|| self.app.clear())
+    }
+
+    /// The state that was asked for has come, or no node gave one.
+    pub fn fetched(&mut self, fetched: Option<FetchedState<A::State>>) {
+        let Stage::Fetching(gap) = self.stage else { return };
+        self.stage = match fetched {
+            Some(fetched) => Stage::Early(gap, fetched),
+            None => Stage::Behind(gap),
+        };
+    }
+
+    /// Puts the state in force that has come, if that is possible now.
+    pub fn take_over(&mut self) -> Option<TakeOver<A::State>> {
+        let (gap, fetched) = match std::mem::replace(&mut self.stage, Stage::Live) {
+            Stage::Early(gap, fetched) => (gap, fetched),
+            other => {
+                self.stage = other;
+                return None;
+            }
+        };
+        self.stage = Stage::Behind(gap);
+        let (positions, from) = (self.positions_of(&fetched.state), &fetched.from);
+        if positions.iter().zip(&self.replicas).any(|(has, replica)| *has < replica.wanted) {
+            // A replica was left behind once more while it was on its way.
+            return Some(TakeOver::Dropped(format!("the state of {from} is too old by now")));
+        }
+        if let Some(why) = self.app.conflict(&fetched.state) {
+            return Some(TakeOver::Conflicts(format!("the state of {from} is not taken: {why}")));
+        }
+        if let Some(view) = self.view {
+            // What the donor had delivered and this member has not is agreed on only if both went on
+            // from view to view, in one incarnation: then it comes here, too, and the state waits for it.
+            if self.donors.get(fetched.donor).is_none_or(|rank| view.steady >> rank & 1 == 0) {
+                let why = format!("{from} was excluded while its state was on its way");
+                return Some(TakeOver::Dropped(why));
+            }
+            if positions.iter().any(|&has| has > view.reached) {
+                self.stage = Stage::Early(gap, fetched);
+                return None;
+            }
+        }
+        let FetchedState { state, history, from, .. } = fetched;
+        let old = self.app.adopt(state);
+        for (replica, position) in self.replicas.iter_mut().zip(&positions) {
+            replica.wanted = *position;
+        }
+        (self.stage, self.notice) = (Stage::Live, Some(Notice::Installed));
+        Some(TakeOver::Adopted(Adoption { old, history, from, positions }))
+    }
+
+    /// Whether the replicas are to be told now that the application lacks state.
+    pub fn is_unfit(&mut self) -> bool {
+        self.notice.take_if(|notice| *notice == Notice::Unfit).is_some()
+    }
+
+    /// The positions of the state in force, if the replicas are to be told of it now.
+    pub fn installed(&mut self) -> Option<Vec<u64>> {
+        self.notice.take_if(|notice| *notice == Notice::Installed)?;
+        Some(self.positions())
+    }
+
+    /// Whether another node may have this one's state, if it needs it at these positions at least.
+    ///
+    /// # Errors
+    /// When it has none, or not so far; the sentence says which.
+    pub fn may_give(&self, wanted: &WantedState) -> Result<(), String> {
+        let in_view = self.view.filter(|view| !view.is_over).map(|view| view.number);
+        if in_view != wanted.view {
+            let tell = |view: Option<u64>| view.map_or("none".to_string(), |v| v.to_string());
+            let (mine, asked) = (tell(in_view), tell(wanted.view));
+            return Err(format!("it is in view {mine}, and not in {asked}"));
+        }
+        if self.gap().is_some_and(|gap| gap.is_lost || gap.is_cleared) {
+            return Err("it waits for a state itself".to_string());
+        }
+        let groups = self.cluster.groups();
+        if wanted.positions.len() != groups {
+            return Err(format!("give {groups} positions, one for each group"));
+        }
+        for (g, &position) in (0..).map(Gid).zip(&wanted.positions) {
+            let have = self.app.delivered(g);
+            if have < position {
+                return Err(format!("it is at {have} in {g}, not {position}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The replicas are about to leave their group. False if it has no views, so that they cannot.
+    pub const fn begin_leaving(&mut self) -> bool {
+        if self.view.is_some() {
+            self.leaving = Leaving::Asked;
+        }
+        self.is_leaving()
+    }
+
+    /// Whether the replicas were asked to leave.
+    pub const fn is_leaving(&self) -> bool {
+        !matches!(self.leaving, Leaving::No)
+    }
+
+    /// Whether those that were asked to leave may stop now.
+    pub const fn may_stop(&self) -> bool {
+        matches!(self.leaving, Leaving::MayStop)
+    }
+
+    /// The view of the replica of the only group, where groups have views.
+    pub fn view(&self) -> Option<MemberView> {
+        let View { number, members, is_over, .. } = self.view?;
+        Some(MemberView { number, members, is_over })
+    }
+
+    /// The replica `p` is to be told where its state stands, for another replica that continues from there.
+    pub fn capture(&self, p: Pid) -> u64 {
+        // The reader needs a state as far as that.
+        self.stands(self.group(p))
+    }
+
+    /// The replica `p` continues from `position`: the application needs a state as far as that.
+    pub fn install(&mut self, p: Pid, position: u64) {
+        let group = self.group(p);
+        self.replicas[group.index()].is_lagging = false;
+        if let Some(view) = &mut self.view {
+            view.reached = view.reached.max(position);
+        }
+        // What is in the state need not wait for the application any more.
+        self.replicas[group.index()].inbox.retain(|w| w.delivery.position > position);
+        self.count_inbox();
+        if self.is_live() {
+            if self.app.delivered(group) >= position {
+                // Nothing was delivered in what its replica missed.
+                self.notice = Some(Notice::Installed);
+                return;
+            }
+            // What the application has of the other groups must not be lost to an older state.
+            for (g, replica) in (0..).map(Gid).zip(&mut self.replicas) {
+                replica.wanted = self.app.delivered(g);
+            }
+            self.stage = Stage::Behind(Gap::BEHIND);
+        }
+        let wanted = &mut self.replicas[group.index()].wanted;
+        *wanted = (*wanted).max(position);
+    }
+
+    /// Takes what the replica `p` reports.
+    pub fn event(&mut self, p: Pid, event: ProtocolEvent) {
+        match event {
+            ProtocolEvent::Part(_) | ProtocolEvent::Leads(_) => {}
+            ProtocolEvent::Lagging => {
+                let group = self.group(p);
+                self.replicas[group.index()].is_lagging = true;
+                self.notice = Some(Notice::Unfit);
+            }
+            ProtocolEvent::CaughtUp(position) => self.has_recovered(p, position),
+            ProtocolEvent::ViewEntered { number, members, continuing } => {
+                self.enters_view(number, members, continuing);
+            }
+            ProtocolEvent::Excluded(_) => self.is_excluded(p),
+            ProtocolEvent::Left(_) | ProtocolEvent::MayStop(_) => self.leaving = Leaving::MayStop,
+        }
+    }
+
+    fn enters_view(&mut self, number: u64, members: u32, continuing: u32) {
+        let reached = self.view.map_or(0, |view| view.reached);
+        let before = self.view.filter(|view| !view.is_over);
+        let steady = before.map_or(members, |view| view.steady & continuing);
+        self.view = Some(View { number, members, is_over: false, steady, reached });
+    }
+
+    /// The group continues without the replica: what it has need not be what the group has.
+    fn is_excluded(&mut self, p: Pid) {
+        let is_cleared = self.gap().is_some_and(|gap| gap.is_cleared);
+        self.stage = Stage::Behind(Gap { is_lost: true, is_cleared });
+        let group = self.group(p);
+        self.replicas[group.index()] = Replica { is_lagging: true, ..Replica::default() };
+        self.count_inbox();
+        if let Some(view) = &mut self.view {
+            (view.is_over, view.reached) = (true, 0);
+        }
+    }
+
+    /// A replica has its place back. If no state came for it since it lacked some, it got what it
+    /// missed from its own log or from the others, and continues from where the application is, or from
+    /// what waits for that: then nothing is missing any more. So it is also while the state is awaited
+    /// that another group lacks, unless the application has lost its own.
+    fn has_recovered(&mut self, p: Pid, position: u64) {
+        let group = self.group(p);
+        let is_ahead = position > self.stands(group);
+        if !self.replicas[group.index()].is_lagging || self.is_lost() || is_ahead {
+            // A state is here or comes, and says itself what it is good for.
+            return;
+        }
+        self.replicas[group.index()].is_lagging = false;
+        if self.has_state() {
+            self.notice = Some(Notice::Installed);
+        }
+    }
+
+    /// Where the replica of `group` is: what the application has, what waits for it here, and what it
+    /// will have at the least when its state has come.
+    pub fn stands(&self, group: Gid) -> u64 {
+        let replica = &self.replicas[group.index()];
+        let waits = replica.inbox.back().map_or(0, |w| w.delivery.position);
+        let awaits = if self.is_live() { 0 } else { replica.wanted };
+        self.app.delivered(group).max(waits).max(awaits)
+    }
+
+    fn count_inbox(&mut self) {
+        let waiting = self.replicas.iter().flat_map(|replica| &replica.inbox);
+        self.inbox_bytes = waiting.map(|w| w.payload.len()).sum();
+    }
+
+    fn group(&self, p: Pid) -> Gid {
+        self.cluster.group_of(p).expect("a node hosts replicas")
+    }
+}
+
+fn command(group: Gid, delivery: Delivery, payload: &[u8]) -> Command<'_> {
+    let Delivery { msg, dst, position, .. } = delivery;
+    Command { group, position, msg, dst, payload }
+}
+
+const fn taken(group: Gid, delivery: Delivery, payload: &[u8]) -> TakenDelivery {
+    let Delivery { msg, position, .. } = delivery;
+    TakenDelivery { group, position, msg, bytes: payload.len() }
+}

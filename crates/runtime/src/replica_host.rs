@@ -1,0 +1,463 @@
+//! What hosts a node's replicas: their deliveries go to the application, its answers to the gateways that asked, and
+//! its state to the disk and to other nodes. How the state comes back is [`crate::recovery`]'s.
+
+use crate::application::{Application, Peeked};
+use crate::checkpoint::{Checkpoints, Restored};
+use crate::clock;
+use crate::control::ViewStatus;
+use crate::diagnostics;
+use crate::diary::Diary;
+use crate::door::Door;
+use crate::handover::{Fetching, Giving, News};
+use crate::ingress::MayRead;
+use crate::journal::LogVolume;
+use crate::reading::{Asked, Read, Reading};
+use crate::recovery::{Adoption, MemberView, Recovery, TakeOver, TakenDelivery, WantedState};
+use crate::seat::{Above, Captured};
+use crate::skips::Skips;
+use amcast_core::step::{Note, Ticket};
+use amcast_core::{Cluster, Delivery, Gid, MsgId, Outcome, Pid, ProtocolEvent, Time};
+use amcast_storage::Error;
+use std::sync::mpsc::Receiver;
+
+/// Bytes that stand for the application's state in the protocol's own state transfer.
+const PLACEHOLDER_BYTES: u64 = 8;
+
+/// What an item may take in a saved state beside what it counts for, in bytes.
+const ITEM_BYTES: u64 = 128;
+
+/// A larger buffer for answers to reads is given back.
+const ANSWER_BYTES_KEPT: usize = 1 << 20;
+
+/// Everything of a node except the drivers of its replicas.
+pub(crate) struct ReplicaHost<A: Application> {
+    pub(crate) cluster: Cluster,
+    /// The application, and how its state comes back.
+    pub(crate) recovery: Recovery<A>,
+    pub(crate) door: Door,
+    pub(crate) diary: Option<Diary>,
+    giving: Giving,
+    /// The state that is on its way here.
+    fetching: Option<Fetching<A::State>>,
+    /// Where the application's state is written, if it is.
+    checkpoints: Option<Checkpoints>,
+    /// Reads that are not ordered.
+    pub(crate) reading: Reading,
+    /// The answer to one, reused.
+    answer: Vec<u8>,
+    /// What is not executed here, by decision of those who run the cluster.
+    pub(crate) skips: Skips,
+    /// How many of these are in the state that was saved or taken over last.
+    skipped: usize,
+}
+
+impl<A: Application> ReplicaHost<A> {
+    /// A host whose application is empty; `reborn` if it had a state in an earlier life. It gives its state to other
+    /// nodes with at most `per_second` bytes in a second, at first; none for any number.
+    pub(crate) fn new(
+        cluster: Cluster,
+        app: A,
+        door: Door,
+        diary: Option<Diary>,
+        (reborn, per_second): (bool, Option<u64>),
+    ) -> Self {
+        Self {
+            cluster,
+            recovery: Recovery::new(cluster, app, reborn),
+            door,
+            diary,
+            giving: Giving::at_most(per_second),
+            fetching: None,
+            checkpoints: None,
+            reading: Reading::of(cluster.groups()),
+            answer: Vec::new(),
+            skips: Skips::default(),
+            skipped: 0,
+        }
+    }
+
+    /// The application's state is written to disk from now on. It goes on from the one that was there.
+    ///
+    /// # Errors
+    /// When other messages were skipped in that than are skipped here; the sentence says so.
+    pub(crate) fn keep_state(
+        &mut self,
+        checkpoints: Checkpoints,
+        restored: Option<Restored<A::State>>,
+    ) -> Result<(), String> {
+        self.checkpoints = Some(checkpoints);
+        let Some(Restored { state, history }) = restored else { return Ok(()) };
+        let positions = self.recovery.restore(state)?;
+        tracing::info!("goes on from the state on disk, at {positions:?}");
+        self.record_taken_over(&history, "the disk");
+        self.skipped = self.count_skipped();
+        Ok(())
+    }
+
+    /// Records what came with a state, which is in force.
+    fn record_taken_over(&mut self, history: &[u8], from: &str) {
+        let positions = self.recovery.positions();
+        if let Some(diary) = &mut self.diary
+            && let Err(why) = diary.take_over(clock::now(), history, &positions)
+        {
+            tracing::error!("the history is not whole: {from}: {why}");
+        }
+    }
+
+    /// Saves the application's state when it is time, now that the replicas' logs have come to so much; the
+    /// positions of one that has come to be durable.
+    ///
+    /// # Errors
+    /// When it cannot be saved.
+    pub(crate) fn checkpoint(&mut self, logged: LogVolume) -> Result<Option<Vec<u64>>, Error> {
+        let Some(checkpoints) = &mut self.checkpoints else { return Ok(None) };
+        checkpoints.logged(logged);
+        let (app, groups) = (&self.recovery.app, self.cluster.all_groups());
+        let holds = |g| app.figures(g).used_bytes + ITEM_BYTES * app.figures(g).items;
+        checkpoints.look_at_room(clock::now(), || groups.iter().map(holds).sum());
+        let saved = checkpoints.poll()?;
+        if checkpoints.is_due() && self.may_save() {
+            self.save();
+        }
+        Ok(saved)
+    }
+
+    /// Whether there is a state to save; and one state is given at a time.
+    fn may_save(&self) -> bool {
+        self.recovery.has_state() && !self.giving.is_going()
+    }
+
+    /// Begins to save the state as it is now.
+    fn save(&mut self) {
+        let Some(checkpoints) = &mut self.checkpoints else { return };
+        let mut history = Vec::new();
+        if let Some(diary) = &self.diary {
+            diary.write(&mut history);
+        }
+        let positions = self.recovery.positions();
+        checkpoints.begin(&mut self.recovery.app, positions, &history);
+    }
+
+    /// The node is to end: saves what was executed since the last time, whether it is due or not, so
+    /// that the next life has little to read. Whether a state is on its way to the disk.
+    pub(crate) fn save_last(&mut self) -> bool {
+        let may = self.may_save();
+        let Some(checkpoints) = &mut self.checkpoints else { return false };
+        checkpoints.hurry();
+        if checkpoints.is_idle() && checkpoints.has_more() && may {
+            self.save();
+        }
+        self.is_saving()
+    }
+
+    /// Whether a state is on its way to the disk.
+    pub(crate) fn is_saving(&self) -> bool {
+        self.checkpoints.as_ref().is_some_and(|checkpoints| !checkpoints.is_idle())
+    }
+
+    /// Whether it has something to do soon that no bell announces.
+    pub(crate) fn is_pressing(&self) -> bool {
+        let saves = self.checkpoints.as_ref().is_some_and(Checkpoints::is_giving);
+        let reads = self.reading.is_pressing();
+        self.door.is_pressing() || self.giving.is_going() || saves || reads
+    }
+
+    fn has_left(&mut self, p: Pid) {
+        if let Some(diary) = &mut self.diary {
+            diary.left(clock::now(), p);
+        }
+    }
+
+    /// The members of the view, a bit for each node, where groups have views.
+    pub(crate) fn members(&self) -> Option<u32> {
+        self.recovery.view().filter(|view| !view.is_over).map(|view| view.members)
+    }
+
+    /// Takes the answers of what the application executed in its own threads.
+    pub(crate) fn collect(&mut self, now: Time) -> bool {
+        let any = self.collect_reads(now);
+        any | self.recovery.app.collect(&mut answerer(&mut self.door, self.cluster))
+    }
+
+    /// Takes what became of reads that the application answers in its own threads.
+    fn collect_reads(&mut self, now: Time) -> bool {
+        let Self { recovery: Recovery { app, .. }, door, reading, .. } = self;
+        let Door::Ingress(ingress, _) = door else { return false };
+        app.collect_reads(&mut |group, number, peeked, bytes| match peeked {
+            Peeked::Answered(outcome) => {
+                if let Some(read) = reading.answered(group, number) {
+                    ingress.take_back_read(&read);
+                    ingress.answer_read(&read, outcome, bytes);
+                }
+            }
+            Peeked::Later | Peeked::NotYet | Peeked::Busy => {
+                reading.put_back(group, (number, now), &mut |read| ingress.take_back_read(read));
+            }
+            Peeked::Never => {
+                let mut back = |read: &Read| ingress.take_back_read(read);
+                if let Some(read) = reading.refused(group, (number, now), &mut back) {
+                    ingress.order(read);
+                }
+            }
+        })
+    }
+
+    /// Gives the application what waits for it, as far as it takes it.
+    pub(crate) fn drain(&mut self) -> bool {
+        let Self { recovery, door, diary, checkpoints, cluster, .. } = self;
+        let mut answer = answerer(door, *cluster);
+        recovery.drain(&mut answer, &mut |taken| note_delivery(diary, checkpoints, taken))
+    }
+
+    /// Answers reads whose barriers are passed; those that wait for too long are ordered. Whether there was
+    /// anything to do.
+    pub(crate) fn read(&mut self, now: Time) -> bool {
+        if self.reading.is_empty() {
+            return false;
+        }
+        let (is_live, mut any) = (self.recovery.is_live(), false);
+        let Self { recovery: Recovery { app, .. }, door, reading, answer, .. } = self;
+        let Door::Ingress(ingress, _) = door else { return false };
+        for group in self.cluster.all_groups().iter().filter(|_| is_live) {
+            let at = (app.delivered(group), now);
+            any |= reading.serve(group, at, &mut |number, read| {
+                match ingress.may_read(&read) {
+                    MayRead::Now => {}
+                    MayRead::NotYet => return Asked::NotYet(read),
+                    MayRead::Held => return Asked::Held(read),
+                    MayRead::Gone => return Asked::Done,
+                }
+                answer.clear();
+                match app.peek(group, number, &read.bytes, answer) {
+                    Peeked::Answered(outcome) => ingress.answer_read(&read, outcome, answer),
+                    Peeked::Later => {
+                        ingress.give_read(&read);
+                        return Asked::Later(read);
+                    }
+                    Peeked::NotYet => return Asked::NotYet(read),
+                    Peeked::Busy => return Asked::Held(read),
+                    Peeked::Never => ingress.order(read),
+                }
+                Asked::Done
+            });
+        }
+        app.flush_reads();
+        for read in reading.late(now) {
+            ingress.order(read);
+            any = true;
+        }
+        if answer.capacity() > ANSWER_BYTES_KEPT {
+            *answer = Vec::new();
+        }
+        any
+    }
+
+    /// A state is asked for from these nodes, by rank, in turn.
+    pub(crate) fn expect(&mut self, fetching: Fetching<A::State>, donors: Vec<usize>) {
+        self.recovery.expect(donors);
+        self.fetching = Some(fetching);
+    }
+
+    /// Takes the news of the state that was asked for, if there are any.
+    fn poll_fetching(&mut self) {
+        if !self.recovery.is_fetching() {
+            self.fetching = None;
+        }
+        let Some(fetching) = &self.fetching else { return };
+        match fetching.poll() {
+            Some(News::Comes) => {
+                let old = self.recovery.make_room();
+                fetching.go_on();
+                if let Some(old) = old {
+                    self.stop_giving();
+                    free(old);
+                }
+            }
+            Some(News::Ended(fetched)) => {
+                if fetched.is_none() {
+                    tracing::info!("no node gave its state; asking again");
+                }
+                self.fetching = None;
+                self.recovery.fetched(fetched);
+            }
+            None => {}
+        }
+    }
+
+    /// Puts the state in force that was fetched, if it has come.
+    pub(crate) fn take_over(&mut self) {
+        self.poll_fetching();
+        match self.recovery.take_over() {
+            None => {}
+            Some(TakeOver::Dropped(why)) => tracing::info!("{why}; asking again"),
+            Some(TakeOver::Conflicts(why)) => tracing::error!("{why}"),
+            Some(TakeOver::Adopted(Adoption { old, history, from, positions })) => {
+                self.stop_giving();
+                free(old);
+                self.record_taken_over(&history, &from);
+                tracing::info!("has all state again, from {from}, at {positions:?}");
+                self.checkpoints.iter_mut().for_each(|c| c.took_over(positions.clone()));
+                self.skipped = self.count_skipped();
+                self.drain();
+            }
+        }
+    }
+
+    /// What of the state is given is not whole any more.
+    fn stop_giving(&mut self) {
+        self.giving.give_up();
+        self.checkpoints.iter_mut().for_each(Checkpoints::give_up);
+    }
+
+    /// Begins to give its state to another node, which needs it at these positions at least.
+    ///
+    /// # Errors
+    /// When it has none, or not so far, or gives to another one; the sentence says which.
+    pub(crate) fn give(&mut self, wanted: &WantedState) -> Result<Receiver<Vec<u8>>, String> {
+        self.recovery.may_give(wanted)?;
+        if !self.giving.is_going()
+            && let Some(checkpoints) = self.checkpoints.as_mut().filter(|c| c.is_giving())
+        {
+            // Who asks serves nobody until it has the state; the disk has time, and is next.
+            if !checkpoints.give_way() {
+                return Err("it writes its state to its disk just now".to_string());
+            }
+            self.recovery.app.release();
+        }
+        let mut history = Vec::new();
+        if let Some(diary) = &self.diary {
+            diary.write(&mut history);
+        }
+        self.giving.begin(&mut self.recovery.app, &history)
+    }
+
+    /// Goes on giving.
+    pub(crate) fn give_on(&mut self) -> bool {
+        let mut any = self.giving.round(&mut self.recovery.app);
+        if let Some(checkpoints) = &mut self.checkpoints {
+            any |= checkpoints.round(&mut self.recovery.app);
+        }
+        any
+    }
+
+    /// The view of the replica of the only group, where groups have views.
+    pub(crate) fn view(&self) -> Option<ViewStatus> {
+        let MemberView { number, members, is_over } = self.recovery.view()?;
+        let of = |rank: &usize| members >> rank & 1 == 1;
+        let name = |rank| self.cluster.name(self.cluster.replica(Gid(0), rank)).to_string();
+        let members = (0..self.cluster.replicas()).filter(of).map(name).collect();
+        Some(ViewStatus { number, members, left_out: is_over })
+    }
+
+    fn enters_view(&mut self, p: Pid, number: u64, members: u32) {
+        if let Some(diary) = &mut self.diary {
+            let of = |rank: &usize| members >> rank & 1 == 1;
+            let ranks = (0..self.cluster.replicas()).filter(of);
+            let members: Vec<Pid> = ranks.map(|r| self.cluster.replica(Gid(0), r)).collect();
+            diary.view(clock::now(), p, number, &members);
+        }
+    }
+
+    /// The group continues without the replica.
+    fn is_excluded(&mut self) {
+        if let Some(diary) = &mut self.diary {
+            diary.begin_anew(clock::now());
+        }
+        if let Door::Ingress(ingress, _) = &mut self.door {
+            ingress.lose_all();
+        }
+    }
+
+    fn group(&self, p: Pid) -> Gid {
+        self.cluster.group_of(p).expect("a node hosts replicas")
+    }
+}
+
+/// Takes note of a delivery that the application took.
+fn note_delivery(
+    diary: &mut Option<Diary>,
+    checkpoints: &mut Option<Checkpoints>,
+    taken: TakenDelivery,
+) {
+    if let Some(checkpoints) = checkpoints {
+        checkpoints.delivered(taken.bytes);
+    }
+    if let Some(diary) = diary {
+        // The round's time may be older than the multicast.
+        diary.deliver(clock::now(), taken.group, taken.position, taken.msg);
+    }
+}
+
+/// Frees a state: that may take as long as it took to build it.
+fn free<S: Send + 'static>(state: S) {
+    let thread = std::thread::Builder::new().name("free".to_string());
+    let dropped = thread.spawn(move || {
+        drop(state);
+        amcast_memory::give_back_memory();
+    });
+    if dropped.is_err() {
+        tracing::warn!("no thread to free an old state with: this node stood still for it");
+    }
+}
+
+/// Gives an answer to the front that asked.
+fn answerer(door: &mut Door, cluster: Cluster) -> impl FnMut(MsgId, Outcome, &[u8]) {
+    move |msg, outcome, bytes| door.answer(cluster, msg, outcome, bytes)
+}
+
+impl<A: Application> Above for ReplicaHost<A> {
+    fn deliver(&mut self, _: Time, p: Pid, delivery: Delivery, payload: &[u8]) {
+        let mut answer = answerer(&mut self.door, self.cluster);
+        if let Some(taken) = self.recovery.deliver(p, delivery, payload, &mut answer) {
+            note_delivery(&mut self.diary, &mut self.checkpoints, taken);
+        }
+    }
+
+    fn passed(&mut self, now: Time, p: Pid, ticket: Ticket) {
+        let group = self.group(p);
+        self.reading.passed(group, ticket, (self.recovery.stands(group), now));
+    }
+
+    fn capture(&mut self, p: Pid, _reader: Pid) -> Captured {
+        Captured { position: self.recovery.capture(p), bytes: PLACEHOLDER_BYTES }
+    }
+
+    fn piece(&mut self, _: Pid, _: u64, bytes: u32, to: &mut Vec<u8>) {
+        to.resize(to.len() + bytes as usize, 0);
+    }
+
+    fn install(&mut self, _now: Time, p: Pid, position: u64, _piece: &[u8], last: bool) {
+        if last {
+            self.recovery.install(p, position);
+        }
+    }
+
+    fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {
+        diagnostics::log_event(&self.cluster, p, event);
+        self.recovery.event(p, event);
+        match event {
+            ProtocolEvent::Part(m) => {
+                if let Some(diary) = &mut self.diary {
+                    diary.part(clock::now(), p, m);
+                }
+            }
+            ProtocolEvent::ViewEntered { number, members, .. } => {
+                self.enters_view(p, number, members);
+            }
+            ProtocolEvent::Excluded(_) => self.is_excluded(),
+            ProtocolEvent::Left(_) => self.has_left(p),
+            ProtocolEvent::Leads(_)
+            | ProtocolEvent::Lagging
+            | ProtocolEvent::CaughtUp(_)
+            | ProtocolEvent::MayStop(_) => {}
+        }
+    }
+
+    fn note(&mut self, _: Time, p: Pid, note: Note) {
+        diagnostics::log_note(&self.cluster, p, note);
+    }
+}
+
+mod skipping;
+#[cfg(test)]
+mod tests;
