@@ -531,9 +531,11 @@ impl<'a> World<'a> {
         self.deliveries_seen = self.ledger.deliveries;
         let has_cast = |p: &Process| p.backlog.is_empty() && p.given.is_empty();
         let all_cast = || self.procs.iter().all(|p| !p.alive() || has_cast(p));
+        // A node that comes back when the faults end is there at the second look.
+        let all_back = self.now > self.plan.calm;
         let host = self.above.host.as_ref();
         still
-            && host.is_none_or(|host| host.is_settled())
+            && host.is_none_or(|host| all_back && host.is_settled())
             && all_cast()
             && self.all_fit()
             && self.missing(1).is_empty()

@@ -15,6 +15,7 @@ use amcast_sim::{
 use register::{Deeds, Mutant, Registers};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -48,6 +49,13 @@ fn shape(entry: &dyn Entry, seed: u64) -> Config {
     let set = set.map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let raw = RawConfig { groups, replicas: 3, clients, set, ..RawConfig::default() };
     raw.check(entry.about().params).expect("a sound configuration")
+}
+
+/// Twenty seeds from 0 on, or as many as `AMCAST_SEEDS` says from `AMCAST_FIRST` on.
+fn seeds() -> Range<u64> {
+    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
+    let first = number("AMCAST_FIRST").unwrap_or(0);
+    first..first + number("AMCAST_SEEDS").unwrap_or(20)
 }
 
 /// A service above an entry, and what it did.
@@ -107,7 +115,7 @@ impl Sum {
 /// Runs seeds, each judged by the properties that the protocol promises.
 fn every_node_ends_with_the_same_registers(name: &str, profiles: &[Profile]) -> Sum {
     let mut sum = Sum::default();
-    for (profile, seed) in profiles.iter().flat_map(|p| (0..20).map(move |seed| (*p, seed))) {
+    for (profile, seed) in profiles.iter().flat_map(|p| seeds().map(move |seed| (*p, seed))) {
         let trial = Trial::new(name, seed, Mutant::None);
         let mut history = History::new();
         if let Some(overlay) = trial.entry.overlay(&trial.config) {
