@@ -316,7 +316,7 @@ impl World<'_> {
         let whole = self.procs[p.index()].fit && !self.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
         process.owes = process.owes.filter(|&owed| !whole || deliveries < owed);
-        self.mark("sim-checkpoint");
+        self.mark("sim-host-checkpoint");
         self.tell_of(&Told::Checkpoint(p, position));
         self.letter(p, Letter::Checkpointed(position));
     }

@@ -144,6 +144,7 @@ fn nodes_over_multi_ring_go_on_from_checkpoints_and_from_each_other() {
     assert!(deeds.executed > 10_000 && deeds.reads > 1000, "{deeds:?}");
     assert!(deeds.checkpoints > 1000 && deeds.resumed > 20, "{deeds:?}");
     assert!(deeds.transfers > 10 && deeds.lost_disks > 5, "{deeds:?}");
+    assert!(marks["sim-host-checkpoint"] > 1000, "{marks:?}");
     assert!(marks["sim-machine-fails"] > 20 && marks["sim-disk-replaced"] > 5, "{marks:?}");
 }
 
@@ -221,8 +222,11 @@ fn going_on_from_a_checkpoint_that_is_lost_is_caught() {
 fn saying_that_a_state_is_in_force_before_it_is_there_is_caught() {
     let differs = found("multi-ring", Profile::Crash, Mutant::AnswersEarly);
     assert!(matches!(differs, Outcome::Breach(Breach::Host(_))), "{differs:?}");
-    let stuck = found("bb-urcast-urcast", Profile::Crash, Mutant::AnswersEarly);
-    assert!(matches!(stuck, Outcome::NotSettled(_)), "{stuck:?}");
+    // Every process has what it needs, and the nodes have not.
+    let stuck = first_bad("bb-urcast-urcast", Profile::Crash, Mutant::AnswersEarly);
+    let (_, Report { outcome, marks, .. }) = stuck.expect("it is caught");
+    assert!(matches!(outcome, Outcome::NotSettled(_)), "{outcome:?}");
+    assert_eq!(marks.get("sim-host-not-settled"), Some(&1), "{marks:?}");
 }
 
 #[test]
