@@ -29,7 +29,10 @@ use core::mem;
 /// How often the host may ask for something at one time, before that counts as a loop without an end.
 const POLLS_MAX: u32 = 10_000;
 
-/// The replicas of a service on all nodes of a cluster.
+/// The replicas of a service on all nodes of a cluster, and what multicasts for them.
+///
+/// Clients of a protocol that has any are no nodes: they die and come back one by one, of which
+/// [`Ports::is_alive`] tells.
 pub trait Host {
     /// The process `p` delivered.
     fn deliver(&mut self, now: Time, p: Pid, delivery: Delivery, payload: &[u8]);
@@ -53,7 +56,8 @@ pub trait Host {
 
     /// The node of this rank is about to start, for the first time or again, in the latter case perhaps with
     /// an empty disk. Gives for each group the position of the checkpoint that it goes on from, 0 for
-    /// none. Processes without a log are not told of it.
+    /// none. Processes with a log are told of it right behind their start; what they report before the next
+    /// [poll](Host::poll) may be said without knowing of it. Processes without a log are not told.
     fn started(&mut self, now: Time, rank: usize, lost_disk: bool) -> Vec<u64>;
 
     /// Does what is to be done: after processes took steps, and at the deadline.
@@ -85,7 +89,8 @@ pub trait Ports {
 /// What a host asks for. What it asks of a process that is dead is dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// The process is to multicast, as soon as it has room.
+    /// The process is to multicast, as soon as it has room. What it has not taken when it dies was never
+    /// multicast.
     Submit {
         /// Who.
         p: Pid,
@@ -311,7 +316,7 @@ impl World<'_> {
         let whole = self.procs[p.index()].fit && !self.disk.is_damaged(p);
         let process = &mut self.procs[p.index()];
         process.owes = process.owes.filter(|&owed| !whole || deliveries < owed);
-        self.mark("sim-checkpoint");
+        self.mark("sim-host-checkpoint");
         self.tell_of(&Told::Checkpoint(p, position));
         self.letter(p, Letter::Checkpointed(position));
     }
@@ -349,7 +354,7 @@ impl World<'_> {
             let deliveries = self.ledger.items_of_state(group, p, 0, position).len();
             let app = &mut self.procs[p.index()].app;
             app.go_on_from(position, deliveries);
-            (app.applied, app.above.entered, app.above.in_force) = (position, deliveries, position);
+            (app.above.entered, app.above.in_force) = (deliveries, position);
         }
         position
     }

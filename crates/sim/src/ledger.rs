@@ -436,6 +436,41 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_payload_that_was_given_is_the_one_delivered() {
+        let (p, dst) = (Pid(0), GroupSet(1));
+        let m = |seq| MsgId { sender: Pid(1), seq };
+        let mut ledger = Ledger::new(2, true);
+        assert_eq!(ledger.cast_given(m(3), dst, b"first", 0), Ok(()));
+        assert_eq!(ledger.cast_given(m(9), dst, b"", 0), Ok(()));
+        assert!(ledger.cast_given(m(9), dst, b"again", 0).is_err());
+        assert!(ledger.check(p, m(3), dst, b"first").is_ok());
+        assert!(ledger.check(p, m(9), dst, b"").is_ok());
+        assert_eq!(ledger.check(p, m(3), dst, b"fjrst"), Err(Breach::Payload { p, m: m(3) }));
+        assert_eq!(ledger.check(p, m(3), dst, b"first\0"), Err(Breach::Payload { p, m: m(3) }));
+        assert_eq!(ledger.check(p, m(4), dst, b"first"), Err(Breach::Invented { p, m: m(4) }));
+    }
+
+    #[test]
+    fn a_state_holds_what_any_replica_delivered_up_to_it() {
+        let group = Gid(0);
+        let m = |seq| MsgId { sender: Pid(2), seq };
+        for uniform in [true, false] {
+            let mut ledger = Ledger::new(3, uniform);
+            for (place, seq) in (1..=3).enumerate() {
+                ledger.cast_given(m(seq), GroupSet(1), b"", 0).expect("numbers grow");
+                let item = Item { msg: m(seq), position: seq * 10, payload: 0 };
+                ledger.enter(Time::ZERO, Pid(0), Some(group), place, &item).expect("it is new");
+            }
+            let source = ledger.furthest_of([Pid(1), Pid(0)].into_iter());
+            assert_eq!(source, Some(Pid(0)));
+            let items = ledger.items_of_state(group, Pid(0), 1, 20);
+            assert_eq!(items.iter().map(|i| (i.msg, i.position)).collect::<Vec<_>>(), [(m(2), 20)]);
+            assert_eq!(ledger.items_of_state(group, Pid(0), 0, 29).len(), 2);
+            assert_eq!(ledger.delivered_upto(Pid(0), 30), 3);
+        }
+    }
+
+    #[test]
     fn what_is_delivered_again_is_the_same_in_place_and_position() {
         let (p, group) = (Pid(0), Some(Gid(0)));
         let m = |seq| MsgId { sender: Pid(1), seq };

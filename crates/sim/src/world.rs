@@ -211,6 +211,9 @@ impl<'a> World<'a> {
             let next = [self.network.next(), self.ram.next(), self.disk.next(), self.queue.next()];
             let now = next.into_iter().fold(self.above.next(), Time::min);
             if now > end || self.events >= self.plan.events_max {
+                if self.above.host.as_ref().is_some_and(|host| !host.is_settled()) {
+                    self.mark("sim-host-not-settled");
+                }
                 return Outcome::NotSettled(self.stuck());
             }
             self.now = now;
@@ -528,9 +531,11 @@ impl<'a> World<'a> {
         self.deliveries_seen = self.ledger.deliveries;
         let has_cast = |p: &Process| p.backlog.is_empty() && p.given.is_empty();
         let all_cast = || self.procs.iter().all(|p| !p.alive() || has_cast(p));
+        // A node that comes back when the faults end is there at the second look.
+        let all_back = self.now > self.plan.calm;
         let host = self.above.host.as_ref();
         still
-            && host.is_none_or(|host| host.is_settled())
+            && host.is_none_or(|host| all_back && host.is_settled())
             && all_cast()
             && self.all_fit()
             && self.missing(1).is_empty()
