@@ -3,14 +3,14 @@
 use super::Workload;
 use super::client::{CallLines, Sent, SimClient};
 use super::mutant::ServiceMutant;
-use super::node::{Cut, HandedIn, ServiceReply, SimNode, Transfer};
+use super::node::{ClientRequest, Cut, HandedIn, ServiceReply, SimNode, Transfer};
 use amcast_check::{History, Verdict};
 use amcast_core::rng::Rng;
 use amcast_core::step::Ticket;
 use amcast_core::trace::Event;
 use amcast_core::{
-    Cluster, Config, ConfigError, Delivery, Entry, Pid, ProtocolEvent, Senders, ServiceAnswer,
-    Span, Time,
+    Cluster, Config, ConfigError, Delivery, Entry, MsgId, Pid, ProtocolEvent, Senders,
+    ServiceAnswer, Span, Time,
 };
 use amcast_runtime::application::Application;
 use amcast_runtime::recovery::TakeOver;
@@ -146,7 +146,7 @@ enum Due {
     /// A command arrives at a node.
     HandIn(Sent),
     /// An answer arrives at a client's gateway.
-    Reply(ServiceReply),
+    Reply(ClientRequest, ServiceReply),
     /// A node takes the next step of a state transfer.
     Transfer {
         rank: usize,
@@ -179,6 +179,11 @@ struct ServiceHost<W: Workload> {
     nodes: Vec<SimNode<W::Machine>>,
     clients: Vec<SimClient>,
     workload: W,
+    /// The processes that multicast what clients ask for, where replicas do not.
+    gateways: Vec<Pid>,
+    /// What they multicast, and for whom.
+    asked: BTreeMap<MsgId, ClientRequest>,
+    multicasts: u64,
     rng: Rng,
     queue: BTreeMap<(Time, u64), Due>,
     queued: u64,
@@ -209,6 +214,9 @@ impl<W: Workload> ServiceHost<W> {
             nodes: ranks.clone().map(node).collect(),
             clients,
             workload: workload(),
+            gateways: cluster.pids().filter(|p| cluster.group_of(*p).is_none()).collect(),
+            asked: BTreeMap::new(),
+            multicasts: 0,
             rng,
             queue: BTreeMap::new(),
             queued: 0,
@@ -245,9 +253,13 @@ impl<W: Workload> ServiceHost<W> {
     fn due(&mut self, now: Time, due: Due, requests: &mut Vec<Request>) {
         match due {
             Due::HandIn(Sent { node, of, dst, payload }) => {
-                self.nodes[node].hand_in(HandedIn { of, dst, payload });
+                let command = HandedIn { of, dst, payload };
+                match self.gateways.is_empty() {
+                    true => self.nodes[node].hand_in(command),
+                    false => self.multicast(node, command, requests),
+                }
             }
-            Due::Reply(ServiceReply { to, outcome, bytes }) => {
+            Due::Reply(to, ServiceReply { outcome, bytes, .. }) => {
                 let answer = ServiceAnswer::borrowed(outcome, &bytes);
                 let Self { clients, workload, left, .. } = self;
                 let mut left = left.borrow_mut();
@@ -297,7 +309,7 @@ impl<W: Workload> ServiceHost<W> {
         }
         let node = &mut self.nodes[rank];
         node.round(now, ports, requests, &mut replies);
-        self.replied(now, replies);
+        self.replied(now, rank, replies);
         self.look_for_state(now, rank);
         if self.nodes[rank].is_checkpoint_due() {
             self.nodes[rank].begin_checkpoint();
@@ -311,11 +323,28 @@ impl<W: Workload> ServiceHost<W> {
         }
     }
 
-    fn replied(&mut self, now: Time, replies: Vec<ServiceReply>) {
+    /// Sends the answers of a node to the gateways that asked.
+    fn replied(&mut self, now: Time, rank: usize, replies: Vec<ServiceReply>) {
         for reply in replies {
-            let delay = self.delay();
-            self.after(now, delay, Due::Reply(reply));
+            let asked_by = match self.gateways.is_empty() {
+                true => self.nodes[rank].asked_by(reply.msg),
+                false => self.asked.get(&reply.msg).copied(),
+            };
+            if let Some(to) = asked_by {
+                let delay = self.delay();
+                self.after(now, delay, Due::Reply(to, reply));
+            }
         }
+    }
+
+    /// Has a client of the protocol multicast a command: a gateway of clusters in which replicas do not.
+    fn multicast(&mut self, gateway: usize, command: HandedIn, requests: &mut Vec<Request>) {
+        let HandedIn { of, dst, payload } = command;
+        let p = self.gateways[gateway % self.gateways.len()];
+        self.multicasts += 1;
+        let seq = self.multicasts;
+        self.asked.insert(MsgId { sender: p, seq }, of);
+        requests.push(Request::Submit { p, seq, dst, payload });
     }
 
     /// Begins a state transfer if a node needs one.
@@ -437,7 +466,7 @@ impl<W: Workload> Host for ServiceHost<W> {
         let Some(rank) = self.rank(p) else { return };
         let mut replies = Vec::new();
         self.nodes[rank].deliver(p, delivery, payload, &mut replies);
-        self.replied(now, replies);
+        self.replied(now, rank, replies);
     }
 
     fn event(&mut self, _: Time, p: Pid, event: ProtocolEvent) {

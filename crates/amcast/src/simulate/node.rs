@@ -32,9 +32,9 @@ pub(super) struct HandedIn {
     pub(super) payload: Vec<u8>,
 }
 
-/// An answer on its way to a client.
+/// The answer to the command of a message.
 pub(super) struct ServiceReply {
-    pub(super) to: ClientRequest,
+    pub(super) msg: MsgId,
     pub(super) outcome: Outcome,
     pub(super) bytes: Vec<u8>,
 }
@@ -194,14 +194,20 @@ impl<M: Simulated> SimNode<M> {
             }
             _ => payload,
         };
-        let Running { recovery, open, unsaved, .. } = running;
+        let Running { recovery, unsaved, .. } = running;
         if self.mutant == Some(ServiceMutant::DropsInbox) && !recovery.is_live() {
             return;
         }
-        let mut answer = answerer(&self.pids, open, replies);
+        let mut answer = answerer(replies);
         if recovery.deliver(p, delivery, payload, &mut answer).is_some() {
             *unsaved += 1;
         }
+    }
+
+    /// Whose request a message of this node carries that was not answered.
+    pub(super) fn asked_by(&mut self, msg: MsgId) -> Option<ClientRequest> {
+        let is_mine = self.pids.contains(&msg.sender);
+        self.running.as_mut().filter(|_| is_mine)?.open.remove(&msg.seq)
     }
 
     /// Takes a command of a gateway; if there is no room it is lost.
@@ -229,8 +235,8 @@ impl<M: Simulated> SimNode<M> {
             running.recovery.has_begun();
             running.recovery.take_restored();
         }
-        let Running { recovery, open, unsaved, .. } = running;
-        recovery.drain(&mut answerer(&self.pids, open, replies), &mut |_| *unsaved += 1);
+        let Running { recovery, unsaved, .. } = running;
+        recovery.drain(&mut answerer(replies), &mut |_| *unsaved += 1);
         self.tell_replicas(requests);
         self.multicast(now, ports, requests);
     }
@@ -396,17 +402,9 @@ impl<M: Simulated> Running<M> {
     }
 }
 
-/// Gives answers to the clients whose requests this node multicast.
-fn answerer<'a>(
-    pids: &'a [Pid],
-    open: &'a mut BTreeMap<u64, ClientRequest>,
-    replies: &'a mut Vec<ServiceReply>,
-) -> impl FnMut(MsgId, Outcome, &[u8]) + 'a {
+/// Gathers the answers of commands that are executed.
+fn answerer(replies: &mut Vec<ServiceReply>) -> impl FnMut(MsgId, Outcome, &[u8]) {
     move |msg, outcome, bytes| {
-        if pids.contains(&msg.sender)
-            && let Some(to) = open.remove(&msg.seq)
-        {
-            replies.push(ServiceReply { to, outcome, bytes: bytes.to_vec() });
-        }
+        replies.push(ServiceReply { msg, outcome, bytes: bytes.to_vec() });
     }
 }
