@@ -64,6 +64,9 @@ struct Left {
     counts: BTreeMap<&'static str, u64>,
 }
 
+/// Makes the host of a run.
+type HostFactory<'a> = dyn Fn() -> Box<dyn Host> + 'a;
+
 /// A service over a protocol, in a cluster of this shape.
 pub struct Simulation<'a, W> {
     /// The protocol.
@@ -111,7 +114,7 @@ impl<W: Workload + 'static> Simulation<'_, W> {
 
     fn judged(
         &self,
-        run: &mut dyn FnMut(&dyn Fn() -> Box<dyn Host>) -> Result<Report, ConfigError>,
+        run: &mut dyn FnMut(&HostFactory<'_>) -> Result<Report, ConfigError>,
     ) -> Result<ServiceRun, ConfigError> {
         let left = Rc::new(RefCell::new(Left::default()));
         let factory = || -> Box<dyn Host> {

@@ -328,7 +328,7 @@ fn a_read_sees_what_its_session_wrote_also_behind_a_leap() {
         ..cast(0, 1, 0, &format!("GET {y}"))
     };
     let wrote = [Wrote { home: Gid(0), request: 1, host_ms: NOW_MS }];
-    let mut looks = |hosts: &mut Hosts| {
+    let looks = |hosts: &mut Hosts| {
         let mut answer = Vec::new();
         let peek = hosts.node.executor.peek(1, (get.dst, &get.payload), &wrote, &mut answer);
         (peek, String::from_utf8(answer).unwrap())
