@@ -23,7 +23,7 @@ torture minutes="10":
 
 # redis-py and go-redis against a real cluster, where they are installed.
 clients:
-    cargo test -p amcast --test clients -- --nocapture
+    cargo test -p amcast-cli --test clients -- --nocapture
 
 # One simulation again: `just replay tram 4711 --faults all`.
 replay protocol seed *more:

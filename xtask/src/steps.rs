@@ -96,7 +96,7 @@ pub fn papers() -> Result<(), String> {
 /// When it does not build.
 pub fn program() -> Result<PathBuf, String> {
     let answer = Command::new("cargo")
-        .args(["build", "--release", "--package", "amcast", "--bin", "amcast"])
+        .args(["build", "--release", "--package", "amcast-cli", "--bin", "amcast"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(source::root())
         .stderr(Stdio::inherit())

@@ -1,6 +1,6 @@
 //! Ordered delivery to replicated shards: as a library, as services, and as a laboratory.
 //!
-//! This crate is the program, and the one crate that a user of the library names: it re-exports
+//! This crate is the one that a user of the library names: it re-exports
 //! the vocabulary ([`core`]), the [`protocols`], the checker ([`check`]), the simulator ([`sim`]),
 //! the drivers on real memory and networks ([`memory`], [`net`], [`runtime`]) and the [`services`]. To
 //! have a state machine of your own replicated and sharded, begin at [`replicate`]; to find the
@@ -16,10 +16,8 @@ pub use amcast_runtime as runtime;
 pub use amcast_services as services;
 pub use amcast_sim as sim;
 
-pub mod bench;
 pub mod choose;
 pub mod client;
-pub mod commands;
 pub mod replicate;
 pub mod service;
 pub mod simulate;

@@ -13,7 +13,6 @@
 //! machine that it names; `cargo xtask measure` makes it anew, and [`broadcast_by`] takes such a file of
 //! another machine. Of protocols that are about equally fast the one of lower latency comes first.
 
-use crate::bench::bursts::Point;
 use amcast_check::Specification;
 use amcast_core::{Assumption, Entry, Property};
 use amcast_protocols::catalog::CATALOG;
@@ -25,7 +24,7 @@ const AS_FAST: f64 = 0.9;
 const MEASURED: &str = include_str!("measured.json");
 
 /// What messages travel on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Medium {
     /// Streams.
     Tcp,
@@ -75,9 +74,28 @@ struct Machine {
     cores: usize,
 }
 
+/// The mean over repeats, and the extremes.
+#[derive(Deserialize)]
+struct MeasuredRange {
+    mean: f64,
+    least: f64,
+    most: f64,
+}
+
+/// What was measured of one protocol with bursts of one size.
+#[derive(Deserialize)]
+struct MeasuredPoint {
+    protocol: String,
+    medium: String,
+    burst: usize,
+    latency_us: MeasuredRange,
+    per_second: MeasuredRange,
+    repeats: usize,
+}
+
 #[derive(Deserialize)]
 struct Figures {
-    points: Vec<Point>,
+    points: Vec<MeasuredPoint>,
 }
 
 /// The specification that a protocol promises, if it broadcasts in total order: the strongest.

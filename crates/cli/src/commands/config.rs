@@ -1,0 +1,409 @@
+//! `amcast config`: check a cluster file, or explain every parameter.
+
+use super::up::give_places;
+use super::{Failure, entry};
+use amcast::service::first_partitions;
+use amcast_core::{ConfigError, Durability, Entry, MediumKind};
+use amcast_memory::Directory;
+use amcast_runtime::config::{
+    ClusterFile, FileError, MAXMEMORY_MB, Place, USUAL_PROTOCOL, explain, node_name,
+};
+use amcast_runtime::home::{Room, megabytes};
+use amcast_runtime::secret::{make, random_word};
+use amcast_runtime::system::refuses_file;
+use std::fmt;
+use std::io::ErrorKind::NotFound;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+/// Checks a cluster file, or explains every parameter.
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, arg_required_else_help = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Explain what a cluster file may hold, and every parameter of the protocol
+    #[arg(long)]
+    explain: bool,
+    /// The protocol whose parameters are explained
+    #[arg(long, default_value = USUAL_PROTOCOL)]
+    protocol: String,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Check a cluster file; exits with 2 and says what is wrong
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Write the file of a cluster on these hosts, and its secret, for the same place on each of them
+    Init {
+        /// The addresses of the hosts, one for each node: 10.0.0.1, ..
+        #[arg(required = true, value_name = "HOST")]
+        hosts: Vec<IpAddr>,
+        /// The directory in which cluster.toml and secret are made
+        #[arg(long, default_value = ".")]
+        dir: PathBuf,
+        /// How many shards it has
+        #[arg(long, default_value_t = 3)]
+        shards: usize,
+        /// Where nodes keep what is theirs, on every host
+        #[arg(long, default_value = "/var/lib/amcast")]
+        data: PathBuf,
+    },
+}
+
+/// What a cluster file may hold besides the protocol's parameters.
+const FILE: &str = r#"# A cluster file. Every key may be left out.
+protocol = "multi-ring"  # which protocol orders commands: `amcast protocols`
+shards = 3             # groups of replicas, each with a part of the keys: 1 to 64
+replicas = 3           # replicas of each shard, on as many nodes: 1 to 9, over a network to 32; see below
+clients = 8            # places in shared memory for fronts, benchmarks and tools: at most 256
+overlay = "breadth"    # the tree over the shards: breadth, depth, base, or parents -1,0,0
+maxmemory_mb = 2000    # MB that all keys may take in each node, in equal parts for its shards; beyond, writes are
+                       # refused; AMCAST.MAXMEMORY sets it later; left out: any, but `up` and `config init` write it
+command_max_mb = 1     # MB of 2^20 bytes that a Redis command or a transaction may have: 1 to 64; hosts may differ
+hash_seed = "000102030405060708090a0b0c0d0e0f" # 32 digits of your own that nobody guesses, for ever: without, keys can
+                       # be chosen that take long to find; `up` and `config init` draw one
+log_dir = "DIR"        # nodes keep the values of logs in files there, seen from the cluster's own
+                       # directory; left out: in memory, or with `amcast up` on a disk in that directory
+log_disk_mb = 10000    # MB that the logs of a node may hold there, however many values those are
+log_mb = 200           # MB that the logs of a node may hold in memory: without log_dir values, else names, what says where
+                       # values lie, and recent values; beyond, appends are refused until logs are trimmed or deleted
+partition = "range"    # partitions are parts of the order of keys; left out, hash: of slots
+partitions = 2         # partitions at first, each held by a shard; left out: as many as shards, else some are spare
+boundaries = ["h"]     # range: the first keys of all partitions but the first; left out: even, for random bytes
+workers = 0            # threads of a node that execute commands; left out: as its cores allow
+digest_secs = 5        # seconds from a change of a shard until its replicas compare digests of their states; 0: never
+disk_reserve_mb = 256  # MB that each node's disk keeps free besides room for a state: where less is free at too many nodes,
+                       # what may take more is refused; left out: 256, at most an eighth of the disk; 0: none
+state_mb_s = 50        # MB of its state that a node gives to another, or writes to its disk, in a second; when one takes
+                       # more than 20 s, twice as many, and so on; 0: any
+record = "DIR"         # every process writes its history there
+record_limit = 256     # MB of each kind that a process may record in all its lives
+data = "DIR"           # where the nodes of a host keep what is theirs; left out: beside this file
+node_fronts = true     # whether each node that `amcast up` starts serves clients, too
+password = "SECRET"    # what clients must give (Redis: AUTH, log: Bearer); only the owner may read this file then
+
+[ports]                # 0 takes any; left out: the usual one, or any if that is taken
+redis = 6379
+log = 6380
+http = 6381
+
+[set]                  # the protocol's parameters
+"#;
+
+/// What it may hold besides where the protocol sends messages.
+const NETWORK: &str = r#"
+# For protocols that send messages. On one machine `amcast up` chooses all of it. On several, every
+# host has the same file, and runs `amcast node --config FILE --name n0` for its node: docs/deploy.md.
+id = 4711              # the cluster's number: nodes of another one are not let in
+secret = "secret"      # a file beside this one, the same on every host: nodes prove that they know it
+# insecure = true      # listens beyond this machine without secret and password, which is refused else
+
+[nodes.n0]             # and n1, n2, ..: one for each replica
+address = "10.0.0.1:7400"    # where the others reach it, by TCP and UDP
+listen = "0.0.0.0:7400"      # where it listens; left out: at its address
+control = "10.0.0.1:7401"    # where it gives its state to nodes of other hosts that lost theirs
+redis = "10.0.0.1:6379"      # where it serves Redis clients; of these three at least one, or it serves nobody
+log = "10.0.0.1:6380"        # where it serves the log over gRPC
+http = "10.0.0.1:6381"       # where its status page and metrics are
+replaced = 0                 # how often it began anew with an empty disk: add one for each time, on all hosts
+
+# [etcd]                     # hear there where the others are: then the file has this host's node only
+# endpoints = ["http://10.0.0.9:2379"]   # https:// with ca, cert and key, PEM files
+# user = "NAME"              # and password_file, if etcd asks for them
+"#;
+
+/// What nodes keep, where the protocol has them keep something.
+const KEEPS: &str = "
+# Nodes of this protocol keep what they must not forget in n0.data, n1.data, .. beside this file: what
+# was answered is there again, whatever is killed. `amcast up` removes it when the cluster ends, unless
+# the cluster was given a directory (--data); then the file in it has durable = true, and the next
+# `amcast up` there goes on with the data.
+";
+
+/// What an answer is worth under uniform agreement.
+const UNIFORM: &str = "
+# What was answered stays as long as a majority of the nodes lives and keeps its memory: a node answers
+# when all that go on will execute the command, too.
+";
+
+/// What it is worth without.
+const NOT_UNIFORM: &str = "
+# An answer is the word of one node only. If that node dies, or is cut off, before the others have the
+# command, it is lost though it was answered, and so is what others have read there since. For data
+# that must stay choose a protocol that promises UA (`amcast protocols`).
+";
+
+/// How many replicas of a shard may fail at one time: a majority has to be left.
+const MAY_FAIL: &str = "
+# Of n replicas of a shard so many may fail at one time; an even number gains nothing over one less:
+#   n          1 2 3 4 5 6 7 8 9
+#   may fail   0 0 1 1 2 2 3 3 4
+";
+
+/// What a cluster takes of shared memory, with a front in every process.
+struct Takes {
+    file: ClusterFile,
+    room: Room,
+}
+
+impl Takes {
+    fn bytes(&self) -> u64 {
+        self.room.with_fronts(1 + self.file.replicas)
+    }
+}
+
+impl fmt::Display for Takes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ClusterFile { shards, replicas, .. } = self.file;
+        write!(
+            f,
+            "Shared memory of {shards} shards of {replicas} replicas: {} MB; {} for each node, {} for \
+             each front (one in every node, one more in `up`)",
+            megabytes(self.bytes()),
+            megabytes(self.room.nodes / replicas as u64),
+            megabytes(self.room.front)
+        )
+    }
+}
+
+/// What the cluster of this file takes, as `amcast up` would start it; none where the protocol does
+/// not talk through memory.
+fn room(file: &ClusterFile, entry: &dyn Entry) -> Result<Option<Takes>, ConfigError> {
+    if entry.about().medium != MediumKind::Memory {
+        return Ok(None);
+    }
+    let mut file = file.clone();
+    let fronts = 1 + file.replicas;
+    give_places(&mut file, fronts);
+    let config = file.check(entry)?;
+    Ok(Room::of(entry, &config)?.map(|room| Takes { file, room }))
+}
+
+/// What the file makes, for people.
+fn told(file: &ClusterFile, entry: &dyn Entry) -> Vec<String> {
+    let ClusterFile { shards, replicas, protocol, .. } = file;
+    let fail = (replicas - 1) / 2;
+    let plural = |n: usize, one: &str| format!("{n} {one}{}", if n == 1 { "" } else { "s" });
+    let mut lines = vec![format!(
+        "{protocol}: {} of {}; {} may fail at one time",
+        plural(*shards, "shard"),
+        plural(*replicas, "replica"),
+        plural(fail, "node"),
+    )];
+    lines.push(match file.maxmemory_mb {
+        Some(mb) => format!("all keys may take {mb} MB in each node (maxmemory_mb)"),
+        None => "keys may take all memory of a node: maxmemory_mb is left out".to_string(),
+    });
+    if let Some(mb) = file.command_max_mb {
+        lines.push(format!("commands and transactions may have {mb} MB (command_max_mb)"));
+    }
+    if let Some(etcd) = &file.etcd {
+        lines.push(format!(
+            "where the other nodes are is heard from etcd at {}",
+            etcd.endpoints.join(" ")
+        ));
+    } else if entry.about().medium == MediumKind::Messages && file.nodes.is_empty() {
+        lines.push("nodes: none; `amcast up` chooses their addresses on this machine".to_string());
+    }
+    for (name, place) in &file.nodes {
+        let mut line = format!("{name}: {}, with a replica of every shard", place.address);
+        let fronts = [("redis", place.redis), ("log", place.log), ("http", place.http)];
+        for (what, at) in fronts.into_iter().filter_map(|(what, at)| Some((what, at?))) {
+            line += &format!(", {what} at {at}");
+        }
+        lines.push(line);
+    }
+    lines
+}
+
+/// What is allowed and may not be meant.
+fn remarks(file: &ClusterFile) -> Vec<String> {
+    let mut remarks = Vec::new();
+    let n = file.replicas;
+    if n.is_multiple_of(2) {
+        remarks.push(format!(
+            "replicas = {n}: as many may fail as with {}, since a majority has to be left",
+            n - 1
+        ));
+    }
+    if n == 1 {
+        remarks.push("replicas = 1: nothing is replicated".to_string());
+    }
+    if file.insecure {
+        remarks.push(
+            "insecure = true: whoever reaches the ports may speak for a node, and take and change all data"
+                .to_string(),
+        );
+    }
+    if !file.nodes.is_empty() && !file.nodes.values().any(Place::serves) {
+        let what = "of redis, log and http";
+        remarks.push(format!("no node says where it serves clients: give one {what}"));
+    }
+    remarks
+}
+
+/// What two hosts compare by eye, as their nodes do it by themselves.
+fn fingerprint(file: &ClusterFile, entry: &dyn Entry) -> String {
+    let mark = file.marks(entry.about().params).fingerprint();
+    format!(
+        "{mark:016x}, which must be the same on every host: nodes for which it is not refuse each other"
+    )
+}
+
+fn check(path: &Path) -> Result<(), Failure> {
+    let file = ClusterFile::read(path).map_err(Failure::misuse)?;
+    let wrong = |e| Failure::Misuse(format!("{}: {e}", path.display()));
+    let entry = entry(&file.protocol)?;
+    file.check(entry).map_err(wrong)?;
+    first_partitions(&file).map_err(|e| wrong(ConfigError::Relation(e)))?;
+    file.check_strangers().map_err(|e| wrong(ConfigError::Relation(e)))?;
+    let unread = file.read_secret().map(drop).err().filter(|_| file.secret.is_some());
+    let missing = |e: &FileError| matches!(e, FileError::Io(_, e) if e.kind() == NotFound);
+    if let Some(e) = unread {
+        // The file may be looked at on a machine that is none of its hosts.
+        if !missing(&e) {
+            return Err(Failure::misuse(e));
+        }
+        eprintln!("amcast: warning: {e}: the nodes need it");
+    }
+    let takes = room(&file, entry).map_err(wrong)?;
+    println!("{}: good", path.display());
+    told(&file, entry).iter().for_each(|line| println!("{line}"));
+    println!("decides: {}", fingerprint(&file, entry));
+    for remark in remarks(&file) {
+        eprintln!("amcast: warning: {remark}");
+    }
+    let Some(takes) = takes else { return Ok(()) };
+    println!("{takes}");
+    let base = Directory::usual_base();
+    // Another machine, or another directory, may have it.
+    if let Ok(free) = Directory::free_bytes(&base)
+        && free < takes.bytes()
+    {
+        let (base, free) = (base.display(), free >> 20);
+        eprintln!("amcast: warning: {base} on this machine has {free} MB free");
+    }
+    Ok(())
+}
+
+/// Writes a cluster's file and its secret where none are.
+fn init(hosts: &[IpAddr], (dir, data): (&Path, &Path), shards: usize) -> Result<(), Failure> {
+    let mut file = ClusterFile {
+        shards,
+        replicas: hosts.len(),
+        data: Some(data.to_path_buf()),
+        maxmemory_mb: Some(MAXMEMORY_MB),
+        hash_seed: Some(random_word().map_err(Failure::failed)?),
+        password: Some(random_word().map_err(Failure::failed)?),
+        id: Some(
+            u64::from_str_radix(&random_word().map_err(Failure::failed)?[..8], 16).unwrap_or(1),
+        ),
+        ..ClusterFile::default()
+    };
+    for (rank, &host) in hosts.iter().enumerate() {
+        let at = |port| SocketAddr::new(host, port);
+        let mut place = Place::at(at(7400));
+        place.control = Some(at(7401));
+        (place.redis, place.log, place.http) = (Some(at(6379)), Some(at(6380)), Some(at(6381)));
+        file.nodes.insert(node_name(rank), place);
+    }
+    file.check(entry(&file.protocol)?).map_err(Failure::misuse)?;
+    let (path, secret) = (dir.join("cluster.toml"), dir.join("secret"));
+    if let Some(there) = [&path, &secret].into_iter().find(|path| path.exists()) {
+        return Err(Failure::Misuse(format!(
+            "{}: is there already, and may be a cluster's: give another --dir",
+            there.display()
+        )));
+    }
+    let wrong = |path: &Path, e| Failure::Failed(refuses_file(path, &e));
+    std::fs::create_dir_all(dir).map_err(|e| wrong(dir, e))?;
+    make(&secret).map_err(|e| wrong(&secret, e))?;
+    file.secret = Some("secret".into());
+    file.write(&path).map_err(Failure::failed)?;
+    println!(
+        "{} and {}: copy both to the same place on all hosts, for the user of amcast alone; then on each, \
+         with its own name, n0 to {}:\namcast node --config cluster.toml --name n0",
+        path.display(),
+        secret.display(),
+        node_name(hosts.len() - 1)
+    );
+    Ok(())
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.command {
+        Some(Command::Check { file: path }) => return check(path),
+        Some(Command::Init { hosts, dir, shards, data }) => {
+            return init(hosts, (dir, data), *shards);
+        }
+        None => {}
+    }
+    print!("{FILE}{MAY_FAIL}");
+    let entry = entry(&args.protocol)?;
+    let about = entry.about();
+    let usual = ClusterFile { protocol: args.protocol.clone(), ..ClusterFile::default() };
+    // There are protocols that cannot have the usual shape.
+    if let Ok(Some(takes)) = room(&usual, entry) {
+        println!("\n# {takes}\n# `amcast config check FILE` says how much another shape takes.");
+    }
+    if about.medium == MediumKind::Messages {
+        let worth = match about.capabilities.durability {
+            Durability::Volatile if about.agrees_uniformly() => UNIFORM,
+            Durability::Volatile => NOT_UNIFORM,
+            Durability::Written | Durability::Synced => KEEPS,
+        };
+        print!("{NETWORK}{worth}");
+    }
+    for param in about.params {
+        println!("\n{}", explain(param).trim_end());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_explained_file_is_a_cluster_file() {
+        let dir = std::env::temp_dir().join(format!("amcast-explain-{}.toml", std::process::id()));
+        let (top, nodes) = NETWORK.split_once("[nodes").unwrap();
+        let ports = FILE.find("[ports]").unwrap();
+        let text = [&FILE[..ports], top, &FILE[ports..], "[nodes", nodes].concat();
+        std::fs::write(&dir, text).unwrap();
+        let file = ClusterFile::read(&dir);
+        std::fs::remove_file(&dir).unwrap();
+        let usual = ClusterFile::default();
+        let file = file.unwrap();
+        assert_eq!((file.shards, file.clients, &file.overlay), (3, 8, &usual.overlay));
+        assert_eq!(file.protocol, USUAL_PROTOCOL);
+        assert!(file.id.is_some() && file.nodes["n0"].control.is_some());
+    }
+
+    #[test]
+    fn what_may_not_be_meant_is_remarked() {
+        let file = |replicas| ClusterFile { replicas, ..ClusterFile::default() };
+        assert!(remarks(&file(3)).is_empty());
+        assert!(remarks(&file(4))[0].starts_with("replicas = 4: as many may fail as with 3"));
+        assert!(remarks(&file(1))[0].ends_with("nothing is replicated"));
+        let mut one = file(3);
+        one.nodes.insert("n0".to_string(), Place::at("10.0.0.1:7400".parse().unwrap()));
+        assert!(remarks(&one)[0].starts_with("no node says where it serves clients"));
+    }
+
+    #[test]
+    fn the_table_of_what_may_fail_is_what_quorums_leave() {
+        let row = |name| {
+            let line = MAY_FAIL.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+            line.split_whitespace().map(|n| n.parse().unwrap()).collect::<Vec<usize>>()
+        };
+        let (replicas, may_fail) = (row("#   n "), row("#   may fail "));
+        assert_eq!(replicas, (1..=9).collect::<Vec<_>>());
+        let left = |n| n - amcast_core::Cluster::new(1, n, 1).unwrap().quorum();
+        assert_eq!(may_fail, replicas.iter().map(|&n| left(n)).collect::<Vec<_>>());
+    }
+}

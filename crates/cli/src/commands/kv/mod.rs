@@ -1,0 +1,389 @@
+//! `amcast kv`: a small client of the key-value store, for hands and scripts.
+
+mod partitions;
+
+use super::stopped::stopped;
+use super::wrong_port::{self, Listener};
+use super::{Failure, home, secret};
+use amcast::client::{Answer, Connection};
+use amcast_runtime::config::ClusterFile;
+use amcast_runtime::control::statuses_of;
+use amcast_runtime::home::{Fronts, Home};
+use amcast_runtime::system::refuses_address;
+use serde_json::{Value, json};
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+/// Reads and changes the keys of a running cluster, and says where they are.
+///
+/// What is no word of its own is sent as a Redis command, such as: amcast kv incr counter. Exits with
+/// 1 if it was refused, or if there is no such key, and with 2 if it was asked wrongly.
+#[derive(clap::Args)]
+#[command(subcommand_value_name = "WORD", disable_help_subcommand = true)]
+#[command(subcommand_help_heading = "Words")]
+pub(super) struct Args {
+    /// The cluster's directory [of the only cluster that runs]
+    #[arg(long, global = true)]
+    data: Option<PathBuf>,
+    /// Address of a Redis front, instead of a cluster of this machine
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "data", value_parser = address)]
+    at: Option<String>,
+    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Print JSON; bytes that are no text are shown with U+FFFD in their place
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+/// Where the store is.
+#[derive(clap::Args)]
+struct Where {
+    /// Address of a Redis front, instead of a cluster of this machine
+    #[arg(long, value_name = "HOST:PORT", value_parser = address)]
+    at: Option<String>,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Print the value of a key
+    Read {
+        /// The key
+        key: String,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Print keys with their values, in order, as they were at one moment
+    Scan {
+        /// The first key [the first of all]
+        #[arg(default_value = "", hide_default_value = true)]
+        from: String,
+        /// The first key that is not printed [none]
+        #[arg(default_value = "", hide_default_value = true)]
+        to: String,
+        /// How many at the most
+        #[arg(long, default_value_t = 10_000)]
+        limit: usize,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Give a key a value
+    Put {
+        /// The key
+        key: String,
+        /// The value
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Give a key that exists another value
+    Update {
+        /// The key
+        key: String,
+        /// The value
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Give a key that does not exist a value
+    Insert {
+        /// The key
+        key: String,
+        /// The value
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Delete keys
+    Delete {
+        /// The keys
+        #[arg(required = true)]
+        keys: Vec<String>,
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Show which shards hold which keys
+    Partitions {
+        #[command(flatten)]
+        front: Where,
+    },
+    /// Have keys move to another shard, from one on to the end of its partition, while clients go on.
+    /// (The address of a front stands before the word here: amcast kv --at HOST:PORT split ..)
+    Split(partitions::Split),
+    /// Have all keys of a shard move to another, while clients go on
+    Merge(partitions::Merge),
+    /// Any command of Redis
+    #[command(external_subcommand)]
+    Other(Vec<String>),
+}
+
+impl Action {
+    fn front(&self) -> Option<&String> {
+        match self {
+            Self::Read { front, .. }
+            | Self::Scan { front, .. }
+            | Self::Put { front, .. }
+            | Self::Update { front, .. }
+            | Self::Insert { front, .. }
+            | Self::Delete { front, .. }
+            | Self::Partitions { front } => front.at.as_ref(),
+            Self::Split(_) | Self::Other(_) => None,
+            Self::Merge(merge) => merge.front(),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (at, connection) = connect(args)?;
+    let mut store = Store { at, connection, json: args.json };
+    match &args.action {
+        Action::Read { key, .. } => store.read(key),
+        Action::Scan { from, to, limit, .. } => store.scan(from, to, *limit),
+        Action::Put { key, value, .. } => store.write(key, value, None),
+        Action::Update { key, value, .. } => store.write(key, value, Some("XX")),
+        Action::Insert { key, value, .. } => store.write(key, value, Some("NX")),
+        Action::Delete { keys, .. } => store.delete(keys),
+        Action::Partitions { .. } => partitions::show(&mut store),
+        Action::Split(split) => split.run(&mut store),
+        Action::Merge(merge) => merge.run(&mut store),
+        Action::Other(words) => store.other(words),
+    }
+}
+
+/// A connection to a front, logged in, and where that is.
+fn connect(args: &Args) -> Result<(String, Connection), Failure> {
+    let given = args.password_file.as_deref().map(secret).transpose()?;
+    let (at, password, mut connection) = match args.at.as_ref().or(args.action.front()) {
+        Some(at) if args.data.is_none() => {
+            let connection = Connection::open(at);
+            let connection = connection.map_err(|e| Failure::Failed(refuses_address(at, &e)))?;
+            (at.clone(), given, connection)
+        }
+        Some(_) => return Err(Failure::misuse("give --at or --data, not both")),
+        None => {
+            let home = home(args.data.as_deref())?;
+            let file = home.file()?;
+            let (at, connection) = reach(&home, &file)?;
+            (at, given.or(file.password), connection)
+        }
+    };
+    connection.log_in(password.as_deref()).map_err(|e| match e.kind() {
+        ErrorKind::PermissionDenied => Failure::Failed(format!("{at}: {e}")),
+        _ => unanswered(&at, &e),
+    })?;
+    Ok((at, connection))
+}
+
+/// Why what was said at an address has no answer: perhaps it is no place for Redis commands.
+fn unanswered(at: &str, e: &io::Error) -> Failure {
+    match wrong_port::told(at, Listener::Redis) {
+        Some(why) => Failure::Misuse(why),
+        None => Failure::Failed(refuses_address(at, e)),
+    }
+}
+
+/// The store, and how its answers are shown.
+struct Store {
+    /// Where its front is.
+    at: String,
+    connection: Connection,
+    json: bool,
+}
+
+impl Store {
+    /// Sends a command; its answer if it is no error.
+    fn call(&mut self, words: &[&str]) -> Result<Answer, Failure> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        match self.connection.call(&words).map_err(|e| unanswered(&self.at, &e))? {
+            Answer::Error(why) if is_misuse(&why) => Err(Failure::Misuse(why)),
+            Answer::Error(why) => Err(Failure::Failed(why)),
+            answer => Ok(answer),
+        }
+    }
+
+    /// Prints what was found, as text or as JSON.
+    fn show(&self, text: impl FnOnce() -> String, json: impl FnOnce() -> Value) {
+        println!("{}", if self.json { json().to_string() } else { text() });
+    }
+
+    fn read(&mut self, key: &str) -> Result<(), Failure> {
+        match self.call(&["GET", key])? {
+            Answer::Null => Err(missing(key)),
+            value => {
+                let shown = json!({ "key": key, "value": value.to_string() });
+                self.show(|| value.to_string(), || shown);
+                Ok(())
+            }
+        }
+    }
+
+    fn scan(&mut self, from: &str, to: &str, limit: usize) -> Result<(), Failure> {
+        let answer = self.call(&["RANGE", from, to, "LIMIT", &limit.to_string(), "WITHVALUES"])?;
+        let Answer::Array(items) = answer else { return Err(strange(&answer)) };
+        let pairs: Vec<(&Answer, &Answer)> =
+            items.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect();
+        if self.json {
+            let value = |v: &Answer| match v {
+                Answer::Null => Value::Null,
+                v => v.to_string().into(),
+            };
+            let pair =
+                |(k, v): &(&Answer, &Answer)| json!({ "key": k.to_string(), "value": value(v) });
+            println!("{}", Value::Array(pairs.iter().map(pair).collect()));
+            return Ok(());
+        }
+        for (key, value) in pairs {
+            match value {
+                Answer::Null => println!("{key}\t(no string)"),
+                value => println!("{key}\t{value}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets a key, on `condition`.
+    fn write(&mut self, key: &str, value: &str, condition: Option<&str>) -> Result<(), Failure> {
+        let words: Vec<&str> = ["SET", key, value].into_iter().chain(condition).collect();
+        match (self.call(&words)?, condition) {
+            (Answer::Null, Some("NX")) => {
+                Err(Failure::Failed(format!("{key}: this key exists; amcast kv update changes it")))
+            }
+            (Answer::Null, _) => Err(missing(key)),
+            _ => {
+                self.show(|| "OK".to_string(), || json!({ "key": key, "written": true }));
+                Ok(())
+            }
+        }
+    }
+
+    fn delete(&mut self, keys: &[String]) -> Result<(), Failure> {
+        let words: Vec<&str> = ["DEL"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+        match self.call(&words)? {
+            Answer::Number(0) => Err(missing(&keys.join(", "))),
+            Answer::Number(n) => {
+                self.show(|| n.to_string(), || json!({ "deleted": n }));
+                Ok(())
+            }
+            other => Err(strange(&other)),
+        }
+    }
+
+    fn other(&mut self, words: &[String]) -> Result<(), Failure> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let answer = self.call(&words)?;
+        self.show(|| answer.to_string(), || to_json(&answer));
+        Ok(())
+    }
+}
+
+/// Whether a front says that no such command could be right, whatever is stored.
+fn is_misuse(why: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "unknown command",
+        "unknown subcommand",
+        "wrong number of arguments",
+        "syntax error",
+        "invalid ",
+        "timeout is",
+        "give ",
+        "there are shards",
+        "there is no such shard",
+    ];
+    let lower = why.to_ascii_lowercase();
+    let told = lower.strip_prefix("err ");
+    told.is_some_and(|told| WORDS.iter().any(|words| told.starts_with(words)))
+}
+
+fn missing(key: &str) -> Failure {
+    Failure::Failed(format!("{key}: there is no such key"))
+}
+
+fn strange(answer: &Answer) -> Failure {
+    Failure::Failed(format!("this front answers in another way than expected: {answer}"))
+}
+
+fn to_json(answer: &Answer) -> Value {
+    match answer {
+        Answer::Null => Value::Null,
+        Answer::Number(n) => (*n).into(),
+        Answer::Array(items) => items.iter().map(to_json).collect(),
+        Answer::Word(_) | Answer::Error(_) | Answer::Bytes(_) => answer.to_string().into(),
+    }
+}
+
+/// Reads `host:port`.
+pub(super) fn address(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => {
+            Ok(text.to_string())
+        }
+        _ => Err("give host:port, such as 127.0.0.1:6379".to_string()),
+    }
+}
+
+/// A front of the cluster: the supervisor's, or that of any node where nobody supervises them.
+fn reach(home: &Home, file: &ClusterFile) -> Result<(String, Connection), Failure> {
+    if home.is_supervised() {
+        let starts = |e| format!("the cluster is starting and has no front yet ({e})");
+        let at = home.fronts().map_err(|e| Failure::Failed(starts(e)))?.redis;
+        let connection = Connection::open(&at);
+        return match connection {
+            Ok(connection) => Ok((at, connection)),
+            Err(e) => Err(Failure::Failed(refuses_address(&at, &e))),
+        };
+    }
+    let open = |rank| {
+        let Fronts { redis, .. } = home.fronts_of(rank).ok()?;
+        Connection::open(&redis).ok().map(|connection| (redis, connection))
+    };
+    if let Some(reached) = (0..file.replicas).find_map(open) {
+        return Ok(reached);
+    }
+    if statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
+        return Err(stopped(home, file));
+    }
+    let at = home.path().display();
+    Err(Failure::Failed(format!(
+        "{at}: no node serves clients; start nodes with --redis-port 0 for that"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_store_could_answer_was_asked_wrongly() {
+        for wrong in [
+            "ERR unknown command 'fly', with args beginning with: ",
+            "ERR wrong number of arguments for 'get' command",
+            "ERR syntax error",
+            "ERR there are shards 0 to 2",
+        ] {
+            assert!(is_misuse(wrong), "{wrong}");
+        }
+        for refused in [
+            "ERR no such key",
+            "ERR value is not an integer or out of range",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+            "CLUSTERDOWN shard 0 has lost its majority",
+        ] {
+            assert!(!is_misuse(refused), "{refused}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_a_host_and_a_port() {
+        for good in ["127.0.0.1:6379", "localhost:1", "[::1]:6379"] {
+            assert_eq!(address(good).as_deref(), Ok(good));
+        }
+        for wrong in ["nonsense", "localhost", ":6379", "localhost:redis", "localhost:65536"] {
+            assert!(address(wrong).unwrap_err().contains("host:port"), "{wrong}");
+        }
+    }
+}

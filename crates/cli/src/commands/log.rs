@@ -1,0 +1,468 @@
+//! `amcast log`: a client of the distributed log, for hands and scripts.
+
+mod lines;
+
+use super::journal::unwritten;
+use super::kv::address;
+use super::stopped::stopped;
+use super::wrong_port::{self, Listener};
+use super::{Failure, home, secret};
+use amcast_log::proto::{Extent, ReadRequest, ReadResponse};
+use amcast_log::{Client, Failed, PATIENCE};
+use amcast_runtime::config::ClusterFile;
+use amcast_runtime::control::statuses_of;
+use amcast_runtime::home::{Fronts, Home};
+use serde_json::{Value, json};
+use std::borrow::Cow;
+use std::io::{self, Read, Write};
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+/// Bytes that are read for one value: a little more than any cluster takes, so that the front says
+/// what the limit is.
+const INPUT_BYTES_MAX: u64 = 2 << 20;
+
+/// How long after it was looked for a front is looked for again.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Values that are asked for at a time.
+const VALUES_AT_ONCE: u32 = 10_000;
+
+/// Appends to logs of a running cluster, reads, trims, follows and deletes them.
+///
+/// Requests are repeated, over all nodes, until they are answered; each takes effect once.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The cluster's directory [of the only cluster that runs]
+    #[arg(long, global = true)]
+    data: Option<PathBuf>,
+    /// Address of a log front, instead of a cluster of this machine; may be given several times
+    #[arg(long, global = true, value_name = "HOST:PORT", value_parser = address)]
+    at: Vec<String>,
+    /// A file with the password of the front [the cluster's own, if it is of this machine]
+    #[arg(long, global = true, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Print JSON: one document, or one for each value with `tail`
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand)]
+enum Action {
+    /// Append a value to a log and print its position
+    Append {
+        /// The log; the first append makes it
+        log: String,
+        /// The value, which may be '' [all of standard input, if there is any]
+        #[arg(allow_hyphen_values = true)]
+        value: Option<String>,
+        /// Append each line of standard input as a value of its own; those that are there already go
+        /// together, up to 1000, all or none
+        #[arg(long, conflicts_with = "value")]
+        lines: bool,
+    },
+    /// Append values to several logs at one moment, and print their positions
+    MultiAppend {
+        /// A log and its value (none behind = is the empty value); a log without = gets all of standard
+        /// input
+        #[arg(required = true, value_name = "LOG[=VALUE]")]
+        additions: Vec<String>,
+    },
+    /// Print values with their positions
+    Read {
+        /// The log
+        log: String,
+        /// The position of the first value [the first that was not trimmed]
+        #[arg(long)]
+        from: Option<u64>,
+        /// Values at most [all that there are]
+        #[arg(long, alias = "max", value_parser = clap::value_parser!(u64).range(1..))]
+        limit: Option<u64>,
+    },
+    /// Drop the values in front of a position; in front of its end, if the log is shorter
+    Trim {
+        /// The log
+        log: String,
+        /// The first position that stays
+        before: u64,
+    },
+    /// Take a log away with all its values, and print how far it went; an append to its name makes a new one, from
+    /// position 0 on
+    Delete {
+        /// The log
+        log: String,
+    },
+    /// Print values as they are appended, until it is interrupted
+    Tail {
+        /// The log; one that is not there yet is waited for
+        log: String,
+        /// The position of the first value [the next one to be appended]
+        #[arg(long)]
+        from: Option<u64>,
+        /// End after so many values
+        #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+        count: Option<u64>,
+    },
+    /// Print how far logs go, all as of one moment
+    Info {
+        /// The logs [all that there are]
+        logs: Vec<String>,
+    },
+}
+
+/// What failed, as the program ends with it.
+fn failure(failed: Failed) -> Failure {
+    match failed.code {
+        Code::InvalidArgument => Failure::misuse(failed),
+        _ => Failure::failed(failed),
+    }
+}
+
+/// What failed, with the log that it is about.
+fn about(log: &str) -> impl Fn(Failed) -> Failure {
+    move |failed| match failed.code {
+        Code::NotFound | Code::OutOfRange => Failure::failed(format_args!("{log}: {failed}")),
+        _ => failure(failed),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let mut client = args.client()?;
+    let mut out = Out { json: args.json, to: io::stdout().lock() };
+    match &args.action {
+        Action::Append { log, lines: true, .. } => lines::append(&mut client, log, &mut out),
+        Action::Append { log, value, .. } => {
+            let given = value.as_ref().map(|value| Ok(value.clone().into_bytes()));
+            let value = given.unwrap_or_else(|| input("''"))?;
+            let position = client.append(log, value).map_err(failure)?;
+            out.say(json!({"log": log, "position": position}), format_args!("{position}"))
+        }
+        Action::MultiAppend { additions } => multi_append(&mut client, additions, &mut out),
+        Action::Read { log, from, limit } => read(&mut client, log, *from, *limit, &mut out),
+        Action::Trim { log, before } => {
+            let extent = client.trim(log, *before).map_err(about(log))?;
+            if extent.next < *before {
+                eprintln!(
+                    "amcast: {log} was trimmed up to its end, position {}, and not up to {before}, which \
+                     is not there yet",
+                    extent.next
+                );
+            }
+            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+        }
+        Action::Delete { log } => {
+            let extent = client.delete(log).map_err(about(log))?;
+            out.say(told(log, Some(&extent)), format_args!("{}", shown(&extent)))
+        }
+        Action::Tail { log, from, count } => tail(&mut client, log, *from, *count, &mut out),
+        Action::Info { logs } => info(&mut client, logs, &mut out),
+    }
+}
+
+impl Args {
+    fn client(&self) -> Result<Client, Failure> {
+        let given = self.password_file.as_deref().map(secret).transpose()?;
+        if !self.at.is_empty() {
+            if self.data.is_some() {
+                return Err(Failure::misuse("give --data or --at, not both"));
+            }
+            let client = Client::new(self.at.clone(), given.as_deref()).map_err(Failure::misuse)?;
+            return Ok(client.doubting(|at| wrong_port::told(at, Listener::Log)));
+        }
+        let home = home(self.data.as_deref())?;
+        let file = home.file()?;
+        let password = given.or_else(|| file.password.clone());
+        let client = Client::new(reach_soon(&home, &file)?, password.as_deref());
+        // Where it is started again it may listen elsewhere.
+        let finds = move || reach(&home, &file).unwrap_or_default();
+        Ok(client.map_err(Failure::misuse)?.finding(finds))
+    }
+}
+
+/// The log fronts of a cluster, once there are some: one that is just started is waited for.
+fn reach_soon(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+    let begun = Instant::now();
+    loop {
+        match reach(home, file) {
+            Err(_) if home.is_supervised() && begun.elapsed() < PATIENCE => {
+                thread::sleep(AGAIN_AFTER);
+            }
+            reached => return reached,
+        }
+    }
+}
+
+/// The log fronts of a cluster: the supervisor's first, then the nodes'.
+fn reach(home: &Home, file: &ClusterFile) -> Result<Vec<String>, Failure> {
+    let (at, supervised) = (home.path().display(), home.is_supervised());
+    if !supervised && statuses_of(&home.nodes(file)).iter().all(Option::is_none) {
+        return Err(stopped(home, file));
+    }
+    let supervisor = if supervised { home.fronts().ok() } else { None };
+    let nodes = (0..file.replicas).filter_map(|rank| home.fronts_of(rank).ok());
+    let logs = supervisor.into_iter().chain(nodes).filter_map(|Fronts { log, .. }| log);
+    let logs: Vec<String> = logs.collect();
+    if logs.is_empty() {
+        return Err(Failure::Failed(format!(
+            "{at}: no log front yet; a node started by hand has one with --log-port 0"
+        )));
+    }
+    Ok(logs)
+}
+
+/// Where results go.
+struct Out<'a> {
+    json: bool,
+    to: io::StdoutLock<'a>,
+}
+
+impl Out<'_> {
+    fn say(&mut self, document: Value, text: std::fmt::Arguments<'_>) -> Result<(), Failure> {
+        let said = match self.json {
+            true => writeln!(self.to, "{document}"),
+            false => writeln!(self.to, "{text}"),
+        };
+        said.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
+    }
+
+    /// Begins a document that has values in it, whose number nobody knows: they are not gathered.
+    fn begin_values(&mut self, log: &str) -> Result<(), Failure> {
+        let begun = match self.json {
+            true => write!(self.to, "{{\"log\":{},\"values\":[", json!(log)),
+            false => Ok(()),
+        };
+        begun.map_err(|e| unwritten(&e))
+    }
+
+    fn element(&mut self, value: Value, is_first: bool) -> Result<(), Failure> {
+        let between = if is_first { "" } else { "," };
+        write!(self.to, "{between}{value}").map_err(|e| unwritten(&e))
+    }
+
+    /// Ends it with how far the log goes.
+    fn end_values(&mut self, Extent { first, next, bytes, .. }: &Extent) -> Result<(), Failure> {
+        let ended = match self.json {
+            true => {
+                writeln!(self.to, "],\"first\":{first},\"next\":{next},\"bytes\":{bytes}}}")
+            }
+            false => Ok(()),
+        };
+        ended.and_then(|()| self.to.flush()).map_err(|e| unwritten(&e))
+    }
+
+    fn value(&mut self, position: u64, value: &[u8]) -> Result<(), Failure> {
+        let text = String::from_utf8_lossy(value);
+        self.say(entry(position, value), format_args!("{position}\t{}", harmless(&text)))
+    }
+}
+
+/// A text that others wrote, with what a terminal would obey as `\x1b` or `\u{9b}`. Lines and tabs stay.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let obeyed = |c: char| c.is_control() && c != '\n' && c != '\t';
+    if !text.contains(obeyed) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::new();
+    for c in text.chars() {
+        match u32::from(c) {
+            code @ ..0x80 if obeyed(c) => shown.push_str(&format!("\\x{code:02x}")),
+            _ if obeyed(c) => shown.extend(c.escape_unicode()),
+            _ => shown.push(c),
+        }
+    }
+    Cow::Owned(shown)
+}
+
+/// A value as JSON: as text if it is, else in hexadecimal digits.
+fn entry(position: u64, value: &[u8]) -> Value {
+    match std::str::from_utf8(value) {
+        Ok(text) => json!({"position": position, "text": text}),
+        Err(_) => {
+            let hex: String = value.iter().map(|b| format!("{b:02x}")).collect();
+            json!({"position": position, "hex": hex})
+        }
+    }
+}
+
+fn told(log: &str, extent: Option<&Extent>) -> Value {
+    match extent {
+        Some(Extent { first, next, bytes, incarnation }) => json!({
+            "log": log, "first": first, "next": next, "bytes": bytes, "incarnation": incarnation,
+        }),
+        None => {
+            json!({"log": log, "first": null, "next": null, "bytes": null, "incarnation": null})
+        }
+    }
+}
+
+fn shown(Extent { first, next, bytes, .. }: &Extent) -> String {
+    match next - first {
+        0 => format!("nothing left, next {next}"),
+        _ => format!("{first} to {}, {bytes} bytes", next - 1),
+    }
+}
+
+/// All of standard input. That it is empty is an accident, most likely: who wants to append an empty
+/// value says so by `instead`.
+fn input(instead: &str) -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    io::stdin().lock().take(INPUT_BYTES_MAX).read_to_end(&mut value).map_err(Failure::failed)?;
+    if value.is_empty() {
+        return Err(Failure::Misuse(format!(
+            "standard input is empty, and nothing was appended; to append an empty value give {instead}"
+        )));
+    }
+    Ok(value)
+}
+
+fn multi_append(
+    client: &mut Client,
+    additions: &[String],
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let mut shared = None;
+    let mut all = Vec::new();
+    for addition in additions {
+        let (log, value) = match addition.split_once('=') {
+            Some((log, value)) => (log, value.as_bytes().to_vec()),
+            None => {
+                if shared.is_none() {
+                    shared = Some(input(&format!("{addition}="))?);
+                }
+                (addition.as_str(), shared.clone().unwrap_or_default())
+            }
+        };
+        all.push((log.to_string(), value.into()));
+    }
+    let logs: Vec<String> = all.iter().map(|(log, _)| log.clone()).collect();
+    let positions = client.multi_append(all).map_err(failure)?;
+    let each = logs.iter().zip(&positions);
+    let document: Vec<_> =
+        each.clone().map(|(log, position)| json!({"log": log, "position": position})).collect();
+    let text: Vec<_> = each.map(|(log, position)| format!("{log} {position}")).collect();
+    out.say(json!({ "appended": document }), format_args!("{}", text.join("\n")))
+}
+
+fn read(
+    client: &mut Client,
+    log: &str,
+    from: Option<u64>,
+    limit: Option<u64>,
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let from = match from {
+        Some(from) => from,
+        None => {
+            client
+                .info(&[log])
+                .map_err(failure)?
+                .first()
+                .copied()
+                .flatten()
+                .unwrap_or_default()
+                .first
+        }
+    };
+    let (mut position, mut left) = (from, limit.unwrap_or(u64::MAX));
+    // What is appended meanwhile is not waited for: the log might grow faster than it is read.
+    let mut until = None;
+    let end = loop {
+        let max_values = left.min(u64::from(VALUES_AT_ONCE)) as u32;
+        let asked = ReadRequest { log: log.to_string(), from: position, max_values, max_bytes: 0 };
+        let answer = client.read(asked).map_err(about(log))?;
+        let ReadResponse { values, extent, .. } = answer;
+        let end = extent.unwrap_or_default();
+        if until.is_none() {
+            out.begin_values(log)?;
+        }
+        left = left.min(until.get_or_insert(end.next).saturating_sub(position));
+        for value in values.iter().take(usize::try_from(left).unwrap_or(usize::MAX)) {
+            match out.json {
+                true => out.element(entry(position, value), position == from)?,
+                false => out.value(position, value)?,
+            }
+            position += 1;
+            left -= 1;
+        }
+        if values.is_empty() || left == 0 {
+            break end;
+        }
+    };
+    out.end_values(&end)
+}
+
+fn tail(
+    client: &mut Client,
+    log: &str,
+    from: Option<u64>,
+    count: Option<u64>,
+    out: &mut Out<'_>,
+) -> Result<(), Failure> {
+    let from = match from {
+        Some(from) => from,
+        None => {
+            client
+                .info(&[log])
+                .map_err(failure)?
+                .first()
+                .copied()
+                .flatten()
+                .unwrap_or_default()
+                .next
+        }
+    };
+    let (mut left, mut written) = (count, Ok(()));
+    client
+        .tail(log, from, &mut |position, value| {
+            written = out.value(position, value);
+            left = left.map(|left| left - 1);
+            written.is_ok() && left != Some(0)
+        })
+        .map_err(about(log))?;
+    written
+}
+
+fn info(client: &mut Client, logs: &[String], out: &mut Out<'_>) -> Result<(), Failure> {
+    let mut all: Vec<(String, Option<Extent>)> = Vec::new();
+    if logs.is_empty() {
+        loop {
+            let after = all.last().map_or("", |(log, _)| log.as_str());
+            let page = client.list(after).map_err(failure)?;
+            if page.is_empty() {
+                break;
+            }
+            all.extend(page.into_iter().map(|listed| (listed.log, listed.extent)));
+        }
+    } else {
+        let names: Vec<&str> = logs.iter().map(String::as_str).collect();
+        all.extend(logs.iter().cloned().zip(client.info(&names).map_err(failure)?));
+    }
+    let missing = !logs.is_empty() && all.iter().all(|(_, extent)| extent.is_none());
+    if out.json {
+        let documents: Vec<_> =
+            all.iter().map(|(log, extent)| told(log, extent.as_ref())).collect();
+        out.say(json!({ "logs": documents }), format_args!(""))?;
+    } else {
+        for (log, extent) in &all {
+            let extent = extent.as_ref().map_or_else(|| "not there".to_string(), shown);
+            out.say(Value::Null, format_args!("{}: {extent}", harmless(log)))?;
+        }
+    }
+    if missing { Err(Failure::Said) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_shown_and_not_obeyed() {
+        assert!(matches!(harmless("naïve\tone\ntwo"), Cow::Borrowed("naïve\tone\ntwo")));
+        let value = "\x1b]0;mine\x07\rè\u{9b}2J\x7f";
+        assert_eq!(harmless(value), "\\x1b]0;mine\\x07\\x0dè\\u{9b}2J\\x7f");
+    }
+}

@@ -1,0 +1,67 @@
+//! `amcast log-file`: what a process wrote down, while it does not run.
+
+mod dump;
+mod repair;
+mod skip;
+mod told;
+mod verify;
+
+use amcast_lab::commands::Failure;
+use amcast_runtime::system::refuses_file;
+use amcast_storage::Error;
+use clap::Subcommand;
+use std::path::Path;
+
+/// Looks at the log and the checkpoints of a process, or cuts a log where it is damaged.
+///
+/// Only while the process does not run: a directory that is in use is refused.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Read all of it and say what is there; exits with 1 if something is damaged
+    Verify(verify::Args),
+    /// Print records
+    Dump(dump::Args),
+    /// Cut a log at its damage, so that it opens again, and keep what was cut
+    Repair(repair::Args),
+    /// Have nodes skip a message that ends every process that executes it
+    Skip(skip::Args),
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    match &args.what {
+        What::Verify(args) => is_there(&args.path).and_then(|()| verify::run(args)),
+        What::Dump(args) => is_there(&args.path).and_then(|()| dump::run(args)),
+        What::Repair(args) => is_there(&args.path).and_then(|()| repair::run(args)),
+        What::Skip(args) => skip::run(args),
+    }
+}
+
+/// Sees to it that something is there, and that it is not all that a node keeps but a part of it.
+fn is_there(path: &Path) -> Result<(), Failure> {
+    let wrong = |why: &str| Err(Failure::Misuse(format!("{}: {why}", path.display())));
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => wrong(
+            "there is nothing of this name; give the directory of a log, such as n0.data/g0 in that of \
+             a cluster, or of checkpoints, such as n0.data/state, or one file of them",
+        ),
+        Err(e) => Err(Failure::Failed(refuses_file(path, &e))),
+        Ok(_) if path.join("state").is_dir() => {
+            wrong("is all that a node keeps; give a part of it: its log of a shard (g0) or state")
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+/// What failed, as the program ends with it.
+fn failure(e: Error) -> Failure {
+    match e {
+        Error::Options { .. } | Error::Missing { .. } | Error::InUse { .. } => Failure::misuse(e),
+        e => Failure::failed(e),
+    }
+}

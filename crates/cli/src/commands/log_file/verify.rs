@@ -1,0 +1,80 @@
+//! `amcast log-file verify`: reads all of it and says what is there.
+
+use super::failure;
+use super::told;
+use amcast_lab::commands::Failure;
+use amcast_runtime::log_ends::LogEnd;
+use amcast_storage::offline::{self, CheckpointSeen, Survey};
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Reads all of it and says what is there.
+///
+/// A directory may hold a log, checkpoints, or both. A segment or a checkpoint may be given by itself;
+/// then nobody knows what should be behind it.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The directory of a process's log or checkpoints, or one file of it
+    #[arg(value_name = "FILE|DIR")]
+    pub(super) path: PathBuf,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let (survey, checkpoints) = look(&args.path)?;
+    let whole = checkpoints.iter().all(|seen| seen.saved.is_ok());
+    let short = survey.as_ref().and_then(|survey| short_of_checkpoint(&args.path, survey));
+    let sound = whole && short.is_none() && survey.as_ref().is_none_or(Survey::is_sound);
+    if args.json {
+        let checkpoints: Vec<_> = checkpoints.iter().map(told::checkpoint_document).collect();
+        let log = survey.as_ref().map(told::document);
+        println!(
+            "{}",
+            json!({"sound": sound, "short": short, "log": log, "checkpoints": checkpoints})
+        );
+    } else {
+        survey.iter().for_each(|survey| print!("{}", told::lines(survey)));
+        short.iter().for_each(|says| println!("{says}"));
+        checkpoints.iter().for_each(|seen| print!("{}", told::checkpoint(seen)));
+    }
+    if sound { Ok(()) } else { Err(Failure::Said) }
+}
+
+/// What to say of the log in a directory if a checkpoint of its node reaches beyond its end.
+fn short_of_checkpoint(path: &Path, survey: &Survey) -> Option<String> {
+    let end = LogEnd::beside(&path.canonicalize().ok()?)?;
+    let is_beyond = survey.log.is_some_and(|log| end.is_beyond(log, survey.next));
+    is_beyond.then(|| {
+        format!(
+            "{}: the log ends before record {}, and it was synced up to record {} when the node wrote a \
+             checkpoint: it is an older one, or was cut short. Start the node: it asks the others what it \
+             had promised",
+            path.display(),
+            survey.next,
+            end.synced
+        )
+    })
+}
+
+/// What is at the path.
+fn look(path: &Path) -> Result<(Option<Survey>, Vec<CheckpointSeen>), Failure> {
+    let is = |end: &str| path.extension().is_some_and(|extension| extension == end);
+    if path.is_dir() {
+        let checkpoints = offline::checkpoints(path).map_err(failure)?;
+        let log = offline::has_log(path).map_err(failure)?;
+        if !log && checkpoints.is_empty() {
+            let path = path.display();
+            return Err(Failure::Misuse(format!("{path}: holds neither a log nor checkpoints")));
+        }
+        let survey =
+            if log { Some(offline::survey(path, &mut |_| {}).map_err(failure)?) } else { None };
+        Ok((survey, checkpoints))
+    } else if is("checkpoint") {
+        let saved = offline::checkpoint(path);
+        Ok((None, vec![CheckpointSeen { path: path.to_path_buf(), saved }]))
+    } else {
+        Ok((Some(offline::survey_segment(path, &mut |_| {}).map_err(failure)?), Vec::new()))
+    }
+}

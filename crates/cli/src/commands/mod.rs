@@ -1,0 +1,154 @@
+//! The program's subcommands, a file each.
+//!
+//! Errors go to standard error and say what to do; the exit code is 2 for misuse and 1 for failure.
+
+mod board;
+mod check;
+mod config;
+mod histories;
+mod journal;
+mod kv;
+mod listening;
+mod log;
+mod log_file;
+mod node;
+mod notify;
+mod protocols;
+mod status;
+mod stopped;
+mod up;
+mod view;
+mod wrong_port;
+
+use amcast_lab::commands::{Failure, bench, choose, reproduce, rings, sim};
+pub(crate) use amcast_lab::commands::{entry, once_each, setting};
+use amcast_runtime::home::{Home, Registry};
+use amcast_runtime::lines;
+use amcast_runtime::system::refuses_text;
+use clap::{Parser, Subcommand};
+use std::io::IsTerminal;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Ordered delivery to replicated shards: services, a library, and a laboratory.
+#[derive(Parser)]
+#[command(name = "amcast", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a cluster on this machine, a process for each node
+    Up(up::Args),
+    /// Run one node of a cluster in the foreground
+    Node(node::Args),
+    /// Show the groups, leaders and replicas of a running cluster
+    Status(status::Args),
+    /// List the protocols, with what they promise and assume
+    Protocols(protocols::Args),
+    /// Choose a protocol by what it must guarantee
+    Choose(choose::Args),
+    /// Run a protocol in the deterministic simulator and judge it
+    Sim(sim::Args),
+    /// Measure a protocol over shared memory, TCP or UDP, or in the simulator; or a service
+    Bench(bench::Args),
+    /// Measure rings of processes on this machine, without a service on them
+    Rings(rings::Args),
+    /// Make tables and figures of the papers anew
+    Reproduce(reproduce::Args),
+    /// Judge a recorded history, or a directory of them
+    Check(check::Args),
+    /// Draw a recorded history, for the browser
+    View(view::Args),
+    /// Send a command to a running cluster's key-value store
+    Kv(kv::Args),
+    /// Append to, read, trim and follow the logs of a running cluster
+    Log(log::Args),
+    /// Look at a process's log on disk, or cut it where it is damaged
+    LogFile(log_file::Args),
+    /// Check a cluster file, or explain every parameter
+    Config(config::Args),
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    let journal = match &command {
+        Command::Up(_) => journal::of_supervisor(),
+        Command::Node(args) => args.journal(),
+        Command::Log(_) => journal::of_client(),
+        _ => journal::of_command(),
+    };
+    let done = match command {
+        Command::Up(args) => up::run(args),
+        Command::Node(args) => node::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Protocols(args) => protocols::run(&args),
+        Command::Choose(args) => choose::run(&args),
+        Command::Sim(args) => sim::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Rings(args) => rings::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::View(args) => view::run(&args),
+        Command::Kv(args) => kv::run(&args),
+        Command::Log(args) => log::run(&args),
+        Command::LogFile(args) => log_file::run(&args),
+        Command::Config(args) => config::run(&args),
+    };
+    let code = match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Said) => ExitCode::from(1),
+        Err(Failure::Failed(why)) => {
+            journal.say(&why);
+            ExitCode::from(1)
+        }
+        Err(Failure::Misuse(why)) => {
+            journal.say(&why);
+            ExitCode::from(2)
+        }
+    };
+    lines::end();
+    code
+}
+
+/// The home in the directory `data`, or of the only cluster that runs. At a terminal this prints which cluster
+/// that is, since somebody else may have started it.
+fn home(data: Option<&Path>) -> Result<Home, Failure> {
+    if let Some(data) = data {
+        return Ok(Home::at(data)?);
+    }
+    let (newest, others) = Registry::usual().newest()?;
+    if others.is_empty() {
+        if std::io::stderr().is_terminal() {
+            eprintln!("amcast: the cluster in {}", newest.path().display());
+        }
+        return Ok(newest);
+    }
+    let all = std::iter::once(&newest).chain(&others);
+    let all: Vec<_> = all.map(|home| format!("--data {}", home.path().display())).collect();
+    Err(Failure::Misuse(format!("{} clusters run: give {}", all.len(), all.join(" or "))))
+}
+
+/// The password in the first line of a file.
+fn secret(path: &Path) -> Result<String, Failure> {
+    warn_if_others_read(path);
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::Misuse(refuses_text(path, &e)))?;
+    match text.lines().next() {
+        Some(line) if !line.is_empty() => Ok(line.to_string()),
+        _ => Err(Failure::Misuse(format!("{}: its first line is no password", path.display()))),
+    }
+}
+
+/// Says so if others than its owner may read a file that holds a password.
+fn warn_if_others_read(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let mode = std::fs::metadata(path).map_or(0, |meta| meta.permissions().mode());
+    if mode & 0o044 != 0 {
+        let path = path.display();
+        tracing::warn!("{path} holds a password, and others may read it: chmod 600 {path}");
+    }
+}

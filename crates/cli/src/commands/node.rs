@@ -1,0 +1,549 @@
+//! `amcast node`: one node of a cluster.
+
+use super::board::Board;
+use super::journal::{self, Journal};
+use super::listening::{Addresses, Listening, address, given, ports_before};
+use super::notify::Notify;
+use super::{Failure, entry, warn_if_others_read};
+use amcast::service::{Reads, ServiceNode, Watch, host_logs, host_store};
+use amcast_core::{Config, Entry};
+use amcast_log::{Growth, Hears};
+use amcast_memory::Idle;
+use amcast_runtime::config::{ClusterFile, Place, node_name, node_rank};
+use amcast_runtime::control::Mover;
+use amcast_runtime::front::{Front, FrontOptions, Own};
+use amcast_runtime::home::{Home, Keeping};
+use amcast_runtime::lines;
+use amcast_runtime::node::{Node, NodeError, NodeOptions};
+use amcast_runtime::supervisor::obey;
+use amcast_runtime::system::refuses_file;
+use amcast_services::StoreAndLog;
+use amcast_services::log::{DISK_BYTES, Logs, NODE_BYTES};
+use std::fs::DirBuilder;
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How often it is looked whether a signal came.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// When it is tried again to follow what could not be followed.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Run one node of a cluster in the foreground
+///
+/// The file is the same on every host: it says where each node is, and what it serves there. What the
+/// node says goes to standard error and, with more detail, to the file NAME.log in its directory.
+///
+/// SIGTERM and Ctrl-C end it in good order: its fronts let nobody in, answer what they took, and
+/// close; its state goes to the disk; then its connections end, by which the other nodes know at once
+/// that they do without it. SIGHUP has it read the file again, for addresses of nodes that were moved
+/// or replaced. Under systemd it says when it is a full member (Type=notify).
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    offline: Option<Offline>,
+    #[command(flatten)]
+    run: Option<RunArgs>,
+}
+
+/// What is done with the files of a node that does not run.
+#[derive(clap::Subcommand)]
+enum Offline {
+    /// Have a node that does not run forget another one, or that it was refused itself
+    ///
+    /// A node remembers for good which life, start and disk of each other node it met last, and refuses
+    /// earlier ones. Where such an earlier one is the right one after all, since the later one never
+    /// answered anybody, every node that met the later one is to forget it, and the refused node that it
+    /// was refused (`amcast node forget n1 --config FILE --name n1`).
+    Forget(ForgetArgs),
+}
+
+#[derive(clap::Args)]
+struct ForgetArgs {
+    /// Whom it forgets: n0, n1, ..; its own name for that it was refused
+    node: String,
+    /// The cluster's file
+    #[arg(long)]
+    config: PathBuf,
+    /// The node that is to forget, on this host
+    #[arg(long)]
+    name: String,
+}
+
+#[derive(clap::Args)]
+struct RunArgs {
+    /// The cluster's file
+    #[arg(long)]
+    config: PathBuf,
+    /// Stop when standard input ends: whoever started this node has ended
+    #[arg(long, hide = true)]
+    until_input_ends: bool,
+    /// Which node: n0, n1, ..
+    #[arg(long)]
+    name: String,
+    /// Serve Redis clients on this machine at this port, whatever the file says; 0 takes any, if
+    /// possible the one that it had before
+    #[arg(long)]
+    redis_port: Option<u16>,
+    /// The same for the log over gRPC
+    #[arg(long)]
+    log_port: Option<u16>,
+    /// The same for the status page and metrics
+    #[arg(long)]
+    http_port: Option<u16>,
+}
+
+impl Args {
+    /// What tells people of its work.
+    pub(super) fn journal(&self) -> Journal {
+        match &self.run {
+            Some(run) if self.offline.is_none() => {
+                journal::of_node(run.name(), &run.log(), run.last_words())
+            }
+            _ => journal::of_command(),
+        }
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    match (&args.offline, &args.run) {
+        (Some(Offline::Forget(args)), _) => forget(args),
+        (None, Some(args)) => serve(args),
+        (None, None) => Err(Failure::Misuse("--config and --name are needed".to_string())),
+    }
+}
+
+/// The node of that name, of those in the file.
+fn rank_of(file: &ClusterFile, name: &str) -> Result<usize, Failure> {
+    node_rank(name).filter(|&rank| rank < file.replicas).ok_or_else(|| {
+        let all: Vec<_> = file.nodes().collect();
+        Failure::Misuse(format!("no node is named {name}; there are: {}", all.join(", ")))
+    })
+}
+
+fn forget(args: &ForgetArgs) -> Result<(), Failure> {
+    let file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
+    let (rank, of) = (rank_of(&file, &args.name)?, rank_of(&file, &args.node)?);
+    let knew = Home::of_host(&file, &args.config).forget(rank, of).map_err(Failure::Failed)?;
+    let (name, of) = (&args.name, &args.node);
+    println!(
+        "{}",
+        match (knew, name == of) {
+            (true, true) => format!("{name} has forgotten that it was refused"),
+            (true, false) => format!(
+                "{name} has forgotten {of}, and takes in the first disk of it that it meets"
+            ),
+            (false, true) => format!("{name} was not refused"),
+            (false, false) => format!("{name} never met {of}"),
+        }
+    );
+    Ok(())
+}
+
+impl RunArgs {
+    /// The node's name, as it was given.
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Where its log goes. A name that is no node's gets none; nor does a file that cannot be read,
+    /// which is said later.
+    fn log(&self) -> PathBuf {
+        let Ok(file) = ClusterFile::read(&self.config) else { return PathBuf::new() };
+        let rank = node_rank(&self.name).filter(|&rank| rank < file.replicas);
+        let Some(rank) = rank else { return PathBuf::new() };
+        let home = Home::of_host(&file, &self.config);
+        // Nobody has made it yet at the first start; why it cannot be made is said later.
+        let _ = DirBuilder::new().mode(0o700).create(home.path());
+        // What is no file might have the node wait for ever; that is said later, too.
+        if home.check_files(Some(rank)).is_ok() { home.log(rank) } else { PathBuf::new() }
+    }
+
+    /// What it said at its last end, if a supervisor starts it again and again: that was told already.
+    fn last_words(&self) -> Option<String> {
+        let file = ClusterFile::read(&self.config).ok().filter(|_| self.until_input_ends)?;
+        let (home, rank) = (Home::of_host(&file, &self.config), node_rank(&self.name)?);
+        home.check_files(Some(rank)).ok()?;
+        home.last_words(rank)
+    }
+
+    /// Where it serves clients, if it is to: clients come back to a node that was started again.
+    fn addresses(
+        &self,
+        home: &Home,
+        rank: usize,
+        place: Option<&Place>,
+    ) -> Result<Option<Addresses>, Failure> {
+        let flags = [self.redis_port, self.log_port, self.http_port];
+        let place = place.filter(|place| place.serves());
+        if flags.iter().all(Option::is_none) && place.is_none() {
+            return Ok(None);
+        }
+        let [redis_before, log_before, http_before] = ports_before(home, Some(rank), [0; 3]);
+        let front =
+            |key: &str, flag: Option<u16>, in_file: Option<SocketAddr>, before| match in_file
+                .filter(|_| flag.is_none())
+            {
+                Some(at) => given(&format!("nodes.{}.{key}", node_name(rank)), at),
+                None => address(key, flag.filter(|&port| port != 0), before),
+            };
+        let [redis, log, http] = flags;
+        let redis = front("redis", redis, place.and_then(|p| p.redis), redis_before)?;
+        let http = front("http", http, place.and_then(|p| p.http), http_before)?;
+        let log = front("log", log, place.and_then(|p| p.log), log_before)?;
+        Ok(Some(Addresses { redis, log, http }))
+    }
+}
+
+fn serve(args: &RunArgs) -> Result<(), Failure> {
+    let (mut file, rank) = read(args)?;
+    let entry = entry(&file.protocol)?;
+    let config = file.check(entry).map_err(Failure::misuse)?;
+    let home = Home::of_host(&file, &args.config);
+    home.check_files(Some(rank))?;
+    let signals = Signals::take()?;
+    let mut board = Board::begin(&file, rank)?;
+    // What this host heard from the others in an earlier life.
+    let before = home.file().ok().filter(|before| before.id == file.id);
+    home.make_on_host(&mut file)?;
+    board.settle(&mut file, before.as_ref(), (&home, &signals.end))?;
+    home.prepare_host(&mut file)?;
+    if file.durable {
+        home.keep_decides(rank, &file.decides_in_full(entry.about().params))?;
+    }
+    let ground = home
+        .ground(&file, (entry.about().medium, entry.about().params), &config)
+        .map_err(Failure::failed)?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let options = NodeOptions {
+        entry,
+        config: &config,
+        ground: &ground,
+        nodes: home.nodes(&file),
+        rank,
+        idle: Idle::for_loops(file.replicas + 1, cores),
+        record: file.record.clone(),
+        keeping: keeping(args, &file, &home, (entry, rank)),
+        state_per_second: file.state_per_second(),
+    };
+    let growth = Growth::default();
+    let app = service(&file, (entry, &home, rank), &growth, cores)?;
+    let reads = Some(app.reads());
+    let mut node = Node::start(&options, app).map_err(Failure::failed)?;
+    let own = node.own();
+    let place = file.nodes.get(&node_name(rank));
+    let begin = |at| Serving::begin(at, &options, (own, reads, Hears::Node(growth)), &file, &home);
+    let serving = args.addresses(&home, rank, place)?.map(begin).transpose()?;
+    let watch = serving.as_ref().map(|serving| Arc::clone(&serving.watch));
+    let serving = Arc::new(Mutex::new(serving));
+    let stop = Arc::new(AtomicBool::new(false));
+    let close = {
+        let serving = Arc::clone(&serving);
+        move || taken(&serving).map(Serving::close)
+    };
+    if args.until_input_ends {
+        end_with_input(&stop, close.clone(), home.clone(), rank)?;
+    }
+    // Where its fronts were stays written: those of its next life are there again.
+    let close = move || _ = close();
+    let reload = Reload {
+        path: args.config.clone(),
+        file: file.clone(),
+        config: config.clone(),
+        home: home.clone(),
+        name: node_name(rank),
+        socket: home.socket(rank),
+        mover: node.mover(),
+        watch,
+        board,
+        try_at: None,
+    };
+    signals.attend(reload, close, Notify::of_system(home.socket(rank)), &stop)?;
+    let ended = node.run(&stop);
+    drop(taken(&serving));
+    drop(node);
+    ended.map_err(end)
+}
+
+/// Has the node end when its standard input does, and serve no more clients from a line there on: then `close` closes its
+/// fronts for good, if it has some.
+fn end_with_input(
+    stop: &Arc<AtomicBool>,
+    close: impl Fn() -> Option<()> + Send + 'static,
+    home: Home,
+    rank: usize,
+) -> Result<(), Failure> {
+    let close_for_good = move || {
+        if close().is_some()
+            && let Err(e) = home.withdraw_node(rank)
+        {
+            tracing::warn!("{e}");
+        }
+    };
+    obey(stop, close_for_good).map_err(Failure::failed)
+}
+
+/// Why the node ends. One that lived before on another disk, or whose log was cut short, starts again instead.
+fn end(why: NodeError) -> Failure {
+    if !matches!(why, NodeError::Anew(_)) {
+        return Failure::failed(why);
+    }
+    tracing::warn!("{why}");
+    begin_anew()
+}
+
+/// Starts this program again in the same process; gives why that is not possible.
+fn begin_anew() -> Failure {
+    lines::end();
+    let again = std::env::current_exe()
+        .map(|program| Command::new(program).args(std::env::args_os().skip(1)).exec());
+    let (Ok(why) | Err(why)) = again;
+    Failure::Failed(format!("it cannot start again by itself ({why}): start it"))
+}
+
+/// The cluster's file, and which node this is.
+fn read(args: &RunArgs) -> Result<(ClusterFile, usize), Failure> {
+    let mut file = ClusterFile::read(&args.config).map_err(Failure::misuse)?;
+    if file.password.is_some() {
+        warn_if_others_read(&args.config);
+    }
+    // What a node keeps that nobody supervises outlasts it: whoever starts it again wants it back.
+    file.durable |=
+        !args.until_input_ends && { entry(&file.protocol)?.capabilities().durability.has_log() };
+    let rank = rank_of(&file, &args.name)?;
+    file.check_strangers().map_err(Failure::Misuse)?;
+    Ok((file, rank))
+}
+
+/// Where the node keeps what it must not forget. One whose directory is new in a cluster that works
+/// already may have lived before.
+fn keeping(
+    args: &RunArgs,
+    file: &ClusterFile,
+    home: &Home,
+    (entry, rank): (&dyn Entry, usize),
+) -> Option<Keeping> {
+    let mut keeping = home.keeping(file, entry.capabilities().durability, rank)?;
+    if !args.until_input_ends
+        && let Some((other, life)) = home.may_have_lived(file, rank, &keeping)
+    {
+        let known = life.map_or_else(String::new, |life| format!(" and knows life {life} of it"));
+        tracing::warn!(
+            "{} has nothing on disk, and {other} works already{known}: in case it lived before it asks \
+             the others what it had promised",
+            node_name(rank)
+        );
+        keeping.has_lived(life);
+    }
+    Some(keeping)
+}
+
+/// What the node serves, on a host of so many cores; `growth` hears how its logs grow.
+fn service(
+    file: &ClusterFile,
+    (entry, home, rank): (&dyn Entry, &Home, usize),
+    growth: &Growth,
+    cores: usize,
+) -> Result<ServiceNode<StoreAndLog>, Failure> {
+    let share = amcast_services::workers(cores, file.replicas, file.shards);
+    let workers = file.workers.unwrap_or(share).min(file.shards);
+    tracing::info!("{workers} threads execute commands besides the node's own");
+    let growth = growth.clone();
+    let on_growth = Arc::new(move |log: &[u8], extent| growth.tell(log, extent));
+    host_logs(logs(file, home)?.telling(on_growth));
+    host_store(file).map_err(Failure::Misuse)?;
+    Ok(ServiceNode::new(file.shards, workers)
+        .with_clock(entry, file)
+        .with_digests(entry, file, rank))
+}
+
+/// The logs of a node, in memory or in files, as the cluster's file has it.
+fn logs(file: &ClusterFile, home: &Home) -> Result<Logs, Failure> {
+    let bytes = |mb: usize| mb.saturating_mul(1_000_000);
+    let memory = file.log_mb.map_or(NODE_BYTES, bytes);
+    let Some(directory) = &file.log_dir else { return Ok(Logs::new(file.shards, memory)) };
+    let (disk, directory) =
+        (file.log_disk_mb.map_or(DISK_BYTES, bytes), home.path().join(directory));
+    Logs::on_disk(file.shards, memory, disk, &directory)
+        .map_err(|e| Failure::Failed(format!("log_dir = {}", refuses_file(&directory, &e))))
+}
+
+/// What the system asks of the node.
+struct Signals {
+    end: Arc<AtomicBool>,
+    read_again: Arc<AtomicBool>,
+}
+
+impl Signals {
+    fn take() -> Result<Self, Failure> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let this = Self { end: Arc::default(), read_again: Arc::default() };
+        for signal in [SIGTERM, SIGINT] {
+            // The second signal ends at once: whoever sends it has waited long enough.
+            signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&this.end))
+                .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&this.end)))
+                .map_err(Failure::failed)?;
+        }
+        signal_hook::flag::register(SIGHUP, Arc::clone(&this.read_again))
+            .map_err(Failure::failed)?;
+        Ok(this)
+    }
+
+    /// Does what is asked, in a thread of its own: to end, which closes the fronts first and then sets
+    /// `stop`, or to read the file again.
+    fn attend(
+        self,
+        mut reload: Reload,
+        close: impl Fn() + Send + 'static,
+        mut notify: Notify,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<(), Failure> {
+        let stop = Arc::clone(stop);
+        let look = move || {
+            while !stop.load(Ordering::Relaxed) {
+                if self.end.load(Ordering::Relaxed) {
+                    notify.stopping();
+                    close();
+                    return stop.store(true, Ordering::Relaxed);
+                }
+                if self.read_again.swap(false, Ordering::Relaxed) {
+                    reload.read_again();
+                }
+                reload.look();
+                notify.look();
+                std::thread::sleep(LOOK_EVERY);
+            }
+        };
+        let thread = std::thread::Builder::new().name("signals".to_string()).spawn(look);
+        thread.map(drop).map_err(Failure::failed)
+    }
+}
+
+/// What is needed to follow what the cluster's file and the others say of the nodes.
+struct Reload {
+    path: PathBuf,
+    /// The cluster as it is known.
+    file: ClusterFile,
+    /// The node's control socket.
+    socket: PathBuf,
+    board: Board,
+    config: Config,
+    home: Home,
+    /// Which node this is.
+    name: String,
+    mover: Mover,
+    watch: Option<Arc<Watch>>,
+    /// When what is on the board is followed again that could not be.
+    try_at: Option<Instant>,
+}
+
+impl Reload {
+    fn read_again(&mut self) {
+        match self.try_again() {
+            Ok(()) => tracing::info!("{}: was read again", self.path.display()),
+            Err(why) => tracing::error!("the file is not read again: {why}"),
+        }
+    }
+
+    fn try_again(&mut self) -> Result<(), String> {
+        let told = |path: &Path, e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+        let new = ClusterFile::read(&self.path).map_err(|e| e.to_string())?;
+        let entry = entry(&new.protocol).map_err(|_| format!("protocol = {}", new.protocol))?;
+        let config = new.check(entry).map_err(|e| told(&self.path, &e))?;
+        new.clone().go_on_from(&self.file)?;
+        if config != self.config {
+            return Err("something else than addresses is different: restart the node".to_string());
+        }
+        self.board.say_places(&new);
+        if let Some(own) = new.nodes.get(&self.name) {
+            self.file.nodes.insert(self.name.clone(), own.clone());
+        }
+        Ok(())
+    }
+
+    /// Follows what is new on the board, and tells what is to be told there.
+    fn look(&mut self) {
+        let again = self.try_at.take_if(|at| *at <= Instant::now()).is_some();
+        if (self.board.has_changed() || again)
+            && let Err(why) = self.follow()
+        {
+            tracing::error!("where nodes are now is not followed yet: {why}");
+            self.try_at = Some(Instant::now() + TRY_AGAIN);
+        }
+        for rank in self.board.dead() {
+            // A hint: whoever is busy does without.
+            let _ = self.mover.doubt(rank);
+        }
+        self.board.tell_leads(&self.socket);
+    }
+
+    fn follow(&mut self) -> Result<(), String> {
+        let new = ClusterFile { nodes: self.board.places(&self.file), ..self.file.clone() };
+        if new.nodes == self.file.nodes {
+            return Ok(());
+        }
+        let places = new.places()?;
+        let nodes = self.home.nodes(&new);
+        self.mover.move_to(places, nodes.clone()).map_err(|e| e.to_string())?;
+        self.watch.iter().for_each(|watch| watch.move_to(nodes.clone()));
+        if new.data.is_some() {
+            // Whoever asks how the cluster is asks where its nodes are now.
+            self.home.write_file(&new).map_err(|e| e.to_string())?;
+        }
+        self.file = new;
+        Ok(())
+    }
+}
+
+/// The front of a node, until it is closed.
+type Held = Mutex<Option<Serving>>;
+
+fn taken(serving: &Held) -> Option<Serving> {
+    serving.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
+/// The front of a node.
+struct Serving {
+    listening: Listening,
+    front: Arc<Front>,
+    watch: Arc<Watch>,
+}
+
+impl Serving {
+    fn begin(
+        at: Addresses,
+        node: &NodeOptions<'_>,
+        (own, reads, hears): (Option<Own>, Option<Arc<Reads>>, Hears),
+        file: &ClusterFile,
+        home: &Home,
+    ) -> Result<Self, Failure> {
+        let name = node_name(node.rank);
+        let cluster = *node.config.cluster();
+        let watch = Watch::begin(home.clone(), name, file, cluster);
+        let watch = Arc::new(watch.map_err(Failure::failed)?);
+        let front = Front::start(&FrontOptions {
+            entry: node.entry,
+            config: node.config,
+            ground: node.ground,
+            own,
+            idle: node.idle,
+            record: node.record.clone(),
+        });
+        let front = Arc::new(front.map_err(Failure::failed)?);
+        let listening = Listening::begin(at, &front, &watch, file, (reads, hears))?;
+        home.announce_node(node.rank, &listening.fronts())?;
+        Ok(Self { listening, front, watch })
+    }
+
+    /// Serves no more clients, and ends when nothing is under way.
+    fn close(self) {
+        self.listening.close(&self.front);
+    }
+}

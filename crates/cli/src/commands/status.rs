@@ -1,0 +1,352 @@
+//! `amcast status`: a running cluster.
+
+use super::stopped::stopped;
+use super::{Failure, home};
+use amcast::service::{LOST_AFTER, Lost, forgets, lost};
+use amcast_core::Cluster;
+use amcast_runtime::config::{self, ClusterFile};
+use amcast_runtime::control::{NodeStatus, ReplicaStatus, ViewStatus, statuses_of};
+use amcast_runtime::home::{Fronts, Home, Inhabitants};
+use amcast_runtime::supervisor::Life;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Shows the groups, leaders and replicas of a running cluster.
+///
+/// Of each group: its leader; how many replicas are in sync, which have the state and follow the order; applied,
+/// the position in the order up to which commands were executed; and behind, how many positions the last of
+/// the replicas that answer has not delivered of what is decided. Positions are no commands: with rings,
+/// all that a ring skips has positions, too, thousands a second, so that they grow while nobody asks for
+/// anything; a number that goes back to 0 again and again is a replica that follows, one that only grows
+/// is one that does not. waiting is how many commands replicas have accepted and not delivered yet; items are
+/// the keys. JSON says more: the epoch of the leader, and decided; behind is `lag`.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// The cluster's directory [of the only cluster that runs]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// A cluster as the status says.
+#[derive(Serialize)]
+struct ClusterStatus {
+    data: PathBuf,
+    protocol: String,
+    fronts: Option<Fronts>,
+    ready: bool,
+    groups: Vec<GroupStatus>,
+    nodes: Vec<Place>,
+}
+
+#[derive(Serialize)]
+struct GroupStatus {
+    group: String,
+    leader: Option<String>,
+    epoch: u64,
+    /// The position in the group's order that some replica knows to be decided.
+    decided: u64,
+    /// The position up to which the replica that is furthest has executed.
+    applied: u64,
+    /// How far the last of the replicas that answer is behind that, in positions.
+    lag: u64,
+    /// Commands that the replicas that answer have accepted and not delivered, of the one that has most.
+    waiting: u64,
+    replicas_fit: usize,
+    replicas: usize,
+    /// That too many replicas have lost its state, and what to do; none while it is whole.
+    lost: Option<String>,
+    items: u64,
+    /// The latest view that a node is in, where groups have views.
+    view: Option<ViewStatus>,
+}
+
+#[derive(Serialize)]
+struct Place {
+    name: String,
+    /// What it said; none if it does not answer.
+    status: Option<NodeStatus>,
+    /// Where it serves clients; none if it does not.
+    fronts: Option<Fronts>,
+    /// What its supervisor says of it; none if it has no supervisor.
+    life: Option<Life>,
+    /// Why it ended last, if it ended by itself and its log says so.
+    last_words: Option<String>,
+    /// Why the others refuse it, as they say, or as it wrote down itself; none if they do not.
+    refused: Option<String>,
+    /// Its directory is on another host.
+    #[serde(skip)]
+    is_far: bool,
+    /// Its directory is here, and its process has ended.
+    #[serde(skip)]
+    has_ended: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    let home = home(args.data.as_deref())?;
+    let file = home.file()?;
+    let (said, lost) = look(&home, &file)?;
+    if said.iter().all(Option::is_none) {
+        return Err(stopped(&home, &file));
+    }
+    let lost = |g: usize| lost.iter().find(|l| l.shard.index() == g).map(Lost::to_string);
+    let groups = (0..file.shards).map(|g| group(g, &said, file.replicas, lost(g))).collect();
+    let ready = said.iter().all(|n| n.as_ref().is_some_and(|n| n.ready));
+    let mut lives = home.lives().into_iter();
+    let refused: Vec<_> = (0..file.replicas).map(|rank| refused(&home, &said, rank)).collect();
+    let here = home.inhabitants();
+    let place = |(rank, (name, status)): (usize, (String, Option<NodeStatus>))| {
+        let given = || file.nodes.get(&name).and_then(given_fronts);
+        let fronts = status.as_ref().and_then(|_| home.fronts_of(rank).ok().or_else(given));
+        let life = lives.next();
+        let last_words = match (&status, &life) {
+            // What ailed one that works again is mended.
+            (Some(node), _) if node.ready => None,
+            (_, Some(life)) if life.is_telling() => home.last_words(rank),
+            (None, None) => home.parting_words(rank),
+            _ => None,
+        };
+        let refused = refused[rank].clone();
+        let is_far = matches!(&here, Inhabitants::Nodes(ranks) if !ranks.contains(&rank));
+        let has_ended = life.is_none() && home.is_lived(rank) == Some(false);
+        Place { name, status, fronts, life, last_words, refused, is_far, has_ended }
+    };
+    let nodes = file.nodes().zip(said).enumerate().map(place).collect();
+    let cluster = ClusterStatus {
+        data: home.path().to_path_buf(),
+        protocol: file.protocol,
+        fronts: home.fronts().ok(),
+        ready,
+        groups,
+        nodes,
+    };
+    if args.json {
+        let text = serde_json::to_string(&cluster).map_err(Failure::failed)?;
+        println!("{text}");
+    } else {
+        print(&cluster);
+    }
+    Ok(())
+}
+
+/// Where the cluster's file has a node of another host serve clients.
+fn given_fronts(place: &config::Place) -> Option<Fronts> {
+    let at = |given: Option<SocketAddr>| given.map(|at| at.to_string());
+    Some(Fronts { redis: at(place.redis)?, log: at(place.log), http: at(place.http)? })
+}
+
+/// Asks every node; as long as a shard seems to have lost its majority again and again, until that
+/// can be believed.
+fn look(home: &Home, file: &ClusterFile) -> Result<(Vec<Option<NodeStatus>>, Vec<Lost>), Failure> {
+    let cluster =
+        Cluster::new(file.shards, file.replicas, file.clients).map_err(Failure::failed)?;
+    let begun = Instant::now();
+    loop {
+        let said = statuses_of(&home.nodes(file));
+        let lost = match forgets(file) {
+            true => lost(cluster, &said, &home.lives()),
+            false => Vec::new(),
+        };
+        if lost.is_empty() || begun.elapsed() >= LOST_AFTER {
+            return Ok((said, lost));
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Why a node is refused, as one of the others says, or as it wrote down itself where it ran on this
+/// host.
+fn refused(home: &Home, said: &[Option<NodeStatus>], rank: usize) -> Option<String> {
+    let by = |node: &NodeStatus| {
+        let why = node.peers.get(rank)?.refused.as_ref()?;
+        Some(format!("{} says: {why}", node.name))
+    };
+    // A node that all others refuse may say that it refuses them: a node that works is not the one at fault.
+    let works = said[rank].as_ref().is_some_and(|node| node.ready);
+    let by_another = || said.iter().flatten().find_map(by).or_else(|| home.refused(rank));
+    if works { None } else { by_another() }
+}
+
+/// That multicast of some node does not reach this one, as the first of them says.
+fn no_multicast(nodes: &[Place], rank: usize) -> Option<String> {
+    let says = |node: &NodeStatus| {
+        let why = node.peers.get(rank)?.no_multicast.as_ref()?;
+        Some(format!("{} says: {why}", node.name))
+    };
+    nodes.iter().filter_map(|place| place.status.as_ref()).find_map(says)
+}
+
+fn group(
+    g: usize,
+    said: &[Option<NodeStatus>],
+    replicas: usize,
+    lost: Option<String>,
+) -> GroupStatus {
+    let all = || said.iter().flatten().filter_map(move |n| n.replicas.get(g));
+    let fit = || all().filter(|r| r.fit);
+    let newest: Option<&ReplicaStatus> = fit().max_by_key(|r| r.epoch);
+    let decided = all().map(|r| r.decided.max(r.delivered)).max().unwrap_or(0);
+    let views = said.iter().flatten().filter_map(|n| n.view.as_ref()).filter(|v| !v.left_out);
+    let slowest = all().map(|r| r.delivered).min().unwrap_or(0);
+    GroupStatus {
+        group: format!("g{g}"),
+        leader: newest.and_then(|r| r.leader.clone()),
+        epoch: newest.map_or(0, |r| r.epoch),
+        decided,
+        applied: all().map(|r| r.applied).max().unwrap_or(0),
+        lag: decided - slowest,
+        waiting: all().map(|r| r.backlog).max().unwrap_or(0),
+        replicas_fit: fit().count(),
+        replicas,
+        lost,
+        items: fit().map(|r| r.figures.items).max().unwrap_or(0),
+        view: views.max_by_key(|v| v.number).cloned(),
+    }
+}
+
+fn print(cluster: &ClusterStatus) {
+    println!("{} in {}", cluster.protocol, cluster.data.display());
+    if let Some(fronts) = &cluster.fronts {
+        println!("{}", ports(fronts));
+    }
+    println!(
+        "\n{:<6} {:<7} {:<8} {:<12} {:<18} {:<8} items",
+        "group", "leader", "in sync", "applied", "behind (positions)", "waiting"
+    );
+    for g in &cluster.groups {
+        println!(
+            "{:<6} {:<7} {:<8} {:<12} {:<18} {:<8} {}",
+            g.group,
+            g.leader.as_deref().unwrap_or("-"),
+            format!("{}/{}", g.replicas_fit, g.replicas),
+            g.applied,
+            g.lag,
+            g.waiting,
+            g.items,
+        );
+    }
+    for g in &cluster.groups {
+        if let Some(ViewStatus { number, members, .. }) = &g.view {
+            println!("\n{} is in view {number}: {}", g.group, members.join(" "));
+        }
+    }
+    println!("\nnode   process  state");
+    cluster.nodes.iter().for_each(print_node);
+    for node in &cluster.nodes {
+        if let Some(why) = why_not(node) {
+            println!("\n{why}");
+        }
+    }
+    for rank in 0..cluster.nodes.len() {
+        if let Some(why) = no_multicast(&cluster.nodes, rank) {
+            println!("\n{why}");
+        }
+    }
+    if let Some(why) = too_few(&cluster.nodes) {
+        println!("\n{why}");
+    }
+    for lost in cluster.groups.iter().filter_map(|g| g.lost.as_ref()) {
+        println!("\n{lost}");
+    }
+}
+
+/// Why a node does not work, in sentences that say what to do, if that is known.
+fn why_not(node: &Place) -> Option<String> {
+    let Place { name, life, last_words, refused, .. } = node;
+    // A supervisor says it in the node's line.
+    let words = last_words.as_ref().filter(|_| life.is_none());
+    let ended = words.map(|words| format!("{name} ended: {words}"));
+    // Where it wrote down that it is refused, it ended with that.
+    ended.or_else(|| refused.clone())
+}
+
+/// That fewer nodes answer than it takes to serve anybody.
+fn too_few(nodes: &[Place]) -> Option<String> {
+    let answer = nodes.iter().filter(|node| node.status.is_some()).count();
+    let needed = nodes.len() / 2 + 1;
+    let verb = if answer == 1 { "answers" } else { "answer" };
+    (answer < needed).then(|| {
+        format!(
+            "{answer} of {} nodes {verb} here, and it takes {needed} to serve clients: start others, or \
+             see why they cannot be reached from here",
+            nodes.len()
+        )
+    })
+}
+
+fn print_node(node: &Place) {
+    println!("{}", line_of(node));
+}
+
+fn line_of(node: &Place) -> String {
+    let Place { name, status, fronts, life, last_words, is_far, has_ended, refused: _ } = node;
+    let os_pid = life.as_ref().and_then(|life| life.os_pid);
+    let (process, state) = match status {
+        None if life.is_some() && os_pid.is_none() => (None, "does not run"),
+        None if *has_ended => (None, "does not run"),
+        None if *is_far => (None, "does not answer; on its host `amcast status --data` says more"),
+        None => (os_pid, "does not answer"),
+        Some(n) if n.ready => (Some(n.os_pid), "ready"),
+        Some(n) => (Some(n.os_pid), n.why.as_str()),
+    };
+    let process = process.map_or_else(|| "-".to_string(), |n| n.to_string());
+    let mut line = format!("{name:<6} {process:<8} {state}");
+    if let Some(fronts) = fronts {
+        line += &format!(", {}", ports(fronts));
+    }
+    let Some(life) = life else {
+        // The rest of what was said stands below, with what to do.
+        return line + if last_words.is_some() { ", and ended by itself" } else { "" };
+    };
+    if let Some(down) = life.down(last_words.as_deref()) {
+        return line + "; " + &down;
+    }
+    if let Life { starts, last_end: Some(end), .. } = life {
+        let times = match starts.saturating_sub(1) {
+            0 => "it is to be started again".to_string(),
+            1 => "started again once".to_string(),
+            n => format!("started again {n} times"),
+        };
+        line += &format!("; {times}, it last {end}");
+        line += &last_words.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+    }
+    line
+}
+
+fn ports(fronts: &Fronts) -> String {
+    let log = fronts.log.as_ref().map_or_else(String::new, |log| format!(" log={log}"));
+    format!("redis={}{log} http={}", fronts.redis, fronts.http)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_does_not_answer_is_told_with_its_process_and_how_it_ended() {
+        let life = Life { name: "n1".into(), os_pid: Some(77), starts: 2, ..Life::default() };
+        let mut node = Place {
+            name: "n1".into(),
+            status: None,
+            fronts: None,
+            life: Some(Life { last_end: Some("was killed by signal 9".into()), ..life.clone() }),
+            last_words: None,
+            refused: None,
+            is_far: false,
+            has_ended: false,
+        };
+        let says =
+            "n1     77       does not answer; started again once, it last was killed by signal 9";
+        assert_eq!(line_of(&node), says);
+        let last_end = Some("ended with exit code 1".to_string());
+        node.life = Some(Life { last_end, given_up: true, os_pid: None, starts: 21, ..life });
+        node.last_words = Some("no room".into());
+        let line = line_of(&node);
+        assert!(line.starts_with("n1     -        does not run; n1 is DOWN"), "{line}");
+        assert!(line.ends_with("it last ended with exit code 1: no room"), "{line}");
+    }
+}

@@ -1,0 +1,639 @@
+//! `amcast up`: a cluster on this machine.
+
+mod ready;
+
+use self::ready::Readiness;
+use super::listening::{Addresses, Listening, address, ports_before};
+use super::{Failure, entry, once_each, secret, setting, warn_if_others_read};
+use amcast::service::{Lost, Watch, first_partitions};
+use amcast_core::trace::Event;
+use amcast_core::{Capability, Cluster, Config, Entry};
+use amcast_lab::bench;
+use amcast_log::Hears;
+use amcast_memory::Idle;
+use amcast_protocols::multiring;
+use amcast_runtime::clock;
+use amcast_runtime::config::{
+    ClusterFile, MAXMEMORY_MB, Partition, Ports, Setting, USUAL_PROTOCOL, orders_all,
+};
+use amcast_runtime::front::{Front, FrontOptions};
+use amcast_runtime::home::{Fronts, Ground, Home, HomeError, OwnHome, Registry, Room, logs_bytes};
+use amcast_runtime::record::{self, LIMIT_BYTES, Recorder};
+use amcast_runtime::secret::random_word;
+use amcast_runtime::supervisor::{Life, NodeCommand, OnChange, Supervisor};
+use amcast_runtime::system::refuses_file;
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The usual ports: Redis's own, and two beside it.
+const USUAL_PORTS: [u16; 3] = [6379, 6380, 6381];
+
+/// Where a cluster keeps its data that was not told where: a directory here.
+const USUAL_DATA: &str = "amcast-data";
+
+/// How long replicas may take to come to the same position when the cluster stops.
+const SETTLE_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Places for clients besides the fronts: benchmarks, tools, and lives that overlap.
+const PLACES_SPARE: usize = 4;
+
+/// Runs a cluster on this machine until it is told to stop (Ctrl-C, SIGTERM, the terminal closes).
+///
+/// Each node is a process of its own and hosts one replica of every shard; a node that dies is
+/// started again; one that has died 20 times in a row within a second of its start, every 30 seconds.
+/// When all serve, one line on standard output says where. Every node serves Redis clients, too: `amcast status`
+/// names the ports.
+///
+/// What is acknowledged is on the disks of a majority of the nodes, synced: nodes that are killed, even
+/// all at once, lose nothing of it. The data are in ./amcast-data, or where --data says, and stay there
+/// when the cluster ends, however it does; the next `up` goes on with them. With --storage memory, or
+/// a protocol that keeps nothing, such as tram, all data end with the cluster.
+///
+/// When it stops it removes its own files and nothing else but the data that stay. A cluster whose `up`
+/// was killed (-9) stops as well; its directory is taken over by the next `up` with the same --data.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Shards of the key-value store [3; 1 if the protocol broadcasts within one group]
+    #[arg(long)]
+    shards: Option<usize>,
+    /// Replicas of each shard, and so nodes [3]
+    #[arg(long)]
+    replicas: Option<usize>,
+    /// The protocol that orders commands: over shared memory, such as tram, or one that sends messages:
+    /// to several shards, such as multi-ring, or with one shard, such as bb-urcast-urcast [multi-ring]
+    #[arg(long)]
+    protocol: Option<String>,
+    /// Where what is acknowledged is: on the disks of a majority; in their memory, and with their
+    /// operating systems; or in their memory alone. Short for --protocol multi-ring, multi-ring-async,
+    /// multi-ring-memory [disk]
+    #[arg(long, value_enum, conflicts_with = "protocol")]
+    storage: Option<Storage>,
+    /// The tree over the shards: breadth, depth, base, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Option<String>,
+    /// Threads of each node that execute commands which do not conflict in parallel; 0: the thread
+    /// that orders commands executes them, too [as many as its share of the cores has to spare]
+    #[arg(long)]
+    workers: Option<usize>,
+    /// MB that all keys may take in each node of a new cluster, in equal parts for its shards; beyond, commands that
+    /// may need more are refused. The Redis command AMCAST.MAXMEMORY sets it later [2000]
+    #[arg(long, value_name = "MB")]
+    maxmemory_mb: Option<u64>,
+    /// MB of 2^20 bytes that a Redis command or a transaction may have with all its arguments, 1 to 64; what is larger than
+    /// a message is ordered in parts [1]
+    #[arg(long, value_name = "MB")]
+    command_max_mb: Option<usize>,
+    /// MB that the logs of a node may hold, in equal parts for its shards; beyond, appends are refused
+    /// until logs are trimmed [200]
+    #[arg(long, value_name = "MB")]
+    log_mb: Option<usize>,
+    /// A directory on a disk: each node keeps the values of its logs in files there, which have no
+    /// names and go with it; --log-mb is then for what stays in memory: names, what says where values lie, and recent
+    /// values [the cluster's own directory, if the cluster keeps what it orders on a disk]
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// MB that the logs of a node may hold in files, at most a hundred times --log-mb for all of it to be of use [10000]
+    #[arg(long, value_name = "MB")]
+    log_disk_mb: Option<usize>,
+    /// The order of keys that partitions are parts of, each held by a shard: hash (of slots, as in Redis
+    /// Cluster) or range (of the keys themselves) [hash]
+    #[arg(long, value_name = "ORDER", value_parser = partition)]
+    partition: Option<Partition>,
+    /// How many partitions keys have at first; shards beyond are spare, for `amcast kv split` [as many
+    /// as shards]
+    #[arg(long, value_name = "N")]
+    partitions: Option<usize>,
+    /// The first keys of all partitions but the first, at first, with --partition range [even, for keys
+    /// of random bytes]
+    #[arg(long, value_name = "KEY,KEY,..", value_delimiter = ',')]
+    boundaries: Vec<String>,
+    /// A directory for the cluster's files and shared memory: new, empty, or left by a cluster. If it
+    /// was there before, it stays; other files in it are never touched. Where the protocol keeps a
+    /// log, the data stay in it, and a cluster that left them there is gone on with: what is not said
+    /// then is as it was [./amcast-data where the protocol keeps a log, else one in /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Read the cluster from this file; flags win over it
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A parameter of the protocol; `amcast config --explain` lists them
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Every process writes its history into this directory, for `amcast check`. That costs speed,
+    /// and about 100 bytes for each command and replica
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// How many megabytes of each kind - deliveries, what is sent, calls - a process may record in
+    /// all its lives; then, or when the disk is full, all recording stops and the service goes on
+    /// [256]
+    #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u64).range(1..))]
+    record_limit: Option<u64>,
+    /// A file whose first line Redis clients must give with AUTH, and nobody else should be able to
+    /// read
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+    /// Serve clients from this process only, not from every node as well
+    #[arg(long)]
+    no_node_fronts: bool,
+    /// Port of the Redis front; 0 takes any, if possible the one that it had before [the one that the
+    /// cluster whose data are gone on with had, else 6379, or any if that is taken]
+    #[arg(long)]
+    redis_port: Option<u16>,
+    /// Port of the log service; likewise [6380]
+    #[arg(long)]
+    log_port: Option<u16>,
+    /// Port of the status page and metrics; likewise [6381]
+    #[arg(long)]
+    http_port: Option<u16>,
+}
+
+/// Where what is acknowledged is.
+#[derive(clap::ValueEnum, Clone, Copy)]
+enum Storage {
+    Disk,
+    Async,
+    Memory,
+}
+
+impl Storage {
+    /// The protocol that keeps it there.
+    fn protocol(self) -> &'static str {
+        match self {
+            Self::Disk => multiring::SYNCED.name(),
+            Self::Async => multiring::WRITTEN.name(),
+            Self::Memory => multiring::MEMORY.name(),
+        }
+    }
+}
+
+impl Args {
+    /// The protocol that was asked for here.
+    fn protocol(&self) -> Option<&str> {
+        self.protocol.as_deref().or(self.storage.map(Storage::protocol))
+    }
+
+    /// The directory of the cluster, if it is not left to us. A protocol that keeps something gets one
+    /// that stays.
+    fn data(&self) -> Result<Option<PathBuf>, Failure> {
+        let file = self.config.as_deref().map(ClusterFile::read).transpose();
+        let file = file.map_err(Failure::misuse)?.unwrap_or_default();
+        if let Some(data) = self.data.clone().or(file.data) {
+            return Ok(Some(data));
+        }
+        // That there is no such protocol is said later.
+        let entry = entry(self.protocol().unwrap_or(&file.protocol));
+        let keeps = entry.is_ok_and(|entry| entry.capabilities().durability.has_log());
+        Ok(keeps.then(|| PathBuf::from(USUAL_DATA)))
+    }
+
+    /// The file of the cluster that is to run; `kept` is that of one that keeps its data where this
+    /// one is to run.
+    fn file(&self, kept: Option<&ClusterFile>) -> Result<ClusterFile, Failure> {
+        let mut file = match (&self.config, kept) {
+            (Some(path), _) => ClusterFile::read(path).map_err(Failure::misuse)?,
+            (None, Some(kept)) => kept.clone(),
+            (None, None) => ClusterFile::default(),
+        };
+        if self.config.is_none() {
+            file.forget_run();
+        }
+        if let Some(path) = self.config.as_ref().filter(|_| file.password.is_some()) {
+            warn_if_others_read(path);
+        }
+        file.shards = self.shards.unwrap_or(file.shards);
+        file.replicas = self.replicas.unwrap_or(file.replicas);
+        file.workers = self.workers.or(file.workers);
+        file.maxmemory_mb = self.maxmemory_mb.or(file.maxmemory_mb);
+        file.command_max_mb = self.command_max_mb.or(file.command_max_mb);
+        file.log_mb = self.log_mb.or(file.log_mb);
+        file.log_disk_mb = self.log_disk_mb.or(file.log_disk_mb);
+        // What is there already may have one that is seen from its own directory.
+        let in_file =
+            file.log_dir.as_ref().filter(|dir| self.config.is_some() || dir.is_absolute());
+        if let Some(dir) = self.log_dir.as_ref().or(in_file) {
+            // Said here, once, and not by each node.
+            let usable = amcast_services::log::Disk::new(dir, 0);
+            usable.map_err(|e| Failure::Misuse(format!("--log-dir {}", refuses_file(dir, &e))))?;
+            file.log_dir = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+        }
+        file.partition = self.partition.unwrap_or(file.partition);
+        file.partitions = self.partitions.or(file.partitions);
+        if !self.boundaries.is_empty() {
+            file.boundaries.clone_from(&self.boundaries);
+        }
+        if let Some(protocol) = self.protocol() {
+            file.protocol = protocol.to_string();
+        }
+        // Its nodes find it beside the file.
+        file.data = None;
+        file.record_limit = self.record_limit.or(file.record_limit);
+        if self.no_node_fronts {
+            file.node_fronts = Some(false);
+        }
+        if let Some(overlay) = &self.overlay {
+            file.overlay.clone_from(overlay);
+        }
+        for (name, value) in &self.set {
+            file.set.insert(name.clone(), Setting::Word(value.clone()));
+        }
+        if let Some(dir) = self.record.as_ref().or(file.record.as_ref()) {
+            // Nodes read the file from elsewhere.
+            file.record = Some(std::path::absolute(dir).map_err(Failure::misuse)?);
+        }
+        if let Some(path) = &self.password_file {
+            file.password = Some(secret(path)?);
+        }
+        if file.password.as_deref() == Some("") {
+            return Err(Failure::misuse("password = \"\" would let everybody in: leave it out"));
+        }
+        file.ports = Ports {
+            redis: self.redis_port.or(file.ports.redis),
+            log: self.log_port.or(file.ports.log),
+            http: self.http_port.or(file.ports.http),
+        };
+        Ok(file)
+    }
+}
+
+/// Takes over what nobody says from the file that an earlier run left; a new cluster has the usual bound of memory, and
+/// a seed of its own.
+fn keep_as_it_was(file: &mut ClusterFile, kept: Option<&ClusterFile>) -> std::io::Result<()> {
+    let Some(kept) = kept else {
+        file.maxmemory_mb = file.maxmemory_mb.or(Some(MAXMEMORY_MB));
+        if file.hash_seed.is_none() {
+            file.hash_seed = Some(random_word()?);
+        }
+        return Ok(());
+    };
+    file.log_dir = file.log_dir.take().or_else(|| kept.log_dir.clone());
+    file.maxmemory_mb = file.maxmemory_mb.or(kept.maxmemory_mb);
+    file.command_max_mb = file.command_max_mb.or(kept.command_max_mb);
+    Ok(())
+}
+
+pub(super) fn run(args: Args) -> Result<(), Failure> {
+    once_each(&args.set)?;
+    let data = args.data()?;
+    let kept = data.as_deref().map(Home::kept).transpose()?.flatten();
+    let mut file = args.file(kept.as_ref())?;
+    let entry = entry(&file.protocol)?;
+    let node_fronts = file.node_fronts.unwrap_or(true);
+    let fronts = 1 + if node_fronts { file.replicas } else { 0 };
+    give_places(&mut file, fronts);
+    if !entry.capabilities().several_groups
+        && args.shards.is_none()
+        && args.config.is_none()
+        && kept.is_none()
+    {
+        // These order within one group: whoever did not ask for several gets one.
+        file.shards = 1;
+    }
+    servable(entry, &file)?;
+    if file.etcd.is_some() {
+        return Err(Failure::misuse(
+            "[etcd] is for nodes on hosts of their own, which `amcast node` starts there; `amcast up` \
+             knows where its nodes are: leave it out",
+        ));
+    }
+    keep_as_it_was(&mut file, kept.as_ref()).map_err(Failure::failed)?;
+    if let (Some(kept), Some(data)) = (&kept, &data) {
+        file.go_on_from(kept).map_err(|why| HomeError::Another(data.clone(), why))?;
+    }
+    file.settle(entry, data.is_some()).map_err(Failure::failed)?;
+    if kept.is_none() && file.durable {
+        // Where a disk is used for all that is ordered, logs may be larger than memory.
+        file.log_dir = file.log_dir.or_else(|| Some(PathBuf::from(".")));
+    }
+    if file.log_disk_mb.is_some() && file.log_dir.is_none() {
+        return Err(Failure::misuse("--log-disk-mb is for logs in files: give --log-dir, too"));
+    }
+    let config = file.check(entry).map_err(Failure::misuse)?;
+    first_partitions(&file).map_err(Failure::Misuse)?;
+    let stop = stop_flag()?;
+    let room = Room::of(entry, &config).map_err(Failure::misuse)?;
+    let before = match (&data, &kept) {
+        (Some(data), Some(_)) => ports_before(&Home::at(data)?, None, USUAL_PORTS),
+        _ => USUAL_PORTS,
+    };
+    let ports = addresses(file.ports, before)?;
+    bench::clear_left_over();
+    prepare_record(&file)?;
+    let mut own = OwnHome::create(data.as_deref(), &mut file, Registry::usual())?;
+    let ground = own.home().ground(&file, (entry.about().medium, entry.about().params), &config)?;
+    warn_if_nothing_is_kept(entry, data.as_deref());
+    let goes_on = kept.is_some();
+    let plan = Plan { file: &file, config: &config, node_fronts, goes_on, stop: &stop };
+    let logs = if goes_on { 0 } else { logs_bytes(&file, entry.capabilities().durability) };
+    let needed = room.map_or(0, |room| room.with_fronts(fronts)) + logs;
+    let served = match own.home().check_room(needed) {
+        Ok(()) => plan.serve(&mut own, &ground, ports),
+        Err(e) => {
+            own.keep_only(goes_on);
+            Err(e.into())
+        }
+    };
+    let removed = own.remove(&ground, matches!(served, Ok(Ended { keep_logs: true }) | Err(_)));
+    served?;
+    Ok(removed?)
+}
+
+/// Makes the directory in which the processes record their histories, if they are to.
+fn prepare_record(file: &ClusterFile) -> Result<(), Failure> {
+    let Some(dir) = &file.record else { return Ok(()) };
+    let limit_bytes = file.record_limit.map_or(LIMIT_BYTES, |mb| mb << 20);
+    record::prepare(dir, limit_bytes).map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::misuse(format!("{}: {e}", dir.display())),
+        _ => Failure::Failed(format!("--record {}", refuses_file(dir, &e))),
+    })
+}
+
+/// A flag that is set when the system asks the cluster to stop.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        // The second signal ends at once: whoever sends it has waited long enough.
+        signal_hook::flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(Failure::failed)?;
+    }
+    Ok(stop)
+}
+
+/// Says so where data were given a directory and are in memory, or the usual directory has data of another cluster.
+fn warn_if_nothing_is_kept(entry: &dyn Entry, data: Option<&Path>) {
+    let Err(lacks) = entry.require(Capability::DurableLog) else { return };
+    if data.is_none() && Path::new(USUAL_DATA).is_dir() {
+        tracing::warn!("{lacks}: this is a new cluster, and what is in ./{USUAL_DATA} is not used");
+    }
+    if let Some(data) = data {
+        tracing::warn!(
+            "{lacks}: what is in {} ends with the cluster, and is lost when a majority of nodes fails; \
+             {USUAL_PROTOCOL}, the usual protocol, keeps what it acknowledged",
+            data.display()
+        );
+    }
+}
+
+/// Reads the order of keys that partitions are parts of.
+fn partition(text: &str) -> Result<Partition, String> {
+    match text {
+        "hash" => Ok(Partition::Hash),
+        "range" => Ok(Partition::Range),
+        _ => Err("give hash or range".to_string()),
+    }
+}
+
+/// Sees to it that there is a place for every front, and some to spare.
+pub(super) fn give_places(file: &mut ClusterFile, fronts: usize) {
+    file.clients = file.clients.max(fronts + PLACES_SPARE);
+}
+
+/// Whether a cluster of real processes can run this protocol in this shape.
+fn servable(entry: &dyn Entry, file: &ClusterFile) -> Result<(), Failure> {
+    let name = entry.name();
+    if let Err(lacks) = entry.require(Capability::CrashTolerance) {
+        return Err(Failure::Misuse(format!(
+            "{name} is not served: {lacks}; try it with amcast sim --protocol {name}"
+        )));
+    }
+    if file.shards > 1
+        && let Err(lacks) = entry.require(Capability::SeveralGroups)
+    {
+        return Err(Failure::Misuse(format!(
+            "shards = {}: {lacks}; give --shards 1, or a protocol that multicasts to several: \
+             amcast choose --multicast",
+            file.shards
+        )));
+    }
+    if !entry.about().is_uniform() {
+        tracing::warn!(
+            "{name} is not uniform throughout: when a node fails, is cut off or is left out because \
+             it was slow, what it had answered may be lost or may have been in another order than the \
+             others have, so the store is not linearizable then; uniform are: amcast choose --spec \
+             'TO(UA,SUTO)'"
+        );
+    }
+    Ok(())
+}
+
+/// Where the supervisor is to listen; `before` are the ports that it had, or the usual ones. They are
+/// tried before anything else is started, so that a port in use is an error at once.
+fn addresses(ports: Ports, before: [u16; 3]) -> Result<Addresses, Failure> {
+    let given = |port: Option<u16>| port.filter(|&port| port != 0);
+    // Who takes any port, and had none, gets one that is nobody's usual one.
+    let or = |port: Option<u16>, i: usize| match port {
+        Some(0) if before[i] == USUAL_PORTS[i] => 0,
+        _ => before[i],
+    };
+    let redis = address("redis", given(ports.redis), or(ports.redis, 0))?;
+    let log = address("log", given(ports.log), or(ports.log, 1))?;
+    let http = address("http", given(ports.http), or(ports.http, 2))?;
+    Ok(Addresses { redis, log, http })
+}
+
+/// What is to be run.
+struct Plan<'a> {
+    file: &'a ClusterFile,
+    config: &'a Config,
+    /// Whether every node serves clients.
+    node_fronts: bool,
+    /// Whether nodes go on with what an earlier cluster left on their disks.
+    goes_on: bool,
+    stop: &'a AtomicBool,
+}
+
+/// A cluster that was stopped in good order.
+struct Ended {
+    /// Whether a node ended in a way that its log tells more about.
+    keep_logs: bool,
+}
+
+impl Plan<'_> {
+    /// Starts nodes and fronts, says so, waits for `stop`, and stops them again.
+    fn serve(
+        &self,
+        own: &mut OwnHome,
+        ground: &Ground,
+        ports: Addresses,
+    ) -> Result<Ended, Failure> {
+        let Self { file, config, stop, .. } = *self;
+        let cluster = *config.cluster();
+        let home = own.home().clone();
+        let chronicle = chronicle(file, cluster)?;
+        let on_change = on_change(&home, &chronicle, cluster);
+        let command = self.node_command(&home)?;
+        let nodes = Supervisor::start(command, file.nodes().collect(), ground.clone(), on_change)
+            .map_err(Failure::failed)?;
+        let watch = Watch::begin(home.clone(), "front".to_string(), file, cluster);
+        let watch = Arc::new(watch.map_err(Failure::failed)?);
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let front = Front::start(&FrontOptions {
+            entry: entry(&file.protocol)?,
+            config,
+            ground,
+            own: None,
+            idle: Idle::for_loops(file.replicas + 1, cores),
+            record: file.record.clone(),
+        });
+        let front = Arc::new(front.map_err(Failure::failed)?);
+        let (announced, replicas) = (home.clone(), file.replicas);
+        let fronts =
+            move || (0..replicas).filter_map(|rank| announced.fronts_of(rank).ok()?.log).collect();
+        let hears = Hears::Others(Arc::new(fronts));
+        let listening = Listening::begin(ports, &front, &watch, file, (None, hears))?;
+        let readiness = Readiness {
+            home: &home,
+            watch: &watch,
+            nodes: &nodes,
+            door: listening.redis(),
+            password: file.password.as_deref(),
+            together: orders_all(entry(&file.protocol)?, config),
+            goes_on: self.goes_on,
+        };
+        if readiness.wait(stop)? {
+            let fronts = listening.fronts();
+            own.announce(&fronts)?;
+            say_ready(&fronts);
+        }
+        let mut told = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            tell_lost(&watch, &file.protocol, &mut told);
+            if !front.is_serving() || !listening.is_serving() {
+                return Err(Failure::Failed("a thread that serves clients has failed".to_string()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        tell_of_the_end(file);
+        // First nobody may ask for more; then what was asked for is done, everywhere.
+        nodes.close_fronts();
+        listening.close(&front);
+        let settled = chronicle.is_some() && front.open() == 0 && settle(&watch, &home, cluster);
+        drop(front);
+        drop(watch);
+        let keep_logs = nodes.lives().iter().any(Life::is_telling);
+        drop(nodes);
+        finish(&chronicle, file, settled);
+        Ok(Ended { keep_logs })
+    }
+
+    fn node_command(&self, home: &Home) -> Result<NodeCommand, Failure> {
+        let program = std::env::current_exe().map_err(Failure::failed)?;
+        let mut args = vec![OsString::from("node"), "--until-input-ends".into()];
+        if self.node_fronts {
+            args.extend(
+                ["--redis-port", "0", "--log-port", "0", "--http-port", "0"].map(OsString::from),
+            );
+        }
+        args.extend(["--config".into(), home.file_path().into_os_string(), "--name".into()]);
+        Ok(NodeCommand { program, args })
+    }
+}
+
+/// Says which shards have lost their state, each once: their nodes are started again and again, and
+/// nobody can give them any.
+fn tell_lost(watch: &Watch, protocol: &str, told: &mut Vec<Lost>) {
+    let lost = watch.lost();
+    for new in lost.iter().filter(|lost| !told.contains(lost)) {
+        tracing::error!(
+            "{new} ({protocol} keeps its state in memory only; multi-ring, the usual protocol, keeps it \
+             on disks)"
+        );
+    }
+    *told = lost;
+}
+
+/// Says what comes of impatience where a history is recorded.
+fn tell_of_the_end(file: &ClusterFile) {
+    if let Some(dir) = &file.record {
+        tracing::warn!(
+            "it stops, which takes some seconds; a second signal would end it at once, and the \
+             history in {} without its end: then liveness cannot be judged",
+            dir.display()
+        );
+    }
+}
+
+/// Says on standard output that the cluster serves. Nobody has to read it, and nobody waits until it is read.
+fn say_ready(Fronts { redis, log, http }: &Fronts) {
+    let log = log.as_deref().unwrap_or_default();
+    let line = format!("ready redis={redis} log={log} http={http}\n");
+    let at = format!("ready at redis={redis} http={http}");
+    let say = move || {
+        let mut out = std::io::stdout();
+        if let Err(e) = out.write_all(line.as_bytes()).and_then(|()| out.flush()) {
+            tracing::warn!("standard output cannot be written ({e}); {at}");
+        }
+    };
+    if let Err(e) = std::thread::Builder::new().name("ready".to_string()).spawn(say) {
+        tracing::warn!("standard output is not written: {e}");
+    }
+}
+
+/// The supervisor's own history: deaths, which a killed node cannot tell, and the end.
+type Chronicle = Option<Arc<Mutex<Recorder>>>;
+
+fn chronicle(file: &ClusterFile, cluster: Cluster) -> Result<Chronicle, Failure> {
+    let Some(dir) = &file.record else { return Ok(None) };
+    let recorder = Recorder::begin(dir, "supervisor", cluster, &[], clock::now());
+    let recorder = recorder.map_err(|e| Failure::Failed(refuses_file(dir, &e)))?;
+    Ok(Some(Arc::new(Mutex::new(recorder))))
+}
+
+fn tell(chronicle: &Chronicle, events: impl IntoIterator<Item = Event<'static>>) {
+    let Some(recorder) = chronicle else { return };
+    let mut recorder = recorder.lock().unwrap_or_else(PoisonError::into_inner);
+    events.into_iter().for_each(|event| recorder.event(&event));
+    recorder.flush();
+}
+
+/// Writes down what happens to nodes: for `amcast status`, and in the history.
+fn on_change(home: &Home, chronicle: &Chronicle, cluster: Cluster) -> OnChange {
+    let (home, chronicle) = (home.clone(), chronicle.clone());
+    Box::new(move |ended, lives| {
+        if let Some(rank) = ended {
+            let replicas = cluster.all_groups().iter().map(|g| cluster.replica(g, rank));
+            tell(&chronicle, replicas.map(|p| Event::Crash { t: clock::now(), p }));
+        }
+        if let Err(e) = home.write_lives(lives) {
+            tracing::warn!("`amcast status` will not know: {e}");
+        }
+    })
+}
+
+/// Ends the history, if the run settled and nothing of it is missing; else says why not.
+fn finish(chronicle: &Chronicle, file: &ClusterFile, settled: bool) {
+    let Some(dir) = &file.record else { return };
+    let why = record::stopped(dir);
+    if settled && why.is_none() {
+        tell(chronicle, [Event::End]);
+        return;
+    }
+    let why = why.unwrap_or_else(|| "the replicas did not come to the same position".to_string());
+    tracing::warn!("the history has no end, liveness will not be judged: {}", why.trim_end());
+}
+
+/// Waits until no node serves clients and every replica has delivered what any of them has. Whether
+/// that came about.
+fn settle(watch: &Watch, home: &Home, cluster: Cluster) -> bool {
+    let begun = Instant::now();
+    while begun.elapsed() < SETTLE_PATIENCE {
+        let nodes: Vec<_> = watch.ask_now().into_iter().flatten().collect();
+        let level = |g: usize| {
+            let mut at = nodes.iter().filter_map(|n| n.replicas.get(g).map(|r| r.delivered));
+            let first = at.next();
+            at.all(|position| Some(position) == first)
+        };
+        let whole = nodes.len() == cluster.replicas() && nodes.iter().all(|n| n.ready);
+        let closed = (0..cluster.replicas()).all(|rank| home.fronts_of(rank).is_err());
+        if closed && whole && (0..cluster.groups()).all(level) {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}

@@ -1,0 +1,124 @@
+//! When a cluster that starts serves: all its nodes do, or, where it goes on with data on disks, as many
+//! of them as are needed.
+
+use amcast::client::Connection;
+use amcast::service::Watch;
+use amcast_lab::commands::Failure;
+use amcast_runtime::home::Home;
+use amcast_runtime::supervisor::{Life, Supervisor};
+use amcast_services::Status;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a cluster may take until it serves.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often a node may be started until the cluster serves for the first time.
+const STARTS_MAX: u64 = 3;
+
+/// How often it is looked whether the cluster serves.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// What tells whether a cluster that starts serves.
+pub(super) struct Readiness<'a> {
+    pub(super) home: &'a Home,
+    pub(super) watch: &'a Watch,
+    pub(super) nodes: &'a Supervisor,
+    /// The Redis front.
+    pub(super) door: SocketAddr,
+    pub(super) password: Option<&'a str>,
+    /// Whether a command may go to several shards.
+    pub(super) together: bool,
+    /// The cluster goes on with data that were left on disks. One of them that is damaged must not keep
+    /// the others from clients: a majority of the nodes is enough then. A new cluster has nothing that
+    /// could be damaged, and what keeps its node from starting is a mistake to be told at once.
+    pub(super) goes_on: bool,
+}
+
+impl Readiness<'_> {
+    /// Waits until the cluster serves and a write over all shards went through. False if it was told to
+    /// stop before.
+    ///
+    /// # Errors
+    /// When that takes too long, or nodes end again and again.
+    pub(super) fn wait(&self, stop: &AtomicBool) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            let lives = self.nodes.lives();
+            let failing: Vec<&Life> =
+                lives.iter().filter(|life| life.starts > STARTS_MAX).collect();
+            let is_late = begun.elapsed() >= START_PATIENCE;
+            let enough = self.goes_on && (is_late || !failing.is_empty());
+            let ready = if enough { self.watch.ready() } else { self.watch.all_ready() };
+            let Err(why) = ready.and_then(|()| self.probe()) else {
+                self.tell_missing();
+                return Ok(true);
+            };
+            let quorum = self.watch.cluster().quorum();
+            let bearable = if self.goes_on { lives.len().saturating_sub(quorum) } else { 0 };
+            if failing.len() > bearable {
+                return Err(Failure::Failed(cannot_start(&failing)));
+            }
+            if is_late {
+                let why = format!("the cluster does not serve after {START_PATIENCE:?}: {why}");
+                return Err(Failure::Failed(why));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// Says which nodes the cluster serves without.
+    fn tell_missing(&self) {
+        let said = self.watch.ask_now();
+        let missing = (0..said.len()).filter(|&rank| said[rank].as_ref().is_none_or(|n| !n.ready));
+        let lives = self.nodes.lives();
+        for rank in missing {
+            let Some(Life { name, last_end, .. }) = lives.get(rank) else { continue };
+            let why = match (last_end, &said[rank]) {
+                (_, Some(node)) => node.why.clone(),
+                (Some(end), None) => match self.home.last_words(rank) {
+                    Some(words) => format!("it last {end}: {words}"),
+                    None => format!("it last {end}"),
+                },
+                (None, None) => "it does not answer".to_string(),
+            };
+            tracing::warn!(
+                "the cluster serves without {name}, and may do without few others until {name} is back, \
+                 which is tried again and again ({why})"
+            );
+        }
+    }
+
+    /// A write that leaves nothing behind, over enough keys that every shard takes part.
+    fn probe(&self) -> Result<(), String> {
+        let keys: Vec<String> = (0..256).map(|i| format!("amcast:probe:{i}")).collect();
+        let words: Vec<&[u8]> =
+            std::iter::once(&b"DEL"[..]).chain(keys.iter().map(String::as_bytes)).collect();
+        let mut connection = Connection::open(&self.door.to_string()).map_err(|e| e.to_string())?;
+        connection.log_in(self.password).map_err(|e| e.to_string())?;
+        let mut call = |words: &[&[u8]]| match connection.call(words) {
+            Ok(answer) if answer.is_error() => Err(answer.to_string()),
+            Ok(_) => Ok(()),
+            Err(e) => Err(e.to_string()),
+        };
+        if self.together {
+            return call(&words);
+        }
+        // A shard at a time.
+        words[1..].iter().try_for_each(|key| call(&[words[0], key]))
+    }
+}
+
+/// That these nodes end whenever they are started.
+fn cannot_start(failing: &[&Life]) -> String {
+    let told = |life: &&Life| {
+        let how = life.last_end.as_deref().unwrap_or("does not begin");
+        format!("{} cannot be started: it {how}", life.name)
+    };
+    let told: Vec<String> = failing.iter().map(told).collect();
+    format!("{}; see above", told.join(", "))
+}

@@ -1,0 +1,167 @@
+//! `amcast view`: a recorded history as a picture, in the browser.
+
+mod picture;
+mod scene;
+
+use super::check::usual;
+use super::histories::Lines;
+use amcast_check::{Property, Report, Verdict, check};
+use amcast_lab::commands::Failure;
+use amcast_lab::commands::sheet::{GENERATOR, sheet_with};
+use maud::{Markup, html};
+use scene::{Choice, Scene};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+/// Within so many bytes a page says what it is.
+const PAGE_HEAD_BYTES: u64 = 1000;
+
+/// Draws a recorded history as a page for the browser, complete in one file.
+///
+/// A line for each process; from left to right what happened, in its order. The history is judged as
+/// `amcast check` does it: where a property does not hold, the messages that show it are drawn and what is
+/// wrong stands out. Otherwise the first events are, or those that are asked for.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A history (JSON lines), or a directory of them
+    path: PathBuf,
+    /// Draw what belongs to this message, such as g0/r1:42, or to this call, such as c32.0.3:7; several
+    /// with commas
+    #[arg(long, value_name = "M", value_delimiter = ',')]
+    message: Vec<String>,
+    /// Draw nothing before this time, in nanoseconds of the run's clock
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    from: u64,
+    /// Draw nothing after this time
+    #[arg(long, value_name = "NS", default_value_t = u64::MAX, hide_default_value = true)]
+    until: u64,
+    /// Draw so many events at most
+    #[arg(long, value_name = "COUNT", default_value_t = 600)]
+    events: usize,
+    /// Where to write the page, in place of an earlier one [the history's name with .html, in this
+    /// directory]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write the page also in place of a file that is none
+    #[arg(long)]
+    force: bool,
+}
+
+pub(super) fn run(args: &Args) -> Result<(), Failure> {
+    if args.events == 0 || args.from > args.until {
+        return Err(Failure::Misuse(
+            "--events and the time between --from and --until: nothing \
+                                    would be drawn"
+                .to_string(),
+        ));
+    }
+    let lines = Lines::of(&args.path)?;
+    let mut history = lines.history()?;
+    // Calls that nothing can judge are drawn like the others.
+    let _ = history.leave_out();
+    let properties: Vec<Property> = usual(&history);
+    let report = check(&history, &properties);
+    drop(history);
+    let choice = Choice {
+        messages: args.message.iter().cloned().collect(),
+        between: (args.from, args.until),
+        most: args.events,
+    };
+    let scene = Scene::of(&lines, &choice, &evidence(&report))?;
+    if scene.events.is_empty() {
+        let path = args.path.display();
+        let names: Vec<_> = scene.first.into_iter().flatten().collect();
+        let named = match &names[..] {
+            [] => String::new(),
+            names => format!("; calls and messages are named as in it: {}", names.join(", ")),
+        };
+        let why = format!("{path}: there is no event of that kind among {}{named}", scene.all);
+        return Err(Failure::Failed(why));
+    }
+    let out = args.out.clone().unwrap_or_else(|| usual_out(&args.path));
+    if !args.force && !is_replaceable(&out) {
+        return Err(Failure::Misuse(format!(
+            "{}: is there, and is no page of amcast; --out FILE puts the page elsewhere, --force in its \
+             place",
+            out.display()
+        )));
+    }
+    let title = format!("{}", args.path.display());
+    let page = sheet_with(&title, picture::STYLE, &body(&scene, &report));
+    fs::write(&out, page).map_err(|e| {
+        Failure::Failed(format!(
+            "{}: the page cannot be written ({e}); --out FILE puts it elsewhere",
+            out.display()
+        ))
+    })?;
+    let full = out.canonicalize().unwrap_or(out);
+    println!("file://{}", full.display());
+    Ok(())
+}
+
+/// Whether a page may be written there: nothing is there, or another page.
+fn is_replaceable(out: &Path) -> bool {
+    let mut begins = Vec::new();
+    match fs::File::open(out) {
+        Ok(file) => {
+            let read = file.take(PAGE_HEAD_BYTES).read_to_end(&mut begins);
+            read.is_ok() && String::from_utf8_lossy(&begins).contains(GENERATOR)
+        }
+        // What else may be wrong there is said by who writes.
+        Err(_) => true,
+    }
+}
+
+/// In the directory where the command runs, named after the history.
+fn usual_out(path: &Path) -> PathBuf {
+    let name = path.canonicalize().ok();
+    let name = name.as_deref().unwrap_or(path).file_name().unwrap_or_default();
+    Path::new(name).with_extension("html")
+}
+
+/// Where the history says what is wrong.
+fn evidence(report: &Report) -> BTreeSet<(String, u32)> {
+    let violated = report.findings.iter().filter_map(|(_, verdict)| match verdict {
+        Verdict::Violated(why) => Some(&why.events),
+        _ => None,
+    });
+    violated.flatten().map(|seen| (seen.place.file.clone(), seen.place.line)).collect()
+}
+
+fn body(scene: &Scene, report: &Report) -> Markup {
+    html! {
+        (verdicts(report))
+        p {
+            (scene.events.len()) " of " (scene.all) " events."
+            @if scene.left_out > 0 {
+                " " (scene.left_out) " that were chosen are left out: " code { "--events" } ", "
+                code { "--from" } ", " code { "--until" } " and " code { "--message" } " choose others."
+            }
+            " A disc is a cast, a box a delivery, a ring a part that was taken in ordering, a bar a call until \
+              its return, a cross a crash, an arrow a start after one, an upright line a view. Columns are \
+              events in their order, not equal times. Point at one for what the history says of it."
+        }
+        (picture::draw(scene))
+    }
+}
+
+/// What the checker found.
+fn verdicts(report: &Report) -> Markup {
+    html! {
+        ul {
+            @for (property, verdict) in &report.findings {
+                li {
+                    (property.name()) ": "
+                    @match verdict {
+                        Verdict::Holds => span.yes { "holds" },
+                        Verdict::Violated(why) => strong.no { (why.sentence) },
+                        Verdict::NotJudged(why) => { "not judged: " (why) }
+                        Verdict::Impossible(why) => strong.no { "no run's history: " (why) },
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The program `amcast`: a cluster on this machine, a node of one, clients of its services, what looks at histories and
+//! logs on disk, and the laboratory (`amcast_lab`).
+//!
+//! Read `commands/mod.rs` (what a subcommand is), `commands/node.rs` (a node), then `commands/up.rs` (many).
+
+mod commands;
+
+fn main() -> std::process::ExitCode {
+    commands::main()
+}

@@ -1,0 +1,662 @@
+//! `amcast bench`: a protocol measured, on shared memory, over a network of processes, or in the
+//! simulator.
+
+use super::{Failure, entry, once_each, setting};
+use crate::bench::bursts::Wire;
+use crate::bench::ycsb::Kind;
+use crate::bench::{
+    self, Choice, Load, Machine, Plan, Row, STOPPED, line_one_way_ns, report, run_part, run_shared,
+    run_simulated, wire,
+};
+use amcast_core::entry::{MediumKind, Node};
+use amcast_core::{Capability, Entry, Gid, Span};
+use amcast_protocols::tram::Tram;
+use amcast_sim::Model;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What clients do in a sweep's rows of throughput.
+const SWEEP_CLIENTS: usize = 4;
+const SWEEP_OUTSTANDING: usize = 256;
+
+/// Measures a protocol: latency and throughput of its multicasts.
+///
+/// On shared memory the loops of all nodes and clients are threads of this process over mapped
+/// files, or OS processes; a loop that spins wants a core of its own, and is bound to it. Over TCP or
+/// UDP each node is an OS process of this machine that multicasts itself. In the
+/// simulator every write and every message takes the same time, and the machine does not matter.
+/// What was delivered is judged afterwards. Several values of a flag, as in `--destinations 1,2,4`
+/// or `--overlay base --overlay depth`, make a row for each combination; rows take turns.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The protocol
+    #[arg(long, default_value = Tram.name())]
+    pub(super) protocol: String,
+    /// Measure a service instead: a cluster of its own, with --groups shards [3]
+    #[arg(long, value_enum)]
+    service: Option<Service>,
+    /// Of the service: what it is measured beside, in turns: of kv, redis-server or a path
+    /// [redis-server]; of log, bookkeeper [bookkeeper]; or none
+    #[arg(long, requires = "service")]
+    pub(super) rival: Option<String>,
+    /// Of the service: kill leaders under load, and tell how long shards do not serve; 2 shards
+    /// and 5 replicas unless said otherwise, so that a majority outlives all leaders
+    #[arg(long, requires = "service")]
+    pub(super) failover: bool,
+    /// Measure stores instead, under YCSB's workloads: A,B or A..F or all; clusters of its own, and
+    /// other stores, in turns
+    #[arg(long, value_name = "WORKLOADS", conflicts_with = "service")]
+    ycsb: Option<String>,
+    /// With --ycsb: which stores [all that are installed]
+    #[arg(long, value_enum, value_delimiter = ',', requires = "ycsb")]
+    pub(super) stores: Vec<Kind>,
+    /// With --ycsb: records of 1 KB that each store is filled with [10000]
+    #[arg(long, requires = "ycsb")]
+    pub(super) records: Option<u64>,
+    #[command(flatten)]
+    recovery: super::bench_recovery::Args,
+    /// What it runs on
+    #[arg(long, value_enum, default_value_t = On::Shm)]
+    medium: On,
+    /// The whole table: overlays base, breadth and depth, 1 to all groups as destinations, uniform
+    /// and neighbouring, each for latency and for throughput; 8 groups unless said otherwise
+    #[arg(long, conflicts_with_all = ["rate", "outstanding"])]
+    sweep: bool,
+    /// Groups [1, or 8 in a sweep]
+    #[arg(long)]
+    pub(super) groups: Option<usize>,
+    /// Replicas of each group [3, or 1 if the protocol takes no more]
+    #[arg(long)]
+    pub(super) replicas: Option<usize>,
+    /// Client processes [1; in a sweep, for throughput, 4]
+    #[arg(long)]
+    pub(super) clients: Option<usize>,
+    /// Destination groups of each multicast: 2, or 1,2,4, or 1..8 [1]
+    #[arg(long, value_parser = counts)]
+    destinations: Option<Counts>,
+    /// How the destination groups are chosen [uniform]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    choice: Vec<Choice>,
+    /// Bytes of each payload [64, or 1024 of --service log and --recovery]
+    #[arg(long, value_delimiter = ',')]
+    payload: Vec<usize>,
+    /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Vec<String>,
+    /// A parameter of the protocol
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    pub(super) set: Vec<(String, String)>,
+    /// Over TCP or UDP: on how many nodes replicas multicast [all]
+    #[arg(long)]
+    senders: Option<usize>,
+    /// Over TCP, and of --service log: where logs are kept, in a directory of its own that is removed
+    /// afterwards [the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// Multicasts that each client has on the way: 1 for latency, many for throughput
+    #[arg(long, value_delimiter = ',', default_value = "1")]
+    outstanding: Vec<usize>,
+    /// Multicasts a second of each client instead; latency then counts from when one was due
+    #[arg(long, conflicts_with = "outstanding")]
+    pub(super) rate: Option<u64>,
+    /// Seconds of measuring [1; 0.3 in a sweep; 0.1 if quick]
+    #[arg(long, allow_negative_numbers = true)]
+    pub(super) duration: Option<f64>,
+    /// Seconds before that [0.2, or 0.1 if quick]
+    #[arg(long, allow_negative_numbers = true)]
+    pub(super) warm_up: Option<f64>,
+    /// How often each row is measured; figures are medians over them [3, or 1 if quick]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Measure each row once and shortly: for a first look, not for a figure to quote
+    #[arg(long)]
+    quick: bool,
+    /// Parts that nodes and clients are dealt to: a part has all replicas of some nodes, or some
+    /// clients [one for each core, at most one for each node and client]
+    #[arg(long)]
+    threads: Option<usize>,
+    /// Parts are OS processes, not threads; if not said otherwise, one for each node and client
+    #[arg(long)]
+    processes: bool,
+    /// Bind each part to a core, even if there are fewer cores than parts
+    #[arg(long)]
+    pin: bool,
+    /// In the simulator: nanoseconds that a write or a message takes
+    #[arg(long, default_value_t = 1000)]
+    delay_ns: u64,
+    /// In the simulator: how many multicasts
+    #[arg(long, default_value_t = 10_000)]
+    messages: usize,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Be one part of a measurement that another process leads
+    #[arg(long, hide = true)]
+    part: bool,
+    /// Be one node of a measurement over a network
+    #[arg(long, hide = true)]
+    node: bool,
+    /// Be one process of a measurement of bursts
+    #[arg(long, hide = true)]
+    member: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Service {
+    /// The key-value store, through its Redis front
+    Kv,
+    /// The distributed log on disk, through its gRPC front: synchronous appends of 1, 10, .. 200
+    /// clients, or of as many as --clients says
+    Log,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum On {
+    /// Shared memory of this machine
+    Shm,
+    /// TCP between processes of this machine
+    Tcp,
+    /// UDP between processes of this machine
+    Udp,
+    /// The simulator
+    Sim,
+}
+
+impl On {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sim => "sim",
+        }
+    }
+
+    /// What messages travel on, if they do.
+    const fn wire(self) -> Option<Wire> {
+        match self {
+            Self::Tcp => Some(Wire::Tcp),
+            Self::Udp => Some(Wire::Udp),
+            Self::Shm | Self::Sim => None,
+        }
+    }
+}
+
+/// Some counts, written `2`, `1,2,4` or `1..8`, the last one included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Counts(Vec<usize>);
+
+fn counts(text: &str) -> Result<Counts, String> {
+    let number = |t: &str| t.trim().parse::<usize>().map_err(|_| format!("{t:?} is no number"));
+    if let Some((first, last)) = text.split_once("..") {
+        return Ok(Counts((number(first)?..=number(last)?).collect()));
+    }
+    text.split(',').map(number).collect::<Result<_, _>>().map(Counts)
+}
+
+/// Does what `args` ask for.
+///
+/// # Errors
+/// What was asked wrongly, or failed.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    if args.member {
+        return crate::bench::bursts::run_member().map_err(Failure::Failed);
+    }
+    once_each(&args.set)?;
+    if args.node {
+        return wire::run_node().map_err(Failure::Failed);
+    }
+    if args.part {
+        return run_part().map_err(Failure::failed);
+    }
+    if let Some(text) = &args.ycsb {
+        let workloads = super::bench_ycsb::workloads(text).map_err(Failure::Misuse)?;
+        bench::heed_signals();
+        return super::bench_ycsb::run(args, &workloads);
+    }
+    let entry = entry(&args.protocol)?;
+    if args.recovery.recovery {
+        bench::heed_signals();
+        return super::bench_recovery::measure(args, &args.recovery);
+    }
+    args.check(entry)?;
+    if args.medium != On::Sim || args.service.is_some() {
+        // In memory or files that outlive this process: it is not to end before they are removed.
+        bench::heed_signals();
+        bench::clear_left_over();
+    }
+    match args.service {
+        Some(Service::Kv) => return super::bench_service::run(args),
+        Some(Service::Log) => return super::bench_log::run(args),
+        None => {}
+    }
+    let machine = Machine::here();
+    let mut rows = Vec::new();
+    for plan in args.plans(machine.cores) {
+        rows.push(Row { plan: args.checked(entry, plan)?, rounds: Vec::new() });
+    }
+    let mut lines_ns = vec![machine.line_one_way_ns];
+    let ended = args.measure_all(entry, &mut rows, &mut lines_ns);
+    let all = rows.len() * args.rounds();
+    rows.retain(|row| !row.rounds.is_empty());
+    let made: usize = rows.iter().map(|row| row.rounds.len()).sum();
+    if made > 0 {
+        // What there is, also of one that was stopped.
+        args.tell(&machine, &lines_ns, &rows);
+    }
+    ended.map_err(|why| match why.as_str() {
+        STOPPED => Failure::Failed(format!("stopped after {made} of {all} measurements")),
+        _ => Failure::Failed(why),
+    })
+}
+
+impl Args {
+    fn tell(&self, machine: &Machine, lines_ns: &[f64], rows: &[Row]) {
+        if self.json {
+            println!("{}", report(self.medium.name(), machine, lines_ns, rows));
+        } else {
+            print(rows, machine, lines_ns);
+        }
+    }
+
+    /// Measures every row in each round, and says how far it is.
+    fn measure_all(
+        &self,
+        entry: &dyn Entry,
+        rows: &mut [Row],
+        lines_ns: &mut Vec<f64>,
+    ) -> Result<(), String> {
+        let (count, all) = (rows.len(), rows.len() * self.rounds());
+        let bar = bar(self, all);
+        // Where there is no bar a line each tells as much.
+        let told = bar.is_hidden() && count > 1;
+        for round in 0..self.rounds() {
+            if round > 0 {
+                lines_ns.push(line_one_way_ns());
+            }
+            for (nth, row) in rows.iter_mut().enumerate() {
+                bar.set_message(title(&row.plan));
+                let measured =
+                    self.measure(entry, &row.plan).map_err(|why| match why.as_str() {
+                        STOPPED => why,
+                        _ => format!("{}: {why}", title(&row.plan)),
+                    })?;
+                if told {
+                    let (n, rate) = (round * count + nth + 1, measured.per_second);
+                    let p50_us = measured.latency_ns.p50 as f64 / 1e3;
+                    eprintln!("[{n}/{all}] {}: {rate:.0}/s p50 {p50_us:.2} us", title(&row.plan));
+                }
+                row.rounds.push(measured);
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+impl Args {
+    /// Checks what does not depend on the row.
+    fn check(&self, entry: &dyn Entry) -> Result<(), Failure> {
+        let misuse = |why: String| Err(Failure::Misuse(why));
+        let within = |s: f64| s.is_finite() && (0.0..=3600.0).contains(&s);
+        let duration = self.duration_s();
+        if !within(duration) || duration == 0.0 {
+            return misuse(format!("--duration {duration}: give seconds above 0, up to 3600"));
+        }
+        let warm_up = self.warm_up_s();
+        if !within(warm_up) {
+            return misuse(format!("--warm-up {warm_up}: give seconds from 0 to 3600"));
+        }
+        let counts = [
+            ("groups", self.groups),
+            ("replicas", self.replicas),
+            ("clients", self.clients),
+            ("threads", self.threads),
+            ("rounds", self.rounds),
+            ("rate", self.rate.map(|r| r as usize)),
+            ("messages", Some(self.messages)),
+            ("outstanding", self.outstanding.iter().copied().min()),
+        ];
+        if let Some((name, _)) = counts.iter().find(|(_, n)| *n == Some(0)) {
+            return misuse(format!("--{name} 0: give at least 1"));
+        }
+        if self.medium == On::Shm && entry.about().medium != MediumKind::Memory {
+            return misuse(format!(
+                "{} passes messages: measure it with --medium tcp, udp or sim; `amcast protocols` \
+                 lists those that run on shared memory",
+                self.protocol
+            ));
+        }
+        if let Some(wire) = self.medium.wire() {
+            self.check_wire(entry, wire)?;
+        }
+        if self.medium == On::Sim && self.choices().contains(&Choice::Neighbouring) {
+            return misuse("in the simulator destinations are drawn uniformly".to_string());
+        }
+        Ok(())
+    }
+
+    /// Checks what only goes for processes on a network.
+    fn check_wire(&self, entry: &dyn Entry, wire: Wire) -> Result<(), Failure> {
+        let misuse = |why: String| Err(Failure::Misuse(why));
+        let about = entry.about();
+        if about.medium != MediumKind::Messages {
+            return misuse(format!(
+                "{} runs on shared memory: measure it with --medium shm",
+                self.protocol
+            ));
+        }
+        if wire == Wire::Udp
+            && let Err(lacks) = entry.require(Capability::Datagrams)
+        {
+            return misuse(format!("{lacks}: measure it with --medium tcp"));
+        }
+        if let Err(lacks) = entry.require(Capability::SendingReplicas) {
+            return misuse(format!(
+                "{lacks}, and over a network none are measured: measure it with --medium sim"
+            ));
+        }
+        if self.clients.is_some() || self.sweep || self.threads.is_some() || self.pin {
+            return misuse(
+                "over a network nodes multicast themselves, each in a process of its own: give \
+                 --senders, and no --clients, --sweep, --threads or --pin"
+                    .to_string(),
+            );
+        }
+        if self.senders.is_some_and(|n| n == 0 || n > self.replicas.unwrap_or(3)) {
+            return misuse("--senders: give 1 to as many as there are --replicas".to_string());
+        }
+        Ok(())
+    }
+
+    fn duration_s(&self) -> f64 {
+        self.duration.unwrap_or(match (self.quick, self.sweep) {
+            (true, _) => 0.1,
+            (false, true) => 0.3,
+            (false, false) => 1.0,
+        })
+    }
+
+    fn warm_up_s(&self) -> f64 {
+        self.warm_up.unwrap_or(if self.quick { 0.1 } else { 0.2 })
+    }
+
+    /// How often each row is measured.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    /// Of a service: the time before a measurement, and of one that takes `usual` seconds if not
+    /// said otherwise.
+    pub(super) fn service_times(&self, usual: f64) -> [Duration; 2] {
+        let usual = if self.quick { usual / 4.0 } else { usual };
+        [self.warm_up_s(), self.duration.unwrap_or(usual)].map(Duration::from_secs_f64)
+    }
+
+    /// Bytes of payloads, those that are usual for what is measured unless others were given.
+    pub(super) fn payloads(&self) -> Vec<usize> {
+        match (&self.payload[..], self.service) {
+            ([], Some(Service::Log)) => vec![1024],
+            ([], _) if self.recovery.recovery => vec![1024],
+            ([], _) => vec![64],
+            (given, _) => given.to_vec(),
+        }
+    }
+
+    fn choices(&self) -> Vec<Choice> {
+        match (self.choice.is_empty(), self.sweep && self.medium == On::Shm) {
+            (true, true) => vec![Choice::Uniform, Choice::Neighbouring],
+            (true, false) => vec![Choice::Uniform],
+            (false, _) => self.choice.clone(),
+        }
+    }
+
+    /// A plan for each combination of what was given.
+    fn plans(&self, cores: usize) -> Vec<Plan> {
+        let groups = self.groups.unwrap_or(if self.sweep { 8 } else { 1 });
+        let overlays = match (self.overlay.is_empty(), self.sweep) {
+            (true, true) => ["base", "breadth", "depth"].map(str::to_string).to_vec(),
+            (true, false) => vec!["breadth".to_string()],
+            (false, _) => self.overlay.clone(),
+        };
+        let destinations = match &self.destinations {
+            Some(Counts(given)) => given.clone(),
+            None if self.sweep => (1..=groups).collect(),
+            None => vec![1],
+        };
+        let clients = self.clients.unwrap_or(1);
+        let loads = if self.sweep {
+            vec![(1, 1), (self.clients.unwrap_or(SWEEP_CLIENTS), SWEEP_OUTSTANDING)]
+        } else {
+            self.outstanding.iter().map(|&o| (clients, o)).collect()
+        };
+        let mut plans = Vec::new();
+        for overlay in &overlays {
+            for &choice in &self.choices() {
+                for &destinations in &destinations {
+                    for &payload in &self.payloads() {
+                        for &(clients, outstanding) in &loads {
+                            let load = self.load(destinations, choice, payload, outstanding);
+                            plans.push(self.plan(groups, overlay, clients, cores, load));
+                        }
+                    }
+                }
+            }
+        }
+        plans
+    }
+
+    fn load(
+        &self,
+        destinations: usize,
+        choice: Choice,
+        payload: usize,
+        outstanding: usize,
+    ) -> Load {
+        Load {
+            destinations,
+            choice,
+            payload,
+            outstanding,
+            rate: self.rate,
+            warm_up_s: self.warm_up_s(),
+            duration_s: self.duration_s(),
+            threads: 0,
+            pin: false,
+            processes: self.processes || self.medium.wire().is_some(),
+            senders: 0,
+        }
+    }
+
+    fn plan(&self, groups: usize, overlay: &str, clients: usize, cores: usize, load: Load) -> Plan {
+        let replicas = self.replicas.unwrap_or(3);
+        if let Some(wire) = self.medium.wire() {
+            let senders = self.senders.unwrap_or(replicas);
+            let load = Load { threads: replicas, senders, ..load };
+            return wire::completed(self.bare_plan((groups, replicas, 0), overlay, load), wire);
+        }
+        let each = replicas + clients;
+        let few = if self.processes { each } else { each.min(cores) };
+        let threads = self.threads.unwrap_or(few).min(each);
+        let pin = self.pin || threads <= cores;
+        let load = Load { threads, pin, ..load };
+        self.bare_plan((groups, replicas, clients), overlay, load)
+    }
+
+    fn bare_plan(
+        &self,
+        (groups, replicas, clients): (usize, usize, usize),
+        overlay: &str,
+        load: Load,
+    ) -> Plan {
+        Plan {
+            protocol: self.protocol.clone(),
+            groups,
+            replicas,
+            clients,
+            overlay: overlay.to_string(),
+            set: self.set.clone(),
+            load,
+        }
+    }
+
+    /// The plan, if it makes sense.
+    fn checked(&self, entry: &dyn Entry, plan: Plan) -> Result<Plan, Failure> {
+        let plan = match plan.config(entry) {
+            Err(_) => {
+                let alone = Plan { replicas: 1, ..plan.clone() };
+                let without = Plan { clients: 0, ..plan.clone() };
+                let fits = |plan: &Plan| plan.config(entry).is_ok();
+                if self.replicas.is_none() && fits(&alone) {
+                    alone
+                } else if self.clients.is_none() && fits(&without) {
+                    without
+                } else {
+                    plan
+                }
+            }
+            _ => plan,
+        };
+        let config = plan.config(entry).map_err(Failure::misuse)?;
+        let (groups, destinations) = (plan.groups, plan.load.destinations);
+        if !(1..=groups).contains(&destinations) {
+            let why = format!("--destinations {destinations}: give 1 to {groups}, the groups");
+            return Err(Failure::Misuse(why));
+        }
+        let cluster = config.cluster();
+        let sender =
+            if cluster.clients() > 0 { cluster.client(0) } else { cluster.replica(Gid(0), 0) };
+        let most = match &entry.build(sender, &config).map_err(Failure::misuse)? {
+            Node::Memory(sender, _) => sender.payload_max(),
+            Node::Messages(sender) => sender.payload_max(),
+        };
+        if plan.load.payload > most {
+            let why =
+                format!("--payload {}: {} takes up to {most}", plan.load.payload, self.protocol);
+            return Err(Failure::Misuse(why));
+        }
+        Ok(plan)
+    }
+
+    fn measure(&self, entry: &dyn Entry, plan: &Plan) -> Result<crate::bench::Measured, String> {
+        let config = plan.config(entry).map_err(|e| e.to_string())?;
+        let measured = match self.medium {
+            On::Shm => run_shared(entry, &config, plan)?,
+            On::Tcp | On::Udp => {
+                let base = self.data.clone().unwrap_or_else(std::env::temp_dir);
+                wire::run(&config, plan, &base)?
+            }
+            On::Sim => {
+                let delay = Span::nanos(self.delay_ns);
+                let model = Model::constant(delay, delay);
+                run_simulated(entry, &config, &plan.load, model, self.messages)?
+            }
+        };
+        if measured.multicasts == 0 {
+            return Err(
+                "nothing was delivered while it was measured; give a longer --duration or \
+                        --warm-up"
+                    .to_string(),
+            );
+        }
+        Ok(measured)
+    }
+}
+
+/// What tells a row from the others.
+fn title(plan: &Plan) -> String {
+    let load = &plan.load;
+    let choice = if load.choice == Choice::Uniform { "uniform" } else { "neighbouring" };
+    let way = match load.rate {
+        Some(rate) => format!("{rate}/s"),
+        None => format!("{} on the way", load.outstanding),
+    };
+    let senders = match (plan.clients, load.senders) {
+        (0, 0) => plan.replicas,
+        (0, senders) => senders,
+        (clients, _) => clients,
+    };
+    format!(
+        "{} {}x{} {} {choice} dst {} {} B, {senders} x {way}",
+        plan.protocol, plan.groups, plan.replicas, plan.overlay, load.destinations, load.payload,
+    )
+}
+
+/// Measures a service, which tells how far it is, and prints what was found.
+pub(super) fn measure_service(
+    args: &Args,
+    run: impl FnOnce(&mut dyn FnMut(String)) -> Result<Value, String>,
+    print: fn(&Value),
+) -> Result<(), Failure> {
+    let bar = bar(args, args.rounds());
+    let report = run(&mut |what| bar.set_message(what));
+    bar.finish_and_clear();
+    let report = report.map_err(Failure::Failed)?;
+    if args.json {
+        println!("{report}");
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+fn bar(args: &Args, rows: usize) -> ProgressBar {
+    let bar = ProgressBar::new(rows as u64);
+    if std::io::stderr().is_terminal() && !args.json {
+        let style = ProgressStyle::with_template("[{pos}/{len}] {wide_msg} {eta}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.enable_steady_tick(Duration::from_millis(100));
+    } else {
+        bar.set_draw_target(ProgressDrawTarget::hidden());
+    }
+    bar
+}
+
+fn print(rows: &[Row], machine: &Machine, lines_ns: &[f64]) {
+    let us = |ns: f64| ns / 1e3;
+    for row in rows {
+        let [Some(rate), Some(p50), Some(p99)] = [row.per_second(), row.p50_ns(), row.p99_ns()]
+        else {
+            continue;
+        };
+        println!(
+            "{}: {:.0}/s ({:.0} to {:.0})  latency us p50 {:.2} ({:.2} to {:.2}) p99 {:.2}",
+            title(&row.plan),
+            rate.median,
+            rate.min,
+            rate.max,
+            us(p50.median),
+            us(p50.min),
+            us(p50.max),
+            us(p99.median),
+        );
+    }
+    let measured = || rows.iter().flat_map(|row| &row.rounds);
+    let (all, one_by_one) = measured()
+        .fold((0, 0), |(all, judged), m| (all + m.deliveries, judged + m.deliveries_judged));
+    let holds = measured().next().map(|m| m.holds.join(", ")).unwrap_or_default();
+    println!("{all} deliveries judged, {one_by_one} of them one by one: {holds}");
+    let line = crate::bench::Spread::of(lines_ns.iter().copied()).map_or(0.0, |s| s.median);
+    let parts = rows.first().map_or(0, |row| row.plan.load.threads);
+    println!(
+        "{} ({} cores, {parts} parts), {} build; a cache line one way {line:.0} ns",
+        machine.processor, machine.cores, machine.build
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_a_number_a_list_or_a_range() {
+        assert_eq!(counts("3"), Ok(Counts(vec![3])));
+        assert_eq!(counts("1,2,8"), Ok(Counts(vec![1, 2, 8])));
+        assert_eq!(counts("2..4"), Ok(Counts(vec![2, 3, 4])));
+        assert!(counts("1..x").is_err() && counts("").is_err());
+    }
+}

@@ -1,0 +1,194 @@
+//! Our protocols beside programs of others, under the same bursts and in turns with them.
+
+use super::page::{Claim, Holds, Part};
+use crate::bench::Spread;
+use crate::bench::bursts::Repeat;
+use crate::bench::rivals::Rival;
+use amcast::choose::enforced;
+use amcast_core::Entry;
+use amcast_protocols::total::Row;
+use maud::html;
+use serde::Serialize;
+
+/// How many times a rival's throughput, and what part of its latency, is aimed at.
+const AIM: f64 = 5.0;
+
+/// Ours beside a rival, with bursts of one size: the fastest that enforces the rival's specification or
+/// a stronger one. Ratios are of turns that followed each other.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Versus {
+    rival: &'static str,
+    medium: &'static str,
+    specification: String,
+    setting: &'static str,
+    burst: usize,
+    /// Deliveries a second: the protocol of ours with the most, and how many times the rival's.
+    fastest: &'static str,
+    throughput_times: Spread,
+    /// Mean latency: the protocol of ours with the least, and how many times longer the rival's is.
+    soonest: &'static str,
+    latency_times: Spread,
+}
+
+/// Which of the two.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Figure {
+    Latency,
+    Throughput,
+}
+
+fn mean(all: &[Repeat], of: impl Fn(&Repeat) -> f64) -> f64 {
+    all.iter().map(of).sum::<f64>() / all.len().max(1) as f64
+}
+
+/// Compares one size of bursts, repeat by repeat; none where nothing of ours enforces as much.
+pub(super) fn compare<'a>(
+    rival: Rival,
+    burst: usize,
+    ours: impl Iterator<Item = (&'static Row, &'a [Repeat])>,
+    theirs: &[Repeat],
+) -> Option<Versus> {
+    let specification = rival.specification();
+    let enforces =
+        |row: &Row| enforced(row).is_some_and(|has| has.admits().within(specification.admits()));
+    let ours: Vec<_> = ours.filter(|(row, _)| enforces(row)).collect();
+    let per_second = |r: &Repeat| r.per_second;
+    let latency = |r: &Repeat| r.latency_us;
+    let fastest =
+        ours.iter().max_by(|a, b| mean(a.1, per_second).total_cmp(&mean(b.1, per_second)))?;
+    let soonest = ours.iter().min_by(|a, b| mean(a.1, latency).total_cmp(&mean(b.1, latency)))?;
+    let pairs = |ours: &'a [Repeat]| ours.iter().zip(theirs);
+    Some(Versus {
+        rival: rival.name(),
+        medium: rival.wire().name(),
+        specification: specification.to_string(),
+        setting: rival.setting(),
+        burst,
+        fastest: fastest.0.name(),
+        throughput_times: Spread::of(pairs(fastest.1).map(|(a, b)| a.per_second / b.per_second))?,
+        soonest: soonest.0.name(),
+        latency_times: Spread::of(pairs(soonest.1).map(|(a, b)| b.latency_us / a.latency_us))?,
+    })
+}
+
+impl Versus {
+    fn times(&self, figure: Figure) -> (&'static str, Spread) {
+        match figure {
+            Figure::Latency => (self.soonest, self.latency_times),
+            Figure::Throughput => (self.fastest, self.throughput_times),
+        }
+    }
+}
+
+/// What is aimed at with the largest bursts, and what was found.
+pub(super) fn claims(all: &[Versus], figure: Figure) -> Vec<Claim> {
+    let largest = all.iter().map(|v| v.burst).max();
+    let claim = |v: &Versus| {
+        let (ours, times) = v.times(figure);
+        let aim = match figure {
+            Figure::Latency => "a fifth of the latency",
+            Figure::Throughput => "five times the throughput",
+        };
+        let (rival, medium) = (v.rival, v.medium);
+        Claim {
+            paper: format!(
+                "ours: {aim} of {rival} over {medium}, for the specification that it offers, {}",
+                v.specification
+            ),
+            found: format!(
+                "{ours}: {:.1} times better ({:.1} to {:.1}), with bursts of {}",
+                times.median, times.min, times.max, v.burst
+            ),
+            holds: Holds::when(times.median >= AIM),
+        }
+    };
+    all.iter().filter(|v| Some(v.burst) == largest).map(claim).collect()
+}
+
+/// All ratios, if there are rivals.
+pub(super) fn table(all: &[Versus]) -> Option<Part> {
+    let row = |v: &Versus| {
+        let told = |(name, times): (&str, Spread)| {
+            let Spread { median, min, max } = times;
+            html! { (format!("{median:.1} ({min:.1} to {max:.1}), {name}")) }
+        };
+        vec![
+            html! { (v.rival) ", " (v.medium) },
+            html! { (v.specification) },
+            html! { (v.burst) },
+            told(v.times(Figure::Throughput)),
+            told(v.times(Figure::Latency)),
+        ]
+    };
+    let head = [
+        "rival",
+        "specification that it offers",
+        "burst",
+        "our throughput, times its",
+        "its latency, times ours",
+    ];
+    let part = Part::Table {
+        caption: "Beside programs of others: medians of the repeats, and extremes".to_string(),
+        head: head.map(String::from).to_vec(),
+        rows: all.iter().map(row).collect(),
+    };
+    (!all.is_empty()).then_some(part)
+}
+
+/// How rivals were set up, and which are missing.
+pub(super) fn told(all: &[Versus], absent: &[String]) -> String {
+    let mut text = String::new();
+    let mut settings: Vec<_> = all.iter().map(|v| v.setting).collect();
+    settings.dedup();
+    if !settings.is_empty() {
+        text.push_str(
+            " Programs of others take turns with ours, with the same definitions of latency and \
+             throughput; their groups stay up in between. They deliver without waiting for a majority \
+             and keep nothing, so each is compared with what enforces the same specification of ours, or \
+             a stronger one; of these with the best of this run, which chance favours where repeats are \
+             few. ",
+        );
+        text.push_str(&settings.join(". "));
+        text.push('.');
+    }
+    for why in absent {
+        text.push(' ');
+        text.push_str(why);
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::bursts::Wire;
+    use amcast_protocols::total::{BB_RCAST_RCAST, PB_RCAST, SB_URCAST};
+
+    const fn repeat(latency_us: f64, per_second: f64) -> Repeat {
+        Repeat { latency_us, per_second }
+    }
+
+    #[test]
+    fn a_rival_is_compared_with_the_fastest_that_enforces_as_much() {
+        let weak = [repeat(10.0, 900.0), repeat(10.0, 900.0)];
+        let token = [repeat(20.0, 500.0), repeat(40.0, 500.0)];
+        let strong = [repeat(50.0, 600.0), repeat(50.0, 600.0)];
+        let ours = || {
+            let rows: [(&'static Row, &[Repeat]); 3] =
+                [(&BB_RCAST_RCAST, &weak), (&PB_RCAST, &token), (&SB_URCAST, &strong)];
+            rows.into_iter()
+        };
+        let theirs = [repeat(100.0, 100.0), repeat(160.0, 50.0)];
+        let all = compare(Rival::Jgroups(Wire::Tcp), 100, ours(), &theirs).unwrap();
+        assert_eq!((all.fastest, all.soonest), ("bb-rcast-rcast", "bb-rcast-rcast"));
+        assert_eq!((all.throughput_times.min, all.throughput_times.max), (9.0, 18.0));
+        // What one token orders weakly uniformly, bb-rcast-rcast does not enforce.
+        let ordered = compare(Rival::Corosync, 100, ours(), &theirs).unwrap();
+        assert_eq!((ordered.fastest, ordered.soonest), ("sb-urcast", "pb-rcast"));
+        assert_eq!((ordered.latency_times.min, ordered.latency_times.max), (4.0, 5.0));
+        let claims = claims(&[ordered], Figure::Latency);
+        assert_eq!(claims[0].holds, Holds::No, "the median of two is the lower one, 4");
+        assert!(claims[0].found.starts_with("pb-rcast: 4.0 times better (4.0 to 5.0)"));
+    }
+}

@@ -1,0 +1,362 @@
+//! A run, and what the checker says of it.
+
+use super::trial::{ServiceTrial, Trial};
+use crate::commands::Failure;
+use amcast::simulate::kv::KvWorkload;
+use amcast::simulate::{Finding, ServiceSettings, Simulation};
+use amcast_check::{Counterexample, History, Property, Report as Findings, Verdict, check};
+use amcast_core::trace::Event;
+use amcast_core::{Cluster, ConfigError, MsgId, Overlay, Pid, Time};
+use amcast_sim::run::record;
+use amcast_sim::{Breach, Failover, Outcome, Recorded, Report, Stuck, replay};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+/// What came of a run.
+pub(in crate::commands) struct Judged {
+    pub(in crate::commands) seed: u64,
+    pub(in crate::commands) casts: u64,
+    pub(in crate::commands) deliveries: u64,
+    pub(in crate::commands) barriers: u64,
+    pub(in crate::commands) crashes: u64,
+    pub(in crate::commands) simulated_ns: u64,
+    /// Machines that failed: when, whose, and how many records were lost.
+    pub(in crate::commands) machines: Vec<(Time, Pid, u64)>,
+    /// Things that happened in carriers and timers.
+    pub(in crate::commands) events: u64,
+    pub(in crate::commands) hash: u64,
+    pub(in crate::commands) marks: Vec<(&'static str, u64)>,
+    pub(in crate::commands) failover: Failover,
+    /// What was wrong, if anything.
+    pub(in crate::commands) wrong: Option<Wrong>,
+    /// The checker's report, as JSON.
+    pub(in crate::commands) report: Option<String>,
+    /// What happened, as the checker has it.
+    pub(in crate::commands) history: History,
+    /// The run, if something was wrong.
+    pub(in crate::commands) recorded: Option<Recorded>,
+}
+
+/// What was wrong in a run.
+#[derive(Clone, Debug)]
+pub(in crate::commands) struct Wrong {
+    pub(in crate::commands) what: What,
+    /// The account of it, for people.
+    pub(in crate::commands) says: String,
+}
+
+/// What kind of wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::commands) enum What {
+    /// This property does not hold.
+    Property(Property),
+    /// The run did not settle in time.
+    Settling,
+    /// The protocol broke what it owes its driver.
+    Breach,
+    /// The protocol stopped itself.
+    Assertion,
+    /// The events make no sense.
+    History,
+    /// This property of the service above the protocol does not hold.
+    Service(&'static str),
+}
+
+impl What {
+    /// In a word: a property's name, or what stopped the run.
+    pub(in crate::commands) const fn name(self) -> &'static str {
+        match self {
+            Self::Property(property) => property.name(),
+            Self::Settling => "settling",
+            Self::Breach => "breach",
+            Self::Assertion => "assertion",
+            Self::History => "history",
+            Self::Service(property) => property,
+        }
+    }
+
+    /// As the end of a sentence about a run.
+    pub(in crate::commands) fn sentence(self) -> String {
+        match self {
+            Self::Property(property) => format!("{property} does not hold"),
+            Self::Settling => "what has to be delivered is not delivered in time".to_string(),
+            Self::Breach => "the protocol breaks what it owes its driver".to_string(),
+            Self::Assertion => "the protocol stops itself by an assertion".to_string(),
+            Self::History => "the events make no sense".to_string(),
+            Self::Service(property) => format!("what the clients see is not {property}"),
+        }
+    }
+}
+
+/// Where the events of a run go: to the checker, and to a file if one is given.
+struct Sink<'a> {
+    history: History,
+    cluster: &'a Cluster,
+    overlay: Option<&'a Overlay>,
+    refused: Option<String>,
+    file: Option<BufWriter<File>>,
+    unwritten: Option<std::io::Error>,
+}
+
+impl Sink<'_> {
+    fn push(&mut self, event: &Event<'_>) {
+        if let Err(e) = self.history.push_event(event, self.cluster) {
+            self.refused.get_or_insert(e.to_string());
+        }
+        let line = event.json_in(self.cluster, self.overlay);
+        if let Some(Err(e)) = self.file.as_mut().map(|f| writeln!(f, "{line}")) {
+            self.unwritten.get_or_insert(e);
+        }
+    }
+}
+
+/// Makes the run of a trial and judges it by what the protocol promises. With a path, the history
+/// is written there.
+pub(in crate::commands) fn judge(trial: &Trial, path: Option<&Path>) -> Result<Judged, Failure> {
+    let fail = |e: std::io::Error| {
+        Failure::Failed(format!("{}: {e}", path.unwrap_or(Path::new("")).display()))
+    };
+    let file = path.map(File::create).transpose().map_err(fail)?.map(BufWriter::new);
+    let mut sink = sink(trial, file);
+    let mut recorded = None;
+    let mut findings = Vec::new();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        run(trial, &mut recorded, &mut findings, &mut |event| sink.push(event))
+    }));
+    let flushed = sink.file.take().map_or(Ok(()), |mut file| file.flush());
+    sink.unwritten.take().map_or(flushed, Err).map_err(fail)?;
+    judged(trial, ran, recorded, sink).map(|judged| with_findings(judged, findings))
+}
+
+/// Makes the run of a trial. What was wrong with the service above the protocol, if there is one, goes to `findings`.
+fn run(
+    trial: &Trial,
+    recorded: &mut Option<Recorded>,
+    findings: &mut Vec<Finding>,
+    sink: &mut dyn FnMut(&Event<'_>),
+) -> Result<Report, ConfigError> {
+    let Trial { entry, config, settings, seed, .. } = trial;
+    let Some(service) = trial.service else {
+        return record(*entry, config, settings, *seed, recorded, sink);
+    };
+    let run = simulation(trial, service, &|| KvWorkload::new(config.cluster().groups()))
+        .run(settings, recorded, sink)?;
+    *findings = run.findings;
+    Ok(run.report)
+}
+
+/// The service of a trial above its protocol.
+fn simulation<'a, W>(
+    trial: &'a Trial,
+    service: ServiceTrial,
+    workload: &'a dyn Fn() -> W,
+) -> Simulation<'a, W> {
+    let Trial { entry, config, settings, seed, .. } = trial;
+    let usual = ServiceSettings::default();
+    let calls = (settings.messages / usual.clients).max(1) as u64;
+    let service = ServiceSettings { calls, mutant: service.mutant, ..usual };
+    Simulation { entry: *entry, config, service, seed: *seed, workload }
+}
+
+/// What was wrong with the service comes first: what its clients see is what counts.
+fn with_findings(mut judged: Judged, findings: Vec<Finding>) -> Judged {
+    if let Some(Finding { what, says }) = findings.into_iter().next() {
+        judged.wrong = Some(Wrong { what: What::Service(what), says });
+    }
+    judged
+}
+
+/// Makes a recorded run of a trial again and judges it; its events go to `hear` as well.
+pub(in crate::commands) fn judge_again(
+    trial: &Trial,
+    run: &Recorded,
+    hear: &mut dyn FnMut(&Event<'_>),
+) -> Result<Judged, Failure> {
+    let mut sink = sink(trial, None);
+    let mut findings = Vec::new();
+    let ran = catch_unwind(AssertUnwindSafe(|| {
+        let mut to = |event: &Event<'_>| {
+            hear(event);
+            sink.push(event);
+        };
+        let Some(service) = trial.service else {
+            return replay(trial.entry, &trial.config, run, &mut to);
+        };
+        let groups = trial.config.cluster().groups();
+        let again = simulation(trial, service, &|| KvWorkload::new(groups)).replay(run, &mut to)?;
+        findings = again.findings;
+        Ok(again.report)
+    }));
+    judged(trial, ran, Some(run.clone()), sink).map(|judged| with_findings(judged, findings))
+}
+
+fn sink(trial: &Trial, file: Option<BufWriter<File>>) -> Sink<'_> {
+    let cluster = trial.config.cluster();
+    let overlay = trial.entry.overlay(&trial.config);
+    let mut history = History::new();
+    let refused = overlay.and_then(|o| history.arrange(o).err()).map(|e| e.to_string());
+    Sink { history, cluster, overlay, refused, file, unwritten: None }
+}
+
+type Ran = std::thread::Result<Result<Report, ConfigError>>;
+
+fn judged(
+    trial: &Trial,
+    ran: Ran,
+    recorded: Option<Recorded>,
+    mut sink: Sink<'_>,
+) -> Result<Judged, Failure> {
+    let mut judged = Judged {
+        seed: trial.seed,
+        casts: 0,
+        deliveries: sink.history.deliveries(),
+        barriers: 0,
+        crashes: 0,
+        simulated_ns: 0,
+        machines: Vec::new(),
+        events: 0,
+        hash: 0,
+        marks: Vec::new(),
+        failover: Failover::default(),
+        wrong: None,
+        report: None,
+        history: History::new(),
+        recorded: None,
+    };
+    let stopped = match ran {
+        Err(panic) => Some(Wrong { what: What::Assertion, says: panic_text(&*panic) }),
+        Ok(Err(e)) => return Err(Failure::misuse(e)),
+        Ok(Ok(report)) => {
+            let stopped = stopped(&report, trial.config.cluster());
+            (judged.casts, judged.crashes) = (report.casts, report.crashes);
+            judged.barriers = report.barriers;
+            (judged.simulated_ns, judged.hash) = (report.time.0, report.hash);
+            (judged.events, judged.machines) = (report.events, report.machines);
+            judged.marks = report.marks.into_iter().collect();
+            judged.failover = report.failover;
+            stopped
+        }
+    };
+    let refused = sink.refused.take().map(|says| Wrong { what: What::History, says });
+    // What is not delivered by the end of a run that did not settle counts as never delivered.
+    if stopped.as_ref().is_some_and(|w| w.what == What::Settling) {
+        sink.push(&Event::End);
+    }
+    let findings = check(&sink.history, trial.entry.about().promises);
+    judged.report = Some(findings.json());
+    let stop = stopped.or(refused);
+    judged.wrong = match (first_violated(&findings), stop) {
+        (Some((property, why)), stop) => {
+            let stop = stop.map_or(String::new(), |w| format!("\n{}", w.says));
+            Some(Wrong { what: What::Property(property), says: format!("{why}{stop}") })
+        }
+        (None, stop) => stop,
+    };
+    // A service above the protocol may be what is wrong.
+    judged.recorded = recorded.filter(|_| judged.wrong.is_some() || trial.service.is_some());
+    judged.history = sink.history;
+    Ok(judged)
+}
+
+fn first_violated(findings: &Findings) -> Option<(Property, &Counterexample)> {
+    findings.findings.iter().find_map(|(property, verdict)| match verdict {
+        Verdict::Violated(why) => Some((*property, why)),
+        _ => None,
+    })
+}
+
+/// What ended a run before it had settled.
+fn stopped(report: &Report, cluster: &Cluster) -> Option<Wrong> {
+    match &report.outcome {
+        Outcome::Settled => None,
+        Outcome::NotSettled(stuck) => {
+            let waiting = stuck.iter().take_while(|s| !s.missing.is_empty() || s.alive && !s.fit);
+            let lines: Vec<_> = waiting.map(|s| stuck_text(s, cluster)).collect();
+            let (events, time) = (report.events, report.time.0 / 1000);
+            let says = format!(
+                "the run did not settle in {events} events and {time} simulated microseconds\n{}",
+                lines.join("\n")
+            );
+            Some(Wrong { what: What::Settling, says })
+        }
+        Outcome::Breach(breach) => {
+            Some(Wrong { what: What::Breach, says: breach_text(breach, cluster) })
+        }
+    }
+}
+
+/// What a process misses at the end of a run, and what it says of itself.
+fn stuck_text(stuck: &Stuck, cluster: &Cluster) -> String {
+    let Stuck { status, waits, .. } = stuck;
+    let missing: Vec<_> = stuck.missing.iter().map(|m| name_of(*m, cluster)).collect();
+    let fit = if stuck.fit { "" } else { ", lacks state" };
+    let barriers = match stuck.barriers {
+        0 => String::new(),
+        count => format!(", has {count} barriers before it"),
+    };
+    let leader = status.leader.map_or("nobody".to_string(), |p| cluster.name(p).to_string());
+    let waits: Vec<_> =
+        waits.iter().map(|(m, why)| format!("{} for {why:?}", name_of(*m, cluster))).collect();
+    format!(
+        "  {} misses [{}]{fit}{barriers}; it follows {leader} in epoch {}, has delivered up to {} of {} \
+         decided, and says that [{}] wait",
+        cluster.name(stuck.p),
+        missing.join(", "),
+        status.epoch,
+        status.delivered,
+        status.decided,
+        waits.join(", ")
+    )
+}
+
+fn breach_text(breach: &Breach, cluster: &Cluster) -> String {
+    let name = |p: &Pid| cluster.name(*p);
+    let msg = |m: &MsgId| name_of(*m, cluster);
+    match breach {
+        Breach::Invented { p, m } => format!("{} delivers {}, never cast", name(p), msg(m)),
+        Breach::Payload { p, m } => {
+            format!("{} delivers {} with another payload than was cast", name(p), msg(m))
+        }
+        Breach::Destinations { p, m } => {
+            format!("{} delivers {} with other destinations than were given", name(p), msg(m))
+        }
+        Breach::Position { p, m, before, given } => {
+            format!("{} delivers {} at {given}, after {before}", name(p), msg(m))
+        }
+        Breach::Diverged { p, position, has, other } => {
+            format!("{} has {} at {position}, another {}", name(p), msg(has), msg(other))
+        }
+        Breach::Forgotten { p, place, had, has } => {
+            let (had, has) = (msg(had), msg(has));
+            format!("{} had delivered {had} at place {place} and has {has} there", name(p))
+        }
+        Breach::Moved { p, m, had, has } => {
+            format!("{} delivers {} again, at {has} instead of {had}", name(p), msg(m))
+        }
+        Breach::Stale { p, has, must } => {
+            format!("{} passes a barrier at {has}, and another had delivered {must}", name(p))
+        }
+        Breach::Spins { p, times } => {
+            format!(
+                "{} asks to be woken at once {times} times in a row, and nothing arrives",
+                name(p)
+            )
+        }
+        Breach::Contract { p, why } | Breach::Application { p, why } => {
+            format!("{}: {why}", name(p))
+        }
+        Breach::Host(why) => why.clone(),
+    }
+}
+
+fn name_of(m: MsgId, cluster: &Cluster) -> String {
+    format!("{}:{}", cluster.name(m.sender), m.seq)
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string))
+        .unwrap_or_else(|| "without a message".to_string())
+}

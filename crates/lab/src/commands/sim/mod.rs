@@ -1,0 +1,311 @@
+//! `amcast sim`: protocols in the deterministic simulator, judged by the checker.
+
+mod account;
+mod explore;
+pub(super) mod judge;
+mod mutants;
+pub(super) mod network;
+mod scenario;
+pub(super) mod trial;
+
+use super::Failure;
+use super::cores::{over_cores, progress};
+use super::end_if_unwritten;
+use super::{once_each, setting};
+use amcast_core::Entry;
+use amcast_protocols::tram::Tram;
+use amcast_sim::{Failover, Profile};
+use judge::{Judged, judge};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use trial::{ServiceKind, Trial};
+
+/// Seeds within which every mutant of every protocol is found that random runs show, with some to spare.
+const HUNT_SEEDS: u64 = 3000;
+
+/// Runs a protocol in the simulator and judges what it promises.
+///
+/// The same seed gives the same run, byte for byte. Exits with 1 on a violation, tells the smallest
+/// run that shows it, and prints the command that runs it again.
+///
+/// With --mutant the protocol is broken on purpose, in small clusters drawn by seed in which leaders
+/// change all the time, and a violation is what is hoped for: each mutant is found within 3000 seeds,
+/// but for those that a scenario or a test shows. With one mutant it exits with 1 if that is found, as
+/// on any violation, and with 0 if it survives. `--mutant all` hunts all of them and exits with 1 if one
+/// survives that no scenario or test shows.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The protocol: `amcast protocols`
+    #[arg(long, default_value = Tram.name())]
+    protocol: String,
+    /// Run whole replicas of this service above the protocol, and judge what its clients see
+    ///
+    /// Its executor, sessions, recovery, state transfer and checkpoints are those that nodes run. Clients make --messages
+    /// calls together; --mutant breaks the service.
+    #[arg(long, value_enum, conflicts_with_all = ["destinations", "payload", "payload_max"])]
+    service: Option<ServiceKind>,
+    /// Run this seed
+    #[arg(long, conflicts_with = "seeds")]
+    seed: Option<u64>,
+    /// Run this many seeds, from --first on, over all cores [1, or 3000 with --mutant]
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first of the seeds
+    #[arg(long, default_value_t = 1)]
+    first: u64,
+    /// Faults: none, crash, pause, network, memory, oracle, disk (of protocols that keep a log), all
+    /// [none; with --mutant all, crash and oracle in turn, where the protocol bears crashes]
+    #[arg(long, value_parser = profile)]
+    faults: Option<Profile>,
+    /// Draw anew for each seed what is not given: shape, overlay, and sizes of buffers
+    #[arg(long)]
+    vary: bool,
+    /// Groups [3, or 1 if the protocol takes no more]
+    #[arg(long)]
+    groups: Option<usize>,
+    /// Replicas of each group [3, or 1 if the protocol takes no more]
+    #[arg(long)]
+    replicas: Option<usize>,
+    /// Client processes [2, or 0 if the members are the senders]
+    #[arg(long)]
+    clients: Option<usize>,
+    /// The tree over the groups: base, breadth, depth, or parents such as -1,0,0 [breadth]
+    #[arg(long, allow_hyphen_values = true)]
+    overlay: Option<String>,
+    /// Multicasts in a run [100, or 2 with --explore]
+    #[arg(long)]
+    messages: Option<usize>,
+    /// Every multicast goes to this many groups [drawn]
+    #[arg(long)]
+    destinations: Option<usize>,
+    /// Every payload has this many bytes [drawn]
+    #[arg(long)]
+    payload: Option<usize>,
+    /// The largest payload drawn, in bytes [16384; 1500 with --vary or --mutant]
+    #[arg(long)]
+    payload_max: Option<usize>,
+    /// How long faults last, in simulated microseconds [drawn; 4000 with --mutant]
+    #[arg(long)]
+    faulty_us: Option<u64>,
+    /// How long after the last fault a run may take to settle, in simulated microseconds [5000000;
+    /// 60000000 with --vary, 100000 with --mutant over memory]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    settle_us: Option<u64>,
+    /// The same network for all, such as latency_us=40,loss_ppm=1000,mbit=100: microseconds that a
+    /// message takes, datagrams lost in a million, bandwidth of each process's port [drawn]
+    #[arg(long, value_name = "NAME=VALUE,..", conflicts_with = "explore")]
+    network: Option<network::Network>,
+    /// A parameter of the protocol: `amcast config --explain`
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    set: Vec<(String, String)>,
+    /// Break the protocol in this way, or in all ways in turn: all
+    #[arg(long)]
+    mutant: Option<String>,
+    /// Instead of drawing runs make all of a small cluster in which at most so many choices are not
+    /// the ordinary one, and one replica dies before any event, where the protocol bears crashes [2]
+    #[arg(long, value_name = "DEVIATIONS", num_args = 0..=1, default_missing_value = "2",
+          conflicts_with_all = ["seed", "seeds", "vary", "faults", "history", "scenario",
+                                "faulty_us", "settle_us", "service"])]
+    explore: Option<usize>,
+    /// How many runs an exploration makes at most
+    #[arg(long, default_value_t = 100_000)]
+    runs_max: u64,
+    /// Run the scenario of this file, or all of a directory; see the files of scenarios/
+    ///
+    /// The file says all that is run, so that no other option goes with it but --json.
+    #[arg(long, conflicts_with_all = ["protocol", "service", "seed", "seeds", "first", "faults", "vary", "groups",
+          "replicas", "clients", "overlay", "messages", "destinations", "payload", "payload_max",
+          "faulty_us", "settle_us", "network", "set", "mutant", "explore", "runs_max", "history"])]
+    scenario: Option<PathBuf>,
+    /// Write the history of the run here; with one seed
+    #[arg(long, conflicts_with = "seeds")]
+    history: Option<PathBuf>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+fn profile(name: &str) -> Result<Profile, String> {
+    Profile::parse(name).ok_or_else(|| {
+        let all: Vec<_> = Profile::ALL.iter().map(|p| p.name()).collect();
+        format!("give one of {}", all.join(", "))
+    })
+}
+
+/// Does what `args` ask for.
+///
+/// # Errors
+/// What was asked wrongly, or failed.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    once_each(&args.set)?;
+    // A run that panics is a finding; its message is kept instead of printed.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(end_if_unwritten));
+    let done = run_quietly(args);
+    std::panic::set_hook(usual);
+    done
+}
+
+fn run_quietly(args: &Args) -> Result<(), Failure> {
+    if let Some(path) = &args.scenario {
+        return scenario::run(args, path);
+    }
+    super::entry(&args.protocol)?;
+    let mutant = args.mutant.as_deref();
+    mutant.map_or(Ok(()), |name| mutants::known(args, name))?;
+    if let Some(deviations) = args.explore {
+        return explore::run(args, deviations);
+    }
+    let usual = if mutant.is_some() && args.seed.is_none() { HUNT_SEEDS } else { 1 };
+    let (first, seeds) = match (args.seed, args.seeds) {
+        (_, Some(0)) => return Err(Failure::Misuse("--seeds 0: give at least 1".to_string())),
+        (Some(seed), _) => (seed, 1),
+        (None, seeds) => (args.first, seeds.unwrap_or(usual)),
+    };
+    if mutant == Some("all") {
+        return mutants::hunt(args, first, seeds);
+    }
+    let trial = |seed| Trial::new(args, seed, mutant);
+    let begun = Instant::now();
+    let runs = if args.history.is_some() {
+        let mut runs = Runs::default();
+        runs.add(judge(&trial(first)?, args.history.as_deref())?);
+        runs
+    } else {
+        judge_all(&trial, first, seeds)?
+    };
+    let found = match &runs.wrong {
+        None => None,
+        Some(judged) => Some((judged, trial(judged.seed)?)),
+    };
+    if args.json {
+        println!("{}", json_report(args, &runs, found.as_ref(), begun.elapsed()));
+    } else {
+        runs.print(begun.elapsed());
+    }
+    let Some((judged, trial)) = found else { return Ok(()) };
+    eprintln!("amcast: {}\nreplay: {}", account::account(&trial, judged), trial.replay());
+    Err(Failure::Said)
+}
+
+/// What came of many runs.
+#[derive(Default)]
+struct Runs {
+    count: u64,
+    casts: u64,
+    deliveries: u64,
+    barriers: u64,
+    crashes: u64,
+    simulated_ns: u64,
+    violations: u64,
+    /// How often each rare branch was taken.
+    marks: BTreeMap<&'static str, u64>,
+    failover: Failover,
+    /// Of the last run added.
+    hash: u64,
+    /// The run of the lowest seed in which something was wrong.
+    wrong: Option<Judged>,
+}
+
+impl Runs {
+    fn add(&mut self, judged: Judged) {
+        self.count += 1;
+        self.casts += judged.casts;
+        self.deliveries += judged.deliveries;
+        self.barriers += judged.barriers;
+        self.crashes += judged.crashes;
+        self.simulated_ns += judged.simulated_ns;
+        self.hash = judged.hash;
+        for (mark, times) in &judged.marks {
+            *self.marks.entry(mark).or_default() += times;
+        }
+        self.failover.add(&judged.failover);
+        if judged.wrong.is_some() {
+            self.violations += 1;
+            if self.wrong.as_ref().is_none_or(|other| judged.seed < other.seed) {
+                self.wrong = Some(judged);
+            }
+        }
+    }
+
+    fn print(&self, took: Duration) {
+        println!(
+            "{} runs, {} violations: {} multicasts, {} deliveries, {} crashes, {:.3} s simulated \
+             in {:.1} s",
+            self.count,
+            self.violations,
+            self.casts,
+            self.deliveries,
+            self.crashes,
+            self.simulated_ns as f64 / 1e9,
+            took.as_secs_f64(),
+        );
+        if self.count == 1 {
+            println!("hash {:016x}", self.hash);
+        }
+        if self.barriers > 0 {
+            println!("barriers passed: {}", self.barriers);
+        }
+        let failover =
+            self.failover.named().map(|(name, n)| format!("{} {n}", name.replace('_', " ")));
+        println!("failover: {}", failover.join(", "));
+        let marks: Vec<_> = self.marks.iter().map(|(mark, n)| format!("{mark} {n}")).collect();
+        if !marks.is_empty() {
+            println!("rare branches taken: {}", marks.join(", "));
+        }
+    }
+}
+
+fn json_report(
+    args: &Args,
+    runs: &Runs,
+    found: Option<&(&Judged, Trial)>,
+    took: Duration,
+) -> Value {
+    let violation = |(j, trial): &(&Judged, Trial)| {
+        json!({
+            "seed": j.seed,
+            "property": j.wrong.as_ref().map(|w| w.what.name()),
+            "what": j.wrong.as_ref().map(|w| &w.says),
+            "replay": trial.replay(),
+            "report": j.report.as_deref().and_then(|r| serde_json::from_str::<Value>(r).ok()),
+        })
+    };
+    json!({
+        "protocol": args.protocol,
+        "ok": runs.violations == 0,
+        "runs": runs.count,
+        "casts": runs.casts,
+        "deliveries": runs.deliveries,
+        "barriers": runs.barriers,
+        "crashes": runs.crashes,
+        "simulated_ns": runs.simulated_ns,
+        "seconds": took.as_secs_f64(),
+        "marks": runs.marks,
+        "failover": runs.failover.named().into_iter().collect::<BTreeMap<_, _>>(),
+        // Of one run: the same seed gives the same number.
+        "hash": (runs.count == 1).then(|| format!("{:016x}", runs.hash)),
+        "violations": found.into_iter().map(violation).collect::<Vec<_>>(),
+    })
+}
+
+/// Makes the runs of `seeds` seeds from `first` on, over all cores; stops soon after the first in
+/// which something is wrong.
+fn judge_all(
+    trial: &(dyn Fn(u64) -> Result<Trial, Failure> + Sync),
+    first: u64,
+    seeds: u64,
+) -> Result<Runs, Failure> {
+    let runs = Mutex::new(Runs::default());
+    // The first violation is the same on any number of cores: what was begun is finished.
+    over_cores(seeds, &progress(seeds, "runs"), |n| {
+        let judged = judge(&trial(first.saturating_add(n))?, None)?;
+        let wrong = judged.wrong.is_some();
+        runs.lock().unwrap_or_else(PoisonError::into_inner).add(judged);
+        Ok(wrong)
+    })?;
+    Ok(runs.into_inner().unwrap_or_else(PoisonError::into_inner))
+}
