@@ -15,7 +15,6 @@ mod jobs;
 mod leased;
 mod links;
 mod road;
-mod waiting;
 
 pub use health::Majorities;
 
@@ -25,6 +24,7 @@ use crate::clock;
 use crate::home::Ground;
 use crate::ingress::Inlet;
 use crate::seat::SeatError;
+use crate::waiting_queue::WaitingQueue;
 use amcast_core::limits::GROUPS_MAX;
 use amcast_core::{
     Config, ConfigError, Entry, Gid, GroupSet, Outcome, Overlay, ServiceAnswer, Span, Submission,
@@ -43,7 +43,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use waiting::Waiting;
 
 /// How long an answer may take before it is asked for again; doubled each time.
 const RETRY_FIRST: Span = Span::millis(500);
@@ -485,7 +484,9 @@ struct Work {
     overlay: Overlay,
     /// What was just taken from the desk.
     fresh: Vec<Job>,
-    waiting: Waiting,
+    /// Jobs that there was no room for, in a line for each group that orders messages first: within one they keep
+    /// the order in which they were handed in, so commands whose only destination is the same group are sent in it.
+    waiting: WaitingQueue<Job>,
     sent: Sent,
     /// Jobs that nobody has any more, by their first numbers: they are sent again before others.
     lost: BTreeSet<u64>,
@@ -500,7 +501,7 @@ impl Work {
     fn new(road: Box<dyn Road>, life: u32, shared: Arc<Shared>, overlay: Overlay) -> Self {
         let next_seq = (u64::from(life) << 32) + 1;
         Self {
-            waiting: Waiting::new(overlay.groups()),
+            waiting: WaitingQueue::default(),
             road,
             shared,
             overlay,
@@ -581,23 +582,18 @@ impl Work {
             self.waiting.push(self.overlay.lca(job.dst), job);
         }
         let mut sent = self.send_lost(now);
-        let lines = if self.lost.is_empty() { self.waiting.lines() } else { 0 };
-        for turn in 0..lines {
-            while let Some((dst, bytes)) =
-                self.waiting.first(turn).map(|j| (j.dst, j.payload.len()))
-                && self.road.room(dst, bytes) > 0
-                && let Some(job) = self.waiting.pop(turn)
-            {
-                let seq = self.multicast(now, &job);
-                let (sent_at, retry_after) = (now, RETRY_FIRST);
-                let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
-                let moved_at = now;
-                let open = Open { job, sent_at, moved_at, again, retry_at, retry_after };
-                self.sent.open.insert(seq, open);
-                sent = true;
-            }
+        while self.lost.is_empty() {
+            let road = &self.road;
+            let has_room = |job: &Job| road.room(job.dst, job.payload.len()) > 0;
+            let Some(job) = self.waiting.take(has_room) else { break };
+            let seq = self.multicast(now, &job);
+            let (sent_at, retry_after) = (now, RETRY_FIRST);
+            let (retry_at, again) = (now + RETRY_FIRST, Vec::new());
+            let moved_at = now;
+            let open = Open { job, sent_at, moved_at, again, retry_at, retry_after };
+            self.sent.open.insert(seq, open);
+            sent = true;
         }
-        self.waiting.turn();
         if sent {
             self.road.flush(now);
         }
@@ -637,10 +633,13 @@ impl Work {
         let down = health.down(now, &mut |group| self.is_stuck(now, group));
         drop(health);
         shared.desk.set_down(down);
-        for (job, group) in self.waiting.remove(down) {
-            shared.desk.answer(job, Err(NoAnswer::Down(group)));
+        if !down.is_empty() {
+            for job in self.waiting.take_all(|job| job.dst.and(down).lowest().is_some()) {
+                let group = job.dst.and(down).lowest().expect("it was taken for one");
+                shared.desk.answer(job, Err(NoAnswer::Down(group)));
+            }
         }
-        for job in self.waiting.give_up(now, PATIENCE) {
+        for job in self.waiting.take_heads(|job| job.since + PATIENCE <= now) {
             shared.desk.answer(job, Err(NoAnswer::Unsent));
         }
         // Those behind the first that is young are younger still.
@@ -693,8 +692,8 @@ impl Drop for Work {
     fn drop(&mut self) {
         self.road.rest();
         let desk = &self.shared.desk;
-        for job in desk.close().into_iter().chain(self.fresh.drain(..)).chain(self.waiting.drain())
-        {
+        let waiting = self.waiting.take_all(|_| true);
+        for job in desk.close().into_iter().chain(self.fresh.drain(..)).chain(waiting) {
             desk.answer(job, Err(NoAnswer::Closed));
         }
         for open in std::mem::take(&mut self.sent.open).into_values() {

@@ -59,3 +59,4 @@ mod skips;
 mod standing;
 pub mod supervisor;
 pub mod system;
+mod waiting_queue;

@@ -2,7 +2,8 @@
 //! there is room again.
 
 use super::{NoAnswer, OnAnswer, Sink};
-use amcast_core::{GroupSet, ServiceAnswer, Time};
+use crate::waiting_queue::Queued;
+use amcast_core::{Gid, GroupSet, ServiceAnswer, Time};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -37,6 +38,15 @@ pub(super) struct Job {
     /// When it was handed in: its patience counts from here.
     pub(super) since: Time,
     pub(super) asker: Asker,
+}
+
+impl Queued for Job {
+    /// The group that orders it first.
+    type Line = Gid;
+
+    fn bytes(&self) -> usize {
+        self.payload.len()
+    }
 }
 
 /// Where jobs are handed in by any thread, and answered.
@@ -190,7 +200,7 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_core::{Gid, Outcome};
+    use amcast_core::Outcome;
 
     /// Counts what it is told.
     #[derive(Default)]

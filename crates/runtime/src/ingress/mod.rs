@@ -29,12 +29,12 @@
 
 pub mod frame;
 pub(crate) mod line;
-mod waiting;
 
 use crate::answers::ANSWER_BYTES_MAX;
 use crate::application::Wake;
 use crate::reading::Read;
 use crate::ready::Ready;
+use crate::waiting_queue::{Occupancy, Queued, WaitingQueue};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
 use amcast_core::{Gid, GroupSet, Outcome};
 use frame::{AROUND_BYTES, Frame, VERSION};
@@ -47,7 +47,6 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use waiting::{Command, Waiting};
 
 /// Commands of one front that a node has and has not answered, at most.
 pub(crate) const FLIGHT_MAX: usize = 4096;
@@ -118,26 +117,27 @@ impl Inlet {
 /// What the listener is watched as; no front has this number.
 const LISTENER: u64 = u64::MAX;
 
-/// Reads that were taken up and are not answered.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-struct OpenReads {
-    count: usize,
-    bytes: usize,
+/// Whether there is room for a further read of a front that has `own`, where `all` fronts have so many.
+const fn is_room_for_read(all: Occupancy, own: Occupancy) -> bool {
+    all.count < COMMON_READS && all.bytes < COMMON_READ_BYTES
+        || own.count < OWN_READS && own.bytes < OWN_READ_BYTES
 }
 
-impl OpenReads {
-    const fn begin(&mut self, bytes: usize) {
-        (self.count, self.bytes) = (self.count + 1, self.bytes + bytes);
-    }
+/// A command as its front said it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct WaitingCommand {
+    /// What the front calls it.
+    token: u64,
+    dst: GroupSet,
+    bytes: Box<[u8]>,
+}
 
-    const fn end(&mut self, bytes: usize) {
-        (self.count, self.bytes) = (self.count - 1, self.bytes - bytes);
-    }
+impl Queued for WaitingCommand {
+    /// All groups that it goes to.
+    type Line = GroupSet;
 
-    /// Where these are of all fronts: whether there is room for a further one of a front that has `own`.
-    const fn is_room_for_one_of(&self, own: &Self) -> bool {
-        self.count < COMMON_READS && self.bytes < COMMON_READ_BYTES
-            || own.count < OWN_READS && own.bytes < OWN_READ_BYTES
+    fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 }
 
@@ -151,7 +151,7 @@ struct Front {
     /// Commands of it that are broadcast and not answered.
     flights: usize,
     /// Reads of it that are not answered.
-    reads: OpenReads,
+    reads: Occupancy,
     /// How many reads of it the application answers later, and the bytes of an answer to a read of it, on the average of
     /// the last ones.
     given: usize,
@@ -160,8 +160,8 @@ struct Front {
     detours: BTreeMap<u64, (u64, Gid)>,
     /// How many of these each line has in each group.
     detoured: BTreeMap<(u64, Gid), usize>,
-    /// Those that there was no room for.
-    waiting: Waiting,
+    /// Commands that there was no room for.
+    waiting: WaitingQueue<WaitingCommand>,
 }
 
 /// A command that is broadcast: whose it is, and what its front calls it.
@@ -186,7 +186,7 @@ pub(crate) struct Ingress {
     /// Reads that were taken up, if they need not be ordered.
     reads: Option<Vec<Read>>,
     /// Reads of all fronts that were taken up and have not ended.
-    open_reads: OpenReads,
+    open_reads: Occupancy,
     listener: UnixListener,
     ready: Ready,
     inlet: Inlet,
@@ -227,7 +227,7 @@ impl Ingress {
         Ok(Self {
             groups,
             reads: has_barriers.then(Vec::new),
-            open_reads: OpenReads::default(),
+            open_reads: Occupancy::default(),
             listener,
             ready,
             inlet: Inlet { fresh: Arc::default(), wake },
@@ -336,12 +336,12 @@ impl Ingress {
             line,
             greeted: false,
             flights: 0,
-            reads: OpenReads::default(),
+            reads: Occupancy::default(),
             given: 0,
             answer_bytes: 0,
             detours: BTreeMap::new(),
             detoured: BTreeMap::new(),
-            waiting: Waiting::default(),
+            waiting: WaitingQueue::default(),
         });
     }
 
@@ -399,7 +399,8 @@ impl Ingress {
         }
         if self.serves
             && front.flights < FLIGHT_MAX
-            && let Some(Command { token, dst, bytes }) = front.waiting.take(room)
+            && let Some(WaitingCommand { token, dst, bytes }) =
+                front.waiting.take(|command| room(command.dst, command.bytes.len()) > 0)
         {
             payload.clear();
             payload.extend_from_slice(&bytes);
@@ -422,16 +423,13 @@ impl Ingress {
                     if dst.is_empty() || !dst.within(self.groups) {
                         return Err("it has a command for groups that there are not");
                     }
-                    let Front { flights, waiting, reads, .. } = front;
-                    if !self.serves
-                        || *flights + reads.count + waiting.count() >= FLIGHT_MAX
-                        || waiting.bytes() + reads.bytes >= FLIGHT_BYTES_MAX
-                    {
+                    if !self.serves || !front.has_credit() {
                         return Ok(None);
                     }
+                    let Front { waiting, reads, .. } = front;
                     let group = one(dst).filter(|_| is_read);
                     if let (Some(taken), Some(group)) = (&mut self.reads, group) {
-                        if !self.open_reads.is_room_for_one_of(reads) {
+                        if !is_room_for_read(self.open_reads, *reads) {
                             return Ok(None);
                         }
                         reads.begin(bytes.len());
@@ -443,7 +441,7 @@ impl Ingress {
                         continue;
                     }
                     if waiting.has(dst) || room(dst, bytes.len()) == 0 {
-                        waiting.push(Command { token, dst, bytes: bytes.into() });
+                        waiting.push(dst, WaitingCommand { token, dst, bytes: bytes.into() });
                         front.line.done(used);
                         continue;
                     }
@@ -532,7 +530,8 @@ impl Ingress {
             let Read { token, line, bytes, group, .. } = read;
             front.detours.insert(token, (line, group));
             *front.detoured.entry((line, group)).or_default() += 1;
-            front.waiting.push(Command { token, dst: GroupSet::one(group), bytes });
+            let dst = GroupSet::one(group);
+            front.waiting.push(dst, WaitingCommand { token, dst, bytes });
         }
     }
 
@@ -578,6 +577,13 @@ pub(crate) enum MayRead {
 }
 
 impl Front {
+    /// Whether a further command of it may be taken up.
+    const fn has_credit(&self) -> bool {
+        let waits = self.waiting.occupancy();
+        self.flights + self.reads.count + waits.count < FLIGHT_MAX
+            && waits.bytes + self.reads.bytes < FLIGHT_BYTES_MAX
+    }
+
     /// Bytes of answers that wait for it, and of those that reads of it may be expected to have.
     fn expected_bytes(&self) -> usize {
         self.line.backlog() + self.given * self.answer_bytes

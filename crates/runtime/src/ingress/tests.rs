@@ -121,8 +121,8 @@ fn reads_are_taken_apart_and_answered_or_ordered_after_all() {
             && place.hears(Frame::Answer(4, Outcome::Executed, b"+z"))
     );
     let left = &place.ingress.fronts[0];
-    assert_eq!((left.reads, left.detours.len()), (OpenReads::default(), 0));
-    assert_eq!(place.ingress.open_reads, OpenReads::default());
+    assert_eq!((left.reads, left.detours.len()), (Occupancy::default(), 0));
+    assert_eq!(place.ingress.open_reads, Occupancy::default());
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_read_whose_front_is_gone_is_dropped() {
     place.say(Frame::Answer(1, Outcome::Executed, b"I am no node"));
     assert!(place.take(1).is_none());
     assert_eq!(place.ingress.may_read(&read), MayRead::Gone);
-    assert_eq!(place.ingress.open_reads, OpenReads::default());
+    assert_eq!(place.ingress.open_reads, Occupancy::default());
 }
 
 #[test]
