@@ -10,7 +10,7 @@ use amcast::core::{Gid, GroupSet, Outcome};
 use amcast::replicate::{self, Cluster, Session};
 use amcast::runtime::config::ClusterFile;
 use amcast::runtime::supervisor::NodeCommand;
-use amcast::services::{Seen, Shard, StateMachine, Touch};
+use amcast::smr::{Seen, Shard, StateMachine, Touch};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;

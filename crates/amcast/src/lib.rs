@@ -8,6 +8,7 @@
 
 pub use amcast_check as check;
 pub use amcast_core as core;
+pub use amcast_kv as kv;
 pub use amcast_log as log;
 pub use amcast_memory as memory;
 pub use amcast_net as net;
@@ -15,6 +16,7 @@ pub use amcast_protocols as protocols;
 pub use amcast_runtime as runtime;
 pub use amcast_services as services;
 pub use amcast_sim as sim;
+pub use amcast_smr as smr;
 
 pub mod choose;
 pub mod client;

@@ -1,7 +1,7 @@
 //! The list of commands in `docs/commands.md` is the registry's. With `AMCAST_WRITE=1` in the
 //! environment the file is written anew.
 
-use amcast::services::kv::registry::{Command, Run, families};
+use amcast::kv::registry::{Command, Run, families};
 use std::fmt::Write;
 use std::path::Path;
 

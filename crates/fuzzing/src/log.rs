@@ -1,10 +1,10 @@
 //! Commands of the distributed log, and answers to them.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_services::kv::SlotMap;
+use amcast_kv::SlotMap;
 use amcast_services::log::command::MARK;
 use amcast_services::log::{Answer, Command, Logs};
-use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 const SHARDS: usize = 2;
 

@@ -1,9 +1,9 @@
 //! Messages that shards deliver: commands, and parts of commands that are larger than a message.
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
-use amcast_services::kv::{Kv, Partitions, destinations, encode_args, registry};
-use amcast_services::parts::{Assembly, CommandPart};
-use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};
+use amcast_smr::parts::{Assembly, CommandPart};
+use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 const SHARDS: usize = 2;
 

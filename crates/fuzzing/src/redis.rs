@@ -1,8 +1,8 @@
 //! What clients of the Redis front send.
 
 use amcast_core::{Gid, MsgId, Pid};
-use amcast_services::kv::{Kv, Partitions, destinations, encode_args, registry};
-use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp, State};
+use amcast_kv::{Kv, Partitions, destinations, encode_args, registry};
+use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp, State};
 
 /// The longest command that is taken, in bytes: short, so that the limit is met.
 const COMMAND_BYTES_MAX: usize = 200;
@@ -10,9 +10,8 @@ const COMMAND_BYTES_MAX: usize = 200;
 /// A stream of requests is cut into the same commands however it comes in pieces.
 pub(crate) fn requests(bytes: &[u8]) {
     let Some((&cut, stream)) = bytes.split_first() else { return };
-    let parsed = |piece: usize| {
-        amcast_services::front::redis::fuzzing::requests(stream, piece.max(1), COMMAND_BYTES_MAX)
-    };
+    let parsed =
+        |piece: usize| amcast_kv::resp::fuzzing::requests(stream, piece.max(1), COMMAND_BYTES_MAX);
     let whole = parsed(stream.len());
     assert_eq!(
         whole,
@@ -24,7 +23,7 @@ pub(crate) fn requests(bytes: &[u8]) {
         let mut encoded = Vec::new();
         encode_args(&args, &mut encoded);
         let mut decoded = Vec::new();
-        amcast_services::kv::decode_args(&encoded, &mut decoded).expect("it was encoded");
+        amcast_kv::decode_args(&encoded, &mut decoded).expect("it was encoded");
         assert_eq!(args, decoded);
     }
 }

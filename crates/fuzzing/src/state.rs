@@ -1,7 +1,7 @@
 //! A node's state on its way to another node.
 
-use amcast_services::kv::Kv;
-use amcast_services::{Corrupt, State, stream};
+use amcast_kv::Kv;
+use amcast_smr::{Corrupt, State, stream};
 
 const SHARDS: usize = 2;
 
@@ -48,7 +48,7 @@ fn sealed(version: u8, contents: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_services::{Executor, Limits};
+    use amcast_smr::{Executor, Limits};
 
     #[test]
     fn a_sound_state_with_sums_of_this_target_is_read_in_every_version() {

@@ -18,7 +18,7 @@ pub type OnAnswer = Box<dyn FnOnce(Result<ServiceAnswer<'_>, Unanswered>) + Send
 
 /// Has commands ordered and brings answers. Nothing here waits.
 pub trait Backend: Send + Sync + 'static {
-    /// Has `command`, an [`Envelope`](amcast_services::Envelope) and what follows it, ordered in all
+    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all
     /// of `dst`, and tells `done` the answer of the first replica that executed it, or after a bounded
     /// time that there is none; once, and maybe before this returns.
     ///

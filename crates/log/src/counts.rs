@@ -1,7 +1,7 @@
 //! What a front did, for the metrics page.
 
-use amcast_services::Metric;
-use amcast_services::metrics::{Kind, SharedHistogram, Value};
+use amcast_smr::Metric;
+use amcast_smr::metrics::{Kind, SharedHistogram, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use tonic::{Code, Status};

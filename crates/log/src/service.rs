@@ -11,13 +11,14 @@ use crate::session::Sessions;
 use crate::status::{Again, invalid, not_done, unanswered};
 use crate::tail::{Next, Through};
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
-use amcast_services::kv::SlotMap;
+use amcast_kv::SlotMap;
+use amcast_services::Clock;
 use amcast_services::log::command::{APPEND_BYTES, LIST_MAX, addition_bytes, check};
 use amcast_services::log::{
     Addition, Answer, Command, Extent, Logs, NAME_BYTES_MAX, READ_BYTES_MAX, READ_VALUES_MAX, Why,
 };
-use amcast_services::machine::Refusal;
-use amcast_services::{Clock, Envelope};
+use amcast_smr::Envelope;
+use amcast_smr::machine::Refusal;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;

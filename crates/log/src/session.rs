@@ -7,7 +7,7 @@
 
 use crate::proto;
 use crate::status::invalid;
-use amcast_services::{Envelope, Limits, Stamp, digest};
+use amcast_smr::{Envelope, Limits, Stamp, digest};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ const NAMED_MAX: usize = 65_536;
 const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// What sets them apart from those of gateways: their requests may come in any order.
-const NAMED: u64 = amcast_services::executor::UNORDERED;
+const NAMED: u64 = amcast_smr::executor::UNORDERED;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -4,7 +4,7 @@
 use crate::backend::Unanswered;
 use amcast_core::Outcome;
 use amcast_services::log::Why;
-use amcast_services::machine::Refusal;
+use amcast_smr::machine::Refusal;
 use tonic::Status;
 
 /// A request that makes no sense.

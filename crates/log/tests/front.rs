@@ -197,7 +197,7 @@ fn what_cannot_be_is_refused_in_words_and_does_nothing() {
         assert!(failed.why.contains(words), "{what}: {failed}");
     }
     // The largest request that fits: its envelope, its head, and the name.
-    let most = PAYLOAD_MAX - amcast_services::Envelope::BYTES - 7 - 6;
+    let most = PAYLOAD_MAX - amcast_smr::Envelope::BYTES - 7 - 6;
     assert_eq!(client.append("a", vec![7; most]).unwrap(), 2);
     assert!(client.append("a", vec![7; most + 1]).is_err());
     let values = read(&mut client, "a", 1).unwrap();

@@ -6,23 +6,10 @@
 //! therefore go on at half the pace until the wall clock has caught up: what expires then lives up to
 //! twice as long, and after two hours all is as before.
 
-use crate::envelope::Stamp;
-use crate::executor::AHEAD_MAX_MS;
-use crate::kv::client::{lock, wall_us};
-use rustix::time::{ClockId, clock_gettime};
+use amcast_kv::client::{host_us, lock, wall_us};
+use amcast_smr::envelope::Stamp;
+use amcast_smr::executor::AHEAD_MAX_MS;
 use std::sync::Mutex;
-
-/// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
-pub(crate) fn host_us() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
-}
-
-/// The same in nanoseconds.
-pub(crate) fn host_ns() -> u64 {
-    let t = clock_gettime(ClockId::Monotonic);
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 /// What a front's clocks said at one moment.
 #[derive(Clone, Copy, Debug)]

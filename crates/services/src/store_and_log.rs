@@ -4,12 +4,12 @@
 //! of both. They share nothing but the shards' order and the sessions, so commands of the one wait
 //! for those of the other only where one touches whole shards.
 
-use crate::digest::Slice;
-use crate::kv::{Kv, Store};
 use crate::log::{self, LogShard, Logs};
-use crate::machine::{Access, At, Corrupt, Machine, Part, Refusal};
-use crate::stream::{Piece, Source};
 use amcast_core::{GroupSet, Outcome};
+use amcast_kv::{Kv, Store};
+use amcast_smr::digest::Slice;
+use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Refusal};
+use amcast_smr::stream::{Piece, Source};
 use core::ops::Range;
 
 /// Runs the commands of both.

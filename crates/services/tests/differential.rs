@@ -1,10 +1,11 @@
 //! The same random commands to a real Redis server and to ours: the answers must be the same.
 
 use amcast_core::rng::Rng;
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_services::LocalBackend;
 use amcast_services::front::redis::{self, Front};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{LocalBackend, Status};
 use amcast_test_policy::skip;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

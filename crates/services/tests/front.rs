@@ -3,10 +3,12 @@
 
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_kv::{Kv, Partitions};
 use amcast_services::front::redis::{self, Front};
-use amcast_services::kv::client::Server;
-use amcast_services::kv::{Kv, Partitions};
-use amcast_services::{Answers, Backend, Busy, Executor, Limits, LocalBackend, Peek, Status};
+use amcast_services::{Answers, Backend, Busy, LocalBackend};
+use amcast_smr::{Executor, Limits, Peek};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,7 +107,7 @@ impl Chaos {
                 for shard in next.dst.iter() {
                     positions[shard.index()] += 1;
                     let position = positions[shard.index()];
-                    let mut answer = |a: amcast_services::Answer<'_>| {
+                    let mut answer = |a: amcast_smr::Answer<'_>| {
                         if turn == 0 {
                             answers.answer(next.token, ServiceAnswer::borrowed(a.outcome, a.bytes));
                         }
@@ -161,7 +163,7 @@ fn each_connection_sees_its_own_commands_in_order_and_once() {
 }
 
 /// A message that takes 20 bytes of a command beside the envelope: most commands here have more.
-const SMALL_MESSAGE: usize = amcast_services::Envelope::BYTES + 20;
+const SMALL_MESSAGE: usize = amcast_smr::Envelope::BYTES + 20;
 
 #[test]
 fn each_connection_sees_its_own_commands_in_order_and_once_where_they_are_sent_in_parts() {

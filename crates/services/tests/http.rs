@@ -1,9 +1,10 @@
 //! The HTTP front, from outside.
 
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::{ShardStatus, Status};
+use amcast_services::LocalBackend;
 use amcast_services::front::http;
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{LocalBackend, ShardStatus, Status};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;

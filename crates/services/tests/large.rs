@@ -1,10 +1,12 @@
 //! Connections that send large commands at the same time, and those that begin to and do not go on.
 
 use amcast_core::GroupSet;
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
 use amcast_services::front::redis::{self, Config, Front};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{Answers, Backend, Busy, Envelope, LocalBackend, Status};
+use amcast_services::{Answers, Backend, Busy, LocalBackend};
+use amcast_smr::Envelope;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

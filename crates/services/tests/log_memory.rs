@@ -4,7 +4,7 @@
 
 use amcast_core::{Gid, GroupSet, MsgId, Pid};
 use amcast_services::log::{Addition, Answer, Command, Logs};
-use amcast_services::{Delivered, Envelope, Executor, Limits, Stamp};
+use amcast_smr::{Delivered, Envelope, Executor, Limits, Stamp};
 
 /// Bytes for the logs.
 const MEMORY: usize = 16_000_000;

@@ -1,9 +1,10 @@
 //! What the metrics page and `INFO` tell of commands, read as Prometheus reads it.
 
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_services::LocalBackend;
 use amcast_services::front::{http, redis};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{LocalBackend, Status};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

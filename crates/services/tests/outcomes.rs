@@ -1,10 +1,12 @@
 //! What a connection's reads wait for follows from what became of its commands, and not from the words of their answers.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
 use amcast_services::front::redis::{self, Config};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{Answers, Backend, Busy, LocalBackend, Status, Wrote};
+use amcast_services::{Answers, Backend, Busy, LocalBackend};
+use amcast_smr::Wrote;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, OnceLock};

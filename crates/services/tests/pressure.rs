@@ -2,10 +2,11 @@
 //! and backends that are slow or busy. Whoever is owed an answer or an error gets it.
 
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
 use amcast_services::front::redis::{self, Config, Front};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{Answers, Backend, Busy, LocalBackend, Status};
+use amcast_services::{Answers, Backend, Busy, LocalBackend};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};

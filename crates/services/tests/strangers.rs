@@ -1,9 +1,10 @@
 //! The Redis front before a client has given the password: little is taken from it, and not for long.
 
+use amcast_kv::Partitions;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
+use amcast_services::LocalBackend;
 use amcast_services::front::redis::{self, Front};
-use amcast_services::kv::Partitions;
-use amcast_services::kv::client::Server;
-use amcast_services::{LocalBackend, Status};
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;

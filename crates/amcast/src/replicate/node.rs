@@ -7,7 +7,7 @@ use amcast_runtime::config::{ClusterFile, node_rank};
 use amcast_runtime::home::Home;
 use amcast_runtime::node::{Node, NodeOptions};
 use amcast_runtime::supervisor::obey;
-use amcast_services::{StateMachine, Whole, workers};
+use amcast_smr::{StateMachine, Whole, workers};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

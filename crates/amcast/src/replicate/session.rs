@@ -5,8 +5,9 @@ use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_memory::Idle;
 use amcast_runtime::front::{Front, FrontOptions, NoAnswer};
 use amcast_runtime::home::Home;
-use amcast_services::machine::Refusal;
-use amcast_services::{Clock, Envelope, whole};
+use amcast_services::Clock;
+use amcast_smr::machine::Refusal;
+use amcast_smr::{Envelope, whole};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -76,7 +77,7 @@ pub enum CallError {
     /// The replicas refused it: it was repeated for so long that its answer is not known any more; or all replicas
     /// skip it.
     Refused(Refusal),
-    /// The service itself refused it: [`StateMachine::apply`](amcast_services::StateMachine::apply) said that it was not executed.
+    /// The service itself refused it: [`StateMachine::apply`](amcast_smr::StateMachine::apply) said that it was not executed.
     Declined(Vec<u8>),
 }
 
@@ -182,7 +183,7 @@ impl Session {
 mod tests {
     use super::*;
     use amcast_core::Gid;
-    use amcast_services::{Machine, Seen, Shard, StateMachine, Touch, Whole};
+    use amcast_smr::{Machine, Seen, Shard, StateMachine, Touch, Whole};
 
     #[derive(Debug, Default)]
     struct Nothing;

@@ -2,12 +2,14 @@
 
 use super::{CallBook, Reads, Watch};
 use amcast_core::{Cluster, GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::budget::may_grow;
+use amcast_kv::status::Status;
 use amcast_runtime::config::node_rank;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::front::{Front, NoAnswer, Sink};
-use amcast_services::kv::budget::may_grow;
-use amcast_services::parts::{Assembly, CommandPart};
-use amcast_services::{Answers, Backend, Busy, Envelope, Status, Wrote};
+use amcast_services::{Answers, Backend, Busy};
+use amcast_smr::parts::{Assembly, CommandPart};
+use amcast_smr::{Envelope, Wrote};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -225,8 +227,8 @@ fn no_answer(why: NoAnswer) -> ServiceAnswer<'static> {
 mod tests {
     use super::*;
     use amcast_core::Gid;
-    use amcast_services::kv::{encode_args, encode_epoch};
-    use amcast_services::{ClockReport, Stamp};
+    use amcast_kv::{encode_args, encode_epoch};
+    use amcast_smr::{ClockReport, Stamp};
 
     const HEAD: Envelope = Envelope {
         session: 1,

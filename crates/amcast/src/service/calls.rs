@@ -8,12 +8,12 @@
 //! `OTHER write NAME key ..`, so that the checker can leave out what they spoil.
 
 use amcast_core::{Outcome, ServiceAnswer, Time};
+use amcast_kv::{decode_args, registry, split_epoch};
+use amcast_kv::{partitions, timing};
 use amcast_runtime::clock;
 use amcast_runtime::front::NoAnswer;
 use amcast_runtime::record::Recorder;
-use amcast_services::Envelope;
-use amcast_services::kv::{decode_args, registry, split_epoch};
-use amcast_services::kv::{partitions, timing};
+use amcast_smr::Envelope;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};

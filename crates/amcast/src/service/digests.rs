@@ -5,7 +5,7 @@
 //! writes nothing.
 
 use amcast_core::{Gid, Span, Time};
-use amcast_services::{Executor, Machine};
+use amcast_smr::{Executor, Machine};
 
 /// How long a doubt may last before it counts: the reports of a point come one after the other.
 const DOUBT_PATIENCE: Span = Span::secs(2);

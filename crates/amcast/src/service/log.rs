@@ -4,8 +4,8 @@ use super::Watch;
 use amcast_core::{GroupSet, Outcome, ServiceAnswer};
 use amcast_log::{Backend, OnAnswer, Unanswered};
 use amcast_runtime::front::{Front, NoAnswer};
-use amcast_services::Envelope;
 use amcast_services::log::command::Command;
+use amcast_smr::Envelope;
 use std::sync::Arc;
 
 /// Has commands of the log ordered by the cluster.
@@ -54,8 +54,8 @@ fn told(why: NoAnswer) -> Unanswered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_services::Stamp;
     use amcast_services::log::command::Addition;
+    use amcast_smr::Stamp;
 
     #[test]
     fn appends_alone_take_room() {

@@ -3,8 +3,8 @@
 use amcast_runtime::config::node_name;
 use amcast_runtime::control::NodeStatus;
 use amcast_runtime::supervisor::Life;
-use amcast_services::Metric;
-use amcast_services::metrics::{Kind, Unit, Value};
+use amcast_smr::Metric;
+use amcast_smr::metrics::{Kind, Unit, Value};
 
 /// The figures of nodes, by rank, that said this, and of what their supervisor says of them, if they have one.
 pub(super) fn node_metrics(said: &[Option<NodeStatus>], lives: &[Life]) -> Vec<Metric> {

@@ -5,10 +5,10 @@
 
 use super::Hosted;
 use amcast_core::{GroupSet, Outcome};
+use amcast_kv::partitions::refusing_epoch;
+use amcast_kv::split_epoch;
 use amcast_runtime::application::Wake;
-use amcast_services::kv::partitions::refusing_epoch;
-use amcast_services::kv::split_epoch;
-use amcast_services::{Envelope, Executor, Peek, Wrote};
+use amcast_smr::{Envelope, Executor, Peek, Wrote};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

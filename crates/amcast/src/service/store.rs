@@ -4,16 +4,16 @@ use super::Reads;
 use super::digests::DigestPace;
 use super::witness::Notes;
 use amcast_core::{Cluster, Entry, Gid, MsgId, Senders, SkipDecision, Span, Time};
+use amcast_kv::{HashSeed, Kv, Partitions};
 use amcast_runtime::application::{
     Application, Awaits, Command, Figures, Peeked, TellAnswer, TellRead, Wake,
 };
 use amcast_runtime::config::{ClusterFile, Partition};
 use amcast_runtime::executing::Executing;
-use amcast_services::kv::{HashSeed, Kv, Partitions};
 use amcast_services::log::{Logs, NODE_BYTES};
-use amcast_services::{
-    Clock, ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State,
-    StateMachine, StoreAndLog, Whole,
+use amcast_services::{Clock, StoreAndLog};
+use amcast_smr::{
+    ClockReport, Envelope, Executor, Full, Holds, Limits, Machine, Peek, State, StateMachine, Whole,
 };
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -362,7 +362,7 @@ impl<M: Hosted> Application for ServiceNode<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_services::Stamp;
+    use amcast_smr::Stamp;
 
     #[test]
     fn reads_of_a_session_have_a_line_and_those_of_none_have_not() {

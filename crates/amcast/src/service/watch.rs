@@ -3,13 +3,14 @@
 use super::disk_room::DiskRoom;
 use super::node_metrics::node_metrics;
 use amcast_core::{Cluster, Gid};
+use amcast_kv::status::{ShardStatus, Status};
 use amcast_protocols::catalog;
 use amcast_runtime::at::At;
 use amcast_runtime::config::{ClusterFile, node_name, node_rank};
 use amcast_runtime::control::{NodeStatus, ReplicaStatus, statuses_of};
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::Life;
-use amcast_services::{Metric, ShardStatus, Status};
+use amcast_smr::Metric;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

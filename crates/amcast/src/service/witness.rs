@@ -2,7 +2,7 @@
 
 use amcast_core::SkipDecision;
 use amcast_runtime::executing::Executing;
-use amcast_services::{Doing, Witness};
+use amcast_smr::{Doing, Witness};
 use std::sync::Arc;
 
 /// The notes of a node, as its executor writes them.

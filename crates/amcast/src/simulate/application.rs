@@ -4,7 +4,7 @@
 use super::Simulated;
 use amcast_core::{Gid, MsgId, Span, Time};
 use amcast_runtime::application::{Application, Command, Figures, TellAnswer};
-use amcast_services::{ClockReport, Executor, Full, Limits, Stamp, State};
+use amcast_smr::{ClockReport, Executor, Full, Limits, Stamp, State};
 use std::io::Read;
 
 /// How often a node has its clock reported in each shard, by its own time.

@@ -5,7 +5,7 @@ use super::node::ClientRequest;
 use super::{Call, Returned, Workload};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, ServiceAnswer, Span, Time};
-use amcast_services::{Envelope, Stamp};
+use amcast_smr::{Envelope, Stamp};
 use std::fmt::Write;
 
 /// How long a gateway waits for an answer before it hands the same command in at the next node.

@@ -5,7 +5,7 @@ use crate::service::calls::{Form, returned, spoken};
 use amcast_check::{History, Verdict, service};
 use amcast_core::ServiceAnswer;
 use amcast_core::rng::Rng;
-use amcast_services::kv::{
+use amcast_kv::{
     HashSeed, Kv, Partitions, destinations, encode_args, encode_epoch, partitions, registry, timing,
 };
 

@@ -21,7 +21,7 @@ pub use mutant::ServiceMutant;
 use amcast_check::{History, Verdict};
 use amcast_core::rng::Rng;
 use amcast_core::{GroupSet, ServiceAnswer};
-use amcast_services::Machine;
+use amcast_smr::Machine;
 
 /// A service that simulated nodes can be made of: it follows from the number of shards alone.
 pub trait Simulated: Machine + Sized {

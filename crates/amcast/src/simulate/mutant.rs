@@ -2,7 +2,7 @@
 
 use amcast_core::{MsgId, Property};
 use amcast_mutants::mutant::MutantInfo;
-use amcast_services::Envelope;
+use amcast_smr::Envelope;
 
 /// A fault of the service above the protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

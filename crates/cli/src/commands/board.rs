@@ -4,10 +4,10 @@
 use super::{Failure, entry, secret};
 use amcast_coordination::{Coordination, Embedded, Etcd, Known, Lasts, OnChange, Options, Tls};
 use amcast_core::Gid;
+use amcast_kv::{SLOTS, SlotMap};
 use amcast_runtime::config::{ClusterFile, Partition, Place, node_name, node_rank};
 use amcast_runtime::control::{NodeStatus, status_of};
 use amcast_runtime::home::Home;
-use amcast_services::kv::{SLOTS, SlotMap};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;

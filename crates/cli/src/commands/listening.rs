@@ -5,6 +5,8 @@ use amcast::service::{
     CallBook, ClusterBackend, LogBackend, Reads, Watch, first_partitions, forgets,
 };
 use amcast_core::Cluster;
+use amcast_kv::client::Server;
+use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
 use amcast_log::Hears;
 use amcast_runtime::clock;
@@ -13,8 +15,7 @@ use amcast_runtime::front::Front;
 use amcast_runtime::home::{Fronts, Home};
 use amcast_runtime::record::Recorder;
 use amcast_runtime::system::refuses_file;
-use amcast_services::kv::client::Server;
-use amcast_services::{Status, front};
+use amcast_services::front;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;

@@ -352,7 +352,7 @@ fn service(
     growth: &Growth,
     cores: usize,
 ) -> Result<ServiceNode<StoreAndLog>, Failure> {
-    let share = amcast_services::workers(cores, file.replicas, file.shards);
+    let share = amcast_smr::workers(cores, file.replicas, file.shards);
     let workers = file.workers.unwrap_or(share).min(file.shards);
     tracing::info!("{workers} threads execute commands besides the node's own");
     let growth = growth.clone();

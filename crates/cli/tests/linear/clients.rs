@@ -5,7 +5,7 @@ use amcast::client::{Answer, Connection};
 use amcast::core::Gid;
 use amcast::core::Time;
 use amcast::core::rng::Rng;
-use amcast::services::kv::SlotMap;
+use amcast::kv::SlotMap;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -15,9 +15,9 @@ mod program;
 #[path = "../linear/recording.rs"]
 mod recording;
 
+use amcast::kv::SlotMap;
 use amcast::log::Client;
 use amcast::log::proto::ReadRequest;
-use amcast::services::kv::SlotMap;
 use amcast_test_policy::{TimeLimit, time_limit};
 use harness::{Stops, Up, wait_for_more_than};
 use std::collections::BTreeMap;

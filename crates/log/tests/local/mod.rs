@@ -1,12 +1,12 @@
 //! A cluster of one process: an executor behind a lock, which may lose answers.
 
 use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid, ServiceAnswer};
+use amcast_kv::Kv;
+use amcast_kv::status::{ShardStatus, Status};
 use amcast_log::{Backend, OnAnswer, Unanswered};
-use amcast_services::kv::Kv;
 use amcast_services::log::{Logs, OnGrowth};
-use amcast_services::{
-    Clock, ClockReport, Delivered, Executor, Limits, ShardStatus, Status, StoreAndLog,
-};
+use amcast_services::{Clock, StoreAndLog};
+use amcast_smr::{ClockReport, Delivered, Executor, Limits};
 use std::sync::Mutex;
 
 /// What the logs of a shard may hold.

@@ -1,11 +1,11 @@
 //! Everything in one process: one executor, ordered by a lock.
 
 use super::{Answers, Backend, Busy};
-use crate::executor::{Delivered, Executor, Holds, Limits};
-use crate::kv::Kv;
-use crate::kv::client::lock;
-use crate::status::{ShardStatus, Status};
 use amcast_core::{Gid, GroupSet, MsgId, Pid, ServiceAnswer};
+use amcast_kv::Kv;
+use amcast_kv::client::lock;
+use amcast_kv::status::{ShardStatus, Status};
+use amcast_smr::executor::{Delivered, Executor, Holds, Limits};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A backend without replication. A command runs in the thread that submits it: on a small

@@ -4,20 +4,10 @@ mod local;
 
 pub use local::LocalBackend;
 
-use amcast_core::{Gid, GroupSet, ServiceAnswer};
+use amcast_core::{GroupSet, ServiceAnswer};
+use amcast_smr::Wrote;
 use core::fmt;
 use std::sync::Arc;
-
-/// A request of a session that writes: what a later read of the session must see.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Wrote {
-    /// The lowest of its shards.
-    pub home: Gid,
-    /// Its number in the session.
-    pub request: u64,
-    /// When it was first sent, by the hosts' clock, in milliseconds.
-    pub host_ms: u64,
-}
 
 /// The backend cannot take a command now; it calls [`Answers::room`] when it can again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +33,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Gives the sink for answers, once, before any command.
     fn start(&self, answers: Arc<dyn Answers>);
 
-    /// Has `command`, an [`Envelope`](crate::Envelope) and what follows it, ordered in all of
+    /// Has `command`, an [`Envelope`](amcast_smr::Envelope) and what follows it, ordered in all of
     /// `dst`. The bytes are copied if they are kept. `token` comes back with the answer, which may
     /// come before this returns.
     ///
@@ -51,7 +41,7 @@ pub trait Backend: Send + Sync + 'static {
     /// When there is no room; the command was not taken.
     fn submit(&self, dst: GroupSet, command: &[u8], token: u64) -> Result<(), Busy>;
 
-    /// Has an [`Assembly`](crate::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
+    /// Has an [`Assembly`](amcast_smr::parts::Assembly) ordered in all of `dst`, as [`submit`](Self::submit). `command` is what it
     /// puts together, for backends that want to see it.
     ///
     /// # Errors

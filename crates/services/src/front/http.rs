@@ -6,7 +6,7 @@
 use super::files;
 use super::limited::Limited;
 use super::places::Manner;
-use crate::kv::client::Server;
+use amcast_kv::client::Server;
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};

@@ -1,11 +1,11 @@
 //! The metrics page, in the text format of OpenMetrics, which Prometheus reads.
 
-use crate::kv::client::Server;
-use crate::kv::command_stats::CommandStats;
-use crate::metrics::{Kind, Labels, Metric, Unit, Value};
-use crate::process::{CpuTime, ProcessMemory};
-use crate::status::ShardStatus;
 use amcast_core::histogram::Histogram;
+use amcast_kv::client::Server;
+use amcast_kv::command_stats::CommandStats;
+use amcast_kv::process::{CpuTime, ProcessMemory};
+use amcast_kv::status::ShardStatus;
+use amcast_smr::metrics::{Kind, Labels, Metric, Unit, Value};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};

@@ -4,7 +4,7 @@
 //! clients have not shown who they are, where they can ([`Place::is_known`]). So whoever opens many connections and says
 //! nothing, or says it a byte at a time, keeps nobody else out.
 
-use crate::kv::client::lock;
+use amcast_kv::client::lock;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;

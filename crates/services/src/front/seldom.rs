@@ -1,7 +1,7 @@
 //! Warnings that anyone outside can provoke: told at most once in a while, and more and more seldom while they go on,
 //! so that they do not fill a log.
 
-use crate::kv::client::lock;
+use amcast_kv::client::lock;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 

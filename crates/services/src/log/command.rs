@@ -4,11 +4,11 @@
 //! are little-endian: names stand behind 8 bits of length, values behind 32, counts have 16 or 32.
 
 use super::{Extent, NAME_BYTES_MAX};
-use crate::machine::Refusal;
 use amcast_core::Outcome;
+use amcast_smr::machine::Refusal;
 
 /// What a command of the log begins with. Read as the number of arguments of a command of the
-/// [store](crate::kv), it is more than fit into a message: nothing is a command of both.
+/// [store](amcast_kv), it is more than fit into a message: nothing is a command of both.
 pub const MARK: [u8; 4] = *b"\xffLOG";
 
 /// Additions, names or listed logs of one command.
@@ -487,7 +487,7 @@ pub fn check(command: &[u8]) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::decode_args;
+    use amcast_kv::decode_args;
 
     fn encoded(command: &Command<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();

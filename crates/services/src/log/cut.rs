@@ -1,6 +1,6 @@
 //! A shard's logs as they were at one moment, given piece by piece while commands go on.
 //!
-//! In the [stream](crate::stream) stands how many logs were deleted, and then each log behind a byte of one: its name, its
+//! In the [stream](amcast_smr::stream) stands how many logs were deleted, and then each log behind a byte of one: its name, its
 //! incarnation, its first and its next position, and its values; a zero ends them. (Before version 10 neither
 //! the number nor incarnations were there.) Logs are given in the order of their names. Of a
 //! log that changes before it was given, the cut notes how far it went; appends do no harm then, and
@@ -8,7 +8,7 @@
 
 use super::shard::{Extent, Log};
 use super::storage::Storage;
-use crate::stream::{Piece, next};
+use amcast_smr::stream::{Piece, next};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 

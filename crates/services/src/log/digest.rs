@@ -1,4 +1,4 @@
-//! A shard's logs as a [slice](crate::digest) covers them: in order of their names, each with how far it goes and its
+//! A shard's logs as a [slice](amcast_smr::digest) covers them: in order of their names, each with how far it goes and its
 //! values.
 //!
 //! A cursor is the position of the first value of its slice, in 64 bits, and the name of its log. Of values in files
@@ -7,7 +7,7 @@
 
 use super::shard::LogShard;
 use super::storage::Values;
-use crate::digest::Slice;
+use amcast_smr::digest::Slice;
 
 /// Covers the logs from where `slice` begins.
 pub(super) fn cover(shard: &LogShard<Values>, slice: &mut Slice<'_>) {

@@ -26,12 +26,12 @@ pub use command::{Addition, Answer, Command, Why};
 pub use segments::{Disk, UNUSABLE};
 pub use shard::{Extent, Held, LogShard};
 
-use crate::digest::Slice;
-use crate::kv::SlotMap;
-use crate::kv::hash::hash_bytes;
-use crate::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
-use crate::stream::{Piece, Source};
 use amcast_core::{GroupSet, Outcome};
+use amcast_kv::SlotMap;
+use amcast_smr::digest::Slice;
+use amcast_smr::hash::hash_bytes;
+use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
+use amcast_smr::stream::{Piece, Source};
 use command::{ValuesWriter, check, read_cost};
 use std::io;
 use std::ops::ControlFlow;

@@ -3,8 +3,8 @@
 use super::OnGrowth;
 use super::cut::Cut;
 use super::storage::{Storage, Values};
-use crate::machine::Corrupt;
-use crate::stream::{Piece, Source, follows};
+use amcast_smr::machine::Corrupt;
+use amcast_smr::stream::{Piece, Source, follows};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, ControlFlow};
 

@@ -1,12 +1,12 @@
 //! The log against a simple model, in the executor and with the store beside it.
 
 use super::*;
-use crate::envelope::{Envelope, Stamp};
-use crate::executor::{Delivered, Executor, Full, Limits, State};
-use crate::kv::{Kv, encode_args};
 use crate::store_and_log::StoreAndLog;
 use amcast_core::rng::Rng;
 use amcast_core::{Gid, MsgId, Pid};
+use amcast_kv::{Kv, encode_args};
+use amcast_smr::envelope::{Envelope, Stamp};
+use amcast_smr::executor::{Delivered, Executor, Full, Limits, State};
 use std::collections::BTreeMap;
 
 const SHARDS: usize = 3;

@@ -3,12 +3,12 @@
 use super::failure;
 use amcast_core::skip::parse_message;
 use amcast_core::{MsgId, SkipDecision};
+use amcast_kv::split_epoch;
 use amcast_lab::commands::Failure;
 use amcast_runtime::executing::{Note, executing_at_end};
 use amcast_runtime::node_data::NodeData;
-use amcast_services::kv::split_epoch;
 use amcast_services::log::command::MARK;
-use amcast_services::{SkipStatus, StateHead};
+use amcast_smr::{SkipStatus, StateHead};
 use amcast_storage::offline::{self, CheckpointSeen};
 use amcast_storage::{Saved, SkipEntry, SkipStage, read_skipped, write_skipped};
 use std::collections::BTreeSet;
@@ -371,7 +371,7 @@ fn word(bytes: &[u8]) -> Option<(usize, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use amcast_services::kv::encode_args;
+    use amcast_kv::encode_args;
 
     #[test]
     fn a_command_is_shown_as_far_as_it_was_noted() {

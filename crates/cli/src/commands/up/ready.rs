@@ -3,10 +3,10 @@
 
 use amcast::client::Connection;
 use amcast::service::Watch;
+use amcast_kv::status::Status;
 use amcast_lab::commands::Failure;
 use amcast_runtime::home::Home;
 use amcast_runtime::supervisor::{Life, Supervisor};
-use amcast_services::Status;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

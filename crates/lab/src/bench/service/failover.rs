@@ -5,7 +5,7 @@ use super::children::Own;
 use super::go_on;
 use crate::bench::{Machine, Spread};
 use amcast::client::{Answer, Connection};
-use amcast_services::kv::SlotMap;
+use amcast_kv::SlotMap;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,16 +1,16 @@
 //! Moves keys from shard to shard, where a split or a merge was asked for.
 //!
-//! What moves, and how far that came, is state of the shards; see [`crate::kv::partitions`]. Each front
+//! What moves, and how far that came, is state of the shards; see [`amcast_kv::partitions`]. Each front
 //! looks whether something moves, and then sends the commands that go on with it. Nothing is lost when
 //! one ends: others go on, and it does no harm if several do at the same time.
 
 use super::Shared;
 use super::router::{Lane, Mail, Post, token};
 use crate::backend::Backend;
-use crate::envelope::Envelope;
-use crate::kv::commands::partitions::{LIST, MOVE, MOVED};
-use crate::kv::{encode_args, encode_epoch};
 use amcast_core::{Gid, GroupSet};
+use amcast_kv::commands::partitions::{LIST, MOVE, MOVED};
+use amcast_kv::{encode_args, encode_epoch};
+use amcast_smr::envelope::Envelope;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;

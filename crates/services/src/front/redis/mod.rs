@@ -10,11 +10,7 @@
 
 mod connection;
 mod driver;
-#[cfg(feature = "fuzzing")]
-pub mod fuzzing;
-mod parser;
 mod pipeline;
-mod resp;
 mod router;
 mod strangers;
 mod tidy;
@@ -25,11 +21,11 @@ use super::files;
 use super::seldom::Seldom;
 use crate::backend::{Answers, Backend};
 use crate::clock::Clock;
-use crate::envelope::Envelope;
-use crate::kv::client::{Server, lock};
-use crate::kv::{EPOCH_BYTES, Partitions, timing};
-use crate::parts::{CommandPart, PARTS_MAX};
 use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_kv::client::{Server, lock};
+use amcast_kv::{EPOCH_BYTES, Partitions, timing};
+use amcast_smr::envelope::Envelope;
+use amcast_smr::parts::{CommandPart, PARTS_MAX};
 use router::{Post, Router};
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -50,7 +46,7 @@ pub const MESSAGE_COMMAND_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - BESIDE_BYTES;
 
 /// Bytes of a command's arguments, 4 more for each, where so many megabytes (of 2^20 bytes) may travel in parts.
 ///
-/// [`parts`](crate::parts)
+/// [`parts`](amcast_smr::parts)
 pub const fn command_bytes_max(megabytes: usize) -> usize {
     (megabytes << 20) - BESIDE_BYTES
 }
@@ -88,7 +84,7 @@ pub struct Config {
     /// [`Clock::ahead`].
     pub clock_ahead_ms: u64,
     /// Commands of one connection that may be under way; at most the window of the executor's
-    /// [`Limits`](crate::Limits).
+    /// [`Limits`](amcast_smr::Limits).
     pub open_max: usize,
     /// Bytes of answers that may wait for one client to read them; it is cut off above.
     pub output_bytes_max: usize,

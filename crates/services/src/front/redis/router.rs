@@ -5,8 +5,8 @@
 //! requests go on to be numbered: the number of sessions is that of connections at a time.
 
 use crate::backend::Answers;
-use crate::kv::client::lock;
 use amcast_core::{Outcome, ServiceAnswer};
+use amcast_kv::client::lock;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::future::poll_fn;

@@ -1,10 +1,10 @@
 //! Connections whose clients have not given the password: a bounded number of them, each for a bounded time.
 //!
-//! What such a client may send is bounded by [`Bounds::STRANGER`](super::parser::Bounds), what it may have
+//! What such a client may send is bounded by [`Bounds::STRANGER`](amcast_kv::resp::parser::Bounds), what it may have
 //! answered without reading it by [`OUTPUT_BYTES_CALM`]. A wrong password is answered late, and later each time: so
 //! many places and that delay bound how many passwords all strangers together can try.
 
-use crate::kv::client::{Info, lock};
+use amcast_kv::client::{Info, lock};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::IpAddr;
@@ -138,7 +138,7 @@ impl Entrance {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kv::client::Said;
+    use amcast_kv::client::Said;
 
     fn info(id: u64, ip: &str) -> Arc<Info> {
         let said = Said {

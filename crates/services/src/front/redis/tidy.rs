@@ -9,10 +9,10 @@
 use super::Shared;
 use super::router::{Mail, token};
 use crate::backend::Backend;
-use crate::envelope::{Envelope, Stamp};
-use crate::kv::commands::server::TIDY;
-use crate::kv::{encode_args, encode_epoch};
 use amcast_core::{Gid, GroupSet};
+use amcast_kv::commands::server::TIDY;
+use amcast_kv::{encode_args, encode_epoch};
+use amcast_smr::envelope::{Envelope, Stamp};
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -6,7 +6,7 @@
 //! Shards keep parts until their command is whole, and refuse those for which they have no room. So a front begins a command
 //! only when those that it has begun leave room for it; the others wait in the order in which they came.
 
-use crate::kv::client::lock;
+use amcast_kv::client::lock;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::task::Waker;

@@ -9,9 +9,9 @@
 use super::{Connection, Pending, Slot, Then};
 use crate::backend::Backend;
 use crate::clock::Now;
-use crate::kv::command_stats::Call;
-use crate::kv::registry;
-use crate::kv::{decode_args, split_epoch};
+use amcast_kv::command_stats::Call;
+use amcast_kv::registry;
+use amcast_kv::{decode_args, split_epoch};
 use std::task::Context;
 
 impl<B: Backend> Connection<B> {

@@ -1,14 +1,14 @@
 //! Answers come in any order and leave in that of their commands.
 
-use super::super::resp;
 use super::super::router::{Frame, FrameBody};
 use super::{ANSWER_BYTES_GUESS, Connection, Slot, Then, bounds};
 use crate::backend::Backend;
-use crate::clock::host_ns;
-use crate::kv::command_stats::{Call, CallEnd};
-use crate::kv::registry::{self, Run};
-use crate::kv::reply::Reply;
 use amcast_core::{Outcome, ServiceAnswer};
+use amcast_kv::client::host_ns;
+use amcast_kv::command_stats::{Call, CallEnd};
+use amcast_kv::registry::{self, Run};
+use amcast_kv::reply::Reply;
+use amcast_kv::resp::reply;
 use std::borrow::Cow;
 
 impl<B: Backend> Connection<B> {
@@ -78,7 +78,9 @@ impl<B: Backend> Connection<B> {
                 self.finished(then, &answer, resp, call, Vec::new());
                 Vec::new()
             }
-            Cow::Owned(bytes) if matches!(then, Then::Show) && resp::is_same(&bytes, resp) => bytes,
+            Cow::Owned(bytes) if matches!(then, Then::Show) && reply::is_same(&bytes, resp) => {
+                bytes
+            }
             _ if i == 0 => {
                 let output = std::mem::take(&mut self.wire.output);
                 self.wire.output = self.finished(then, &answer, resp, call, output);
@@ -114,12 +116,12 @@ impl<B: Backend> Connection<B> {
     /// Turns an ordered command's answer into what the client sees.
     fn finish(&mut self, then: Then, answer: &[u8], version: u8, call: Call, out: &mut Vec<u8>) {
         match then {
-            Then::Show => resp::write(answer, version, out),
+            Then::Show => reply::write(answer, version, out),
             Then::Watch(keys) => {
-                let versions = resp::elements(answer).unwrap_or_default();
+                let versions = reply::elements(answer).unwrap_or_default();
                 let number = |v: &[u8]| {
                     let digits = v.strip_prefix(b":")?.strip_suffix(b"\r\n")?;
-                    crate::kv::number::parse_int(digits).map(|n| n as u64)
+                    amcast_kv::number::parse_int(digits).map(|n| n as u64)
                 };
                 let versions: Option<Vec<u64>> = versions.into_iter().map(number).collect();
                 match versions.filter(|v| v.len() == keys.len() && !keys.is_empty()) {
@@ -129,7 +131,7 @@ impl<B: Backend> Connection<B> {
                         }
                         out.extend_from_slice(b"+OK\r\n");
                     }
-                    None => resp::write(answer, version, out),
+                    None => reply::write(answer, version, out),
                 }
             }
             Then::Transaction(commands) => {
@@ -150,8 +152,8 @@ impl<B: Backend> Connection<B> {
         out: &mut Vec<u8>,
     ) {
         let now_ns = host_ns();
-        let Some(parts) = resp::elements(answer) else {
-            return resp::write(answer, version, out);
+        let Some(parts) = reply::elements(answer) else {
+            return reply::write(answer, version, out);
         };
         let mut parts = parts.into_iter();
         let mut whole = Vec::new();
@@ -184,7 +186,7 @@ impl<B: Backend> Connection<B> {
         }
         reply.finish(0);
         // The transaction may have chosen another version: it holds from the next command on.
-        resp::write(&whole, version, out);
+        reply::write(&whole, version, out);
     }
 
     /// Answers from here, in its turn. That ends `call`, if there is one.
@@ -202,13 +204,13 @@ impl<B: Backend> Connection<B> {
 
     pub(super) fn put(&mut self, answer: &[u8], version: u8, call: Option<Call>) {
         if self.slots.is_empty() {
-            resp::write(answer, version, &mut self.wire.output);
+            reply::write(answer, version, &mut self.wire.output);
             if let Some(call) = call {
                 self.stats.answered(call, host_ns());
             }
         } else {
             let mut shown = Vec::new();
-            resp::write(answer, version, &mut shown);
+            reply::write(answer, version, &mut shown);
             self.hold(shown, call);
         }
     }

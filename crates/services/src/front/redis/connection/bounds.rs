@@ -4,7 +4,7 @@ use super::super::strangers;
 use super::super::wire::OUTPUT_BYTES_CALM;
 use super::{Connection, Pending, Slot};
 use crate::backend::Backend;
-use crate::kv::client::{Info, lock};
+use amcast_kv::client::{Info, lock};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -8,12 +8,13 @@ use super::super::PART_BYTES;
 use super::super::pipeline::Reach;
 use super::super::router::token;
 use super::{Connection, Pending, Slot, Then};
-use crate::backend::{Backend, Wrote};
+use crate::backend::Backend;
 use crate::clock::Now;
-use crate::envelope::Envelope;
-use crate::kv::split_epoch;
-use crate::parts::{Assembly, CommandPart, KEPT};
 use amcast_core::{Gid, GroupSet, Outcome, ServiceAnswer};
+use amcast_kv::split_epoch;
+use amcast_smr::Wrote;
+use amcast_smr::envelope::Envelope;
+use amcast_smr::parts::{Assembly, CommandPart, KEPT};
 use std::task::Context;
 
 /// Parts of one connection that are under way.

@@ -1,7 +1,7 @@
 //! What a connection wrote, which its reads at a node of this process must see.
 
-use crate::backend::Wrote;
 use amcast_core::Outcome;
+use amcast_smr::Wrote;
 
 /// The requests that write and are not answered, or were lately.
 #[derive(Default)]

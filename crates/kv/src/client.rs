@@ -1,0 +1,316 @@
+//! What a front knows about itself and about each connected client.
+
+use super::Partitions;
+use super::command_stats::AllStats;
+use super::commands::server::Settings;
+use crate::status::Status;
+use amcast_smr::metrics::Metrics;
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Takes a lock; a thread that panicked with it left plain data that is still good to read.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wall-clock time since 1970 in microseconds.
+pub fn wall_us() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_micros() as u64)
+}
+
+/// The host's monotonic clock, in microseconds since it booted: all its processes have the same.
+pub fn host_us() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000 + t.tv_nsec as u64 / 1000
+}
+
+/// The same in nanoseconds.
+pub fn host_ns() -> u64 {
+    let t = clock_gettime(ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+/// What all connections of a front share.
+pub struct Server {
+    /// The latest map of partitions that is known here, and its epoch, to be looked at without the
+    /// lock.
+    partitions: Mutex<Arc<Partitions>>,
+    epoch: AtomicU64,
+    /// Connections served at a time.
+    pub clients_max: usize,
+    /// Replicas of each shard besides the one that answers: what `WAIT` returns, since a command
+    /// is answered when it is ordered for good.
+    pub other_replicas: usize,
+    /// The cluster's state.
+    pub status: Arc<dyn Status>,
+    /// What its commands came to.
+    pub stats: AllStats,
+    /// Connections that were refused or cut off so far.
+    pub refusals: Refusals,
+    /// Connections accepted so far.
+    pub connections: AtomicU64,
+    /// Those of them that were accepted when clients reset the statistics last.
+    pub connections_reset: AtomicU64,
+    /// Wrong passwords that were given so far.
+    pub wrong_passwords: AtomicU64,
+    /// What the metrics page tells beside that, of a service that is none of the store's.
+    pub others: OnceLock<Metrics>,
+    /// 40 hexadecimal digits that no other server has, nor an earlier life of this one.
+    pub run_id: String,
+    /// By the host's clock.
+    pub started_us: u64,
+    /// What clients may set.
+    pub settings: Mutex<Settings>,
+    /// The connected clients, by their ids.
+    pub clients: Mutex<BTreeMap<u64, Arc<Info>>>,
+}
+
+impl Server {
+    /// A front's shared state; `partitions` is the first map, and `password` is asked from clients if
+    /// there is one.
+    pub fn new(
+        partitions: Arc<Partitions>,
+        clients_max: usize,
+        other_replicas: usize,
+        password: Option<String>,
+        status: Arc<dyn Status>,
+    ) -> Self {
+        Self {
+            epoch: AtomicU64::new(partitions.epoch()),
+            partitions: Mutex::new(partitions),
+            clients_max,
+            other_replicas,
+            status,
+            stats: AllStats::default(),
+            refusals: Refusals::default(),
+            connections: AtomicU64::new(0),
+            connections_reset: AtomicU64::new(0),
+            wrong_passwords: AtomicU64::new(0),
+            others: OnceLock::new(),
+            run_id: run_id(),
+            started_us: host_us(),
+            settings: Mutex::new(Settings::new(password, clients_max)),
+            clients: Mutex::default(),
+        }
+    }
+
+    /// Has `CONFIG` show how large a command may be.
+    pub fn show_command_bytes(&self, most: usize) {
+        lock(&self.settings).show_command_bytes(most);
+    }
+
+    /// The latest map of partitions that is known here.
+    pub fn partitions(&self) -> Arc<Partitions> {
+        lock(&self.partitions).clone()
+    }
+
+    /// The epoch of that map.
+    pub fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Takes a map that a shard told, if it is a later one.
+    pub fn learn(&self, map: Partitions) {
+        let mut known = lock(&self.partitions);
+        if map.epoch() > known.epoch() {
+            self.epoch.store(map.epoch(), Ordering::Release);
+            *known = Arc::new(map);
+        }
+    }
+
+    /// Commands taken so far, whatever came of them.
+    pub fn commands(&self) -> u64 {
+        self.stats.taken()
+    }
+
+    /// `INFO` counts anew from here on; metrics do not.
+    pub fn reset_stats(&self) {
+        self.stats.reset();
+        self.connections_reset.store(self.connections.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// Connections now.
+    pub fn connected(&self) -> usize {
+        lock(&self.clients).len()
+    }
+}
+
+/// Connections that a gateway refused or cut off, by the reason.
+#[derive(Default)]
+pub struct Refusals {
+    /// There were as many as are served at a time.
+    pub clients: AtomicU64,
+    /// Its client did not read its answers.
+    pub output: AtomicU64,
+    /// It held most, and all together held too much.
+    pub memory: AtomicU64,
+    /// Too many clients had not given the password.
+    pub strangers: AtomicU64,
+}
+
+/// 160 bits that nobody else draws, in hexadecimal digits.
+fn run_id() -> String {
+    // The standard library's only source of chance: each state has keys of its own.
+    let word = |_| RandomState::new().hash_one((std::process::id(), wall_us()));
+    let mut digits: String = (0..3).map(word).map(|word| format!("{word:016x}")).collect();
+    digits.truncate(40);
+    digits
+}
+
+/// What other connections see of a client.
+pub struct Info {
+    /// Its number, which no other connection of this server has.
+    pub id: u64,
+    /// Where it connects from.
+    pub peer: SocketAddr,
+    /// Where it connected to.
+    pub local: SocketAddr,
+    /// When it connected, by the host's clock, in microseconds.
+    pub since_us: u64,
+    /// What it said about itself.
+    pub said: Mutex<Said>,
+    /// Set to have the connection closed.
+    pub killed: AtomicBool,
+    /// Bytes of its buffers that are counted with those of all.
+    pub held: AtomicUsize,
+    /// Makes the connection look at `killed`.
+    pub wake: Box<dyn Fn() + Send + Sync>,
+}
+
+/// What a client said about itself, and did last.
+#[derive(Clone)]
+pub struct Said {
+    /// `CLIENT SETNAME`.
+    pub name: String,
+    /// `CLIENT SETINFO LIB-NAME`.
+    pub lib_name: String,
+    /// `CLIENT SETINFO LIB-VER`.
+    pub lib_version: String,
+    /// The version of the protocol: 2 or 3.
+    pub resp: u8,
+    /// The name of its last command.
+    pub command: &'static str,
+    /// When it sent that, by the host's clock, in microseconds.
+    pub active_us: u64,
+}
+
+impl Info {
+    /// Has the connection closed.
+    pub fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        (self.wake)();
+    }
+}
+
+/// A transaction that is being gathered.
+#[derive(Default)]
+pub struct Gathered {
+    /// The commands, each as its arguments.
+    pub commands: Vec<Vec<Box<[u8]>>>,
+    /// Bytes of all arguments, as the limit counts them.
+    pub bytes: usize,
+    /// Bytes of memory that the commands take, about.
+    pub held: usize,
+    /// A command was refused, so the transaction will be.
+    pub spoiled: bool,
+}
+
+/// Keys that a connection watches, with their versions.
+#[derive(Default)]
+pub struct Watched {
+    keys: BTreeMap<Box<[u8]>, u64>,
+    bytes: usize,
+}
+
+impl Watched {
+    /// A key is watched from now on. One that is watched twice was changed if it changed since the first time.
+    pub fn insert(&mut self, key: Box<[u8]>, version: u64) {
+        if !self.keys.contains_key(&key) {
+            self.bytes += key.len();
+            self.keys.insert(key, version);
+        }
+    }
+
+    /// Whether the key is watched.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.keys.contains_key(key)
+    }
+
+    /// The keys, with the versions that they had.
+    pub fn iter(&self) -> impl Iterator<Item = (&Box<[u8]>, &u64)> {
+        self.keys.iter()
+    }
+
+    /// How many keys are watched.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes of all keys.
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// No key is watched any more.
+    pub fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// What a connection's reads may see.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// Everything that was answered to anybody before.
+    #[default]
+    Linearizable,
+    /// What this connection wrote and saw before, and of the rest possibly an older state.
+    Sequential,
+}
+
+/// One connection's state.
+pub struct Client {
+    /// What all connections share.
+    pub server: Arc<Server>,
+    /// What other connections see of it.
+    pub info: Arc<Info>,
+    /// 2 or 3.
+    pub resp: u8,
+    /// Whether it gave the password, or there is none.
+    pub authenticated: bool,
+    /// What its reads may see.
+    pub level: Level,
+    /// The transaction between `MULTI` and `EXEC`.
+    pub transaction: Option<Gathered>,
+    /// Watched keys with their versions.
+    pub watched: Watched,
+    /// Wrong passwords that it gave.
+    pub wrong_passwords: u64,
+    /// `CLIENT REPLY`: whether answers are sent, and whether the next one is.
+    pub silent: bool,
+    /// Whether the next answer is not sent.
+    pub skip_next: bool,
+}
+
+impl Client {
+    /// A client that just connected.
+    pub fn new(server: Arc<Server>, info: Arc<Info>) -> Self {
+        let authenticated = lock(&server.settings).password().is_none();
+        Self {
+            server,
+            info,
+            resp: 2,
+            authenticated,
+            level: Level::default(),
+            transaction: None,
+            watched: Watched::default(),
+            wrong_passwords: 0,
+            silent: false,
+            skip_next: false,
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! The server: information, configuration, the list of commands, the cluster.
+
+use super::super::client::{Client, lock, wall_us};
+use super::super::number::parse_int;
+use super::super::registry::{self, Command, Keys, Next};
+use super::super::reply::{Error, Reply};
+use super::super::{Context, Partitions, glob, slots};
+use super::{hyperloglog, info};
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::{Gid, GroupSet};
+use std::collections::BTreeMap;
+
+/// The version of Redis whose commands are followed.
+pub const VERSION: &str = "7.0.15";
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local("info", -1, "loading stale", info::info, "Tells about the server."),
+    Command::local("command", -1, "loading stale", command, "Tells about commands."),
+    Command::local(
+        "config",
+        -2,
+        "admin noscript loading stale",
+        config,
+        "Shows parameters; to set one to another value is refused.",
+    ),
+    Command::local("cluster", -2, "stale", cluster, "Tells where keys are: all are here."),
+    Command::local("time", 1, "loading stale fast", time, "Returns this front's clock."),
+    Command::local(
+        "wait",
+        3,
+        "noscript",
+        wait,
+        "Returns how many replicas have what was answered.",
+    ),
+    Command::local(
+        "role",
+        1,
+        "noscript loading stale fast",
+        role,
+        "Returns the role, which is master.",
+    ),
+    Command::local(
+        "readonly",
+        1,
+        "loading stale fast",
+        fine,
+        "Allows reads at replicas; all are linearizable.",
+    ),
+    Command::local("readwrite", 1, "loading stale fast", fine, "Undoes READONLY."),
+    Command::local(
+        "lastsave",
+        1,
+        "loading stale fast",
+        lastsave,
+        "Returns when the data was saved: now.",
+    ),
+    Command::ordered(
+        TIDY,
+        2,
+        "write admin",
+        Keys::Shards(tidied),
+        tidy,
+        "Frees memory of expired keys in a shard; servers send it by themselves.",
+    ),
+];
+
+/// Has a shard free what expired: keys of a shard that no command comes to would be held for ever.
+pub const TIDY: &str = "amcast.tidy";
+
+/// Keys that it drops at a time: this takes a few milliseconds at the most.
+const TIDY_KEYS: usize = 5000;
+
+fn tidied(args: &[&[u8]], map: &Partitions) -> GroupSet {
+    let shard = parse_int(args[1]).and_then(|n| u8::try_from(n).ok());
+    let shard = shard.filter(|n| usize::from(*n) < map.shards());
+    shard.map_or(GroupSet::EMPTY, |n| GroupSet::one(Gid(n)))
+}
+
+/// It touches the whole shard, so it runs behind everything that could still see what it drops. It counts as a command that
+/// writes, although no answer shows what it did: one that only reads may be answered by one replica alone, at a later
+/// time than the others have reached.
+fn tidy(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    if tidied(args, &c.map).is_empty() {
+        return Err(Error::new("ERR there is no such shard"));
+    }
+    for store in c.each_store() {
+        store.purge(store.now_ms, TIDY_KEYS);
+    }
+    reply.ok();
+    Ok(())
+}
+
+const DONE: Result<Next, Error> = Ok(Next::Answer);
+
+/// Parameters that `CONFIG` shows, all of them constants that clients look for: a cluster is set up
+/// when it is started, the same on all fronts.
+pub struct Settings(BTreeMap<&'static str, String>);
+
+impl Settings {
+    /// With this password, if one is asked for, and so many connections at a time.
+    pub fn new(password: Option<String>, clients_max: usize) -> Self {
+        let mut all: BTreeMap<&'static str, String> = [
+            ("appendonly", "no"),
+            ("databases", "1"),
+            ("maxmemory", "0"),
+            ("maxmemory-policy", "noeviction"),
+            ("save", ""),
+            ("timeout", "0"),
+            ("slowlog-log-slower-than", "-1"),
+            ("slowlog-max-len", "128"),
+            ("list-max-listpack-size", "128"),
+            ("hash-max-listpack-entries", "128"),
+            ("hash-max-listpack-value", "64"),
+            ("set-max-intset-entries", "512"),
+            ("zset-max-listpack-entries", "128"),
+            ("zset-max-listpack-value", "64"),
+        ]
+        .map(|(k, v)| (k, v.to_owned()))
+        .into();
+        all.insert("requirepass", password.unwrap_or_default());
+        all.insert("hll-sparse-max-bytes", hyperloglog::SPARSE_BYTES_MAX.to_string());
+        all.insert("maxclients", clients_max.to_string());
+        all.insert("proto-max-bulk-len", PAYLOAD_BYTES_MAX.to_string());
+        Self(all)
+    }
+
+    /// How large a command may be, in bytes.
+    pub fn show_command_bytes(&mut self, most: usize) {
+        self.0.insert("proto-max-bulk-len", most.to_string());
+    }
+
+    /// The password that clients must give, if any.
+    pub fn password(&self) -> Option<&str> {
+        self.0.get("requirepass").map(String::as_str).filter(|p| !p.is_empty())
+    }
+
+    /// Whether parameter `name` has `value` already: to set it so is fine. The cluster's `maxmemory` is given.
+    ///
+    /// # Errors
+    /// When it has another one, or there is no such parameter: nothing can be set here.
+    fn keeps(&self, name: &[u8], value: &[u8], maxmemory: u64) -> Result<(), Error> {
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        let why = match (self.0.get(name.as_str()), name.as_str()) {
+            (Some(_), "maxmemory") if maxmemory.to_string().as_bytes() == value => return Ok(()),
+            (Some(has), name) if has.as_bytes() == value && name != "maxmemory" => return Ok(()),
+            (Some(_), "requirepass") => {
+                "a password holds for all fronts of a cluster: start it with --password-file"
+            }
+            (Some(_), "maxmemory") => "it holds for all nodes: AMCAST.MAXMEMORY sets it",
+            (Some(_), _) => "can't set immutable config",
+            (None, _) => {
+                return Err(Error::new(format!(
+                    "ERR Unknown option or number of arguments for CONFIG SET - '{name}'"
+                )));
+            }
+        };
+        Err(Error::new(format!(
+            "ERR CONFIG SET failed (possibly related to argument '{name}') - {why}"
+        )))
+    }
+}
+
+pub(super) fn subcommand(args: &[&[u8]], name: &str) -> Error {
+    let word = String::from_utf8_lossy(args[1]);
+    Error::new(format!(
+        "ERR unknown subcommand or wrong number of arguments for '{word}'. Try {name} HELP."
+    ))
+}
+
+fn config(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let settings = lock(&c.server.settings);
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"get", patterns @ [_, ..]) => {
+            let wanted = |name: &str| {
+                patterns.iter().any(|p| glob::matches(&p.to_ascii_lowercase(), name.as_bytes()))
+            };
+            let found: Vec<_> = settings.0.iter().filter(|(k, _)| wanted(k)).collect();
+            let budget = maxmemory(c).to_string();
+            reply.map(found.len());
+            for (name, value) in found {
+                reply.bulk(name.as_bytes());
+                reply.bulk(if *name == "maxmemory" { &budget } else { value }.as_bytes());
+            }
+        }
+        (b"set", pairs @ [_, ..]) if pairs.len() % 2 == 0 => {
+            let now = maxmemory(c);
+            pairs.chunks_exact(2).try_for_each(|pair| settings.keeps(pair[0], pair[1], now))?;
+            reply.ok();
+        }
+        (b"resetstat", []) => {
+            c.server.reset_stats();
+            reply.ok();
+        }
+        _ => return Err(subcommand(args, "CONFIG")),
+    }
+    DONE
+}
+
+/// Bytes that all keys of a node may take; 0 for any number.
+pub(super) fn maxmemory(c: &Client) -> u64 {
+    c.server.status.shards().iter().map(|shard| shard.budget_bytes).sum()
+}
+
+fn key_spec(c: &Command) -> (i64, i64, i64) {
+    match c.keys {
+        Keys::Range { first, last, step } => (first as i64, last as i64, step as i64),
+        Keys::Counted { before: 1, .. } | Keys::Told(_) => (1, 1, 1),
+        _ => (0, 0, 0),
+    }
+}
+
+fn describe(c: &Command, reply: &mut Reply<'_>) {
+    let (first, last, step) = key_spec(c);
+    reply.array(10);
+    reply.bulk(c.name.as_bytes());
+    reply.int(i64::from(c.arity));
+    let flags = c.flags.split(' ').filter(|f| !f.is_empty());
+    let movable = matches!(c.keys, Keys::Counted { .. } | Keys::Told(_)).then_some("movablekeys");
+    let flags: Vec<&str> = flags.chain(movable).collect();
+    reply.set(flags.len());
+    flags.iter().for_each(|f| reply.simple(f));
+    reply.int(first);
+    reply.int(last);
+    reply.int(step);
+    for _ in 0..4 {
+        reply.array(0);
+    }
+}
+
+/// Which commands a list has with this filter: those of a module, of which there are none; of a category, as
+/// far as flags tell; or of names like a pattern.
+fn listed<'a>(filter: &'a [&'a [u8]]) -> Result<impl Fn(&Command) -> bool + 'a, Error> {
+    let by = match filter {
+        [] => None,
+        [word, by, value] if word.eq_ignore_ascii_case(b"filterby") => {
+            Some((by.to_ascii_lowercase(), *value))
+        }
+        _ => return Err(Error::SYNTAX),
+    };
+    if by.as_ref().is_some_and(|(by, _)| !matches!(&by[..], b"module" | b"aclcat" | b"pattern")) {
+        return Err(Error::SYNTAX);
+    }
+    Ok(move |c: &Command| match &by {
+        None => true,
+        Some((by, value)) if by == b"pattern" => {
+            glob::matches(&value.to_ascii_lowercase(), c.name.as_bytes())
+        }
+        Some((by, value)) if by == b"aclcat" => {
+            let has = |flag: &str| c.flags.split(' ').any(|f| f == flag);
+            match &value.to_ascii_lowercase()[..] {
+                b"read" => has("readonly"),
+                b"write" => has("write"),
+                b"fast" => has("fast"),
+                b"slow" => !has("fast"),
+                _ => false,
+            }
+        }
+        Some(_) => false,
+    })
+}
+
+fn command(_: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let all = || {
+        registry::families()
+            .iter()
+            .flat_map(|(family, list)| list.iter().map(move |c| (*family, c)))
+    };
+    let Some(sub) = args.get(1).map(|s| s.to_ascii_lowercase()) else {
+        reply.array(all().count());
+        all().for_each(|(_, c)| describe(c, reply));
+        return DONE;
+    };
+    match (sub.as_slice(), &args[2..]) {
+        (b"count", []) => reply.count(all().count()),
+        (b"list", filter) => {
+            let wanted = listed(filter)?;
+            let names: Vec<_> = all().filter(|(_, c)| wanted(c)).map(|(_, c)| c.name).collect();
+            reply.array(names.len());
+            names.iter().for_each(|name| reply.bulk(name.as_bytes()));
+        }
+        (b"info", []) => {
+            reply.array(all().count());
+            all().for_each(|(_, c)| describe(c, reply));
+        }
+        (b"info", names) => {
+            reply.array(names.len());
+            for name in names {
+                match registry::lookup(name) {
+                    Some(c) => describe(c, reply),
+                    None => reply.null_array(),
+                }
+            }
+        }
+        (b"docs", names) => {
+            let wanted: Vec<_> = all()
+                .filter(|(_, c)| {
+                    names.is_empty()
+                        || names.iter().any(|n| n.eq_ignore_ascii_case(c.name.as_bytes()))
+                })
+                .collect();
+            reply.map(wanted.len());
+            for (family, c) in wanted {
+                reply.bulk(c.name.as_bytes());
+                reply.map(2);
+                for (key, value) in [("summary", c.summary), ("group", family)] {
+                    reply.bulk(key.as_bytes());
+                    reply.bulk(value.as_bytes());
+                }
+            }
+        }
+        (b"getkeys", inner @ [name, ..]) => {
+            let c = registry::lookup(name).ok_or(Error::new("ERR Invalid command specified"))?;
+            c.check_arity(inner.len())
+                .map_err(|_| Error::new("ERR Invalid number of arguments specified for command"))?;
+            let mut keys = Vec::new();
+            c.keys_of(inner, &mut |k| keys.push(k));
+            if keys.is_empty() {
+                return Err(Error::new("ERR The command has no key arguments"));
+            }
+            reply.array(keys.len());
+            keys.iter().for_each(|k| reply.bulk(k));
+        }
+        _ => return Err(subcommand(args, "COMMAND")),
+    }
+    DONE
+}
+
+fn cluster(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let (id, local) = (&c.server.run_id, c.info.local);
+    let (host, port) = (local.ip().to_string(), local.port());
+    let last_slot = slots::SLOTS - 1;
+    match (args[1].to_ascii_lowercase().as_slice(), &args[2..]) {
+        (b"info", []) => {
+            let size = c.server.partitions().shards();
+            reply.text(&format!(
+                "cluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n\
+                 cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:1\r\n\
+                 cluster_size:1\r\ncluster_current_epoch:1\r\ncluster_my_epoch:1\r\namcast_shards:{size}\r\n"
+            ));
+        }
+        (b"myid", []) => reply.bulk(id.as_bytes()),
+        (b"keyslot", [key]) => reply.int(i64::from(slots::slot(key))),
+        (b"slots", []) => {
+            reply.array(1);
+            reply.array(3);
+            reply.int(0);
+            reply.int(i64::from(last_slot));
+            reply.array(4);
+            reply.bulk(host.as_bytes());
+            reply.int(i64::from(port));
+            reply.bulk(id.as_bytes());
+            reply.array(0);
+        }
+        (b"shards", []) => {
+            reply.array(1);
+            reply.map(2);
+            reply.bulk(b"slots");
+            reply.array(2);
+            reply.int(0);
+            reply.int(i64::from(last_slot));
+            reply.bulk(b"nodes");
+            reply.array(1);
+            reply.map(7);
+            for (key, value) in [
+                ("id", id.as_str()),
+                ("ip", &host),
+                ("endpoint", &host),
+                ("role", "master"),
+                ("health", "online"),
+            ] {
+                reply.bulk(key.as_bytes());
+                reply.bulk(value.as_bytes());
+            }
+            for (key, value) in [("port", i64::from(port)), ("replication-offset", 0)] {
+                reply.bulk(key.as_bytes());
+                reply.int(value);
+            }
+        }
+        (b"nodes", []) => reply.text(&format!(
+            "{id} {host}:{port}@{port} myself,master - 0 0 1 connected 0-{last_slot}\n"
+        )),
+        _ => return Err(subcommand(args, "CLUSTER")),
+    }
+    DONE
+}
+
+fn time(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    let us = wall_us();
+    reply.array(2);
+    reply.bulk((us / 1_000_000).to_string().as_bytes());
+    reply.bulk((us % 1_000_000).to_string().as_bytes());
+    DONE
+}
+
+fn wait(c: &mut Client, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    parse_int(args[1]).ok_or(Error::NOT_INTEGER)?;
+    match parse_int(args[2]) {
+        None => return Err(Error::new("ERR timeout is not an integer or out of range")),
+        Some(n) if n < 0 => return Err(Error::new("ERR timeout is negative")),
+        Some(_) => reply.count(c.server.other_replicas),
+    }
+    DONE
+}
+
+fn role(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.array(3);
+    reply.bulk(b"master");
+    reply.int(0);
+    reply.array(0);
+    DONE
+}
+
+fn fine(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.ok();
+    DONE
+}
+
+fn lastsave(_: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    reply.int((wall_us() / 1_000_000) as i64);
+    DONE
+}

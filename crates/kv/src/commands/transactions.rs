@@ -1,0 +1,204 @@
+//! `MULTI`, `EXEC`, `DISCARD`, `WATCH`: transactions over any shards.
+//!
+//! The front gathers the commands. `EXEC` is one ordered command that carries them, and the
+//! watched keys with the versions that `WATCH` read; its destinations are the shards of all these
+//! keys. It runs at one moment in all of them, and only if no watched key has changed.
+
+use super::super::Context;
+use super::super::client::{Client, Gathered};
+use super::super::number::parse_int;
+use super::super::registry::{Command, EACH, Keys, Next, Run};
+use super::super::reply::{Error, Reply};
+use super::super::run;
+use super::super::work;
+use amcast_core::Outcome;
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+pub(crate) const COMMANDS: &[Command] = &[
+    Command::local("multi", 1, "noscript loading stale fast", multi, "Begins a transaction."),
+    Command {
+        name: "exec",
+        arity: -1,
+        flags: "write noscript loading stale skip_slowlog",
+        keys: Keys::Inner,
+        summary: "Runs the commands of a transaction at one moment.",
+        run: Run::Both(exec, exec_ordered),
+        work: None,
+    },
+    Command::local(
+        "discard",
+        1,
+        "noscript loading stale fast",
+        discard,
+        "Ends a transaction undone.",
+    ),
+    Command {
+        name: "watch",
+        arity: -2,
+        flags: "write noscript loading stale fast",
+        keys: EACH,
+        summary: "Lets the next transaction run only if keys do not change.",
+        run: Run::Both(watch, watch_ordered),
+        work: None,
+    },
+    Command::local("unwatch", 1, "noscript loading stale fast", unwatch, "Watches no key."),
+];
+
+/// A transaction as ordered: `exec`, the number of watched keys, each with its version, the
+/// number of commands, each behind the number of its arguments.
+pub struct Script<'a> {
+    /// The watched keys, with the versions that they had.
+    pub watched: Vec<(&'a [u8], u64)>,
+    /// The commands, each as its arguments.
+    pub commands: Vec<Vec<&'a [u8]>>,
+}
+
+impl<'a> Script<'a> {
+    /// Reads a script; none if it is none.
+    pub fn parse(args: &[&'a [u8]]) -> Option<Self> {
+        let mut rest = args[1..].iter().copied();
+        let number = |rest: &mut dyn Iterator<Item = &'a [u8]>| {
+            rest.next().and_then(parse_int).and_then(|n| u64::try_from(n).ok())
+        };
+        let mut watched = Vec::new();
+        for _ in 0..number(&mut rest)? {
+            watched.push((rest.next()?, number(&mut rest)?));
+        }
+        let mut commands = Vec::new();
+        for _ in 0..number(&mut rest)? {
+            let count = number(&mut rest)?;
+            let command: Vec<&[u8]> = rest.by_ref().take(count as usize).collect();
+            let whole = command.len() as u64 == count && count > 0;
+            if !whole || command[0].eq_ignore_ascii_case(b"exec") {
+                return None;
+            }
+            commands.push(command);
+        }
+        rest.next().is_none().then_some(Self { watched, commands })
+    }
+
+    /// The arguments of an ordered `EXEC`.
+    pub fn encode<'c>(client: &Client, commands: &[&'c Vec<Box<[u8]>>]) -> Vec<Cow<'c, [u8]>> {
+        let number = |n: u64| Cow::Owned(n.to_string().into_bytes());
+        let mut args = vec![Cow::Borrowed(&b"exec"[..]), number(client.watched.len() as u64)];
+        for (key, version) in client.watched.iter() {
+            args.push(Cow::Owned(key.to_vec()));
+            args.push(number(*version));
+        }
+        args.push(number(commands.len() as u64));
+        for command in commands {
+            args.push(number(command.len() as u64));
+            args.extend(command.iter().map(|arg| Cow::Borrowed(&**arg)));
+        }
+        args
+    }
+}
+
+impl Gathered {
+    /// Adds a command, if all together have no more bytes than `most`: they are ordered as one.
+    pub fn push(&mut self, args: &[&[u8]], most: usize) -> Result<(), Error> {
+        self.bytes += args.iter().map(|a| a.len() + 16).sum::<usize>();
+        if self.bytes > most {
+            self.spoiled = true;
+            (self.commands, self.held) = (Vec::new(), 0);
+            let why = format_args!("ERR the transaction is larger than the limit of {most} bytes");
+            return Err(Error::of(Outcome::NotExecuted, why));
+        }
+        self.held += held(args.iter().map(|arg| arg.len()));
+        self.commands.push(args.iter().map(|a| (*a).into()).collect());
+        Ok(())
+    }
+}
+
+/// Bytes of memory that a gathered command takes, about, by the lengths of its arguments: short ones take many times
+/// their own bytes. The list of all commands may have grown to twice what it needs.
+pub fn held(args: impl Iterator<Item = usize>) -> usize {
+    const ALLOCATION_BYTES: usize = 16;
+    let args = args.map(|len| size_of::<Box<[u8]>>() + len + ALLOCATION_BYTES).sum::<usize>();
+    2 * size_of::<Vec<Box<[u8]>>>() + ALLOCATION_BYTES + args
+}
+
+fn multi(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.transaction.is_some() {
+        return Err(Error::new("ERR MULTI calls can not be nested"));
+    }
+    c.transaction = Some(Gathered::default());
+    reply.ok();
+    Ok(Next::Answer)
+}
+
+fn discard(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    if c.transaction.take().is_none() {
+        return Err(Error::new("ERR DISCARD without MULTI"));
+    }
+    c.watched.clear();
+    reply.ok();
+    Ok(Next::Answer)
+}
+
+fn exec(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+    if args.len() != 1 {
+        return Err(Error::arity("exec"));
+    }
+    match &c.transaction {
+        None => Err(Error::new("ERR EXEC without MULTI")),
+        Some(t) if t.spoiled => {
+            c.transaction = None;
+            c.watched.clear();
+            Err(Error::new("EXECABORT Transaction discarded because of previous errors."))
+        }
+        Some(_) => Ok(Next::Transaction),
+    }
+}
+
+fn exec_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    let script = Script::parse(args).ok_or(Error::SYNTAX)?;
+    if !script.watched.iter().all(|(key, version)| c.view(key).unchanged(key, *version)) {
+        reply.null_array();
+        return Ok(());
+    }
+    work::admit(c, &script.commands)?;
+    reply.array(script.commands.len());
+    for command in &script.commands {
+        // Of the whole transaction it says nothing: the others are executed.
+        let _ = run(c, command, reply);
+    }
+    Ok(())
+}
+
+/// Keys that one client may watch, and their bytes: they travel with its transaction, which must fit into one message.
+const WATCHED_MAX: usize = 10_000;
+const WATCHED_BYTES_MAX: usize = amcast_core::limits::PAYLOAD_BYTES_MAX / 2;
+
+fn watch(c: &mut Client, args: &[&[u8]], _: &mut Reply<'_>) -> Result<Next, Error> {
+    let fresh: BTreeSet<&[u8]> =
+        args[1..].iter().copied().filter(|key| !c.watched.contains(key)).collect();
+    if c.watched.len() + fresh.len() > WATCHED_MAX {
+        return Err(Error::new(format!("ERR more than {WATCHED_MAX} keys are watched")));
+    }
+    if c.watched.bytes() + fresh.iter().map(|key| key.len()).sum::<usize>() > WATCHED_BYTES_MAX {
+        return Err(Error::new(format!(
+            "ERR the keys that are watched have more than {WATCHED_BYTES_MAX} bytes"
+        )));
+    }
+    if c.transaction.is_some() {
+        return Err(Error::new("ERR WATCH inside MULTI is not allowed"));
+    }
+    Ok(Next::Watch)
+}
+
+fn watch_ordered(c: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Result<(), Error> {
+    reply.array(args.len() - 1);
+    for key in &args[1..] {
+        let version = c.store(key).watch(key);
+        reply.int(version as i64);
+    }
+    Ok(())
+}
+
+fn unwatch(c: &mut Client, _: &[&[u8]], reply: &mut Reply<'_>) -> Result<Next, Error> {
+    c.watched.clear();
+    reply.ok();
+    Ok(Next::Answer)
+}

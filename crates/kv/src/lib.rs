@@ -1,0 +1,461 @@
+//! The key-value store: a state machine over shards that speaks Redis's commands.
+//!
+//! The three types to know are [`Kv`] (the machine), [`Store`] (the keys of one shard) and
+//! [`Command`] (one of Redis's, a value in its family's file of `commands/`).
+//!
+//! Read [`registry`] (what a command is), one family such as `commands/strings.rs`, [`store`](Store), then [`partitions`] (which
+//! shard holds which keys, and how they move). [`resp`] reads requests and writes answers; what connections share is in
+//! [`client`].
+
+#[cfg(test)]
+pub(crate) mod answers;
+pub mod args;
+pub mod budget;
+pub mod client;
+pub mod command_stats;
+pub mod commands;
+mod data;
+mod digest;
+mod glob;
+mod measured;
+#[cfg(test)]
+mod nonsense;
+pub mod number;
+pub mod partitions;
+pub mod process;
+mod ranked;
+pub mod registry;
+pub mod reply;
+pub mod resp;
+pub mod slots;
+mod snapshot;
+pub mod status;
+mod store;
+#[cfg(test)]
+mod tests;
+pub mod timing;
+mod usage;
+mod walk;
+mod work;
+
+pub use amcast_smr::hash::HashSeed;
+pub use args::{EPOCH_BYTES, decode_args, encode_args, encode_epoch, encoded_len, split_epoch};
+pub use partitions::Partitions;
+pub use slots::{SLOTS, SlotMap, slot};
+
+use amcast_core::limits::PAYLOAD_BYTES_MAX;
+use amcast_core::rng::Rng;
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
+use amcast_smr::digest::Slice;
+use amcast_smr::machine::{Access, At, Corrupt, Machine, Part, Place, Refusal, Use};
+use amcast_smr::stream::{Piece, Source};
+use data::{Data, Kind};
+use partitions::Owner;
+use registry::{Command, Keys, Run, lookup};
+use reply::{Error, Reply};
+use std::ops::Range;
+use std::sync::Arc;
+use store::Entry;
+use work::Work;
+
+pub use store::Store;
+
+/// A string, as keys hold it.
+#[cfg(test)]
+pub(crate) fn value_of(bytes: &[u8]) -> Data {
+    Data::Str(bytes.to_vec())
+}
+
+/// Bits of a version that say in which shard a key was changed.
+const SHARD_BITS: u32 = 6;
+const _: () = assert!(amcast_core::limits::GROUPS_MAX <= 1 << SHARD_BITS);
+
+/// Expired keys that are dropped after each command.
+const TIDY_KEYS: usize = 4;
+
+/// Arguments of a command that is called short, at most.
+const SHORT_ARGS: usize = 16;
+
+/// The store's commands, over [`Store`]s of one shard each.
+pub struct Kv {
+    /// The first map of partitions.
+    first: Arc<Partitions>,
+    seed: HashSeed,
+    /// What the keys of a shard may take at first, in bytes; 0 for any number.
+    budget: u64,
+}
+
+impl Kv {
+    /// A store of `shards` shards, each with as many slots. `seed` keys the hashes that `SCAN` walks
+    /// by, so it must be the same on all nodes of a cluster and should not be known outside.
+    pub fn new(shards: usize, seed: impl Into<HashSeed>) -> Self {
+        Self::over(Arc::new(Partitions::by_slot(shards)), seed)
+    }
+
+    /// A store whose map of partitions is at first this one, the same on all nodes of a cluster.
+    pub fn over(first: Arc<Partitions>, seed: impl Into<HashSeed>) -> Self {
+        Self { first, seed: seed.into(), budget: 0 }
+    }
+
+    /// All keys of a node may take so many bytes at first, in equal parts for its shards: the same on all nodes of a
+    /// cluster. 0 is any number.
+    #[must_use]
+    pub fn with_maxmemory(mut self, bytes: u64) -> Self {
+        self.budget = budget::share(bytes, self.first.shards());
+        self
+    }
+}
+
+/// What a running command sees.
+pub struct Context<'a> {
+    map: Arc<Partitions>,
+    places: &'a [Place],
+    /// The stores of `places`, one for one.
+    stores: &'a mut [&'a mut Store],
+    dst: GroupSet,
+    id: MsgId,
+    chance: Option<Rng>,
+    /// How long it may still take.
+    work: Work,
+}
+
+impl Context<'_> {
+    /// Where the store of `shard`, one of the destinations, is among the stores.
+    fn index(&self, shard: Gid) -> usize {
+        let mut places = self.places.iter();
+        places.position(|p| p.shard == shard).expect("a key in the destinations")
+    }
+
+    /// Where the store that holds `key` is: mostly there is only one.
+    fn index_of_key(&self, key: &[u8]) -> usize {
+        if self.stores.len() == 1 {
+            return 0;
+        }
+        let Owner { shard, to } = self.map.of_key(key);
+        let index = self.index(shard);
+        match to {
+            Some(to) if self.stores[index].has_moved(key) => self.index(to),
+            _ => index,
+        }
+    }
+
+    /// The store of `key`'s shard.
+    pub(crate) fn store(&mut self, key: &[u8]) -> &mut Store {
+        let index = self.index_of_key(key);
+        self.stores[index]
+    }
+
+    /// The same, only to read.
+    pub(crate) fn view(&self, key: &[u8]) -> &Store {
+        self.stores[self.index_of_key(key)]
+    }
+
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        self.view(key).find(key)
+    }
+
+    pub(crate) fn get<K: Kind>(&self, key: &[u8]) -> Result<Option<&K>, Error> {
+        self.view(key).get(key)
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
+        self.store(key).put(key, data, deadline_ms);
+    }
+
+    pub(crate) fn delete(&mut self, key: &[u8]) -> bool {
+        self.store(key).delete(key).is_some()
+    }
+
+    /// Ordered time at `key`'s shard, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self, key: &[u8]) -> u64 {
+        self.view(key).now_ms
+    }
+
+    /// The stores of all destination shards.
+    pub(crate) fn each_store(&mut self) -> impl Iterator<Item = &mut Store> {
+        self.stores.iter_mut().map(|s| &mut **s)
+    }
+
+    /// A number below `n`, the same on all replicas.
+    pub(crate) fn pick(&mut self, n: usize) -> usize {
+        let id = self.id;
+        let seed = id.seq ^ u64::from(id.sender.0) << 40;
+        self.chance.get_or_insert_with(|| Rng::stream(seed, "pick")).below(n as u64) as usize
+    }
+}
+
+/// The destinations of a command: the shards of its keys. Empty if it touches none.
+///
+/// # Errors
+/// When it is a transaction that holds something that cannot be in one.
+pub fn destinations(
+    command: &Command,
+    args: &[&[u8]],
+    map: &Partitions,
+) -> Result<GroupSet, Error> {
+    let mut dst = GroupSet::EMPTY;
+    match command.keys {
+        Keys::All => dst = map.all(),
+        // One of too few words in a transaction touches nothing: it is answered with an error.
+        Keys::Shards(find) if command.check_arity(args.len()).is_ok() => dst = find(args, map),
+        Keys::Shards(_) => {}
+        Keys::Told(keys) => {
+            if !keys(args, &mut |key| dst = dst.or(map.of_key(key).shards())) {
+                dst = map.all();
+            }
+        }
+        Keys::Inner => {
+            let script = commands::transactions::Script::parse(args).ok_or(Error::SYNTAX)?;
+            for (key, _) in &script.watched {
+                dst = dst.or(map.of_key(key).shards());
+            }
+            for inner in &script.commands {
+                let command = lookup(inner[0]).ok_or(Error::SYNTAX)?;
+                dst = dst.or(destinations(command, inner, map)?);
+            }
+        }
+        _ => command.keys_of(args, &mut |key| dst = dst.or(map.of_key(key).shards())),
+    }
+    Ok(dst)
+}
+
+/// The hashes of the keys that a command touches; none if it touches whole shards.
+pub fn key_hashes(command: &Command, args: &[&[u8]], tell: &mut dyn FnMut(&[u8])) -> bool {
+    match command.keys {
+        Keys::All | Keys::Shards(_) => return false,
+        Keys::Told(keys) => return keys(args, tell),
+        Keys::Inner => {
+            let Some(script) = commands::transactions::Script::parse(args) else { return true };
+            script.watched.iter().for_each(|(key, _)| tell(key));
+            for inner in &script.commands {
+                if lookup(inner[0]).is_some_and(|c| !key_hashes(c, inner, tell)) {
+                    return false;
+                }
+            }
+        }
+        _ => command.keys_of(args, tell),
+    }
+    true
+}
+
+impl Machine for Kv {
+    type Part = Store;
+
+    /// Which shard holds a key depends on the map at the command's place in the order, and is not
+    /// known here. A command that knows the first map touches nothing under another one, and one that
+    /// knows a later map may find its keys in any of its shards.
+    fn access(&self, command: &[u8], dst: GroupSet, access: &mut Access) {
+        let (epoch, command) = split_epoch(command);
+        let mut args = Vec::with_capacity(8);
+        if decode_args(command, &mut args).is_none() || args.is_empty() {
+            return;
+        }
+        let Some(command) = lookup(args[0]) else { return };
+        let write = command.writes();
+        let by_key = key_hashes(command, &args, &mut |key| {
+            let hash = self.seed.hash(key);
+            let shards = match epoch {
+                0 if dst.len() > 1 => self.first.of_key(key).shards(),
+                _ => dst,
+            };
+            access.uses.extend(shards.iter().map(|shard| Use { shard, key: hash, write }));
+        });
+        access.whole = !by_key;
+    }
+
+    fn growth(&self, command: &[u8]) -> u64 {
+        budget::growth(split_epoch(command).1)
+    }
+
+    fn is_short(&self, command: &[u8]) -> bool {
+        let mut args = Vec::with_capacity(8);
+        if decode_args(split_epoch(command).1, &mut args).is_none() || args.len() > SHORT_ARGS {
+            return false;
+        }
+        let name = args.first().and_then(|name| lookup(name));
+        name.is_some_and(|c| c.is("fast") && !matches!(c.keys, Keys::All | Keys::Shards(_)))
+    }
+
+    fn sees_expiry(&self, store: &Store, command: &[u8], deadlines_ms: Range<u64>) -> bool {
+        if store.first_deadline_ms().is_none_or(|first_ms| first_ms >= deadlines_ms.end) {
+            return false;
+        }
+        let mut args = Vec::with_capacity(8);
+        if decode_args(split_epoch(command).1, &mut args).is_none() || args.is_empty() {
+            return false;
+        }
+        let Some(command) = lookup(args[0]) else { return false };
+        let mut sees = false;
+        let by_key = key_hashes(command, &args, &mut |key| {
+            sees |= store.deadline_ms(key).is_some_and(|ms| deadlines_ms.contains(&ms));
+        });
+        sees || !by_key && store.has_deadline(deadlines_ms)
+    }
+
+    fn part(&self) -> Store {
+        Store::new(self.seed, self.first.clone(), self.budget)
+    }
+
+    fn apply<'a>(
+        &self,
+        at: &At<'a>,
+        stores: &'a mut [&'a mut Store],
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Outcome {
+        for (place, store) in at.places.iter().zip(&mut *stores) {
+            store.now_ms = place.now.wall_ms;
+            // No two changes have one version, also where a key comes from another shard.
+            store.version = place.position << SHARD_BITS | u64::from(place.shard.0);
+        }
+        let (epoch, command) = split_epoch(command);
+        let map = stores[0].map().clone();
+        if epoch != map.epoch() {
+            map.refuse(echoed(command), answer);
+            return Outcome::NotExecuted;
+        }
+        let mut args = Vec::with_capacity(8);
+        let start = answer.len();
+        let mut reply = Reply::new(answer);
+        if decode_args(command, &mut args).is_none() || args.is_empty() {
+            return reply.failed(&Error::new("ERR Protocol error: malformed command"));
+        }
+        let At { id, dst, places, exact } = *at;
+        let mut context = Context { map, places, stores, dst, id, chance: None, work: Work::all() };
+        let outcome = match budget::admit(&mut context, exact, &args) {
+            Ok(()) => run(&mut context, &args, &mut reply),
+            Err(error) => reply.failed(&error),
+        };
+        reply.finish(start);
+        context.each_store().for_each(Store::count_lent);
+        outcome
+    }
+
+    /// Of the words that the version before wrote.
+    fn outcome_of_kept(&self, kept: &[u8]) -> Outcome {
+        let ending = format!("; {}\r\n", Outcome::NotExecuted.words());
+        let is_oom = kept.starts_with(b"-OOM ") || kept.starts_with(b"-EXECABORT ");
+        let is_refused = kept.starts_with(b"-") && (is_oom || kept.ends_with(ending.as_bytes()));
+        match partitions::is_refusal(kept) || is_refused {
+            true => Outcome::NotExecuted,
+            false => Outcome::Executed,
+        }
+    }
+
+    fn kept<'a>(&self, answer: &'a [u8]) -> &'a [u8] {
+        partitions::kept(answer)
+    }
+
+    fn again(&self, store: &Store, kept: &[u8], command: &[u8], answer: &mut Vec<u8>) {
+        match partitions::is_refusal(kept) {
+            true => store.map().refuse(command, answer),
+            false => answer.extend_from_slice(kept),
+        }
+    }
+
+    fn refuse(&self, why: Refusal, command: &[u8], answer: &mut Vec<u8>) {
+        let why_text = match why {
+            Refusal::Stale { now_ms } | Refusal::Ahead { now_ms } => {
+                return timing::refuse(now_ms, echoed(command), answer);
+            }
+            Refusal::Forgotten { .. } => "ERR the answer to the command is not kept any more",
+            Refusal::Window => "ERR too many commands of this session are open",
+            Refusal::NoRoom => "ERR the shard keeps as many parts of large commands as it may",
+            Refusal::Incomplete => {
+                "ERR the shard has given up parts of the command before the last one came"
+            }
+            Refusal::Skipped => {
+                "ERR All replicas skip this command by decision of those who run the cluster"
+            }
+        };
+        Reply::new(answer).error(&Error::of(why.outcome(), why_text));
+    }
+}
+
+/// What of a refused command stands in its answer: nothing if it came in parts. Its front has it.
+fn echoed(command: &[u8]) -> &[u8] {
+    if command.len() > PAYLOAD_BYTES_MAX { &[] } else { command }
+}
+
+impl Part for Store {
+    fn memory(&self) -> (u64, u64) {
+        (self.used(), self.budget())
+    }
+
+    fn items(&self) -> (usize, usize) {
+        (self.len(), self.expiring())
+    }
+
+    fn due_ms(&self) -> Option<u64> {
+        self.first_deadline_ms()
+    }
+
+    fn has_chore(&self) -> bool {
+        self.map().moving().is_some()
+    }
+
+    fn tidy(&mut self, now_ms: u64) {
+        self.purge(now_ms, TIDY_KEYS);
+    }
+
+    fn capture(&mut self) {
+        self.begin_cut();
+    }
+
+    fn piece(&mut self, to: &mut Piece<'_>) -> bool {
+        snapshot::give(self, to)
+    }
+
+    fn release(&mut self) {
+        self.end_cut();
+    }
+
+    fn kept(&self) -> usize {
+        self.kept_aside()
+    }
+
+    fn read(&mut self, from: &mut Source<'_>) -> Result<(), Corrupt> {
+        snapshot::read(from, self)
+    }
+
+    fn digest(&self, slice: &mut Slice<'_>) {
+        digest::cover(self, slice);
+    }
+}
+
+/// Runs one command, alone or in a transaction; an error takes the place of its answer. What became of it.
+pub(crate) fn run(context: &mut Context<'_>, args: &[&[u8]], reply: &mut Reply<'_>) -> Outcome {
+    let start = reply.mark();
+    let done = match lookup(args[0]) {
+        Some(c) => c.check_arity(args.len()).and_then(|()| match c.run {
+            Run::Front(_) => Err(registry::unknown(args)),
+            _ if missing(c, args, context) => {
+                Err(Error::new("ERR A key is not in the command's destinations"))
+            }
+            // It would only make an answer longer that is given up.
+            _ if reply.is_over() && !c.writes() => Ok(()),
+            Run::Shards(f) | Run::Both(_, f) => {
+                c.work.map_or(Ok(()), |work| work::begin(context, work, args))?;
+                f(context, args, reply)
+            }
+        }),
+        None => Err(registry::unknown(args)),
+    };
+    match done {
+        Ok(()) => Outcome::Executed,
+        Err(error) => {
+            reply.take_back(start);
+            reply.failed(&error)
+        }
+    }
+}
+
+/// Whether a key lies outside the destinations, which only a faulty front causes: to touch it
+/// would break the order of its shard.
+fn missing(command: &Command, args: &[&[u8]], context: &Context<'_>) -> bool {
+    if context.map.shards() == 1 {
+        return false;
+    }
+    let (map, dst) = (&context.map, context.dst);
+    destinations(command, args, map).map_or(true, |keys| !keys.within(dst))
+}

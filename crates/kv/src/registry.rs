@@ -1,0 +1,286 @@
+//! What a command is, and the list of all commands.
+
+use super::Context;
+use super::client::Client;
+use super::commands;
+use super::reply::{Error, Reply};
+use super::work::Estimate;
+use std::sync::OnceLock;
+
+/// A command: one value of this type, in its family's file, is all there is to it.
+pub struct Command {
+    /// Its name in lower case.
+    pub name: &'static str,
+    /// How many arguments it takes, its name included; at least so many if negative.
+    pub arity: i32,
+    /// The flags that `COMMAND` shows, separated by spaces. `write` and `readonly` decide whether
+    /// it conflicts with others and whether a retry may run twice.
+    pub flags: &'static str,
+    /// Where its keys are.
+    pub keys: Keys,
+    /// What it does, in a sentence.
+    pub summary: &'static str,
+    /// Who runs it.
+    pub run: Run,
+    /// How long it takes, if that may be more than a few microseconds and nothing else bounds it.
+    pub work: Option<Estimate>,
+}
+
+/// Where a command's keys are among its arguments.
+#[derive(Clone, Copy)]
+pub enum Keys {
+    /// It has none.
+    None,
+    /// Every `step`-th argument from `first` to `last`; a negative `last` counts from the end.
+    Range {
+        /// Index of the first key; the command's name is 0.
+        first: usize,
+        /// Index of the last key.
+        last: isize,
+        /// Distance of two keys.
+        step: usize,
+    },
+    /// A count of keys stands at index `count`, the keys behind it; and keys at the indices
+    /// before it, from 1, `before` of them.
+    Counted {
+        /// Index of the count.
+        count: usize,
+        /// Number of keys before the count.
+        before: usize,
+    },
+    /// Those that this function tells; false if they cannot be known beforehand: then it may touch
+    /// every key of all shards.
+    Told(TellKeys),
+    /// It touches every key of all shards.
+    All,
+    /// It touches every key of the shards that this function finds.
+    Shards(fn(&[&[u8]], &super::Partitions) -> amcast_core::GroupSet),
+    /// A transaction: keys are those of the commands in it.
+    Inner,
+}
+
+/// Tells the keys among the arguments; false if there may be others.
+pub type TellKeys = for<'a, 'b> fn(&'a [&'b [u8]], &mut dyn FnMut(&'b [u8])) -> bool;
+
+/// The key of index 1 alone.
+pub const ONE: Keys = Keys::Range { first: 1, last: 1, step: 1 };
+/// All arguments are keys.
+pub const EACH: Keys = Keys::Range { first: 1, last: -1, step: 1 };
+/// The first two arguments are keys.
+pub const TWO: Keys = Keys::Range { first: 1, last: 2, step: 1 };
+
+/// A function that runs an ordered command on the shards.
+pub type OnShards = fn(&mut Context<'_>, &[&[u8]], &mut Reply<'_>) -> Result<(), Error>;
+
+/// A function that runs a command in the front that the client is connected to.
+pub type OnFront = fn(&mut Client, &[&[u8]], &mut Reply<'_>) -> Result<Next, Error>;
+
+/// Who runs a command.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// The shards, in order.
+    Shards(OnShards),
+    /// The front: it concerns the connection or the server.
+    Front(OnFront),
+    /// The front first; if it says so, the shards then.
+    Both(OnFront, OnShards),
+}
+
+/// What the front does after it ran a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// Sends the answer that was written.
+    Answer,
+    /// Sends the answer, then closes the connection.
+    Close,
+    /// Nothing was answered: has the transaction ordered that the client gathered.
+    Transaction,
+    /// Nothing was answered: has the given keys watched, which is an ordered command.
+    Watch,
+}
+
+impl Command {
+    /// A command that the shards run.
+    pub const fn ordered(
+        name: &'static str,
+        arity: i32,
+        flags: &'static str,
+        keys: Keys,
+        run: OnShards,
+        summary: &'static str,
+    ) -> Self {
+        Self { name, arity, flags, keys, summary, run: Run::Shards(run), work: None }
+    }
+
+    /// A command that the front runs.
+    pub const fn local(
+        name: &'static str,
+        arity: i32,
+        flags: &'static str,
+        run: OnFront,
+        summary: &'static str,
+    ) -> Self {
+        Self { name, arity, flags, keys: Keys::None, summary, run: Run::Front(run), work: None }
+    }
+
+    /// The same command, which takes as long as `work` says.
+    pub const fn taking(self, work: Estimate) -> Self {
+        Self { work: Some(work), ..self }
+    }
+
+    /// Whether it has `flag`.
+    pub fn is(&self, flag: &str) -> bool {
+        self.flags.split(' ').any(|f| f == flag)
+    }
+
+    /// Whether it may change keys.
+    pub fn writes(&self) -> bool {
+        self.flags.starts_with("write")
+    }
+
+    /// Refuses a wrong number of arguments.
+    pub fn check_arity(&self, args: usize) -> Result<(), Error> {
+        let right = if self.arity < 0 {
+            args >= self.arity.unsigned_abs() as usize
+        } else {
+            args == self.arity as usize
+        };
+        if right { Ok(()) } else { Err(Error::arity(self.name)) }
+    }
+
+    /// The keys among `args`.
+    pub fn keys_of<'a>(&self, args: &[&'a [u8]], tell: &mut dyn FnMut(&'a [u8])) {
+        match self.keys {
+            Keys::None | Keys::All | Keys::Shards(_) | Keys::Inner => {}
+            Keys::Told(keys) => _ = keys(args, tell),
+            Keys::Range { first, last, step } => {
+                let last = if last < 0 { args.len() as isize + last } else { last };
+                for i in (first..=last.max(0) as usize).step_by(step) {
+                    if let Some(key) = args.get(i) {
+                        tell(key);
+                    }
+                }
+            }
+            Keys::Counted { count, before } => {
+                args.iter().skip(1).take(before).for_each(|k| tell(k));
+                let n = args.get(count).and_then(|n| super::number::parse_int(n)).unwrap_or(0);
+                args.iter().skip(count + 1).take(n.max(0) as usize).for_each(|k| tell(k));
+            }
+        }
+    }
+}
+
+/// Bytes of the longest name, at least.
+const NAME_BYTES_MAX: usize = 24;
+
+/// Places of the table below: a power of two, with room to spare.
+const PLACES: usize = 1024;
+
+/// A command with its number: its place among [`all`].
+pub type Numbered = (u16, &'static Command);
+
+/// All commands, in the order of their numbers.
+pub fn all() -> impl Iterator<Item = &'static Command> {
+    commands::FAMILIES.iter().flat_map(|family| family.1)
+}
+
+/// All commands, each at the first free place from that of its name on.
+fn table() -> &'static [Option<Numbered>; PLACES] {
+    static TABLE: OnceLock<[Option<Numbered>; PLACES]> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        let mut table = [None; PLACES];
+        for (number, command) in all().enumerate() {
+            let mut place = place(command.name.as_bytes());
+            while table[place].is_some() {
+                place = (place + 1) % PLACES;
+            }
+            table[place] = Some((number as u16, command));
+        }
+        table
+    })
+}
+
+/// Where a name is looked for first; the same in any case.
+fn place(name: &[u8]) -> usize {
+    let mut words = [0; NAME_BYTES_MAX];
+    words[..name.len()].copy_from_slice(name);
+    // In letters this is what their case differs in; other bytes may well become the same.
+    let (words, _) = words.as_chunks::<8>();
+    let hash = words.iter().fold(0_u64, |hash, word| {
+        let lower = u64::from_le_bytes(*word) | 0x2020_2020_2020_2020;
+        (hash.rotate_left(29) ^ lower).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    (hash >> 54) as usize
+}
+
+/// The families of commands with their names, for `COMMAND DOCS`.
+pub fn families() -> &'static [(&'static str, &'static [Command])] {
+    commands::FAMILIES
+}
+
+/// The command of that name, in any case.
+pub fn lookup(name: &[u8]) -> Option<&'static Command> {
+    find(name).map(|(_, command)| command)
+}
+
+/// The command of that name, in any case, and its number.
+pub fn find(name: &[u8]) -> Option<Numbered> {
+    if name.len() > NAME_BYTES_MAX {
+        return None;
+    }
+    let (table, mut at) = (table(), place(name));
+    while let Some((number, command)) = table[at] {
+        if command.name.as_bytes().eq_ignore_ascii_case(name) {
+            return Some((number, command));
+        }
+        at = (at + 1) % PLACES;
+    }
+    None
+}
+
+/// What Redis answers to a command it lacks.
+pub fn unknown(args: &[&[u8]]) -> Error {
+    let shown = |bytes: &[u8], most: usize| {
+        String::from_utf8_lossy(&bytes[..bytes.len().min(most)]).into_owned()
+    };
+    let mut rest = String::new();
+    for arg in &args[1..] {
+        if rest.len() >= 128 {
+            break;
+        }
+        rest.push_str(&format!("'{}' ", shown(arg, 128 - rest.len())));
+    }
+    Error::new(format!(
+        "ERR unknown command '{}', with args beginning with: {rest}",
+        shown(args[0], 128)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_found_by_its_name_in_any_case_and_nothing_else_is() {
+        let mut steps = 0;
+        let all: Vec<&Command> = families().iter().flat_map(|family| family.1).collect();
+        for command in &all {
+            let name = command.name.as_bytes();
+            assert!(std::ptr::eq(lookup(name).unwrap(), *command), "{}", command.name);
+            let mut mixed = name.to_vec();
+            mixed[0].make_ascii_uppercase();
+            assert!(std::ptr::eq(lookup(&mixed).unwrap(), *command), "{}", command.name);
+            let mut at = place(name);
+            while !std::ptr::eq(table()[at].unwrap().1, *command) {
+                (at, steps) = ((at + 1) % PLACES, steps + 1);
+            }
+            mixed.push(b'x');
+            assert!(lookup(&mixed).is_none_or(|c| c.name.len() == mixed.len()));
+        }
+        assert!(all.len() < PLACES / 4 && steps < all.len() / 2, "{steps} steps");
+        // These differ from a name only in the bit that the case is.
+        for none in [&b""[..], b"GE\x14", b"amcast\x0etidy", b"command\0", &[b'a'; 25]] {
+            assert!(lookup(none).is_none(), "{none:?}");
+        }
+    }
+}

@@ -1,0 +1,609 @@
+//! The keys of one shard.
+
+use super::Partitions;
+use super::data::{Data, Kind};
+use super::reply::Error;
+use super::usage::Usage;
+use super::walk::Walk;
+use amcast_core::Gid;
+use amcast_smr::hash::HashSeed;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, Range};
+use std::sync::Arc;
+
+pub(crate) type Key = Arc<[u8]>;
+
+/// The deadline of a key that does not expire.
+pub(crate) const NEVER_MS: u64 = u64::MAX;
+
+/// How long a watched key that does not exist is remembered, so that creating and deleting it
+/// again is noticed. A transaction that waits longer is aborted.
+const MARK_MS: u64 = 600_000;
+
+/// A key and what it holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) key: Key,
+    pub(crate) data: Data,
+    /// Position of the command that changed it last.
+    pub(crate) version: u64,
+    /// Ordered time after which the key is gone; [`NEVER_MS`] if it stays.
+    pub(crate) deadline_ms: u64,
+    /// Bytes that it was counted with in what the shard uses.
+    pub(super) counted: u64,
+}
+
+/// What an entry takes beside its key and data: its places in the store's tables.
+const ENTRY_BYTES: usize = 200;
+
+impl Entry {
+    fn new(key: Key, data: Data, version: u64, deadline_ms: u64) -> Self {
+        Self { key, data, version, deadline_ms, counted: 0 }
+    }
+
+    /// Bytes that it takes, about: they follow from what it holds alone.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.data.bytes() + self.key.len() + ENTRY_BYTES) as u64
+    }
+}
+
+/// Keys with the same 64-bit hash: one, but for chance.
+#[derive(Clone, Debug)]
+pub(super) struct Bucket {
+    first: Entry,
+    rest: Vec<Entry>,
+}
+
+impl Bucket {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Entry> {
+        std::iter::once(&self.first).chain(&self.rest)
+    }
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        std::iter::once(&mut self.first).chain(&mut self.rest)
+    }
+}
+
+/// A watched key that did not exist, and when that changed last.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Mark {
+    pub(crate) version: u64,
+    pub(crate) deadline_ms: u64,
+}
+
+/// Bytes, about, that a watched key takes beside its name.
+const MARK_BYTES: u64 = 250;
+
+/// Bytes, about, that it takes to remember that a key is watched.
+fn mark_bytes(key: &[u8]) -> u64 {
+    MARK_BYTES + key.len() as u64
+}
+
+/// How far a move of keys from one shard to another came, in order of their hashes: the same in both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Moved {
+    /// Keys with lower hashes have moved.
+    Below(u64),
+    /// All have.
+    All,
+}
+
+/// A cut through the store that is being given; see [`super::snapshot`].
+#[derive(Debug)]
+pub(super) struct Cut {
+    /// The map of partitions, how far a move came, and what the keys may take, until they were given.
+    pub(super) head: Option<(Arc<Partitions>, Moved, u64)>,
+    pub(super) seed: HashSeed,
+    /// Over the entries; none once all were given.
+    pub(super) entries: Option<Walk<u64, Bucket>>,
+    /// The entry in its bucket that is being given, and how much of it was: bytes or elements;
+    /// none if not even its head was.
+    pub(super) within: (usize, Option<usize>),
+    /// Over the marks, in the same way.
+    pub(super) marks: Option<Walk<Key, Mark>>,
+}
+
+/// A cut, with the entries and marks of its store as they are now.
+pub(super) type OpenCut<'a> = (&'a mut Cut, &'a BTreeMap<u64, Bucket>, &'a BTreeMap<Key, Mark>);
+
+/// All keys of one shard, in the order of their hashes: this order is the same on all replicas,
+/// whatever order keys were created in, so a scan may go on at another replica.
+///
+/// Whatever changes an entry or a mark must first call [`Self::keep`] or [`Self::keep_mark`].
+#[derive(Debug)]
+pub struct Store {
+    seed: HashSeed,
+    map: Arc<Partitions>,
+    /// Of the keys that move, which ones have.
+    moved: Moved,
+    /// Ordered time at the running command's place.
+    pub(crate) now_ms: u64,
+    /// The running command's position: the version of what it changes.
+    pub(crate) version: u64,
+    by_hash: BTreeMap<u64, Bucket>,
+    by_key: BTreeSet<Key>,
+    by_deadline: BTreeSet<(u64, Key)>,
+    marks: BTreeMap<Key, Mark>,
+    marks_by_deadline: BTreeSet<(u64, Key)>,
+    cut: Option<Box<Cut>>,
+    usage: Usage,
+    /// The hash of an entry that was given out to be changed, and may have to be counted again.
+    lent: Option<u64>,
+}
+
+impl Store {
+    pub(crate) fn new(seed: HashSeed, map: Arc<Partitions>, budget: u64) -> Self {
+        Self {
+            seed,
+            map,
+            moved: Moved::Below(0),
+            now_ms: 0,
+            version: 0,
+            by_hash: BTreeMap::new(),
+            by_key: BTreeSet::new(),
+            by_deadline: BTreeSet::new(),
+            marks: BTreeMap::new(),
+            marks_by_deadline: BTreeSet::new(),
+            cut: None,
+            usage: Usage::new(budget),
+            lent: None,
+        }
+    }
+
+    /// The map of partitions at the running command's place.
+    pub(crate) const fn map(&self) -> &Arc<Partitions> {
+        &self.map
+    }
+
+    /// Puts a map in force in the store of `shard`; a move that it begins has moved nothing. What is
+    /// remembered of watched keys that went to another shard is forgotten: what happens to them there
+    /// is not noticed here.
+    pub(crate) fn set_map(&mut self, map: Arc<Partitions>, shard: Gid) {
+        let gone = |key: &&Key| map.of_key(key).shard != shard;
+        let gone: Vec<Key> = self.marks.keys().filter(gone).cloned().collect();
+        gone.iter().for_each(|key| self.drop_mark(key));
+        (self.map, self.moved) = (map, Moved::Below(0));
+    }
+
+    /// How far the move came that the map tells of, if it tells of one.
+    pub(crate) const fn moved(&self) -> Moved {
+        self.moved
+    }
+
+    pub(crate) fn set_moved(&mut self, moved: Moved) {
+        self.moved = moved;
+    }
+
+    /// Goes on with a map, in the middle of a move.
+    pub(super) fn go_on(&mut self, map: Arc<Partitions>, moved: Moved) {
+        (self.map, self.moved) = (map, moved);
+    }
+
+    /// Whether `key`, which moves, has moved.
+    pub(crate) fn has_moved(&self, key: &[u8]) -> bool {
+        match self.moved {
+            Moved::Below(hash) => self.hash(key) < hash,
+            Moved::All => true,
+        }
+    }
+
+    /// Takes out the next keys that move, looking at about `most` keys; what has not expired of them.
+    pub(crate) fn take_moving(&mut self, most: usize) -> Vec<Entry> {
+        let Moved::Below(from) = self.moved else { return Vec::new() };
+        let (mut keys, mut looked, mut last, mut moved) = (Vec::new(), 0, None, Moved::All);
+        // Only keys that can be seen are counted: what expired may have been dropped, or not yet.
+        for (hash, entry) in self.scan(from) {
+            if looked >= most && last != Some(hash) {
+                moved = Moved::Below(hash);
+                break;
+            }
+            (looked, last) = (looked + 1, Some(hash));
+            if self.map.of_key(&entry.key).to.is_some() {
+                keys.push(entry.key.clone());
+            }
+        }
+        self.moved = moved;
+        keys.iter().filter_map(|key| self.drop_entry(key)).collect()
+    }
+
+    /// Keys held, those that expired but were not purged included.
+    pub(crate) fn len(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Keys that will expire.
+    pub(crate) fn expiring(&self) -> usize {
+        self.by_deadline.len()
+    }
+
+    /// The earliest deadline of a key, or of what is remembered of a watched one.
+    pub(crate) fn first_deadline_ms(&self) -> Option<u64> {
+        let (keys, marks) = (self.by_deadline.first(), self.marks_by_deadline.first());
+        keys.into_iter().chain(marks).map(|(deadline_ms, _)| *deadline_ms).min()
+    }
+
+    /// The deadline of a key that is held, whether it is over or not.
+    pub(super) fn deadline_ms(&self, key: &[u8]) -> Option<u64> {
+        let bucket = self.by_hash.get(&self.hash(key))?;
+        bucket.iter().find(|e| *e.key == *key).map(|e| e.deadline_ms)
+    }
+
+    /// Whether a key, or what is remembered of a watched one, has a deadline among these.
+    pub(super) fn has_deadline(&self, among_ms: Range<u64>) -> bool {
+        let from = Bound::Included((among_ms.start, Key::from(&[][..])));
+        let behind = (from.as_ref(), Bound::Unbounded);
+        let first = |of: &BTreeSet<(u64, Key)>| of.range(behind).next().map(|(ms, _)| *ms);
+        let (keys, marks) = (first(&self.by_deadline), first(&self.marks_by_deadline));
+        keys.into_iter().chain(marks).any(|ms| ms < among_ms.end)
+    }
+
+    pub(crate) fn hash(&self, key: &[u8]) -> u64 {
+        self.seed.hash(key)
+    }
+
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Entry> {
+        let bucket = self.by_hash.get(&self.hash(key))?;
+        let entry = bucket.iter().find(|e| *e.key == *key)?;
+        (entry.deadline_ms >= self.now_ms).then_some(entry)
+    }
+
+    /// The entry to change; the caller calls [`Self::touch`] or [`Self::settle`] if it did.
+    pub(crate) fn find_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+        let hash = self.hash(key);
+        if self.lent != Some(hash) {
+            self.count_lent();
+        }
+        self.keep(hash);
+        self.lent = Some(hash);
+        let bucket = self.by_hash.get_mut(&hash)?;
+        let entry = bucket.iter_mut().find(|e| *e.key == *key)?;
+        (entry.deadline_ms >= self.now_ms).then_some(entry)
+    }
+
+    /// Counts an entry again that may have been changed.
+    pub(crate) fn count_lent(&mut self) {
+        if let Some(bucket) = self.lent.take().and_then(|hash| self.by_hash.get_mut(&hash)) {
+            bucket.iter_mut().for_each(|entry| self.usage.count(entry));
+        }
+    }
+
+    /// What the hashes of its keys are made with.
+    pub(crate) const fn seed(&self) -> HashSeed {
+        self.seed
+    }
+
+    /// Bytes that it takes, keys that expired but were not purged included.
+    pub(crate) const fn used(&self) -> u64 {
+        self.usage.used
+    }
+
+    /// Bytes that it may take; 0 if as many as there are.
+    pub(crate) const fn budget(&self) -> u64 {
+        self.usage.budget
+    }
+
+    pub(crate) fn set_budget(&mut self, bytes: u64) {
+        self.usage.budget = bytes;
+    }
+
+    /// Whether it surely takes no more than it may.
+    pub(crate) const fn is_within_budget(&self) -> bool {
+        self.usage.is_within()
+    }
+
+    /// Whether what lives at the running command's time takes more than it may: what expired is purged until it does
+    /// not. All commands in front of this one have run here, so none can still see that.
+    pub(crate) fn is_over_budget(&mut self) -> bool {
+        while !self.usage.is_within() {
+            let used = self.usage.used;
+            self.purge(self.now_ms, 1);
+            if used == self.usage.used {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What `key` holds, if it is of kind `K`.
+    pub(crate) fn get<K: Kind>(&self, key: &[u8]) -> Result<Option<&K>, Error> {
+        match self.find(key) {
+            None => Ok(None),
+            Some(e) => K::of(&e.data).map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// The same, to change.
+    pub(crate) fn get_mut<K: Kind>(&mut self, key: &[u8]) -> Result<Option<&mut K>, Error> {
+        match self.find_mut(key) {
+            None => Ok(None),
+            Some(e) => K::of_mut(&mut e.data).map(Some).ok_or(Error::WRONG_TYPE),
+        }
+    }
+
+    /// What `key` holds, made empty if there is none; [`Self::settle`] must follow.
+    pub(crate) fn get_or_new<K: Kind>(&mut self, key: &[u8]) -> Result<&mut K, Error> {
+        if self.find(key).is_none() {
+            self.put(key, K::default().into_data(), NEVER_MS);
+        }
+        Ok(self.get_mut(key)?.expect("it was put there"))
+    }
+
+    /// Says that `key` was changed.
+    pub(crate) fn touch(&mut self, key: &[u8]) {
+        self.end_change(key, true);
+    }
+
+    /// The same, if it was `changed`; the entry is counted again, without looking for it once more.
+    fn end_change(&mut self, key: &[u8], changed: bool) {
+        let hash = self.hash(key);
+        self.keep(hash);
+        let bucket = self.by_hash.get_mut(&hash);
+        let Some(e) = bucket.and_then(|b| b.iter_mut().find(|e| *e.key == *key)) else { return };
+        if changed && e.deadline_ms >= self.now_ms {
+            e.version = self.version;
+        }
+        self.usage.count(e);
+        self.lent = self.lent.filter(|lent| *lent != hash);
+        if e.data.is_empty() {
+            self.delete(key);
+        }
+    }
+
+    /// Ends a change of a collection: an empty one is deleted, a changed one gets a new version.
+    pub(crate) fn settle(&mut self, key: &[u8], changed: bool) {
+        self.end_change(key, changed);
+    }
+
+    /// Sets `key`, whatever it held.
+    pub(crate) fn put(&mut self, key: &[u8], data: Data, deadline_ms: u64) {
+        let (hash, version) = (self.hash(key), self.version);
+        self.keep(hash);
+        self.advance_mark(key);
+        let known = self.by_hash.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| *e.key == *key));
+        if let Some(e) = known {
+            let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
+            (e.data, e.version) = (data, version);
+            self.usage.count(e);
+            if was != deadline_ms {
+                let key = e.key.clone();
+                self.move_deadline(key, was, deadline_ms);
+            }
+            return;
+        }
+        let key: Key = key.into();
+        self.by_key.insert(key.clone());
+        self.move_deadline(key.clone(), NEVER_MS, deadline_ms);
+        let mut entry = Entry::new(key, data, version, deadline_ms);
+        self.usage.count(&mut entry);
+        match self.by_hash.get_mut(&hash) {
+            Some(bucket) => bucket.rest.push(entry),
+            None => {
+                self.by_hash.insert(hash, Bucket { first: entry, rest: Vec::new() });
+            }
+        }
+    }
+
+    /// Sets when an existing key expires.
+    pub(crate) fn set_deadline(&mut self, key: &[u8], deadline_ms: u64) {
+        let version = self.version;
+        if let Some(e) = self.find_mut(key) {
+            let was = std::mem::replace(&mut e.deadline_ms, deadline_ms);
+            e.version = version;
+            let key = e.key.clone();
+            self.move_deadline(key, was, deadline_ms);
+        }
+    }
+
+    fn move_deadline(&mut self, key: Key, was_ms: u64, deadline_ms: u64) {
+        if was_ms == deadline_ms {
+            return;
+        }
+        let mut item = (was_ms, key);
+        if was_ms != NEVER_MS {
+            self.by_deadline.remove(&item);
+        }
+        if deadline_ms != NEVER_MS {
+            item.0 = deadline_ms;
+            self.by_deadline.insert(item);
+        }
+    }
+
+    /// Deletes `key`; its entry if it had not expired.
+    pub(crate) fn delete(&mut self, key: &[u8]) -> Option<Entry> {
+        let entry = self.drop_entry(key)?;
+        let live = entry.deadline_ms >= self.now_ms;
+        if live {
+            self.advance_mark(key);
+        }
+        live.then_some(entry)
+    }
+
+    fn drop_entry(&mut self, key: &[u8]) -> Option<Entry> {
+        let hash = self.hash(key);
+        self.keep(hash);
+        let bucket = self.by_hash.get_mut(&hash)?;
+        let i = bucket.iter().position(|e| *e.key == *key)?;
+        let mut entry = match i {
+            0 if bucket.rest.is_empty() => self.by_hash.remove(&hash)?.first,
+            0 => std::mem::replace(&mut bucket.first, bucket.rest.swap_remove(0)),
+            i => bucket.rest.swap_remove(i - 1),
+        };
+        self.by_key.remove(&entry.key);
+        self.move_deadline(entry.key.clone(), entry.deadline_ms, NEVER_MS);
+        self.usage.uncount(&mut entry);
+        Some(entry)
+    }
+
+    /// Deletes everything.
+    pub(crate) fn clear(&mut self) {
+        // A key that expired is gone already, whether it was dropped here or not.
+        let marked: Vec<Key> =
+            self.marks.keys().filter(|key| self.find(key).is_some()).cloned().collect();
+        marked.iter().for_each(|key| self.advance_mark(key));
+        match self.cut.as_mut().and_then(|cut| cut.entries.as_mut()) {
+            Some(walk) => walk.clear(&mut self.by_hash),
+            None => self.by_hash.clear(),
+        }
+        self.by_key.clear();
+        self.by_deadline.clear();
+        self.usage = Usage::new(self.usage.budget);
+        self.marks.keys().for_each(|key| self.usage.used += mark_bytes(key));
+    }
+
+    /// Drops up to `most` keys whose deadline was before `now_ms`.
+    pub(crate) fn purge(&mut self, now_ms: u64, most: usize) {
+        for _ in 0..most {
+            match self.by_deadline.first() {
+                Some((deadline, key)) if *deadline < now_ms => {
+                    let key = key.clone();
+                    self.drop_entry(&key);
+                }
+                _ => break,
+            }
+        }
+        for _ in 0..most {
+            match self.marks_by_deadline.first() {
+                Some((deadline, key)) if *deadline < now_ms => {
+                    let key = key.clone();
+                    self.drop_mark(&key);
+                }
+                _ => break,
+            }
+        }
+    }
+
+    /// Live keys; drops all others on the way.
+    pub(crate) fn count(&mut self) -> usize {
+        self.purge(self.now_ms, usize::MAX);
+        self.len()
+    }
+
+    /// The version of `key` for `WATCH`, remembering it if it does not exist.
+    pub(crate) fn watch(&mut self, key: &[u8]) -> u64 {
+        if let Some(e) = self.find(key) {
+            return e.version;
+        }
+        let deadline_ms = self.now_ms.saturating_add(MARK_MS);
+        let mark = self.marks.get(key).filter(|mark| mark.deadline_ms >= self.now_ms);
+        let version = mark.map_or(self.version, |mark| mark.version);
+        self.put_mark(key, Mark { version, deadline_ms });
+        version
+    }
+
+    /// Whether `key` is as it was when [`Self::watch`] gave `version`.
+    pub(crate) fn unchanged(&self, key: &[u8], version: u64) -> bool {
+        match self.find(key) {
+            Some(e) => e.version == version,
+            None => self
+                .marks
+                .get(key)
+                .is_some_and(|m| m.deadline_ms >= self.now_ms && m.version == version),
+        }
+    }
+
+    /// Live entries from hash `from` on, with their hashes.
+    pub(crate) fn scan(&self, from: u64) -> impl Iterator<Item = (u64, &Entry)> {
+        let live = move |e: &&Entry| e.deadline_ms >= self.now_ms;
+        self.by_hash.range(from..).flat_map(move |(h, b)| b.iter().filter(live).map(|e| (*h, e)))
+    }
+
+    /// All entries from hash `from` on, expired ones included.
+    pub(super) fn buckets(&self, from: u64) -> impl Iterator<Item = (&u64, &Bucket)> {
+        self.by_hash.range(from..)
+    }
+
+    /// All marks from the key `from` on, expired ones included.
+    pub(super) fn marks_from(&self, from: &[u8]) -> impl Iterator<Item = (&Key, &Mark)> {
+        self.marks.range::<[u8], _>((Bound::Included(from), Bound::Unbounded))
+    }
+
+    /// Live keys from `start` (included) to `end` (excluded; empty means no end), ascending.
+    pub(crate) fn range(&self, start: &[u8], end: &[u8]) -> impl Iterator<Item = &Entry> {
+        let upper = if end.is_empty() { Bound::Unbounded } else { Bound::Excluded(end) };
+        let sane = end.is_empty() || start <= end;
+        let bounds = (Bound::Included(start), upper);
+        let keys = sane.then(|| self.by_key.range::<[u8], _>(bounds));
+        keys.into_iter().flatten().filter_map(|k| self.find(k))
+    }
+
+    /// Remembers a watched key that does not exist, in place of what was remembered of it.
+    pub(crate) fn put_mark(&mut self, key: &[u8], mark: Mark) {
+        self.drop_mark(key);
+        let key = Key::from(key);
+        self.keep_mark(&key);
+        self.usage.used += mark_bytes(&key);
+        self.marks_by_deadline.insert((mark.deadline_ms, key.clone()));
+        self.marks.insert(key, mark);
+    }
+
+    fn drop_mark(&mut self, key: &[u8]) {
+        self.keep_mark(key);
+        if let Some((key, mark)) = self.marks.remove_entry(key) {
+            self.usage.used -= mark_bytes(&key);
+            self.marks_by_deadline.remove(&(mark.deadline_ms, key));
+        }
+    }
+
+    /// The mark of `key`, if it has one, says that the key changes.
+    fn advance_mark(&mut self, key: &[u8]) {
+        if !self.marks.is_empty() && self.marks.contains_key(key) {
+            self.keep_mark(key);
+            self.marks.get_mut(key).expect("it is there").version = self.version;
+        }
+    }
+
+    /// Keeps the entries of `hash` for the cut before one of them changes.
+    fn keep(&mut self, hash: u64) {
+        if let Some(cut) = &mut self.cut
+            && let Some(walk) = &mut cut.entries
+        {
+            walk.keep(&hash, &self.by_hash);
+        }
+    }
+
+    /// Keeps the mark of `key` for the cut before it changes.
+    fn keep_mark(&mut self, key: &[u8]) {
+        if let Some(cut) = &mut self.cut
+            && let Some(walk) = &mut cut.marks
+        {
+            walk.keep(&key.into(), &self.marks);
+        }
+    }
+
+    /// Begins a cut, at what the store holds now.
+    pub(super) fn begin_cut(&mut self) {
+        self.end_cut();
+        let (entries, marks) = (Some(Walk::new()), Some(Walk::new()));
+        let head = Some((self.map.clone(), self.moved, self.usage.budget));
+        self.cut = Some(Box::new(Cut { head, seed: self.seed, entries, within: (0, None), marks }));
+    }
+
+    /// The cut, with the maps that it walks over.
+    pub(super) fn cut(&mut self) -> Option<OpenCut<'_>> {
+        Some((self.cut.as_deref_mut()?, &self.by_hash, &self.marks))
+    }
+
+    /// Entries and marks that are kept aside for the cut.
+    pub(super) fn kept_aside(&self) -> usize {
+        let Some(cut) = &self.cut else { return 0 };
+        cut.entries.as_ref().map_or(0, Walk::kept) + cut.marks.as_ref().map_or(0, Walk::kept)
+    }
+
+    /// Forgets the cut.
+    pub(super) fn end_cut(&mut self) {
+        if let Some(cut) = self.cut.take() {
+            if let Some(walk) = cut.entries {
+                walk.end();
+            }
+            if let Some(walk) = cut.marks {
+                walk.end();
+            }
+        }
+    }
+
+    /// All that a cut should hold, told in another way than the cut does.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> String {
+        let usage = (self.usage.used, self.usage.budget);
+        format!("{:?}{:?}{:?}{:?}{usage:?}", self.map, self.moved, self.by_hash, self.marks)
+    }
+}

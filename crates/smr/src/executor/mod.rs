@@ -1,0 +1,756 @@
+//! Runs ordered commands over the shards of one node.
+//!
+//! A node hosts a replica of every shard. Each replica delivers a stream of commands; a command
+//! with several destinations is in the stream of each, in mutually consistent order. The executor
+//! is fed with these streams ([`Executor::deliver`]) and runs each command once: a command of one
+//! shard when nothing in front of it in that shard conflicts with it, a command of several shards
+//! when that holds in *all* its shards, which needs its delivery in all of them (the rendezvous).
+//! It then runs at one moment over all their stores.
+//!
+//! # Why this is linearizable
+//!
+//! Atomic multicast alone gives an acyclic order of commands, not one that agrees with real time
+//! across shards. The anomaly: a writer sets `x` in shard A and `y` in shard B with one command
+//! `w`. Replica a of A delivers `w`; a reader reads the new `x` there and then, after that answer,
+//! reads `y` at a replica b of B which has not delivered `w` yet, and sees the old value: the
+//! second read takes effect before `w`, though the first, which ended before it began, took effect
+//! after `w`. Replicas of a command of several shards must therefore hear from the other shards
+//! before they let anyone see it [MRP 3]. Here they hear from the replicas beside them in the same
+//! node: `w` has an effect at a node only once this node has seen `w` *ordered in every
+//! destination*, and whatever conflicts with `w` waits behind it. So when a read returns the new
+//! `x`, `w` already has its position in B's stream, fixed in front of every command that is
+//! multicast later; the later read of `y` gets a later position, whichever node answers it. The
+//! same holds for chains over more shards: each answer is given only when all positions of all
+//! commands that it depends on are fixed, so a command called after an answer is ordered behind
+//! them in every shard where they conflict.
+//!
+//! Nothing of this depends on what the replicas talk through, or on how a group comes to its order;
+//! only on two things. A node hosts a replica of *every* shard, so what it has seen of a command is all
+//! that there is to see. And what a replica has delivered is a prefix of its group's order, for ever:
+//! no command that is multicast later comes in front of it. Both hold with clients that write into
+//! replicas' memory, and with nodes that multicast commands as their own messages.
+//!
+//! # What runs out of order
+//!
+//! A command that conflicts with nothing that waits in front of it runs at once. Two commands
+//! conflict if they share a key that one of them may write, or if one of them touches whole
+//! shards and they share a shard. Replicas may therefore run non-conflicting commands in different
+//! orders; nothing a machine answers may depend on that.
+//!
+//! There is one exception: a machine may refuse a command where a shard's items take too much memory, and all
+//! commands in front of it have a part in that. As long as there surely is room for all that waits, nothing is
+//! refused, in whatever order it runs. Where that is not sure, a command that may need room waits for all in front of
+//! it, and all behind it waits: it then sees what it would see in the order of positions, on every replica
+//! ([`At::exact`](crate::machine::At::exact)).
+//!
+//! # Where it runs
+//!
+//! Either in the thread that delivers, or, with [`Executor::employ`], in [threads of
+//! its own](pool): there a command has its turn where it would have run here, and waits in its
+//! shards' queues until they come to it. Answers then come out of [`Executor::collect`].
+//!
+//! # Limits
+//!
+//! Each shard holds at most [`Limits::waiting`] waiting commands with [`Limits::waiting_bytes`]
+//! bytes; beyond this `deliver` refuses and the node stops taking from that shard's stream. The
+//! streams of other shards go on, and since the order is acyclic one of them brings what the full
+//! shard waits for.
+
+mod clocks;
+mod digests;
+#[cfg(feature = "inspection")]
+pub mod inspection;
+mod mutant;
+mod parts;
+mod peek;
+mod pool;
+mod sessions;
+mod side;
+mod skips;
+mod snapshot;
+mod waiting;
+mod witness;
+
+pub use clocks::AHEAD_MAX_MS;
+pub use peek::{OnPeek, OnRead, Peek};
+pub use pool::Wake;
+pub use sessions::UNORDERED;
+pub use skips::{SkipStatus, StateHead};
+pub use snapshot::State;
+pub use witness::{Doing, Witness};
+
+use crate::digest::{DigestReport, SLICE_BYTES, is_point};
+use crate::envelope::{ClockReport, Envelope, Stamp};
+use crate::machine::{ANY_GROWTH, Access, Machine, NEW_BUDGET, Part, Place};
+use crate::parts::{Assembly, CommandPart, header};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome, Pid};
+use clocks::{Clocks, bound};
+use digests::{Comparison, Digests};
+use mutant::Mutant;
+use parts::Parts;
+use pool::{Job, Pool};
+use sessions::{Admission, Floors, Progress, SessionTime};
+use side::{Side, Tidy, Turn};
+use skips::Skips;
+use snapshot::Cut;
+use std::sync::Arc;
+use waiting::{Arrival, Entry, Lanes};
+
+/// How much an executor may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Commands that wait in one shard.
+    pub waiting: usize,
+    /// Bytes of commands that wait in one shard.
+    pub waiting_bytes: usize,
+    /// Commands that were given to workers and whose answers were not collected.
+    pub running: usize,
+    /// Bytes of these commands and their answers.
+    pub running_bytes: usize,
+    /// Open requests of one session whose answers are kept.
+    pub window: u64,
+    /// Bytes of answers kept per shard.
+    pub answer_bytes: usize,
+    /// How long an idle session is remembered, in milliseconds of ordered time, by the hosts' clock. A command that was
+    /// first sent longer ago is refused, because whether it ran before is no longer known. All
+    /// nodes of a cluster need the same value.
+    pub session_ms: u64,
+    /// Bytes of the part of a shard's data that a digest covers, about. All nodes of a cluster need the same value.
+    pub slice_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            waiting: 8192,
+            waiting_bytes: 64 << 20,
+            running: 4096,
+            running_bytes: 64 << 20,
+            window: 1024,
+            answer_bytes: 64 << 20,
+            session_ms: 600_000,
+            slice_bytes: SLICE_BYTES,
+        }
+    }
+}
+
+/// What became of a delivery.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Delivered {
+    /// The command ran, or waits to run.
+    Taken,
+    /// The position was delivered before, or is covered by the adopted state.
+    Old,
+    /// The payload is not a command of this format: it takes its place in the order and does
+    /// nothing.
+    Malformed,
+}
+
+/// The shard holds as much as it may, or the workers do: deliver the same again after other shards
+/// delivered or answers were collected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Full;
+
+impl core::fmt::Display for Full {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("too many commands wait to be executed")
+    }
+}
+
+impl core::error::Error for Full {}
+
+/// The answer to a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Answer<'a> {
+    /// The message that carried the command; its sender is the front that asked.
+    pub id: MsgId,
+    /// The client's session.
+    pub session: u64,
+    /// The request in that session.
+    pub request: u64,
+    /// What became of the command.
+    pub outcome: Outcome,
+    /// The machine's answer.
+    pub bytes: &'a [u8],
+}
+
+/// Takes answers as commands run.
+pub type OnAnswer<'a> = &'a mut dyn FnMut(Answer<'_>);
+
+/// How far one shard's stream was delivered.
+#[derive(Default)]
+struct Head {
+    /// Position of the last command that was taken.
+    delivered: u64,
+    /// Ordered time there.
+    now: Stamp,
+    /// By how much it leapt so far, beyond what [`LEAP_MS`] allows, by the hosts' clock.
+    leapt_ms: u64,
+    /// What the clocks of the shard's replicas say.
+    clocks: Clocks,
+    floors: Floors,
+    /// What its replicas' states came to, of this life: no part of the state.
+    digests: Digests,
+    /// Parts of commands that are larger than a message.
+    parts: Parts,
+}
+
+/// How far lived time goes on at a time, at most, in milliseconds: replicas report their clocks much more often where a
+/// shard orders commands.
+const LEAP_MS: u64 = AHEAD_MAX_MS;
+
+impl Head {
+    /// Ordered time at a command with this stamp, if it comes next.
+    fn time(&self, stamp: Stamp) -> Stamp {
+        let agreed = self.clocks.agreed();
+        self.now.max(agreed.map_or(stamp, |agreed| stamp.min(bound(agreed))))
+    }
+
+    /// Ordered time goes on to `now`, which is not before it.
+    fn go_on(&mut self, now: Stamp) {
+        let step_ms = now.host_ms.saturating_sub(self.now.host_ms);
+        self.leapt_ms += step_ms.saturating_sub(LEAP_MS);
+        self.now = now;
+    }
+
+    /// What time it is for sessions when ordered time is `host_ms`; too early a one for a time before a leap.
+    fn session_time(&self, host_ms: u64) -> SessionTime {
+        let leapt_ms = if mutant::is(Mutant::AgesByLeaps) { 0 } else { self.leapt_ms };
+        SessionTime { host_ms, lived_ms: host_ms.saturating_sub(leapt_ms) }
+    }
+}
+
+/// What decides about a command whose turn has come, beside its shards' data.
+#[derive(Clone, Copy)]
+struct Judged {
+    /// What its session says of it.
+    admission: Admission,
+    /// See [`At::exact`](crate::machine::At::exact).
+    exact: GroupSet,
+    /// Whether it is answered in place of being executed: see [`skips`].
+    is_skipped: bool,
+}
+
+/// The bytes of an ordered command: an envelope and what follows it.
+enum Payload<'a> {
+    /// As its message has them.
+    Message(&'a [u8]),
+    /// Put together from parts.
+    Shared(Arc<[u8]>),
+}
+
+impl Payload<'_> {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Message(bytes) => bytes,
+            Self::Shared(bytes) => bytes,
+        }
+    }
+
+    /// The bytes, to be kept.
+    fn share(&self) -> Arc<[u8]> {
+        match self {
+            Self::Message(bytes) => (*bytes).into(),
+            Self::Shared(bytes) => bytes.clone(),
+        }
+    }
+
+    /// How many bytes of it are counted where messages wait.
+    const fn message_bytes(&self) -> usize {
+        match self {
+            Self::Message(bytes) => bytes.len(),
+            Self::Shared(_) => Assembly::BYTES,
+        }
+    }
+}
+
+/// A command that one of its shards delivers.
+struct Ordered<'a> {
+    id: MsgId,
+    dst: GroupSet,
+    envelope: Envelope,
+    payload: Payload<'a>,
+    /// Whether what it touches is looked at; else it counts as all of its shards, and as any growth.
+    is_known: bool,
+}
+
+/// What commands run on.
+enum Engine<M: Machine> {
+    /// The shards, in this thread.
+    Here(Vec<Side<M::Part>>),
+    Pool(Pool<M>),
+}
+
+/// Figures about one shard's data.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Holds {
+    /// Items held.
+    pub items: usize,
+    /// Items held that will expire.
+    pub expiring: usize,
+    /// The latest ordered time at which all of them can still be seen, if any will expire: memory
+    /// is freed by commands behind it.
+    pub due_ms: Option<u64>,
+    /// Items kept only for a cut: at most the shard once more, and a word for each item created
+    /// since the cut began.
+    pub kept: usize,
+    /// Commands that ran; one of several shards counts in its lowest one.
+    pub executed: u64,
+    /// Whether it waits for commands that nobody asks for.
+    pub has_chore: bool,
+    /// Bytes that the items take, about.
+    pub used_bytes: u64,
+    /// Bytes that they may take; 0 for any number.
+    pub budget_bytes: u64,
+}
+
+impl Holds {
+    fn of<P: Part>(side: &Side<P>) -> Self {
+        let (items, expiring) = side.part.items();
+        let (due_ms, kept) = (side.part.due_ms(), side.part.kept());
+        let (executed, has_chore) = (side.executed, side.part.has_chore());
+        let (used_bytes, budget_bytes) = side.part.memory();
+        Self { items, expiring, due_ms, kept, executed, has_chore, used_bytes, budget_bytes }
+    }
+}
+
+/// How many workers pay for a node: as many as it has cores beside the one of its own thread, but
+/// not more than shards; none if it has not two cores for itself. `cores` are the machine's, which
+/// `nodes` nodes share.
+pub const fn workers(cores: usize, nodes: usize, shards: usize) -> usize {
+    let mine = match cores.checked_div(nodes) {
+        Some(mine) => mine,
+        None => cores,
+    };
+    let spare = mine.saturating_sub(1);
+    if spare < shards { spare } else { shards }
+}
+
+/// Runs the commands of one node's shards; see the module's documentation.
+pub struct Executor<M: Machine> {
+    machine: Arc<M>,
+    limits: Limits,
+    heads: Vec<Head>,
+    lanes: Lanes,
+    engine: Engine<M>,
+    /// The cut that is being given.
+    cut: Option<Box<Cut>>,
+    /// It has no state, and waits for one.
+    cleared: bool,
+    /// Reused for each answer.
+    scratch: Vec<u8>,
+    /// Whose commands are answered here, if not all are.
+    awaits: Option<Awaits>,
+    /// How many replicas of each shard report their clocks; 0 where all fronts have one clock.
+    clocks: usize,
+    /// What is not executed, by decision of those who run the cluster.
+    skips: Skips,
+    witness: witness::SharedWitness,
+    /// Who compares digests, where there are other replicas.
+    comparison: Option<Comparison>,
+    /// Why its state is not that of the others, if it is not.
+    differs: Option<String>,
+}
+
+/// What a command touches: digest points touch their shard as a whole.
+fn access_of<M: Machine>(
+    machine: &M,
+    (envelope, body): (&Envelope, &[u8]),
+    dst: GroupSet,
+    access: &mut Access,
+) {
+    match is_point(envelope) {
+        true => access.whole = true,
+        false => machine.access(body, dst, access),
+    }
+}
+
+/// Whether commands that this process multicast are answered by this node.
+pub type Awaits = Box<dyn Fn(Pid) -> bool + Send>;
+
+impl<M: Machine> Executor<M> {
+    /// An executor over `shards` empty shards of `machine`, which runs commands in the thread that
+    /// delivers them.
+    pub fn new(machine: M, shards: usize, limits: Limits) -> Self {
+        let State { heads, lanes, sides, .. } = State::new(&machine, shards);
+        Self {
+            machine: Arc::new(machine),
+            limits,
+            heads,
+            lanes,
+            engine: Engine::Here(sides),
+            cut: None,
+            cleared: false,
+            scratch: Vec::new(),
+            awaits: None,
+            clocks: 0,
+            skips: Skips::default(),
+            witness: None,
+            comparison: None,
+            differs: None,
+        }
+    }
+
+    /// Each shard has so many replicas on hosts of their own, and each of them has a [`ClockReport`] ordered
+    /// in it every other second: no stamp counts further than [`AHEAD_MAX_MS`] beyond the time that a majority of
+    /// them has reached, and a command that changes something is refused whose stamp is later than ordered time by more
+    /// than that. The same on all nodes; called once, before the first command.
+    pub fn bound_time(&mut self, replicas: usize) {
+        self.clocks = replicas;
+    }
+
+    /// Whether a majority of each shard's replicas has reported its clock, where they do: before that
+    /// any stamp counts, and fronts are not to be served.
+    pub fn knows_time(&self) -> bool {
+        let known = |head: &Head| head.clocks.agreed().is_some();
+        self.clocks == 0 || self.heads.iter().all(known)
+    }
+
+    /// Of commands that change nothing only those are run from now on that are answered here, unless workers
+    /// run them.
+    pub fn answer_only(&mut self, awaits: Awaits) {
+        self.awaits = Some(awaits);
+    }
+
+    /// Has commands run by `workers` threads from now on, among which the shards are dealt; with
+    /// none, or when there are some already, nothing changes. `wake` is called, from any of them,
+    /// when there is something to [`collect`](Self::collect) again.
+    ///
+    /// # Errors
+    /// When the threads cannot be started; the executor is then of no more use.
+    pub fn employ(&mut self, workers: usize, wake: Wake) -> std::io::Result<()> {
+        if let Engine::Here(sides) = &mut self.engine
+            && workers > 0
+        {
+            let (machine, sides) = (self.machine.clone(), std::mem::take(sides));
+            let whom = (wake, self.witness.clone());
+            self.engine = Engine::Pool(Pool::start(machine, self.limits, sides, workers, whom)?);
+        }
+        Ok(())
+    }
+
+    /// Figures about `shard`'s data.
+    pub fn holds(&self, shard: Gid) -> Holds {
+        match &self.engine {
+            Engine::Here(sides) => Holds::of(&sides[shard.index()]),
+            Engine::Pool(pool) => pool.holds(shard),
+        }
+    }
+
+    /// The position of the last command up to which `shard` executed everything; 0 before the first
+    /// one. It is always a position that was delivered: streams may leave out numbers, and who keeps
+    /// the stream need not know what a number between two commands means.
+    pub fn applied(&self, shard: Gid) -> u64 {
+        let delivered = self.heads[shard.index()].delivered;
+        let waiting = self.lanes.first_waiting(shard).map_or(delivered, |since| since.before);
+        match &self.engine {
+            Engine::Here(_) => waiting,
+            Engine::Pool(pool) => pool.before(shard).map_or(waiting, |b| b.min(waiting)),
+        }
+    }
+
+    /// The position of the last command that `shard` took; it and all before it need not be
+    /// delivered again to a node that has this one's state.
+    pub fn delivered(&self, shard: Gid) -> u64 {
+        self.heads[shard.index()].delivered
+    }
+
+    /// Ordered time at `shard` by the wall clock, milliseconds since 1970.
+    pub fn now_ms(&self, shard: Gid) -> u64 {
+        self.heads[shard.index()].now.wall_ms
+    }
+
+    /// How many commands wait in `shard`.
+    pub fn waiting(&self, shard: Gid) -> usize {
+        self.lanes.waiting(shard)
+    }
+
+    /// Takes the next command of `shard`'s stream, and runs what can run. `position` grows along
+    /// the stream, from 1; a replayed one is skipped. `dst` must contain `shard`.
+    ///
+    /// # Errors
+    /// When the shard holds too much, this node [differs](Self::differs), or the command is
+    /// [skipped](Self::skip) once it is released; it was not taken.
+    pub fn deliver(
+        &mut self,
+        shard: Gid,
+        position: u64,
+        id: MsgId,
+        dst: GroupSet,
+        payload: &[u8],
+        on_answer: OnAnswer<'_>,
+    ) -> Result<Delivered, Full> {
+        assert!(dst.contains(shard) && dst.within(GroupSet::first(self.heads.len())));
+        let mine = &mut self.heads[shard.index()];
+        if position <= mine.delivered {
+            return Ok(Delivered::Old);
+        }
+        if !self.skips.admits((shard, position), id, dst) {
+            return Err(Full);
+        }
+        if let Engine::Pool(pool) = &self.engine
+            && pool.is_full()
+        {
+            return Err(Full);
+        }
+        if self.differs.is_some() {
+            return Err(Full);
+        }
+        let Some((envelope, _)) = Envelope::decode(payload) else {
+            return self.deliver_other((shard, position), (id, dst), payload, on_answer);
+        };
+        let place = Place { shard, position, now: mine.time(envelope.stamp) };
+        let runs_now = dst.len() == 1 && self.lanes.waiting(shard) == 0;
+        if !runs_now && self.lanes.is_full(shard, payload.len(), &self.limits) {
+            return Err(Full);
+        }
+        let payload = Payload::Message(payload);
+        let ordered = Ordered { id, dst, envelope, payload, is_known: true };
+        self.take(place, &ordered, on_answer)
+    }
+
+    /// Takes what is ordered and is no whole command: a part of one, what puts it together, or what a replica says of
+    /// itself.
+    fn deliver_other(
+        &mut self,
+        (shard, position): (Gid, u64),
+        (id, dst): (MsgId, GroupSet),
+        payload: &[u8],
+        on_answer: OnAnswer<'_>,
+    ) -> Result<Delivered, Full> {
+        if let Some(part) = CommandPart::decode(payload).filter(|_| !self.skips.has(id)) {
+            self.keep_part((shard, position), (id, dst), &part, on_answer);
+            return Ok(Delivered::Taken);
+        }
+        if let Some(assembly) = Assembly::decode(payload) {
+            return self.assemble((shard, position), (id, dst), (&assembly, payload), on_answer);
+        }
+        self.heads[shard.index()].delivered = position;
+        let is_skipped = self.skips.takes(id);
+        Ok(if is_skipped { Delivered::Taken } else { self.hear(shard, id, payload) })
+    }
+
+    /// Takes a command at its place in one of its shards, which has room for it, and runs what can run.
+    fn take(
+        &mut self,
+        place: Place,
+        ordered: &Ordered<'_>,
+        on_answer: OnAnswer<'_>,
+    ) -> Result<Delivered, Full> {
+        let Ordered { id, dst, ref envelope, ref payload, .. } = *ordered;
+        let shard = place.shard;
+        let before = self.heads[shard.index()].delivered;
+        if is_point(envelope)
+            && let Some((_, body)) = Envelope::decode(payload.bytes())
+        {
+            self.begin_digest(place, id, body);
+        }
+        let admission = self.took(place, dst, envelope);
+        if dst.len() == 1 && self.lanes.waiting(shard) == 0 {
+            let is_skipped = self.skips.has(id);
+            let admission = admission.unwrap_or_default();
+            let judged = Judged { admission, exact: dst, is_skipped };
+            self.give_turn((id, dst), &[(place, before)], judged, envelope, payload, on_answer);
+            return Ok(Delivered::Taken);
+        }
+        if let Some(entry) = self.line_up((place, before, admission), ordered) {
+            self.give_turns(entry, on_answer);
+        }
+        Ok(Delivered::Taken)
+    }
+
+    /// Puts a command in line in one of its shards; its ticket if its turn has come.
+    fn line_up(
+        &mut self,
+        (place, before, admission): (Place, u64, Option<Admission>),
+        ordered: &Ordered<'_>,
+    ) -> Option<u64> {
+        let Ordered { id, dst, ref envelope, ref payload, is_known } = *ordered;
+        // What is skipped touches nothing, and is not even looked at.
+        let is_skipped = self.skips.takes(id);
+        let command = Envelope::decode(payload.bytes()).map(|(_, body)| body);
+        let looked_at = command.filter(|_| is_known && !is_skipped);
+        let command = command.unwrap_or_default();
+        let doing = (self.heads.len(), Doing { id, dst, place, command });
+        let witness = self.witness.clone();
+        witness::tell(witness.as_deref().filter(|_| looked_at.is_some()), doing, || {
+            let growth = match looked_at {
+                _ if envelope.read_only || is_skipped => 0,
+                Some(body) => self.machine.growth(body),
+                None => ANY_GROWTH,
+            };
+            // Nothing behind it has run. If there is room for all in front of it, whatever of that has, it may run
+            // before them.
+            let is_unknown = !is_known && !is_skipped;
+            let exact = is_unknown || growth > 0 && !self.has_room(place.shard);
+            let arrival = Arrival { place, before, admission, growth, exact };
+            let machine = &*self.machine;
+            self.lanes.enter((id, dst), arrival, payload, |access| {
+                if let Some(body) = looked_at {
+                    access_of(machine, (envelope, body), dst, access);
+                }
+            })
+        })
+    }
+
+    /// Takes what a replica says of itself, in place of a command.
+    fn hear(&mut self, shard: Gid, id: MsgId, payload: &[u8]) -> Delivered {
+        if let Some(report) = DigestReport::decode(payload) {
+            self.reported(shard, id, &report);
+            return Delivered::Taken;
+        }
+        let Some(ClockReport(said)) = ClockReport::decode(payload) else {
+            return Delivered::Malformed;
+        };
+        let mine = &mut self.heads[shard.index()];
+        if self.clocks > 0 {
+            mine.clocks.hear(id.sender, said, self.clocks);
+            mine.go_on(mine.now.max(mine.clocks.agreed().unwrap_or_default()));
+            mine.parts.expire(mine.now.host_ms);
+        }
+        Delivered::Taken
+    }
+
+    /// Gives the answers of commands that workers ran; whether there were any. Panics if a worker
+    /// did: its node must not go on.
+    pub fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
+        let Engine::Pool(pool) = &mut self.engine else { return false };
+        let any = pool.collect(on_answer);
+        for (id, result) in pool.take_digests() {
+            self.computed(id, &result);
+        }
+        any
+    }
+
+    /// Whether what `shard` takes surely is within its budget when all has run that had its turn there and that waits.
+    fn has_room(&self, shard: Gid) -> bool {
+        // What runs meanwhile may count twice, and never not at all: it is looked at in this order.
+        let running = match &self.engine {
+            Engine::Here(_) => 0,
+            Engine::Pool(pool) => pool.growth(shard),
+        };
+        let growth = running + self.lanes.growth(shard);
+        let Holds { used_bytes, budget_bytes, .. } = self.holds(shard);
+        match budget_bytes {
+            // There may be one by then.
+            0 => growth < u128::from(NEW_BUDGET),
+            _ => u128::from(used_bytes) + growth <= u128::from(budget_bytes),
+        }
+    }
+
+    /// Notes a delivery; in the command's lowest shard, where its session is kept, what it is judged by.
+    fn took(&mut self, place: Place, dst: GroupSet, envelope: &Envelope) -> Option<Admission> {
+        let head = &mut self.heads[place.shard.index()];
+        head.delivered = place.position;
+        head.go_on(place.now);
+        head.parts.expire(place.now.host_ms);
+        if !envelope.read_only {
+            head.digests.changed();
+        }
+        if dst.lowest() != Some(place.shard) {
+            return None;
+        }
+        let now = head.session_time(place.now.host_ms);
+        if envelope.read_only {
+            return Some(head.floors.look(envelope, now, &self.limits));
+        }
+        let admission = head.floors.admit(envelope, now, &self.limits);
+        head.parts.release(envelope.session, admission.floor);
+        Some(admission)
+    }
+
+    /// Gives its turn to a waiting command and then to all that only waited for those before.
+    fn give_turns(&mut self, ticket: u64, on_answer: OnAnswer<'_>) {
+        let mut ready = vec![ticket];
+        while let Some(ticket) = ready.pop() {
+            let (entry, befores) = self.lanes.leave(ticket, &mut ready);
+            let Entry { id, dst, places, payload, admission, exact, .. } = entry;
+            let mut places: Vec<(Place, u64)> = places.into_iter().zip(befores).collect();
+            places.sort_by_key(|(p, _)| p.shard);
+            let (envelope, _) = header(&payload).expect("it was decoded when it came");
+            let judged = Judged { admission, exact, is_skipped: self.skips.has(id) };
+            let payload = Payload::Shared(payload);
+            self.give_turn((id, dst), &places, judged, &envelope, &payload, on_answer);
+        }
+    }
+
+    /// Forgets floors of sessions that were idle for too long in these shards; what else may be forgotten there.
+    fn tidy(&mut self, places: &[(Place, u64)]) -> Tidy {
+        let mut tidy = Tidy { wall_ms: u64::MAX, lived_ms: u64::MAX };
+        for (place, _) in places {
+            let head = &mut self.heads[place.shard.index()];
+            // No command that has not had its turn is earlier than this.
+            let now = self.lanes.first_waiting(place.shard).map_or(head.now, |w| w.now);
+            let time = head.session_time(now.host_ms);
+            head.floors.tidy(time, &self.limits);
+            tidy.wall_ms = tidy.wall_ms.min(now.wall_ms);
+            tidy.lived_ms = tidy.lived_ms.min(time.lived_ms);
+        }
+        tidy
+    }
+
+    /// Runs a command, or has it run. `places` stand with the positions in front of them, in
+    /// ascending order of shards.
+    fn give_turn(
+        &mut self,
+        (id, dst): (MsgId, GroupSet),
+        places: &[(Place, u64)],
+        judged: Judged,
+        envelope: &Envelope,
+        payload: &Payload<'_>,
+        on_answer: OnAnswer<'_>,
+    ) {
+        let is_skipped = judged.is_skipped && self.skips.takes(id);
+        let home = places[0].0.shard;
+        let head = &self.heads[home.index()];
+        let progress = Progress {
+            floor: head.floors.of(envelope.session).max(judged.admission.floor),
+            applied: self.applied(home),
+            delivered: head.delivered,
+        };
+        let tidy = self.tidy(places);
+        match &mut self.engine {
+            Engine::Pool(pool) => {
+                let command = Envelope::decode(payload.bytes());
+                let body = command.filter(|(envelope, _)| !envelope.read_only && !is_skipped);
+                let growth = body.map_or(0, |(_, body)| self.machine.growth(body));
+                let payload = payload.share();
+                pool.run(Job { id, dst, judged, progress, tidy, growth, payload }, places);
+            }
+            Engine::Here(sides) if is_point(envelope) => {
+                let command = Envelope::decode(payload.bytes());
+                let body = command.map_or(&b""[..], |(_, body)| body);
+                let mut result = Vec::new();
+                sides[home.index()].digest(&places[0].0, body, &self.limits, &mut result);
+                self.computed(id, &result);
+            }
+            Engine::Here(sides) => {
+                let payload = payload.bytes();
+                let is_awaited = self.awaits.as_ref().is_none_or(|awaits| awaits(id.sender));
+                let mut run = |sides: &mut [&mut Side<M::Part>], places: &[Place]| {
+                    let witness = self.witness.as_deref();
+                    let turn = Turn {
+                        id,
+                        dst,
+                        places,
+                        judged,
+                        progress,
+                        tidy,
+                        payload,
+                        is_awaited,
+                        witness,
+                    };
+                    let scratch = &mut self.scratch;
+                    side::run(&*self.machine, &self.limits, sides, &turn, scratch, on_answer);
+                };
+                if let [(place, _)] = *places {
+                    return run(&mut [&mut sides[place.shard.index()]], &[place]);
+                }
+                let here = sides.iter_mut().enumerate();
+                let mut mine: Vec<_> =
+                    here.filter(|(i, _)| dst.contains(Gid(*i as u8))).map(|(_, s)| s).collect();
+                run(&mut mine, &places.iter().map(|(place, _)| *place).collect::<Vec<_>>());
+            }
+        }
+    }
+}

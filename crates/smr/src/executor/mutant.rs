@@ -1,0 +1,53 @@
+//! Faults that tests must find.
+
+#![cfg_attr(
+    not(feature = "inspection"),
+    expect(unreachable_pub, reason = "tests of other crates break the executor, too")
+)]
+
+/// A fault.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutant {
+    /// A command of which a part is missing is executed.
+    RunsIncomplete,
+    /// A checkpoint holds no parts.
+    ForgetsAtCut,
+    /// Parts do not count.
+    CountsNothing,
+    /// The parts of a command are kept of which one was refused.
+    KeepsRefused,
+    /// Parts are kept also when their session is beyond their command.
+    KeepsLateParts,
+    /// A copy of a message that was ahead of time is executed once time has come to its stamp.
+    RunsCopies,
+    /// What a session sent behind a request that was ahead is executed before that comes again.
+    LetsOvertake,
+    /// A session is idle for as long as time leaps.
+    AgesByLeaps,
+    /// A session is forgotten before copies of what was ahead are old.
+    ForgetsAhead,
+}
+
+#[cfg(not(feature = "inspection"))]
+pub(super) const fn is(_: Mutant) -> bool {
+    false
+}
+
+#[cfg(feature = "inspection")]
+thread_local! {
+    static ON: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+#[cfg(feature = "inspection")]
+pub(super) fn is(mutant: Mutant) -> bool {
+    ON.get() == Some(mutant)
+}
+
+/// Runs `check` with the fault.
+#[cfg(feature = "inspection")]
+pub fn with<T>(mutant: Mutant, check: impl FnOnce() -> T) -> T {
+    ON.set(Some(mutant));
+    let found = check();
+    ON.set(None);
+    found
+}

@@ -1,0 +1,723 @@
+//! Threads that run commands, so that shards are worked on at the same time.
+//!
+//! Shards are dealt to the workers. The thread that delivers gives each command its turn as if it would run there
+//! and then, and puts it into the queues of all its shards at one moment. A worker takes its shards' queues in
+//! order. A command of one shard runs when it is reached. A command of several runs when all its shards have
+//! reached it: the last worker to come runs it on all of them; until then these shards stand still while their
+//! workers go on with others.
+//!
+//! # Why the answers are the same as without workers
+//!
+//! Turns are given one after the other, in an order in which the inline executor could have run the commands. Each
+//! shard runs its commands in the order of their turns, and a command of several shards while all of them stand. So
+//! two commands that share a shard run in the order of their turns, in all shards that they share, and what either
+//! sees of a shard is what it would see inline. Commands that share no shard see nothing of each other. Hence
+//! answers and state are those of the inline executor. No cycle of waiting can arise: of all commands that have not
+//! run, the one whose turn was first is at the head of all its queues.
+//!
+//! # Why it stays linearizable
+//!
+//! A command has its turn only after it was delivered in all its shards, as inline, and its answer
+//! leaves after it ran. The argument of [the executor](super) asks for no more.
+//!
+//! # A cut
+//!
+//! It is put into all queues at one moment, like a command of all shards, but none of them needs to
+//! wait for another: what had its turn before runs before it in every shard, and what comes after
+//! runs after it. So the shards' captures are one state, although each is made at its own moment.
+//!
+//! # Reads that are not ordered
+//!
+//! A [`Look`] goes through its shard's queue like a command of one shard, behind all that had its turn there before;
+//! nothing that it conflicts with waits for its turn then. So it sees just what a command would see that the shard
+//! delivered next, and [`Executor::peek_one`](super::Executor::peek_one) says why that is linearizable. Where the queue
+//! is empty, all that had its turn has run: a read that takes a moment is answered by the delivering thread at
+//! once, which would only wait for the worker to do the same. What a read costs of the pool's bounds is counted like a
+//! command, but reads take no more than half of them, so that commands are taken all the time. Those of one round of
+//! the delivering thread wake a worker once, and so do their answers the delivering thread.
+//!
+//! Reads that may be old go the same way, through the queues of all shards that they look at or that their clients wrote
+//! to ([`reads`]).
+//!
+//! # Locks
+//!
+//! Each shard's data is behind a lock, which says to the compiler what the queues say already: only
+//! the worker that runs a command in the shard uses it. The one other user is the delivering thread,
+//! for a piece of a cut, and for a read where the queue is empty. It asks for the shard first, so that it waits for one
+//! command at the most, as it would without workers, and a worker waits for one piece.
+//!
+//! # Bounds
+//!
+//! What was given and not collected is bounded by [`Limits::running`] and [`Limits::running_bytes`]; beyond that
+//! nothing is delivered. One delivery may set free all that waited for it, and answers are only counted once they
+//! are there: both limits may be passed by what the shards' waiting commands come to.
+//!
+//! # What it costs
+//!
+//! A command passes two queues, is copied once, and both threads may need to be woken. This is more
+//! than a small command costs; it pays where commands are heavy or cores are many. See [`workers`](super::workers).
+
+mod reads;
+
+use super::peek::{Look, Looked};
+use super::sessions::Progress;
+use super::side::{self, Side, Tidy, Turn};
+use super::witness::SharedWitness;
+use super::{Answer, Holds, Judged, Limits, OnAnswer};
+use crate::digest::is_point;
+use crate::envelope::Envelope;
+use crate::machine::{Machine, Place};
+use amcast_core::{Gid, GroupSet, MsgId, Outcome};
+use reads::Peeked;
+pub(super) use reads::Peeking;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+/// Called by a worker when there are answers again; must not block.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// Looks into an empty inbox before a worker sleeps: waking it takes longer than these.
+const LOOKS: usize = 200;
+
+/// A command that had its turn.
+pub(super) struct Job {
+    pub(super) id: MsgId,
+    pub(super) dst: GroupSet,
+    pub(super) judged: Judged,
+    pub(super) progress: Progress,
+    pub(super) tidy: Tidy,
+    /// By how much it may make what each of its shards takes grow.
+    pub(super) growth: u64,
+    pub(super) payload: Arc<[u8]>,
+}
+
+/// A command of several shards, on its way to all of them.
+struct Meeting {
+    job: Job,
+    places: Vec<Place>,
+    /// Shards that have not reached it.
+    missing: AtomicUsize,
+}
+
+enum Task {
+    /// A command of one shard.
+    One(Box<(Job, Place)>),
+    /// A command of several.
+    Many(Arc<Meeting>),
+    /// A read that is not ordered.
+    Read(Look, Box<[u8]>),
+    /// One that may be old, of one shard or of several.
+    Peek(Arc<Peeking>),
+    /// A cut begins.
+    Capture,
+    /// A cut is forgotten.
+    Release,
+    /// The command that the shard stood still for has run.
+    GoOn,
+}
+
+/// An answer that was not collected.
+struct Answered {
+    id: MsgId,
+    session: u64,
+    request: u64,
+    outcome: Outcome,
+    bytes: Box<[u8]>,
+    /// Whether it is what a digest point came to.
+    is_digest: bool,
+    /// Bytes of the command.
+    asked: usize,
+}
+
+/// What a worker is to do, each task with its shard.
+#[derive(Default)]
+struct Inbox {
+    tasks: Mutex<Tasks>,
+    filled: Condvar,
+    /// Whether there are tasks, to be looked at without the lock.
+    any: AtomicBool,
+}
+
+#[derive(Default)]
+struct Tasks {
+    list: VecDeque<(usize, Task)>,
+    sleeps: bool,
+    stop: bool,
+}
+
+impl Inbox {
+    /// Puts tasks behind the others: all that `gathered` has, and then `last`.
+    fn put(&self, gathered: &mut Vec<(usize, Task)>, last: Option<(usize, Task)>) {
+        let mut tasks = lock(&self.tasks);
+        tasks.list.extend(gathered.drain(..).chain(last));
+        self.any.store(true, Ordering::Release);
+        if std::mem::take(&mut tasks.sleeps) {
+            drop(tasks);
+            self.filled.notify_one();
+        }
+    }
+
+    /// Waits for tasks and moves them to `to`; false once the worker is to stop.
+    fn take(&self, to: &mut VecDeque<(usize, Task)>) -> bool {
+        for _ in 0..LOOKS {
+            if self.any.load(Ordering::Acquire) {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+        let mut tasks = lock(&self.tasks);
+        loop {
+            if tasks.stop {
+                return false;
+            }
+            if !tasks.list.is_empty() {
+                self.any.store(false, Ordering::Release);
+                std::mem::swap(&mut tasks.list, to);
+                return true;
+            }
+            tasks.sleeps = true;
+            tasks = self.filled.wait(tasks).expect(PANICKED);
+        }
+    }
+
+    fn stop(&self) {
+        // Also a worker that panicked is told, and its lock does not matter any more.
+        match self.tasks.lock() {
+            Ok(mut tasks) => tasks.stop = true,
+            Err(poisoned) => poisoned.into_inner().stop = true,
+        }
+        self.filled.notify_one();
+    }
+}
+
+const PANICKED: &str = "a thread that executes commands panicked";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect(PANICKED)
+}
+
+/// One shard, as its worker and the delivering thread share it.
+struct Desk<P> {
+    side: Mutex<Side<P>>,
+    /// Whether the delivering thread waits for the lock.
+    asked_for: AtomicBool,
+    /// Tasks that were done.
+    done: AtomicU64,
+    /// The shard's figures, as its last command left them.
+    items: AtomicUsize,
+    expiring: AtomicUsize,
+    /// [`Holds::due_ms`]; the highest number for none.
+    due_ms: AtomicU64,
+    kept: AtomicUsize,
+    executed: AtomicU64,
+    has_chore: AtomicBool,
+    used_bytes: AtomicU64,
+    budget_bytes: AtomicU64,
+}
+
+impl<P: crate::machine::Part> Desk<P> {
+    fn new(side: Side<P>) -> Self {
+        let it = Self {
+            side: Mutex::new(side),
+            asked_for: AtomicBool::new(false),
+            done: AtomicU64::new(0),
+            items: AtomicUsize::new(0),
+            expiring: AtomicUsize::new(0),
+            due_ms: AtomicU64::new(u64::MAX),
+            kept: AtomicUsize::new(0),
+            executed: AtomicU64::new(0),
+            has_chore: AtomicBool::new(false),
+            used_bytes: AtomicU64::new(0),
+            budget_bytes: AtomicU64::new(0),
+        };
+        it.tell(&lock(&it.side));
+        it
+    }
+
+    /// The shard's data, for a worker: the delivering thread goes first.
+    fn worker(&self) -> MutexGuard<'_, Side<P>> {
+        while self.asked_for.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        lock(&self.side)
+    }
+
+    /// The same for the delivering thread.
+    fn ask(&self) -> MutexGuard<'_, Side<P>> {
+        self.asked_for.store(true, Ordering::Release);
+        let side = self.side.lock();
+        self.asked_for.store(false, Ordering::Release);
+        side.expect(PANICKED)
+    }
+
+    fn tell(&self, side: &Side<P>) {
+        let holds = Holds::of(side);
+        let Holds { items, expiring, due_ms, kept, executed, has_chore, .. } = holds;
+        self.used_bytes.store(holds.used_bytes, Ordering::Relaxed);
+        self.budget_bytes.store(holds.budget_bytes, Ordering::Relaxed);
+        self.items.store(items, Ordering::Relaxed);
+        self.expiring.store(expiring, Ordering::Relaxed);
+        self.due_ms.store(due_ms.unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.kept.store(kept, Ordering::Relaxed);
+        self.executed.store(executed, Ordering::Relaxed);
+        self.has_chore.store(has_chore, Ordering::Relaxed);
+    }
+}
+
+struct Shared<M: Machine> {
+    machine: Arc<M>,
+    limits: Limits,
+    desks: Vec<Desk<M::Part>>,
+    inboxes: Vec<Inbox>,
+    answers: Mutex<Vec<Answered>>,
+    looked: Mutex<Vec<Looked>>,
+    /// Whether there are any of these: saves the delivering thread the lock.
+    any_looked: AtomicBool,
+    /// The same of reads that may be old.
+    peeked: Mutex<Vec<Peeked>>,
+    any_peeked: AtomicBool,
+    /// Bytes of the answers, of reads too.
+    answer_bytes: AtomicUsize,
+    wake: Wake,
+    witness: SharedWitness,
+    panicked: AtomicBool,
+}
+
+impl<M: Machine> Shared<M> {
+    fn answer(&self, answer: Answered) {
+        self.answer_bytes.fetch_add(answer.bytes.len(), Ordering::Relaxed);
+        let mut answers = lock(&self.answers);
+        answers.push(answer);
+        let first = answers.len() == 1;
+        drop(answers);
+        if first {
+            (self.wake)();
+        }
+    }
+}
+
+/// Positions in front of the commands of one shard that had their turn and have not run, as far as
+/// they can be the lowest: ascending, each with the number of its task.
+#[derive(Default)]
+struct Unrun {
+    sent: u64,
+    befores: VecDeque<(u64, u64)>,
+    /// By how much each of those that may make the shard's items take more may, with the number of its task, and the
+    /// sum.
+    growths: VecDeque<(u64, u64)>,
+    growth: u128,
+    /// Reads that it was given and that are not collected.
+    reads: usize,
+}
+
+impl Unrun {
+    fn sent(&mut self, done: u64, before: Option<u64>, growth: u64) {
+        while let Some((_, ran)) = self.growths.front().filter(|(task, _)| *task < done) {
+            self.growth -= u128::from(*ran);
+            self.growths.pop_front();
+        }
+        if growth > 0 {
+            self.growths.push_back((self.sent, growth));
+            self.growth += u128::from(growth);
+        }
+        while self.befores.front().is_some_and(|(task, _)| *task < done) {
+            self.befores.pop_front();
+        }
+        if let Some(before) = before {
+            while self.befores.back().is_some_and(|(_, last)| *last >= before) {
+                self.befores.pop_back();
+            }
+            self.befores.push_back((self.sent, before));
+        }
+        self.sent += 1;
+    }
+}
+
+/// The workers, and what they were given.
+pub(super) struct Pool<M: Machine> {
+    shared: Arc<Shared<M>>,
+    threads: Vec<JoinHandle<()>>,
+    unrun: Vec<Unrun>,
+    /// Reads that were given and not put into the inboxes yet, for each of these.
+    gathered: Vec<Vec<(usize, Task)>>,
+    /// Reads that were given and not collected.
+    reads: usize,
+    /// Commands and reads that were given and not answered to the caller.
+    open: usize,
+    /// Their bytes.
+    open_bytes: usize,
+    /// What digest points came to, with their messages, since it was asked for last.
+    digests: Vec<(MsgId, Box<[u8]>)>,
+    /// The cut that is open: for each shard, how many tasks must be done before it was begun there.
+    cut: Vec<u64>,
+    /// Whether it is broken on purpose: reads do not wait for what is in front of them.
+    #[cfg(feature = "inspection")]
+    pub(super) jumps: bool,
+}
+
+impl<M: Machine> Pool<M> {
+    pub(super) fn start(
+        machine: Arc<M>,
+        limits: Limits,
+        sides: Vec<Side<M::Part>>,
+        workers: usize,
+        (wake, witness): (Wake, SharedWitness),
+    ) -> std::io::Result<Self> {
+        let shards = sides.len();
+        let shared = Arc::new(Shared {
+            machine,
+            limits,
+            desks: sides.into_iter().map(Desk::new).collect(),
+            inboxes: (0..workers.min(shards)).map(|_| Inbox::default()).collect(),
+            answers: Mutex::new(Vec::new()),
+            looked: Mutex::new(Vec::new()),
+            any_looked: AtomicBool::new(false),
+            peeked: Mutex::new(Vec::new()),
+            any_peeked: AtomicBool::new(false),
+            answer_bytes: AtomicUsize::new(0),
+            wake,
+            witness,
+            panicked: AtomicBool::new(false),
+        });
+        let unrun = (0..shards).map(|_| Unrun::default()).collect();
+        let gathered = shared.inboxes.iter().map(|_| Vec::new()).collect();
+        let (threads, cut) = (Vec::new(), Vec::new());
+        let (reads, open, open_bytes, digests) = (0, 0, 0, Vec::new());
+        let mut it = Self {
+            shared,
+            threads,
+            unrun,
+            gathered,
+            reads,
+            open,
+            open_bytes,
+            digests,
+            cut,
+            #[cfg(feature = "inspection")]
+            jumps: false,
+        };
+        for me in 0..it.shared.inboxes.len() {
+            let shared = it.shared.clone();
+            let thread = std::thread::Builder::new().name(format!("execute{me}"));
+            it.threads.push(thread.spawn(move || Worker::new(&shared, me).work())?);
+        }
+        Ok(it)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        let Limits { running, running_bytes, .. } = self.shared.limits;
+        let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
+        self.open >= running || (self.open > 0 && bytes >= running_bytes)
+    }
+
+    pub(super) fn holds(&self, shard: Gid) -> Holds {
+        let desk = &self.shared.desks[shard.index()];
+        Holds {
+            items: desk.items.load(Ordering::Relaxed),
+            expiring: desk.expiring.load(Ordering::Relaxed),
+            due_ms: Some(desk.due_ms.load(Ordering::Relaxed)).filter(|ms| *ms < u64::MAX),
+            kept: desk.kept.load(Ordering::Relaxed),
+            executed: desk.executed.load(Ordering::Relaxed),
+            has_chore: desk.has_chore.load(Ordering::Relaxed),
+            used_bytes: desk.used_bytes.load(Ordering::Relaxed),
+            budget_bytes: desk.budget_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The lowest position in front of a command of `shard` that has not run, if there is one.
+    pub(super) fn before(&self, shard: Gid) -> Option<u64> {
+        let done = self.done(shard.index());
+        let befores = &self.unrun[shard.index()].befores;
+        befores.iter().find(|(task, _)| *task >= done).map(|(_, before)| *before)
+    }
+
+    fn done(&self, shard: usize) -> u64 {
+        self.shared.desks[shard].done.load(Ordering::Acquire)
+    }
+
+    /// By how much what was given to `shard` and may not have run may make its items take more, at most.
+    pub(super) fn growth(&self, shard: Gid) -> u128 {
+        let (done, unrun) = (self.done(shard.index()), &self.unrun[shard.index()]);
+        let ran = unrun.growths.iter().take_while(|(task, _)| *task < done);
+        unrun.growth - ran.map(|(_, growth)| u128::from(*growth)).sum::<u128>()
+    }
+
+    fn put(&mut self, shard: usize, task: Task, before: Option<u64>, growth: u64) {
+        let done = self.done(shard);
+        self.unrun[shard].sent(done, before, growth);
+        let inbox = shard % self.gathered.len();
+        self.shared.inboxes[inbox].put(&mut self.gathered[inbox], Some((shard, task)));
+    }
+
+    /// Whether all has run that the shard was given.
+    pub(super) fn is_done(&self, shard: usize) -> bool {
+        #[cfg(feature = "inspection")]
+        if self.jumps {
+            return true;
+        }
+        self.done(shard) == self.unrun[shard].sent
+    }
+
+    /// Has a command run.
+    pub(super) fn run(&mut self, job: Job, places: &[(Place, u64)]) {
+        self.open += 1;
+        self.open_bytes += job.payload.len();
+        if let [(place, before)] = *places {
+            let growth = job.growth;
+            let task = Task::One(Box::new((job, place)));
+            return self.put(place.shard.index(), task, Some(before), growth);
+        }
+        let (missing, growth) = (AtomicUsize::new(places.len()), job.growth);
+        let just_places = places.iter().map(|(place, _)| *place).collect();
+        let meeting = Arc::new(Meeting { job, places: just_places, missing });
+        for (place, before) in places {
+            self.put(place.shard.index(), Task::Many(meeting.clone()), Some(*before), growth);
+        }
+    }
+
+    /// Gives the answers that there are; whether there were any.
+    pub(super) fn collect(&mut self, on_answer: OnAnswer<'_>) -> bool {
+        assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
+        let answers = std::mem::take(&mut *lock(&self.shared.answers));
+        let any = !answers.is_empty();
+        self.open -= answers.len();
+        for Answered { id, session, request, outcome, bytes, is_digest, asked } in answers {
+            self.open_bytes -= asked;
+            self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            match is_digest {
+                true => self.digests.push((id, bytes)),
+                false => on_answer(Answer { id, session, request, outcome, bytes: &bytes }),
+            }
+        }
+        any
+    }
+
+    /// What digest points came to whose answers were collected.
+    pub(super) fn take_digests(&mut self) -> Vec<(MsgId, Box<[u8]>)> {
+        std::mem::take(&mut self.digests)
+    }
+
+    pub(super) fn capture(&mut self) {
+        self.cut.clear();
+        for shard in 0..self.unrun.len() {
+            self.put(shard, Task::Capture, None, 0);
+            self.cut.push(self.unrun[shard].sent);
+        }
+    }
+
+    pub(super) fn release(&mut self) {
+        self.cut.clear();
+        (0..self.unrun.len()).for_each(|shard| self.put(shard, Task::Release, None, 0));
+    }
+
+    /// Does something to a shard in which the cut was begun, behind the command that runs there just
+    /// now; none if it was not begun there yet.
+    pub(super) fn in_cut<T>(
+        &self,
+        shard: usize,
+        with: impl FnOnce(&mut Side<M::Part>) -> T,
+    ) -> Option<T> {
+        assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
+        if self.done(shard) < *self.cut.get(shard)? {
+            return None;
+        }
+        let desk = &self.shared.desks[shard];
+        let mut side = desk.ask();
+        let value = with(&mut side);
+        desk.tell(&side);
+        Some(value)
+    }
+
+    /// Waits until all that was given has run, and then replaces every shard.
+    pub(super) fn replace(&mut self, sides: Vec<Side<M::Part>>) -> Vec<Side<M::Part>> {
+        self.flush();
+        for shard in 0..self.unrun.len() {
+            while self.done(shard) < self.unrun[shard].sent {
+                assert!(!self.shared.panicked.load(Ordering::Acquire), "{PANICKED}");
+                std::thread::yield_now();
+            }
+        }
+        // What the states came to that are replaced says nothing of the new ones.
+        for answered in &mut *lock(&self.shared.answers) {
+            if answered.is_digest {
+                let bytes = std::mem::take(&mut answered.bytes);
+                self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            }
+        }
+        let swap = |(desk, new): (&Desk<M::Part>, Side<M::Part>)| {
+            let mut side = lock(&desk.side);
+            let old = std::mem::replace(&mut *side, new);
+            side.executed = old.executed;
+            desk.tell(&side);
+            old
+        };
+        self.shared.desks.iter().zip(sides).map(swap).collect()
+    }
+}
+
+impl<M: Machine> Drop for Pool<M> {
+    fn drop(&mut self) {
+        self.shared.inboxes.iter().for_each(Inbox::stop);
+        for thread in self.threads.drain(..) {
+            // One that panicked has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One worker. What a shard has to do while it stands still waits here; it is bounded by what was
+/// given in all.
+struct Worker<'a, M: Machine> {
+    shared: &'a Shared<M>,
+    me: usize,
+    still: Vec<Option<VecDeque<Task>>>,
+    /// What became of reads since others were handed back.
+    looked: Vec<Looked>,
+    /// Reused for each answer.
+    scratch: Vec<u8>,
+}
+
+/// Says that its worker panicked, when it is dropped by a panic.
+struct Alarm<'a>(&'a AtomicBool, &'a Wake);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Release);
+            (self.1)();
+        }
+    }
+}
+
+impl<'a, M: Machine> Worker<'a, M> {
+    fn new(shared: &'a Shared<M>, me: usize) -> Self {
+        let still = shared.desks.iter().map(|_| None).collect();
+        Self { shared, me, still, looked: Vec::new(), scratch: Vec::new() }
+    }
+
+    fn work(&mut self) {
+        let _alarm = Alarm(&self.shared.panicked, &self.shared.wake);
+        let mut tasks = VecDeque::new();
+        while self.shared.inboxes[self.me].take(&mut tasks) {
+            for (shard, task) in tasks.drain(..) {
+                match (&mut self.still[shard], task) {
+                    (_, Task::GoOn) => self.go_on(vec![shard]),
+                    (Some(later), task) => later.push_back(task),
+                    (None, task) => {
+                        let moved = self.reach(shard, task);
+                        self.go_on(moved);
+                    }
+                }
+            }
+            self.shared.hand_back(&mut self.looked);
+        }
+    }
+
+    /// Lets shards of this worker go on that stood still.
+    fn go_on(&mut self, mut shards: Vec<usize>) {
+        while let Some(shard) = shards.pop() {
+            let Some(mut later) = self.still[shard].take() else { continue };
+            while let Some(task) = later.pop_front() {
+                shards.extend(self.reach(shard, task));
+                if let Some(still) = &mut self.still[shard] {
+                    *still = later;
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Does what `shard` has come to, or stands still there; shards of this worker that can go on.
+    fn reach(&mut self, shard: usize, task: Task) -> Vec<usize> {
+        let desk = &self.shared.desks[shard];
+        match task {
+            Task::One(one) => {
+                // Whoever asked for these need not wait for a command behind them.
+                self.shared.hand_back(&mut self.looked);
+                let (job, place) = *one;
+                let mut side = desk.worker();
+                let answer = self.run(&job, &[place], &mut [&mut side]);
+                desk.tell(&side);
+                drop(side);
+                desk.done.fetch_add(1, Ordering::Release);
+                self.shared.answer(answer);
+                return Vec::new();
+            }
+            Task::Capture => desk.worker().capture(),
+            Task::Release => {
+                let mut side = desk.worker();
+                side.release();
+                desk.tell(&side);
+            }
+            Task::GoOn => {}
+            Task::Many(meeting) => {
+                if meeting.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
+                    self.still[shard] = Some(VecDeque::new());
+                    return Vec::new();
+                }
+                return self.meet(shard, &meeting);
+            }
+            Task::Read(look, command) => self.look(desk, look, &command),
+            Task::Peek(peeking) => {
+                if peeking.missing.fetch_sub(1, Ordering::AcqRel) > 1 {
+                    self.still[shard] = Some(VecDeque::new());
+                    return Vec::new();
+                }
+                return self.peek(shard, &peeking);
+            }
+        }
+        desk.done.fetch_add(1, Ordering::Release);
+        Vec::new()
+    }
+
+    /// Runs a command that all its shards have reached, and lets the others go on.
+    fn meet(&mut self, last: usize, meeting: &Meeting) -> Vec<usize> {
+        let shared = self.shared;
+        shared.hand_back(&mut self.looked);
+        let desks = || meeting.places.iter().map(|p| &shared.desks[p.shard.index()]);
+        let mut guards: Vec<_> = desks().map(Desk::worker).collect();
+        let mut sides: Vec<&mut Side<M::Part>> = guards.iter_mut().map(|g| &mut **g).collect();
+        let answer = self.run(&meeting.job, &meeting.places, &mut sides);
+        for (desk, side) in desks().zip(&guards) {
+            desk.tell(side);
+        }
+        drop(guards);
+        desks().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        self.shared.answer(answer);
+        self.others_go_on(last, &meeting.places)
+    }
+
+    /// What all these shards stood still for has run: they go on, of which `last` does so by itself. Those of this
+    /// worker.
+    fn others_go_on(&self, last: usize, places: &[Place]) -> Vec<usize> {
+        let mut mine = Vec::new();
+        for shard in places.iter().map(|p| p.shard.index()) {
+            let worker = shard % self.shared.inboxes.len();
+            match shard {
+                _ if shard == last => {}
+                _ if worker == self.me => mine.push(shard),
+                _ => self.shared.inboxes[worker].put(&mut Vec::new(), Some((shard, Task::GoOn))),
+            }
+        }
+        mine
+    }
+
+    /// Runs a command. Its answer must leave after it counts as done.
+    fn run(&mut self, job: &Job, places: &[Place], sides: &mut [&mut Side<M::Part>]) -> Answered {
+        let Job { id, dst, judged, progress, tidy, ref payload, .. } = *job;
+        let is_awaited = true;
+        let Shared { machine, limits, witness, .. } = self.shared;
+        let witness = witness.as_deref();
+        let turn = Turn { id, dst, places, judged, progress, tidy, payload, is_awaited, witness };
+        let is_digest = Envelope::decode(payload).is_some_and(|(e, _)| is_point(&e));
+        let mut answered = None;
+        let mut on_answer = |Answer { id, session, request, outcome, bytes }: Answer<'_>| {
+            let (bytes, asked) = (bytes.into(), payload.len());
+            answered = Some(Answered { id, session, request, outcome, bytes, is_digest, asked });
+        };
+        side::run(&**machine, limits, sides, &turn, &mut self.scratch, &mut on_answer);
+        answered.expect("every command is answered once")
+    }
+}

@@ -1,0 +1,262 @@
+//! Reads that are not ordered, as workers answer them.
+//!
+//! One that is as good as an ordered read is of one shard, and takes its place in that shard's queue
+//! ([`Look`]). One that [may be old](Executor::peek) may be of several shards, and must see what its client
+//! wrote in any. It takes its place in the queues of all shards that it looks at, and of those in which it is to be
+//! seen whether what was written has run; all of them stand while it is answered, as for a command of several shards. So it
+//! sees each of its shards as it was at some place of its order. If something that was written has not run, it is asked
+//! again later, behind more.
+//!
+//! [`Executor::peek`]: super::super::Executor::peek
+//! [may be old]: super::super::Executor::peek
+
+use super::super::Limits;
+use super::super::peek::{Look, Looked, OnPeek, OnRead, Peek};
+use super::super::side::{self, Side};
+use super::{Desk, Pool, Shared, Task, Worker, lock};
+use crate::Wrote;
+use crate::machine::{At, Machine, Place};
+use amcast_core::{GroupSet, MsgId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Reads whose answers are handed back together, at most; and their bytes.
+const LOOKED_MAX: usize = 64;
+const LOOKED_BYTES: usize = 64 << 10;
+
+/// What became of a read that may be old, not collected.
+pub(super) struct Peeked {
+    peeking: Arc<Peeking>,
+    peek: Peek,
+    bytes: Box<[u8]>,
+}
+
+/// A read that may be old, on its way to all shards that have a part in it.
+pub(in crate::executor) struct Peeking {
+    /// What its caller calls it.
+    number: u64,
+    id: MsgId,
+    /// Its client's session.
+    session: u64,
+    /// The shards that it looks at.
+    dst: GroupSet,
+    /// These, and those of `written`, in ascending order.
+    places: Vec<Place>,
+    /// What must have run.
+    written: Vec<Wrote>,
+    command: Box<[u8]>,
+    /// Shards that have not reached it.
+    pub(super) missing: AtomicUsize,
+}
+
+impl Peeking {
+    /// A read that its caller calls `number`, with its message and session.
+    pub(in crate::executor) fn new(
+        (number, id, session): (u64, MsgId, u64),
+        dst: GroupSet,
+        places: Vec<Place>,
+        written: Vec<Wrote>,
+        command: &[u8],
+    ) -> Self {
+        let (command, missing) = (command.into(), AtomicUsize::new(places.len()));
+        Self { number, id, session, dst, places, written, command, missing }
+    }
+
+    /// Answers it, with the data of its places, unless something that was written has not run.
+    fn run<M: Machine>(
+        &self,
+        machine: &M,
+        sides: &mut [&mut Side<M::Part>],
+        answer: &mut Vec<u8>,
+    ) -> Peek {
+        let has_run = |wrote: &Wrote| {
+            let at = self.places.iter().position(|place| place.shard == wrote.home);
+            at.is_some_and(|at| sides[at].sessions.has_run(self.session, wrote.request))
+        };
+        if !self.written.iter().all(has_run) {
+            return Peek::NotYet;
+        }
+        let is_seen = |place: &Place| self.dst.contains(place.shard);
+        let places: Vec<Place> = self.places.iter().copied().filter(is_seen).collect();
+        let seen = sides.iter_mut().zip(&self.places).filter(|(_, place)| is_seen(place));
+        let mut parts: Vec<&mut M::Part> = seen.map(|(side, _)| &mut side.part).collect();
+        let at = At { id: self.id, dst: self.dst, places: &places, exact: GroupSet::EMPTY };
+        Peek::Answered(machine.apply(&at, &mut parts, &self.command, answer))
+    }
+}
+
+impl<M: Machine> Shared<M> {
+    /// Hands back what became of reads.
+    pub(super) fn hand_back(&self, from: &mut Vec<Looked>) {
+        if from.is_empty() {
+            return;
+        }
+        let mut looked = lock(&self.looked);
+        looked.append(from);
+        drop(looked);
+        // Whoever takes them clears it first.
+        if !self.any_looked.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
+    }
+
+    /// Hands back what became of a read that may be old.
+    fn hand_back_peeked(&self, peeked: Peeked) {
+        lock(&self.peeked).push(peeked);
+        if !self.any_peeked.swap(true, Ordering::AcqRel) {
+            (self.wake)();
+        }
+    }
+}
+
+impl<M: Machine> Pool<M> {
+    /// Whether it takes no more reads, so that there is room for commands.
+    fn is_full_of_reads(&self) -> bool {
+        let Limits { running, running_bytes, .. } = self.shared.limits;
+        let bytes = self.open_bytes + self.shared.answer_bytes.load(Ordering::Relaxed);
+        self.reads > 0 && (self.reads >= running / 2 || bytes >= running_bytes / 2)
+            || self.is_full()
+    }
+
+    /// Answers a read behind all that its shard was given, now or once a worker comes to it. Not now while it is not
+    /// known what became of a read in front of it: that one may have to be ordered, and would be answered of a later moment.
+    pub(in crate::executor) fn read(
+        &mut self,
+        look: Look,
+        command: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Peek {
+        let shard = look.place.shard.index();
+        let done = self.done(shard);
+        let is_next = self.is_done(shard) && self.unrun[shard].reads == 0;
+        if is_next && self.shared.machine.is_short(command) {
+            let mut side = self.shared.desks[shard].ask();
+            return look.run(&*self.shared.machine, &mut side.part, command, answer);
+        }
+        if self.is_full_of_reads() {
+            return Peek::Busy;
+        }
+        self.reads += 1;
+        self.open += 1;
+        self.open_bytes += command.len();
+        self.unrun[shard].sent(done, None, 0);
+        self.unrun[shard].reads += 1;
+        let inbox = shard % self.gathered.len();
+        self.gathered[inbox].push((shard, Task::Read(look, command.into())));
+        Peek::Later
+    }
+
+    /// Sees to it that the workers come to the reads that were given.
+    pub(in crate::executor) fn flush(&mut self) {
+        for (inbox, gathered) in self.shared.inboxes.iter().zip(&mut self.gathered) {
+            if !gathered.is_empty() {
+                inbox.put(gathered, None);
+            }
+        }
+    }
+
+    /// Tells what became of reads that were given; whether there was any.
+    pub(in crate::executor) fn collect_reads(&mut self, on_read: OnRead<'_>) -> bool {
+        if !self.shared.any_looked.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        let looked = std::mem::take(&mut *lock(&self.shared.looked));
+        self.reads -= looked.len();
+        self.open -= looked.len();
+        for Looked { shard, number, peek, ref bytes, asked } in looked {
+            self.open_bytes -= asked;
+            self.unrun[shard.index()].reads -= 1;
+            self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            on_read(shard, number, peek, bytes);
+        }
+        true
+    }
+
+    /// Answers a read that may be old, now or once all its shards have come to it. Not now while it is not known what
+    /// became of a read in front of it, which may have to be asked again, and is answered of a later moment then.
+    pub(in crate::executor) fn peek(&mut self, peeking: Peeking, answer: &mut Vec<u8>) -> Peek {
+        if let [place] = peeking.places[..]
+            && self.is_done(place.shard.index())
+            && self.unrun[place.shard.index()].reads == 0
+            && self.shared.machine.is_short(&peeking.command)
+        {
+            let mut side = self.shared.desks[place.shard.index()].ask();
+            return peeking.run(&*self.shared.machine, &mut [&mut side], answer);
+        }
+        if self.is_full_of_reads() {
+            return Peek::Busy;
+        }
+        self.reads += 1;
+        self.open += 1;
+        self.open_bytes += peeking.command.len();
+        let peeking = Arc::new(peeking);
+        for shard in peeking.places.iter().map(|place| place.shard.index()) {
+            let done = self.done(shard);
+            self.unrun[shard].sent(done, None, 0);
+            self.unrun[shard].reads += 1;
+            let inbox = shard % self.gathered.len();
+            self.gathered[inbox].push((shard, Task::Peek(Arc::clone(&peeking))));
+        }
+        Peek::Later
+    }
+
+    /// Tells what became of reads that may be old; whether there was any.
+    pub(in crate::executor) fn collect_peeks(&mut self, on_peek: OnPeek<'_>) -> bool {
+        if !self.shared.any_peeked.swap(false, Ordering::AcqRel) {
+            return false;
+        }
+        let peeked = std::mem::take(&mut *lock(&self.shared.peeked));
+        self.reads -= peeked.len();
+        self.open -= peeked.len();
+        for Peeked { peeking, peek, bytes } in peeked {
+            self.open_bytes -= peeking.command.len();
+            self.shared.answer_bytes.fetch_sub(bytes.len(), Ordering::Relaxed);
+            peeking.places.iter().for_each(|place| self.unrun[place.shard.index()].reads -= 1);
+            on_peek(peeking.number, peek, bytes.into_vec());
+        }
+        true
+    }
+}
+
+impl<M: Machine> Worker<'_, M> {
+    /// Answers a read, unless many bytes of answers wait already: nobody needs its own just now.
+    pub(super) fn look(&mut self, desk: &Desk<M::Part>, look: Look, command: &[u8]) {
+        let Shared { machine, limits, answer_bytes, .. } = self.shared;
+        self.scratch.clear();
+        let peek = match answer_bytes.load(Ordering::Relaxed) < limits.running_bytes {
+            true => look.run(&**machine, &mut desk.worker().part, command, &mut self.scratch),
+            false => Peek::Busy,
+        };
+        let bytes: Box<[u8]> = self.scratch[..].into();
+        side::keep_small(&mut self.scratch);
+        answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        let (shard, asked) = (look.place.shard, command.len());
+        let is_large = bytes.len() >= LOOKED_BYTES;
+        self.looked.push(Looked { shard, number: look.number, peek, bytes, asked });
+        if is_large || self.looked.len() >= LOOKED_MAX {
+            self.shared.hand_back(&mut self.looked);
+        }
+    }
+
+    /// Answers a read that may be old, which all its shards have reached, and lets the others go on.
+    pub(super) fn peek(&mut self, last: usize, peeking: &Arc<Peeking>) -> Vec<usize> {
+        let shared = self.shared;
+        shared.hand_back(&mut self.looked);
+        let desks = || peeking.places.iter().map(|p| &shared.desks[p.shard.index()]);
+        let mut guards: Vec<_> = desks().map(Desk::worker).collect();
+        let mut sides: Vec<&mut Side<M::Part>> = guards.iter_mut().map(|g| &mut **g).collect();
+        self.scratch.clear();
+        let has_room = shared.answer_bytes.load(Ordering::Relaxed) < shared.limits.running_bytes;
+        let peek = match has_room {
+            true => peeking.run(&*shared.machine, &mut sides, &mut self.scratch),
+            false => Peek::Busy,
+        };
+        drop(guards);
+        desks().for_each(|desk| _ = desk.done.fetch_add(1, Ordering::Release));
+        let bytes: Box<[u8]> = self.scratch[..].into();
+        side::keep_small(&mut self.scratch);
+        shared.answer_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        shared.hand_back_peeked(Peeked { peeking: Arc::clone(peeking), peek, bytes });
+        self.others_go_on(last, &peeking.places)
+    }
+}

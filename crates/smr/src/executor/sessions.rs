@@ -1,0 +1,471 @@
+//! Which requests ran, so that a retried command takes effect once.
+//!
+//! A session's requests are numbered, and each says from which number on requests are open: those
+//! below it were answered and need not be remembered. Since a replica may run commands that do not
+//! conflict in another order than they were delivered in, what counts for a command is the highest
+//! such number *delivered* in front of it (its `floor`), not what happened to run before it; and a
+//! request is dropped only when everything delivered up to the command that allowed it has run.
+//! Hence all replicas agree which commands take effect, whatever they still remember.
+//!
+//! So there are two tables. The [`Floors`] follow what is delivered, the [`Sessions`] what ran.
+//!
+//! An idle session is forgotten after [`Limits::session_ms`] of ordered time, by the hosts' clock:
+//! a wall clock that is set makes no command old. A retry carries the
+//! stamp of its first sending, and a command older than that is refused unless it is known that it ran:
+//! which of them run follows from the order alone. A stamp that is far ahead of ordered time, since the front's clock
+//! is wrong (see [`super::clocks`]), would not be old by then, and is refused, too.
+//!
+//! Ordered time stands still while a shard orders nothing, and leaps once it goes on. By a leap a command would
+//! look old that ran a moment ago. So sessions age by *lived* time, which leaves out most of a leap
+//! ([`LEAP_MS`](super::LEAP_MS)). Lived time is never faster than ordered time: what is forgotten by the one is refused
+//! by the other. A front that first sent a command a moment ago therefore knows that one which was refused by its
+//! stamp was not executed.
+//!
+//! Such a front sends the command again by the time that it was told. Then no copy of the refused message may be
+//! executed, although ordered time comes up to its stamp: the floor of its session remembers the stamps that were
+//! refused, as long as these requests are open, and the session's floor is kept as long as such a copy could be
+//! admitted. Nor may later requests overtake it that the session sent behind it, since their client expects them in this
+//! order: they are refused alike for a while ([`HELD_MS`]), until it was admitted or is not open any more. Sessions
+//! whose numbers come in any order ([`UNORDERED`]) are not held.
+//!
+//! What a floor says follows from the order alone: one that is over counts as none from then on, whenever
+//! a replica forgets it.
+//!
+//! Answers over [`Limits::answer_bytes`] are dropped, of
+//! the longest idle sessions first; a retry of such a request is told so, and does not run again.
+
+use super::mutant::{self, Mutant};
+use super::{AHEAD_MAX_MS, Limits};
+use crate::envelope::Envelope;
+use crate::hash::Keyed;
+use crate::machine::Refusal;
+use amcast_core::Outcome;
+use indexmap::IndexMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What a session's requests are judged by, from the commands that were delivered.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(super) struct Floor {
+    /// Lived time of its last command.
+    pub(super) used_ms: u64,
+    /// Requests below this were answered: the highest such number delivered so far.
+    pub(super) open_from: u64,
+    /// The highest request that was admitted.
+    pub(super) admitted: u64,
+    /// The latest stamp that was refused as ahead, or [`FAR_MS`] beyond the time of that.
+    pub(super) latest_ms: u64,
+    /// Those of its open requests that were refused by their stamps, in order of arrival.
+    pub(super) untimely: Vec<Untimely>,
+}
+
+/// A message that was refused by its stamp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Untimely {
+    pub(super) request: u64,
+    /// Its stamp by the hosts' clock: that of all its copies.
+    pub(super) stamp_ms: u64,
+    /// Lived time when it was refused.
+    pub(super) at_ms: u64,
+    /// Whether later requests of its session wait for it.
+    pub(super) holds: bool,
+}
+
+/// Messages of one session whose refusal is remembered: more than a front has open that sends each refused request
+/// again once. Of one that has more the oldest are forgotten.
+pub(super) const UNTIMELY_MAX: usize = 2048;
+
+/// How long the requests behind a refused one are held, in milliseconds of lived time: longer than a gateway waits
+/// for an answer.
+pub(super) const HELD_MS: u64 = 30_000;
+
+/// How far ahead of time a stamp is remembered, in milliseconds: copies of a message come sooner.
+const FAR_MS: u64 = 24 * 3_600_000;
+
+/// The bit of sessions whose clients number requests themselves, and send them in any order: their floors are lower than
+/// what they have open.
+pub const UNORDERED: u64 = 1 << 63;
+
+/// What time it is for a session, when a command is delivered.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionTime {
+    /// Ordered time by the hosts' clock.
+    pub(super) host_ms: u64,
+    /// The same without leaps.
+    pub(super) lived_ms: u64,
+}
+
+/// How a command's stamp stands to ordered time.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) enum Timing {
+    #[default]
+    InTime,
+    /// So old that it may be forgotten whether the request ran.
+    Old,
+    /// Further ahead than counts, or a copy of such a message, or behind one that is to come again.
+    Ahead,
+}
+
+impl Timing {
+    pub(super) const fn code(self) -> u64 {
+        match self {
+            Self::InTime => 0,
+            Self::Old => 1,
+            Self::Ahead => 2,
+        }
+    }
+
+    pub(super) const fn of_code(code: u64) -> Option<Self> {
+        match code {
+            0 => Some(Self::InTime),
+            1 => Some(Self::Old),
+            2 => Some(Self::Ahead),
+            _ => None,
+        }
+    }
+
+    /// Why a command is not executed at `now_ms`, if that is so.
+    pub(super) const fn refusal(self, now_ms: u64) -> Option<Refusal> {
+        match self {
+            Self::InTime => None,
+            Self::Old => Some(Refusal::Stale { now_ms }),
+            Self::Ahead => Some(Refusal::Ahead { now_ms }),
+        }
+    }
+}
+
+/// What a command is judged by, from its delivery in its lowest shard.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(super) struct Admission {
+    /// Requests below this were answered.
+    pub(super) floor: u64,
+    pub(super) timing: Timing,
+    /// Lived time there.
+    pub(super) lived_ms: u64,
+}
+
+/// The floors of one shard's sessions.
+#[derive(Default, Debug)]
+pub(super) struct Floors {
+    pub(super) table: IndexMap<u64, Floor, Keyed>,
+    /// The session that is looked at next for its age.
+    hand: usize,
+}
+
+impl Floor {
+    /// Whether a command of its session waits behind an earlier one that is open, was refused, and is to come again.
+    fn holds(&self, e: &Envelope, lived_ms: u64) -> bool {
+        let is_young = |u: &Untimely| u.at_ms.saturating_add(HELD_MS) >= lived_ms;
+        let is_before = |u: &Untimely| u.request >= e.open_from && u.request < e.request;
+        let mut waits_for = self.untimely.iter().filter(|u| u.holds && is_before(u) && is_young(u));
+        waits_for.next().is_some() && !mutant::is(Mutant::LetsOvertake)
+    }
+
+    /// How the stamp of a command that is delivered now stands to ordered time; takes note of that.
+    fn judge(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Timing {
+        let (request, stamp_ms) = (e.request, e.stamp.host_ms);
+        if stamp_ms.saturating_add(limits.session_ms) < now.host_ms {
+            self.note(e, now.lived_ms);
+            return Timing::Old;
+        }
+        let is_same = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
+        let is_copy = self.untimely.iter().any(is_same) && !mutant::is(Mutant::RunsCopies);
+        if stamp_ms > now.host_ms.saturating_add(AHEAD_MAX_MS) {
+            let far_ms = now.host_ms.saturating_add(FAR_MS);
+            self.latest_ms = self.latest_ms.max(stamp_ms.min(far_ms));
+            self.note(e, now.lived_ms);
+            return Timing::Ahead;
+        }
+        if is_copy {
+            return Timing::Ahead;
+        }
+        if self.holds(e, now.lived_ms) {
+            // From when that was refused which it waits for: what waits holds nothing for longer.
+            let since_ms = self.untimely.iter().filter(|u| u.holds).map(|u| u.at_ms).max();
+            self.note(e, since_ms.unwrap_or(now.lived_ms));
+            return Timing::Ahead;
+        }
+        self.admitted = self.admitted.max(request);
+        self.untimely.iter_mut().filter(|u| u.request == request).for_each(|u| u.holds = false);
+        Timing::InTime
+    }
+
+    /// Takes note that a message was refused, at `at_ms` of lived time.
+    fn note(&mut self, e: &Envelope, at_ms: u64) {
+        let (request, stamp_ms) = (e.request, e.stamp.host_ms);
+        let is_known = |u: &Untimely| u.request == request && u.stamp_ms == stamp_ms;
+        if request < self.open_from || self.untimely.iter().any(is_known) {
+            return;
+        }
+        if self.untimely.len() >= UNTIMELY_MAX {
+            self.untimely.remove(0);
+        }
+        // What was admitted before is not to come again.
+        let holds = e.session & UNORDERED == 0 && request > self.admitted;
+        self.untimely.push(Untimely { request, stamp_ms, at_ms, holds });
+    }
+
+    /// Whether it is idle for so long that a copy of whatever was refused is old by now.
+    fn is_over(&self, now: SessionTime, limits: &Limits) -> bool {
+        let is_old = self.latest_ms.saturating_add(limits.session_ms) < now.host_ms;
+        let holds_nothing = is_old || mutant::is(Mutant::ForgetsAhead);
+        is_forgotten(self.used_ms, now.lived_ms, limits) && holds_nothing
+    }
+}
+
+/// Whether a session that was used at `used_ms` is forgotten at `lived_ms`: whatever it ran is old by then, also if its
+/// stamp was a little ahead.
+const fn is_forgotten(used_ms: u64, lived_ms: u64, limits: &Limits) -> bool {
+    used_ms.saturating_add(limits.session_ms).saturating_add(AHEAD_MAX_MS) < lived_ms
+}
+
+impl Floors {
+    /// Notes that a command was delivered in this shard; what it will be judged by.
+    pub(super) fn admit(&mut self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
+        let floor = self.table.entry(e.session).or_default();
+        if floor.is_over(now, limits) {
+            // Other replicas may have forgotten it already.
+            *floor = Floor::default();
+        }
+        floor.used_ms = floor.used_ms.max(now.lived_ms);
+        if e.open_from > floor.open_from {
+            floor.open_from = e.open_from;
+            floor.untimely.retain(|u| u.request >= e.open_from);
+        }
+        let timing = floor.judge(e, now, limits);
+        Admission { floor: floor.open_from, timing, lived_ms: now.lived_ms }
+    }
+
+    /// What a command that changes nothing is judged by: it does not overtake what its session sent before it.
+    pub(super) fn look(&self, e: &Envelope, now: SessionTime, limits: &Limits) -> Admission {
+        let floor = self.table.get(&e.session).filter(|floor| !floor.is_over(now, limits));
+        let is_held = floor.is_some_and(|floor| floor.holds(e, now.lived_ms));
+        let timing = if is_held { Timing::Ahead } else { Timing::InTime };
+        Admission { floor: 0, timing, lived_ms: now.lived_ms }
+    }
+
+    /// The floor of a session as far as it was delivered.
+    pub(super) fn of(&self, session: u64) -> u64 {
+        self.table.get(&session).map_or(0, |f| f.open_from)
+    }
+
+    /// Looks at two sessions and forgets those that were idle for too long before `now`, a time
+    /// that every command which has not run has reached.
+    pub(super) fn tidy(&mut self, now: SessionTime, limits: &Limits) {
+        for _ in 0..2 {
+            if self.hand >= self.table.len() {
+                self.hand = 0;
+            }
+            let Some((_, floor)) = self.table.get_index(self.hand) else { return };
+            if floor.is_over(now, limits) {
+                self.table.swap_remove_index(self.hand);
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+}
+
+/// How far a shard was when a command was given to be run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Progress {
+    /// The floor of the command's session, from all that was delivered.
+    pub(super) floor: u64,
+    /// Everything up to this position has run.
+    pub(super) applied: u64,
+    /// Everything up to this position was delivered.
+    pub(super) delivered: u64,
+}
+
+/// What is kept of a request that was answered: what became of it, and the answer until that takes too much. Mostly
+/// it is a few bytes, for which nothing is allocated.
+#[derive(Clone, Debug)]
+pub(super) enum Kept {
+    Few(Outcome, u8, [u8; FEW]),
+    Many(Outcome, Arc<[u8]>),
+    /// The answer was dropped.
+    Dropped(Outcome),
+}
+
+/// Bytes of an answer that are kept in place: then it takes no more than the pointer to many.
+const FEW: usize = 21;
+
+const _: () = assert!(size_of::<Kept>() <= 24, "there is one for each open request");
+
+impl Kept {
+    pub(super) fn new(outcome: Outcome, answer: &[u8]) -> Self {
+        let mut few = [0; FEW];
+        match few.get_mut(..answer.len()) {
+            Some(place) => {
+                place.copy_from_slice(answer);
+                Self::Few(outcome, answer.len() as u8, few)
+            }
+            None => Self::Many(outcome, answer.into()),
+        }
+    }
+
+    /// What became of the request.
+    pub(super) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::Few(outcome, ..) | Self::Many(outcome, _) | Self::Dropped(outcome) => *outcome,
+        }
+    }
+
+    /// The answer, if that was not dropped.
+    pub(super) fn answer(&self) -> Option<&[u8]> {
+        match self {
+            Self::Few(_, len, bytes) => Some(&bytes[..usize::from(*len)]),
+            Self::Many(_, bytes) => Some(bytes),
+            Self::Dropped(_) => None,
+        }
+    }
+
+    /// Bytes of the answer.
+    pub(super) fn bytes(&self) -> usize {
+        self.answer().map_or(0, <[u8]>::len)
+    }
+}
+
+/// The requests of one session that ran in one shard.
+#[derive(Clone, Default, Debug)]
+pub(super) struct Session {
+    /// Lived time of the last one.
+    pub(super) used_ms: u64,
+    /// Requests below the first number can be dropped once the shard applied the second, a
+    /// position.
+    pub(super) drop_below: Option<(u64, u64)>,
+    /// Their numbers, ascending, with what is kept of them.
+    pub(super) ran: VecDeque<(u64, Kept)>,
+}
+
+/// Sessions by their ids. A clone shares them; one is copied when it is changed then.
+pub(super) type Table = IndexMap<u64, Arc<Session>, Keyed>;
+
+/// What ran of the sessions of one shard.
+#[derive(Default)]
+pub(super) struct Sessions {
+    pub(super) table: Table,
+    pub(super) answer_bytes: usize,
+    /// The session that is looked at next for its age.
+    hand: usize,
+}
+
+/// What to do with a command.
+pub(super) enum Verdict<'a> {
+    New,
+    /// It was answered: what became of it, and what is kept of the answer.
+    Done(Outcome, &'a [u8]),
+    Refused(Refusal),
+}
+
+impl Sessions {
+    /// Puts a session there that was read.
+    pub(super) fn insert(&mut self, id: u64, session: Session) {
+        self.answer_bytes += session.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
+        self.table.insert(id, Arc::new(session));
+    }
+
+    /// Whether it is known that a request ran.
+    pub(super) fn has_run(&self, session: u64, request: u64) -> bool {
+        self.of(session, request).is_some()
+    }
+
+    /// Whether a command may run, when its turn has come. `now_ms` is ordered time by the hosts' clock.
+    pub(super) fn check(
+        &self,
+        e: &Envelope,
+        admission: Admission,
+        now_ms: u64,
+        limits: &Limits,
+    ) -> Verdict<'_> {
+        if e.request < e.open_from || e.request - e.open_from >= limits.window {
+            return Verdict::Refused(Refusal::Window);
+        }
+        if e.request < admission.floor {
+            return Verdict::Refused(Refusal::Forgotten { outcome: Outcome::Unknown });
+        }
+        // Before its stamp is looked at: what is remembered must not be taken for what never ran.
+        if let Some(kept) = self.of(e.session, e.request) {
+            let outcome = kept.outcome();
+            return match kept.answer() {
+                Some(answer) => Verdict::Done(outcome, answer),
+                None => Verdict::Refused(Refusal::Forgotten { outcome }),
+            };
+        }
+        admission.timing.refusal(now_ms).map_or(Verdict::New, Verdict::Refused)
+    }
+
+    /// What is kept of a request that is known to have run.
+    fn of(&self, session: u64, request: u64) -> Option<&Kept> {
+        let ran = &self.table.get(&session)?.ran;
+        let i = ran.binary_search_by_key(&request, |r| r.0).ok()?;
+        Some(&ran[i].1)
+    }
+
+    /// Notes that a command was answered for good that was delivered at `lived_ms`, and what is kept of it.
+    pub(super) fn record(
+        &mut self,
+        e: &Envelope,
+        kept: Kept,
+        lived_ms: u64,
+        progress: &Progress,
+        limits: &Limits,
+    ) {
+        let session = Arc::make_mut(self.table.entry(e.session).or_default());
+        session.used_ms = session.used_ms.max(lived_ms);
+        if let Some((below, position)) = session.drop_below
+            && progress.applied >= position
+        {
+            while session.ran.front().is_some_and(|r| r.0 < below) {
+                let dropped = session.ran.pop_front();
+                self.answer_bytes -= dropped.map_or(0, |r| r.1.bytes());
+            }
+            session.drop_below = None;
+        }
+        if session.drop_below.is_none() {
+            session.drop_below = Some((progress.floor, progress.delivered));
+        }
+        let at = session.ran.partition_point(|r| r.0 < e.request);
+        self.answer_bytes += kept.bytes();
+        session.ran.insert(at, (e.request, kept));
+        if self.answer_bytes > limits.answer_bytes {
+            self.drop_answers(limits.answer_bytes / 2);
+        }
+    }
+
+    /// Drops answers of the sessions that were idle longest until `most` bytes remain.
+    fn drop_answers(&mut self, most: usize) {
+        let mut by_age: Vec<(u64, u64)> =
+            self.table.iter().map(|(id, s)| (s.used_ms, *id)).collect();
+        by_age.sort_unstable();
+        for (_, id) in by_age {
+            let session = Arc::make_mut(self.table.get_mut(&id).expect("it was listed"));
+            for (_, kept) in &mut session.ran {
+                self.answer_bytes -= kept.bytes();
+                *kept = Kept::Dropped(kept.outcome());
+            }
+            if self.answer_bytes <= most {
+                return;
+            }
+        }
+    }
+
+    /// Looks at two sessions and forgets those that were idle for too long before `lived_ms`, a lived time
+    /// that every command which has not run has reached: a retry of what they ran is refused by
+    /// its stamp, which is hardly later than when it ran.
+    pub(super) fn tidy(&mut self, lived_ms: u64, limits: &Limits) {
+        for _ in 0..2 {
+            if self.hand >= self.table.len() {
+                self.hand = 0;
+            }
+            let Some((_, session)) = self.table.get_index(self.hand) else { return };
+            if is_forgotten(session.used_ms, lived_ms, limits) {
+                if let Some((_, old)) = self.table.swap_remove_index(self.hand) {
+                    self.answer_bytes -= old.ran.iter().map(|r| r.1.bytes()).sum::<usize>();
+                }
+            } else {
+                self.hand += 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! State machine replication without I/O: what a replica does with the commands that are ordered for it.
+//!
+//! The three types to know are [`Machine`] (a service of several shards, as this crate drives it; a service of one's own begins at
+//! [`StateMachine`]), [`Executor`] (runs each command once, when it was delivered in all its shards) and [`Envelope`] (what
+//! surrounds a command: its session, its number there, its stamp).
+//!
+//! Read [`machine`], [`envelope`], then [`executor`]: its head says why parallel execution is linearizable. Then [`stream`]
+//! (a snapshot in pieces), [`digest`] (how replicas compare their states), [`parts`] (commands that are larger than a message)
+//! and [`whole`] (a machine that is one state for each shard).
+//!
+//! No socket, file or clock is seen here. The only threads are those of `executor/pool.rs`, which run commands that do not
+//! conflict.
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod envelope;
+pub mod executor;
+pub mod hash;
+pub mod machine;
+pub mod metrics;
+pub mod parts;
+pub mod stream;
+pub mod whole;
+
+pub use envelope::{ClockReport, Envelope, Stamp, Wrote};
+pub use executor::{
+    Answer, Awaits, Delivered, Doing, Executor, Full, Holds, Limits, OnPeek, OnRead, Peek,
+    SkipStatus, State, StateHead, Wake, Witness, workers,
+};
+pub use machine::{Corrupt, Machine, Part};
+pub use metrics::{Metric, Metrics};
+pub use whole::{Seen, Shard, StateMachine, Touch, Whole};
